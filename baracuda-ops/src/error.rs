@@ -393,6 +393,12 @@ pub(crate) enum BuildError {
     Failed(Error),
 }
 
+impl From<Reason> for BuildError {
+    fn from(reason: Reason) -> Self {
+        Self::Refused(reason)
+    }
+}
+
 impl From<Error> for BuildError {
     fn from(error: Error) -> Self {
         Self::Failed(error)

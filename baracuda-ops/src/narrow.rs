@@ -27,8 +27,7 @@ pub(crate) fn to_usize(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// A number that is compared with others of its kind; those beyond 2^63 count as equal.
-#[cfg(feature = "cuda")]
+/// A number that is below 2^63, or only compared with others of its kind: those beyond count as equal.
 pub(crate) fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

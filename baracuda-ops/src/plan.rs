@@ -81,21 +81,17 @@ pub trait Descriptor:
     }
 }
 
-/// A kernel that is a function of a descriptor and the device, with any options. It serves whatever it can, unless it is a form that is told how it is
-/// asked.
+/// A kernel that is a function of a descriptor and the device, with any options: the op's only one on its backend, or a form with a name of its own,
+/// which may leave to other forms what these do better.
 pub(crate) enum Function<D> {
     Cpu(for<'d> fn(&'d D) -> Accepted<'d>),
-    /// With a name of its own, as the next one.
-    NamedCpu(&'static str, for<'d> fn(&'d D) -> Accepted<'d>),
+    CpuForm(&'static str, for<'d> fn(&'d D) -> Accepted<'d>),
     #[cfg(feature = "cuda")]
     Cuda(for<'d> fn(&'d D, &cuda::Props) -> Accepted<'d>),
-    #[cfg(feature = "wgpu")]
-    Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
-    #[cfg(feature = "wgpu")]
-    NamedWgpu(&'static str, for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
-    /// One of several, which may leave to others what these do better.
     #[cfg(feature = "cuda")]
     CudaForm(&'static str, for<'d> fn(&'d D, &cuda::Props, Ask) -> Accepted<'d>),
+    #[cfg(feature = "wgpu")]
+    Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
     #[cfg(feature = "wgpu")]
     WgpuForm(&'static str, for<'d> fn(&'d D, &wgpu::Props, Ask) -> Accepted<'d>),
 }
@@ -104,7 +100,7 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
     fn name(&self) -> &'static str {
         match self {
             Self::Cpu(_) => KernelName::<D>::REFERENCE,
-            Self::NamedCpu(name, _) => name,
+            Self::CpuForm(name, _) => name,
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => KernelName::<D>::CUDA,
             #[cfg(feature = "wgpu")]
@@ -112,17 +108,17 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
             #[cfg(feature = "cuda")]
             Self::CudaForm(name, _) => name,
             #[cfg(feature = "wgpu")]
-            Self::NamedWgpu(name, _) | Self::WgpuForm(name, _) => name,
+            Self::WgpuForm(name, _) => name,
         }
     }
 
     fn backend(&self) -> Backend {
         match self {
-            Self::Cpu(_) | Self::NamedCpu(..) => Backend::Cpu,
+            Self::Cpu(_) | Self::CpuForm(..) => Backend::Cpu,
             #[cfg(feature = "cuda")]
             Self::Cuda(_) | Self::CudaForm(..) => Backend::Cuda,
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(_) | Self::NamedWgpu(..) | Self::WgpuForm(..) => Backend::Wgpu,
+            Self::Wgpu(_) | Self::WgpuForm(..) => Backend::Wgpu,
         }
     }
 
@@ -132,13 +128,13 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
     )]
     fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
         match self {
-            Self::Cpu(accept) | Self::NamedCpu(_, accept) => accept(descriptor),
+            Self::Cpu(accept) | Self::CpuForm(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]
             Self::Cuda(accept) => accept(descriptor, cuda::Props::of(props)?),
             #[cfg(feature = "cuda")]
             Self::CudaForm(_, accept) => accept(descriptor, cuda::Props::of(props)?, ask),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(accept) | Self::NamedWgpu(_, accept) => accept(descriptor, wgpu::Props::of(props)?),
+            Self::Wgpu(accept) => accept(descriptor, wgpu::Props::of(props)?),
             #[cfg(feature = "wgpu")]
             Self::WgpuForm(_, accept) => accept(descriptor, wgpu::Props::of(props)?, ask),
         }
@@ -157,7 +153,6 @@ impl<D: Descriptor> KernelName<D> {
 }
 
 /// The name of a form of an op: the op's name and the form's.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 macro_rules! form_name {
     ($D:ty, $form:literal) => {
         const {
@@ -167,7 +162,6 @@ macro_rules! form_name {
         }
     };
 }
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use form_name;
 
 /// Two texts, one after the other, and how long they are together.

@@ -96,10 +96,6 @@ impl Layouts {
     pub(crate) fn new() -> Self {
         Self::default()
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl<const N: usize> From<[(String, TensorDesc); N]> for Layouts {

@@ -2,7 +2,6 @@
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::ops::activation::Activation;
 use crate::ops::norm::Gradients;
 use crate::slots::Layouts;
 use crate::tensor::TensorDesc;
@@ -104,10 +103,6 @@ pub(super) fn is_zero(value: &Real) -> bool {
     value.get() == 0.0
 }
 
-pub(super) fn is_identity(activation: &Activation) -> bool {
-    activation.is_identity()
-}
-
 /// Refuses types of operands beside factors that are neither T, the type of the factor `of`, nor f32.
 pub(super) fn beside_factors(
     op: &'static str,
@@ -122,18 +117,20 @@ pub(super) fn beside_factors(
     })
 }
 
-/// An operand in the layout that the caller has chosen, if any, where its strides are fields of the descriptor, not exceptions from a default.
-pub(super) fn relaid(
+/// Gives operands the layout that the caller has chosen, if any, where their strides are fields of the descriptor, not exceptions from a default.
+pub(super) fn relay<const N: usize>(
     op: &'static str,
-    field: &'static str,
     layouts: &mut Layouts,
-    desc: TensorDesc,
-) -> Result<TensorDesc> {
-    let Some(laid) = layouts.remove(field) else { return Ok(desc) };
-    let fits = laid.dtype() == desc.dtype() && laid.dims() == desc.dims();
-    require(op, field, fits, || {
-        let (dtype, dims) = (desc.dtype(), desc.dims());
-        format!("must be {dtype} {dims:?}, as the other fields say; got {} {:?}", laid.dtype(), laid.dims())
-    })?;
-    Ok(laid)
+    operands: [(&'static str, &mut TensorDesc); N],
+) -> Result<()> {
+    for (field, desc) in operands {
+        let Some(laid) = layouts.remove(field) else { continue };
+        let fits = laid.dtype() == desc.dtype() && laid.dims() == desc.dims();
+        require(op, field, fits, || {
+            let (dtype, dims) = (desc.dtype(), desc.dims());
+            format!("must be {dtype} {dims:?}, as the other fields say; got {} {:?}", laid.dtype(), laid.dims())
+        })?;
+        *desc = laid;
+    }
+    Ok(())
 }

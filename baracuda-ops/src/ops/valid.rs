@@ -436,6 +436,13 @@ macro_rules! shared_steps {
         /// twice.
         layout(operand: &str, desc: $crate::tensor::TensorDesc) = |it| it.layout(operand, desc);
     } };
+    (beta $D:ident) => { steps! { $D
+        /// Adds the gradient to `beta` times what is there; a beta of 0, the default, reads nothing.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if beta is not in the range of f32 (of f64 for f64 operands).
+        beta(beta: f64) = |it| it.real("beta", beta, |f, beta| f.beta = beta);
+    } };
     (y $D:ident) => { steps! { $D
         /// Gives `y` other strides than x's.
         ///

@@ -79,68 +79,78 @@ const _: () = assert!(size_of::<Heuristic>() == 96 && offset_of!(Heuristic, stat
 
 type Set = unsafe extern "C" fn(*mut c_void, c_int, *const c_void, usize) -> Status;
 
-/// The functions that are used.
-struct Functions {
-    create: unsafe extern "C" fn(*mut *mut c_void) -> Status,
-    destroy: unsafe extern "C" fn(*mut c_void) -> Status,
-    version: unsafe extern "C" fn() -> usize,
-    init_desc: unsafe extern "C" fn(*mut Desc, usize, c_int, c_int) -> Status,
-    set_desc: Set,
-    init_layout: unsafe extern "C" fn(*mut Layout, usize, c_int, u64, u64, i64) -> Status,
-    set_layout: Set,
-    init_preference: unsafe extern "C" fn(*mut Preference, usize) -> Status,
-    set_preference: Set,
-    heuristic: unsafe extern "C" fn(
-        *mut c_void,
-        *const Desc,
-        *const Layout,
-        *const Layout,
-        *const Layout,
-        *const Layout,
-        *const Preference,
-        c_int,
-        *mut Heuristic,
-        *mut c_int,
-    ) -> Status,
-    matmul: unsafe extern "C" fn(
-        *mut c_void,
-        *const Desc,
-        *const c_void,
-        *const c_void,
-        *const Layout,
-        *const c_void,
-        *const Layout,
-        *const c_void,
-        *const c_void,
-        *const Layout,
-        *mut c_void,
-        *const Layout,
-        *const Algorithm,
-        *mut c_void,
-        usize,
-        *mut c_void,
-    ) -> Status,
+/// Functions of a library that is opened at run time: of each the symbol and the type, which is that of the header.
+macro_rules! functions {
+    ($(#[$doc:meta])* $Functions:ident { $($(#[$of:meta])* $function:ident = $symbol:literal: $type:ty,)* }) => {
+        $(#[$doc])*
+        struct $Functions {
+            $($(#[$of])* $function: $type,)*
+        }
+
+        impl $Functions {
+            fn of(library: &libloading::Library) -> Result<Self, libloading::Error> {
+                // SAFETY: the types are those of the header.
+                unsafe { Ok(Self { $($function: *library.get(concat!($symbol, "\0").as_bytes())?,)* }) }
+            }
+        }
+    };
+}
+pub(super) use functions;
+
+functions! {
+    /// The functions that are used.
+    Functions {
+        create = "cublasLtCreate": unsafe extern "C" fn(*mut *mut c_void) -> Status,
+        destroy = "cublasLtDestroy": unsafe extern "C" fn(*mut c_void) -> Status,
+        version = "cublasLtGetVersion": unsafe extern "C" fn() -> usize,
+        init_desc = "cublasLtMatmulDescInit_internal": unsafe extern "C" fn(*mut Desc, usize, c_int, c_int) -> Status,
+        set_desc = "cublasLtMatmulDescSetAttribute": Set,
+        init_layout = "cublasLtMatrixLayoutInit_internal":
+            unsafe extern "C" fn(*mut Layout, usize, c_int, u64, u64, i64) -> Status,
+        set_layout = "cublasLtMatrixLayoutSetAttribute": Set,
+        init_preference = "cublasLtMatmulPreferenceInit_internal": unsafe extern "C" fn(*mut Preference, usize) -> Status,
+        set_preference = "cublasLtMatmulPreferenceSetAttribute": Set,
+        heuristic = "cublasLtMatmulAlgoGetHeuristic": unsafe extern "C" fn(
+            *mut c_void,
+            *const Desc,
+            *const Layout,
+            *const Layout,
+            *const Layout,
+            *const Layout,
+            *const Preference,
+            c_int,
+            *mut Heuristic,
+            *mut c_int,
+        ) -> Status,
+        matmul = "cublasLtMatmul": unsafe extern "C" fn(
+            *mut c_void,
+            *const Desc,
+            *const c_void,
+            *const c_void,
+            *const Layout,
+            *const c_void,
+            *const Layout,
+            *const c_void,
+            *const c_void,
+            *const Layout,
+            *mut c_void,
+            *const Layout,
+            *const Algorithm,
+            *mut c_void,
+            usize,
+            *mut c_void,
+        ) -> Status,
+    }
 }
 
-impl Functions {
-    fn of(library: &Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the types are those of the header.
-        unsafe {
-            Ok(Self {
-                create: *library.get(b"cublasLtCreate\0")?,
-                destroy: *library.get(b"cublasLtDestroy\0")?,
-                version: *library.get(b"cublasLtGetVersion\0")?,
-                init_desc: *library.get(b"cublasLtMatmulDescInit_internal\0")?,
-                set_desc: *library.get(b"cublasLtMatmulDescSetAttribute\0")?,
-                init_layout: *library.get(b"cublasLtMatrixLayoutInit_internal\0")?,
-                set_layout: *library.get(b"cublasLtMatrixLayoutSetAttribute\0")?,
-                init_preference: *library.get(b"cublasLtMatmulPreferenceInit_internal\0")?,
-                set_preference: *library.get(b"cublasLtMatmulPreferenceSetAttribute\0")?,
-                heuristic: *library.get(b"cublasLtMatmulAlgoGetHeuristic\0")?,
-                matmul: *library.get(b"cublasLtMatmul\0")?,
-            })
-        }
-    }
+/// The file of a version of one of the vendor's libraries.
+pub(super) fn file(library: &str, major: impl std::fmt::Display) -> String {
+    if cfg!(windows) { format!("{library}64_{major}.dll") } else { format!("lib{library}.so.{major}") }
+}
+
+/// A version as people write it.
+pub(crate) fn version_words(version: usize) -> String {
+    format!("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)
 }
 
 /// The library and its handle of one device.
@@ -159,10 +169,8 @@ unsafe impl Sync for CublasLt {}
 impl CublasLt {
     /// Opens the newest library that the driver can serve; the device's context is current.
     pub(super) fn open(driver: u32) -> Result<Self, Reason> {
-        let names = |major: u32| {
-            if cfg!(windows) { format!("cublasLt64_{major}.dll") } else { format!("libcublasLt.so.{major}") }
-        };
-        let served: Vec<String> = MAJORS.into_iter().filter(|&major| major <= driver / 1000).map(names).collect();
+        let served = MAJORS.into_iter().filter(|&major| major <= driver / 1000);
+        let served: Vec<String> = served.map(|major| file("cublasLt", major)).collect();
         // SAFETY: the library runs its own initialisation only.
         let found = served.iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let Some(library) = found else {
@@ -190,10 +198,6 @@ impl CublasLt {
     pub(crate) fn plan(self: &Arc<Self>, device: &Device, problem: &Problem) -> Result<Plan, BuildError> {
         let _current = Current::set(device.0.context)?;
         let refused = |reason: String| BuildError::Refused(reason.into());
-        let set = |call: &str, status: Status| match status {
-            0 => Ok(()),
-            status => Err(BuildError::Refused(format!("{call} failed with cublasStatus_t {status}").into())),
-        };
         let functions = &self.functions;
         let scale = if problem.dtype == DType::F64 { R_64F } else { R_32F };
         let compute = match (problem.dtype, problem.tf32) {
@@ -204,12 +208,14 @@ impl CublasLt {
         // 1. What is computed.
         let mut desc = Desc([0; 32]);
         // SAFETY: the structs are as large as the sizes say, here and below.
-        set("cublasLtMatmulDescInit", unsafe { (functions.init_desc)(&mut desc, size_of::<Desc>(), compute, scale) })?;
-        self.set_desc(&mut desc, DESC_TRANSPOSE_A, &i32::from(problem.first.is_transposed)).map_err(refused)?;
-        self.set_desc(&mut desc, DESC_TRANSPOSE_B, &i32::from(problem.second.is_transposed)).map_err(refused)?;
+        check("cublasLtMatmulDescInit", unsafe {
+            (functions.init_desc)(&mut desc, size_of::<Desc>(), compute, scale)
+        })?;
+        self.set_desc(&mut desc, DESC_TRANSPOSE_A, &i32::from(problem.first.is_transposed))?;
+        self.set_desc(&mut desc, DESC_TRANSPOSE_B, &i32::from(problem.second.is_transposed))?;
         if problem.bias {
-            self.set_desc(&mut desc, DESC_EPILOGUE, &EPILOGUE_BIAS).map_err(refused)?;
-            self.set_desc(&mut desc, DESC_BIAS_POINTER, &dummy(3)).map_err(refused)?;
+            self.set_desc(&mut desc, DESC_EPILOGUE, &EPILOGUE_BIAS)?;
+            self.set_desc(&mut desc, DESC_BIAS_POINTER, &dummy(3))?;
         }
         // 2. Where the matrices lie.
         let layout = |factor: &Factor, dtype: DType, rows: u64, columns: u64| -> Result<Layout, BuildError> {
@@ -218,16 +224,16 @@ impl CublasLt {
             let leading = i64::try_from(factor.leading).map_err(|e| refused(e.to_string()))?;
             let size = size_of::<Layout>();
             // SAFETY: as above.
-            set("cublasLtMatrixLayoutInit", unsafe {
+            check("cublasLtMatrixLayoutInit", unsafe {
                 (functions.init_layout)(&mut layout, size, c_type(dtype), rows, columns, leading)
             })?;
             let count = i32::try_from(problem.batch).map_err(|e| refused(e.to_string()))?;
             let stride = i64::try_from(factor.batch).map_err(|e| refused(e.to_string()))?;
-            let to = ptr::from_mut(&mut layout).cast();
-            // SAFETY: as above; the attributes have the types of the header.
+            let set = (functions.set_layout, "cublasLtMatrixLayoutSetAttribute");
+            // SAFETY: the attributes have the types of the header.
             unsafe {
-                set("BATCH_COUNT", (functions.set_layout)(to, LAYOUT_BATCH_COUNT, ptr::from_ref(&count).cast(), 4))?;
-                set("BATCH_STRIDE", (functions.set_layout)(to, LAYOUT_BATCH_STRIDE, ptr::from_ref(&stride).cast(), 8))?;
+                set_attribute(set, &mut layout, LAYOUT_BATCH_COUNT, &count)?;
+                set_attribute(set, &mut layout, LAYOUT_BATCH_STRIDE, &stride)?;
             }
             Ok(layout)
         };
@@ -239,24 +245,19 @@ impl CublasLt {
         // 3. The algorithm.
         let mut preference = Preference([0; 8]);
         // SAFETY: as above.
-        set("cublasLtMatmulPreferenceInit", unsafe {
+        check("cublasLtMatmulPreferenceInit", unsafe {
             (functions.init_preference)(&mut preference, size_of::<Preference>())
         })?;
         let aligned = |bytes: u64| bytes.min(256) as u32;
         let [a, b, d] = [problem.first.align_bytes, problem.second.align_bytes, problem.out.align_bytes].map(aligned);
-        let to: *mut c_void = ptr::from_mut(&mut preference).cast();
         let words = [a, b, d, d].into_iter().zip(PREFERENCE_ALIGNMENT_A..);
+        let set = (functions.set_preference, "cublasLtMatmulPreferenceSetAttribute");
         for (value, attribute) in words.chain([(REDUCE_IN_COMPUTE_TYPE, PREFERENCE_REDUCTION_SCHEMES)]) {
-            // SAFETY: as above.
-            set("cublasLtMatmulPreferenceSetAttribute", unsafe {
-                (functions.set_preference)(to, attribute, ptr::from_ref(&value).cast(), 4)
-            })?;
+            // SAFETY: the attribute has the type of the header, here and below.
+            unsafe { set_attribute(set, &mut preference, attribute, &value)? };
         }
-        let bytes = ptr::from_ref(&problem.workspace_bytes).cast();
         // SAFETY: as above.
-        set("cublasLtMatmulPreferenceSetAttribute", unsafe {
-            (functions.set_preference)(to, PREFERENCE_WORKSPACE_BYTES, bytes, 8)
-        })?;
+        unsafe { set_attribute(set, &mut preference, PREFERENCE_WORKSPACE_BYTES, &problem.workspace_bytes)? };
         let mut best =
             Heuristic { algorithm: Algorithm([0; 8]), workspace_bytes: 0, state: 0, waves: 0.0, reserved: [0; 4] };
         let mut count = 0;
@@ -292,14 +293,22 @@ impl CublasLt {
         Ok(plan)
     }
 
-    fn set_desc<T>(&self, desc: &mut Desc, attribute: c_int, value: &T) -> Result<(), String> {
-        let to = ptr::from_mut(desc).cast();
+    fn set_desc<T>(&self, desc: &mut Desc, attribute: c_int, value: &T) -> Result<(), Reason> {
         // SAFETY: the attribute has the type of the header.
-        match unsafe { (self.functions.set_desc)(to, attribute, ptr::from_ref(value).cast(), size_of::<T>()) } {
-            0 => Ok(()),
-            status => Err(format!("cublasLtMatmulDescSetAttribute {attribute} failed with cublasStatus_t {status}")),
-        }
+        unsafe { set_attribute((self.functions.set_desc, "cublasLtMatmulDescSetAttribute"), desc, attribute, value) }
     }
+}
+
+/// # Safety
+/// The function sets attributes of such objects, and this one has that type.
+unsafe fn set_attribute<O, T>((set, call): (Set, &str), of: &mut O, attribute: c_int, value: &T) -> Result<(), Reason> {
+    // SAFETY: the caller promises it; the size is that of the value.
+    let status = unsafe { set(ptr::from_mut(of).cast(), attribute, ptr::from_ref(value).cast(), size_of::<T>()) };
+    check(&format!("{call} {attribute}"), status)
+}
+
+fn check(call: &str, status: Status) -> Result<(), Reason> {
+    if status == 0 { Ok(()) } else { Err(format!("{call} failed with cublasStatus_t {status}").into()) }
 }
 
 impl Drop for CublasLt {

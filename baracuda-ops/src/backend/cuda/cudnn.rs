@@ -17,11 +17,12 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::cublaslt::dummy;
+use super::cublaslt::{dummy, file, functions};
 use super::{Current, Device, LEGACY_STREAM};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
 use crate::narrow::single;
+use crate::ops::conv::Pass;
 
 /// What an engine may use of the workspace where the options set no limit.
 pub(crate) const WORKSPACE_BYTES: u64 = 256 << 20;
@@ -169,78 +170,56 @@ unsafe impl Element for f64 {
     const TYPE: c_int = 5;
 }
 
-/// The functions that are used. The library is never closed: it has opened others, which stay, and so do the kernels that they have registered.
-struct Functions {
-    version: unsafe extern "C" fn() -> usize,
-    /// The version of the CUDA runtime in it: 1000 times major plus 10 times minor.
-    runtime: unsafe extern "C" fn() -> usize,
-    create: unsafe extern "C" fn(*mut *mut c_void) -> Status,
-    destroy: unsafe extern "C" fn(*mut c_void) -> Status,
-    set_stream: unsafe extern "C" fn(*mut c_void, *mut c_void) -> Status,
-    create_descriptor: unsafe extern "C" fn(c_int, *mut *mut c_void) -> Status,
-    destroy_descriptor: unsafe extern "C" fn(*mut c_void) -> Status,
-    set_attribute: unsafe extern "C" fn(*mut c_void, c_int, c_int, i64, *const c_void) -> Status,
-    get_attribute: unsafe extern "C" fn(*mut c_void, c_int, c_int, i64, *mut i64, *mut c_void) -> Status,
-    finalize: unsafe extern "C" fn(*mut c_void) -> Status,
-    execute: unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> Status,
-}
-
-impl Functions {
-    fn of(library: &libloading::Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the types are those of the header.
-        unsafe {
-            Ok(Self {
-                version: *library.get(b"cudnnGetVersion\0")?,
-                runtime: *library.get(b"cudnnGetCudartVersion\0")?,
-                create: *library.get(b"cudnnCreate\0")?,
-                destroy: *library.get(b"cudnnDestroy\0")?,
-                set_stream: *library.get(b"cudnnSetStream\0")?,
-                create_descriptor: *library.get(b"cudnnBackendCreateDescriptor\0")?,
-                destroy_descriptor: *library.get(b"cudnnBackendDestroyDescriptor\0")?,
-                set_attribute: *library.get(b"cudnnBackendSetAttribute\0")?,
-                get_attribute: *library.get(b"cudnnBackendGetAttribute\0")?,
-                finalize: *library.get(b"cudnnBackendFinalize\0")?,
-                execute: *library.get(b"cudnnBackendExecute\0")?,
-            })
-        }
+functions! {
+    /// The functions that are used. The library is never closed: it has opened others, which stay, and so do the kernels that they have registered.
+    Functions {
+        version = "cudnnGetVersion": unsafe extern "C" fn() -> usize,
+        /// The version of the CUDA runtime in it: 1000 times major plus 10 times minor.
+        runtime = "cudnnGetCudartVersion": unsafe extern "C" fn() -> usize,
+        create = "cudnnCreate": unsafe extern "C" fn(*mut *mut c_void) -> Status,
+        destroy = "cudnnDestroy": unsafe extern "C" fn(*mut c_void) -> Status,
+        set_stream = "cudnnSetStream": unsafe extern "C" fn(*mut c_void, *mut c_void) -> Status,
+        create_descriptor = "cudnnBackendCreateDescriptor": unsafe extern "C" fn(c_int, *mut *mut c_void) -> Status,
+        destroy_descriptor = "cudnnBackendDestroyDescriptor": unsafe extern "C" fn(*mut c_void) -> Status,
+        set_attribute = "cudnnBackendSetAttribute":
+            unsafe extern "C" fn(*mut c_void, c_int, c_int, i64, *const c_void) -> Status,
+        get_attribute = "cudnnBackendGetAttribute":
+            unsafe extern "C" fn(*mut c_void, c_int, c_int, i64, *mut i64, *mut c_void) -> Status,
+        finalize = "cudnnBackendFinalize": unsafe extern "C" fn(*mut c_void) -> Status,
+        execute = "cudnnBackendExecute": unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_void) -> Status,
     }
 }
 
-/// The functions that can fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Call {
-    Create,
-    SetStream,
-    CreateDescriptor,
-    SetAttribute,
-    GetAttribute,
-    Finalize,
-    Execute,
+/// The functions that can fail, each with its name.
+macro_rules! calls {
+    ($($Call:ident = $name:literal,)*) => {
+        /// A function that can fail.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Call {
+            $($Call,)*
+        }
+
+        impl Call {
+            /// In declaration order.
+            const ALL: &[Self] = &[$(Self::$Call,)*];
+
+            const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Call => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Call {
-    /// In declaration order.
-    const ALL: [Self; 7] = [
-        Self::Create,
-        Self::SetStream,
-        Self::CreateDescriptor,
-        Self::SetAttribute,
-        Self::GetAttribute,
-        Self::Finalize,
-        Self::Execute,
-    ];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Create => "cudnnCreate",
-            Self::SetStream => "cudnnSetStream",
-            Self::CreateDescriptor => "cudnnBackendCreateDescriptor",
-            Self::SetAttribute => "cudnnBackendSetAttribute",
-            Self::GetAttribute => "cudnnBackendGetAttribute",
-            Self::Finalize => "cudnnBackendFinalize",
-            Self::Execute => "cudnnBackendExecute",
-        }
-    }
+calls! {
+    Create = "cudnnCreate",
+    SetStream = "cudnnSetStream",
+    CreateDescriptor = "cudnnBackendCreateDescriptor",
+    SetAttribute = "cudnnBackendSetAttribute",
+    GetAttribute = "cudnnBackendGetAttribute",
+    Finalize = "cudnnBackendFinalize",
+    Execute = "cudnnBackendExecute",
 }
 
 /// A call that failed.
@@ -430,7 +409,7 @@ impl Cudnn {
     /// Opens the library; the device's context is current.
     pub(super) fn open(driver: u32) -> Result<Self, Reason> {
         let open = |name: &str, major: usize| {
-            let name = if cfg!(windows) { format!("{name}64_{major}.dll") } else { format!("lib{name}.so.{major}") };
+            let name = file(name, major);
             // SAFETY: the library runs its own initialisation only.
             unsafe { libloading::Library::new(&name) }.map_err(|_| name)
         };
@@ -590,31 +569,30 @@ impl Cudnn {
         convolution.set(alpha + 5, &[sum.as_ref().unwrap_or(&y).child()])?;
         let mut operations = vec![convolution.finalized()?];
         // 3. What is added to it and applied to it.
+        let mut pointwise = |mode, x: &Descriptor, bias: Option<&Descriptor>, to: &Descriptor| {
+            let function = Descriptor::new(functions, POINTWISE)?;
+            function.set(POINTWISE_MODE, &[mode])?;
+            function.set(POINTWISE_MATH_PRECISION, &[compute])?;
+            if mode == POINTWISE_RELU {
+                function.set(POINTWISE_NAN_PROPAGATION, &[PROPAGATE_NAN])?;
+            }
+            let function = function.finalized()?;
+            let operation = Descriptor::new(functions, POINTWISE_OPERATION)?;
+            operation.set(POINTWISE_OPERATION_DESC, &[function.child()])?;
+            operation.set(POINTWISE_OPERATION_X, &[x.child()])?;
+            if let Some(bias) = bias {
+                operation.set(POINTWISE_OPERATION_B, &[bias.child()])?;
+            }
+            operation.set(POINTWISE_OPERATION_Y, &[to.child()])?;
+            operations.push(operation.finalized()?);
+            parts.push(function);
+            Ok::<_, Failure>(())
+        };
         if let (Some(bias), Some(sum)) = (&bias, &sum) {
-            let mode = Descriptor::new(functions, POINTWISE)?;
-            mode.set(POINTWISE_MODE, &[POINTWISE_ADD])?;
-            mode.set(POINTWISE_MATH_PRECISION, &[compute])?;
-            let mode = mode.finalized()?;
-            let addition = Descriptor::new(functions, POINTWISE_OPERATION)?;
-            addition.set(POINTWISE_OPERATION_DESC, &[mode.child()])?;
-            addition.set(POINTWISE_OPERATION_X, &[sum.child()])?;
-            addition.set(POINTWISE_OPERATION_B, &[bias.child()])?;
-            addition.set(POINTWISE_OPERATION_Y, &[pre.as_ref().unwrap_or(&y).child()])?;
-            operations.push(addition.finalized()?);
-            parts.push(mode);
+            pointwise(POINTWISE_ADD, sum, Some(bias), pre.as_ref().unwrap_or(&y))?;
         }
         if let (true, Some(last)) = (problem.relu, pre.as_ref().or(sum.as_ref())) {
-            let mode = Descriptor::new(functions, POINTWISE)?;
-            mode.set(POINTWISE_MODE, &[POINTWISE_RELU])?;
-            mode.set(POINTWISE_MATH_PRECISION, &[compute])?;
-            mode.set(POINTWISE_NAN_PROPAGATION, &[PROPAGATE_NAN])?;
-            let mode = mode.finalized()?;
-            let activation = Descriptor::new(functions, POINTWISE_OPERATION)?;
-            activation.set(POINTWISE_OPERATION_DESC, &[mode.child()])?;
-            activation.set(POINTWISE_OPERATION_X, &[last.child()])?;
-            activation.set(POINTWISE_OPERATION_Y, &[y.child()])?;
-            operations.push(activation.finalized()?);
-            parts.push(mode);
+            pointwise(POINTWISE_RELU, last, None, &y)?;
         }
         // 4. All of it.
         let graph = Descriptor::new(functions, OPERATION_GRAPH)?;
@@ -892,17 +870,6 @@ struct Execution {
     plan: Descriptor,
     workspace_bytes: u64,
     has_bias: bool,
-}
-
-/// Which of the three products of a convolution is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    /// y, from x and the weight.
-    Forward,
-    /// x's gradient, from those of y and the weight.
-    Data,
-    /// The weight's gradient, from x and y's gradient.
-    Weight,
 }
 
 /// An operand. The library wants four extents at least.

@@ -1,49 +1,28 @@
 //! The descriptor and the operands of the gradient of the bias.
 
-use serde::{Deserialize, Serialize};
-
 use super::geometry::ChannelSums;
-use super::{MAX_AXES, access, backward_bias_kernels};
+use super::{MAX_AXES, access, backward_bias_kernels, table};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::operands::{args, operands};
-use crate::ops::fields::{float, in_range, is_zero, relaid, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::operands::args;
+use crate::ops::fields::{float, in_range, relay, require};
+use crate::ops::valid::{Described, Op, descriptor, fields, shared_steps, steps};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
-operands! { $
-    /// Operands of the gradient of the bias.
-    mod table {
-        DY dy: In, always => "Gradient of y.";
-        DBIAS dbias: Out, always => "Gradient of the bias.";
+fields! {
+    /// The fields of the gradient of the bias.
+    BiasFields: Fields<Kind = (), Derived = ()> + normalise {
+        dy: TensorDesc,
+        /// None is the type of dy.
+        dbias: Option<DType> = default,
+        beta: Real = default,
     }
 }
 
-/// The fields of the descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct BiasFields {
-    pub(super) dy: TensorDesc,
-    /// None is the type of dy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) dbias: Option<DType>,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) beta: Real,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(super) layouts: Layouts,
-}
-
-impl Fields for BiasFields {
-    type Kind = ();
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BiasFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
-        self.dy = relaid(op.name, "dy", &mut self.layouts, self.dy)?;
+        relay(op.name, &mut self.layouts, [("dy", &mut self.dy)])?;
         self.dbias = self.dbias.filter(|&dtype| dtype != self.dy.dtype());
         Ok(())
     }
@@ -76,26 +55,21 @@ descriptor! {
     args: ConvBackwardBiasArgs of table;
     plan: ConvBackwardBiasPlan;
     kernels: backward_bias_kernels();
-}
-
-impl ConvBackwardBiasDescriptor {
     /// The gradient `dbias` of the bias of a convolution whose output has the gradient `dy`, in the type of dy.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if dy is not of a floating-point type, or its rank not 3 to 5.
-    pub fn new(dy: TensorDesc) -> Result<Self> {
-        Self::of(BiasFields { dy, dbias: None, beta: Real::default(), layouts: Layouts::new() })
-    }
+    fn new(dy: TensorDesc) = BiasFields::minimal(dy);
+}
 
-    pub(super) fn of(fields: BiasFields) -> Result<Self> {
-        Valid::new(Self::OP, fields).map(Self)
-    }
-
+impl ConvBackwardBiasDescriptor {
     /// What the kernels compute.
     pub(super) fn channel_sums(&self) -> ChannelSums {
         ChannelSums::new(&self.0.fields.dy, &self.0.slots, self.0.fields.beta.get())
     }
 }
+
+shared_steps! { ConvBackwardBiasDescriptor: beta, layout }
 
 steps! { ConvBackwardBiasDescriptor
     /// The type of the gradient, dy's unless told otherwise.
@@ -103,16 +77,6 @@ steps! { ConvBackwardBiasDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither dy's nor f32, nor f16 or bf16 for a dy of f32; for f64, if it is not f64.
     dbias(dtype: DType) = |it| it.with(|f| f.dbias = Some(dtype));
-    /// As [`ConvBackwardDataDescriptor::beta`](super::ConvBackwardDataDescriptor::beta).
-    ///
-    /// # Errors
-    /// As [`ConvBackwardDataDescriptor::beta`](super::ConvBackwardDataDescriptor::beta).
-    beta(beta: f64) = |it| it.real("beta", beta, |f, beta| f.beta = beta);
-    /// As [`ConvDescriptor::layout`](super::ConvDescriptor::layout).
-    ///
-    /// # Errors
-    /// As [`ConvDescriptor::layout`](super::ConvDescriptor::layout).
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

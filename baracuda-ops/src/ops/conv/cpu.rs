@@ -1,33 +1,25 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::geometry::{Axis, ChannelSums, Contraction, Epilogue, Gathered, Indices, Strided, Vector};
-use super::{
-    ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES,
-};
+use super::geometry::{Axis, ChannelSums, Contracting, Contraction, Epilogue, Gathered, Indices, Strided, Vector};
+use super::{ConvBackwardBiasDescriptor, MAX_AXES};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::Candidate;
+use crate::kernel::{Accepted, Candidate};
 use crate::narrow::to_usize;
+use crate::ops::gemm::cpu::accumulated;
+use crate::ops::gemm::geometry::Fused;
 use crate::plan::MAX_WORK;
 
-/// The reference kernel of the convolution.
-pub(super) fn forward<'d>(descriptor: &'d ConvDescriptor) -> Result<Candidate<'d>, Reason> {
-    contracting(descriptor.contraction())
-}
-
-/// The reference kernel of the gradient of the data.
-pub(super) fn backward_data<'d>(descriptor: &'d ConvBackwardDataDescriptor) -> Result<Candidate<'d>, Reason> {
-    contracting(descriptor.contraction())
-}
-
-/// The reference kernel of the gradient of the weight.
-pub(super) fn backward_weight<'d>(descriptor: &'d ConvBackwardWeightDescriptor) -> Result<Candidate<'d>, Reason> {
-    contracting(descriptor.contraction())
+/// The reference kernel of the three products.
+pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
+    let contraction = descriptor.contraction();
+    check_work(&contraction)?;
+    Ok(Candidate::on_cpu(move || move |operands| contract(&contraction, operands)))
 }
 
 /// The reference kernel of the gradient of the bias.
-pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward_bias(descriptor: &ConvBackwardBiasDescriptor) -> Accepted<'_> {
     Ok(Candidate::on_cpu(|| {
         let sums = descriptor.channel_sums();
         move |operands| channel_sums(&sums, operands)
@@ -41,11 +33,6 @@ pub(super) fn check_work(contraction: &Contraction) -> Result<(), Reason> {
         return Err(format!("{products} products, the limit is {MAX_WORK}").into());
     }
     Ok(())
-}
-
-fn contracting<'d>(contraction: Contraction) -> Result<Candidate<'d>, Reason> {
-    check_work(&contraction)?;
-    Ok(Candidate::on_cpu(move || move |operands| contract(&contraction, operands)))
 }
 
 /// Lead and spatial position.
@@ -185,10 +172,7 @@ struct Finish<'v> {
 
 impl<'v> Finish<'v> {
     fn new(contraction: &'v Contraction, operands: &Operands<'v>, out: Tensor<'v>) -> Self {
-        let (bias, pre) = match contraction.epilogue {
-            Epilogue::Forward { bias, pre, .. } => (bias, pre),
-            Epilogue::Gradient { .. } => (None, None),
-        };
+        let Fused { bias, beside: pre, .. } = contraction.epilogue.fused();
         Self {
             contraction,
             out,
@@ -235,9 +219,4 @@ fn channel_sums(sums: &ChannelSums, operands: &Operands<'_>) {
         // SAFETY: each channel is one task.
         unsafe { grad.store(offset, accumulated(total.total(), sums.beta, || grad.load(offset))) };
     });
-}
-
-/// `sum + beta * before`; with beta 0 nothing is read.
-fn accumulated(sum: f64, beta: f64, before: impl FnOnce() -> f64) -> f64 {
-    if beta == 0.0 { sum } else { sum + beta * before() }
 }

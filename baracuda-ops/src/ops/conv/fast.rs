@@ -6,52 +6,36 @@
 use std::ops::Range;
 
 use super::cpu::At;
-use super::geometry::{Contraction, Epilogue, Indices};
-use super::product::{Contracting, name_of};
+use super::geometry::{Contracting, Contraction, Epilogue, Indices};
 use super::{MAX_AXES, cpu};
 use crate::backend::cpu::{Operands, Tensor, threads};
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
-use crate::error::Reason;
-use crate::kernel::{Ask, Candidate, Kernel};
-use crate::narrow::to_usize;
+use crate::kernel::{Accepted, Candidate};
+use crate::narrow::{signed, to_usize};
 use crate::ops::gemm::fast::{Factor, Gemm, multiply};
-use crate::options::PlanOptions;
 
 /// The kernel of the three products.
-pub(super) struct Fast;
-
-impl<D: Contracting> Kernel<D> for Fast {
-    fn name(&self) -> &'static str {
-        name_of!(D::PASS, "fast")
+pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
+    let contraction = descriptor.contraction();
+    let dtype = contraction.out.dtype;
+    if !matches!(dtype, DType::F32 | DType::F64)
+        || contraction.gathered.dtype != dtype
+        || contraction.plain.dtype != dtype
+    {
+        let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
+        return Err(format!("it multiplies f32 and f64, here factors are {gathered} and {plain}").into());
     }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
-        let contraction = descriptor.contracted();
-        let dtype = contraction.out.dtype;
-        if !matches!(dtype, DType::F32 | DType::F64)
-            || contraction.gathered.dtype != dtype
-            || contraction.plain.dtype != dtype
-        {
-            let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
-            return Err(format!("it multiplies f32 and f64, here factors are {gathered} and {plain}").into());
+    cpu::check_work(&contraction)?;
+    Ok(Candidate::on_cpu(move || {
+        let tiling = Tiling::of(&contraction);
+        // Of few tiles with long sums, threads share the sums.
+        let product = contraction.product().ok().filter(|_| tiling.parts == 1);
+        move |operands: &Operands<'_>| match &product {
+            Some(product) => multiply(product, operands),
+            None if dtype == DType::F64 => contract(&contraction, &tiling, operands, matrixmultiply::dgemm),
+            None => contract(&contraction, &tiling, operands, matrixmultiply::sgemm),
         }
-        cpu::check_work(&contraction)?;
-        Ok(Candidate::on_cpu(move || {
-            let tiling = Tiling::of(&contraction);
-            // Of few tiles with long sums, threads share the sums.
-            let product = contraction.product().ok().filter(|_| tiling.parts == 1);
-            move |operands: &Operands<'_>| match &product {
-                Some(product) => multiply(product, operands),
-                None if dtype == DType::F64 => contract(&contraction, &tiling, operands, matrixmultiply::dgemm),
-                None => contract(&contraction, &tiling, operands, matrixmultiply::sgemm),
-            }
-        }))
-    }
+    }))
 }
 
 /// Rows of a tile: the more, the less the plain factor is packed again.
@@ -60,10 +44,6 @@ const ROWS: [u64; 3] = [256, 128, 64];
 const COLS: u64 = 256;
 /// Terms whose windows a task has in memory at once: as many as the crate packs.
 const TERMS: u64 = 256;
-/// Tasks that keep threads busy.
-const TASKS: u64 = 32;
-/// Terms that are worth a part of a sum.
-const LEAST_TERMS: u64 = 2048;
 
 /// The tiles, each of which is a task, or of long sums one for each part of the terms.
 struct Tiling {
@@ -78,12 +58,17 @@ struct Tiling {
 }
 
 impl Tiling {
+    /// Tasks that keep threads busy.
+    const TASKS: u64 = 32;
+    /// Terms that are worth a part of a sum.
+    const LEAST_TERMS: u64 = 2048;
+
     fn of(contraction: &Contraction) -> Self {
         let (count, terms) = (contraction.rows.count(), contraction.terms.count());
         let col_tiles = contraction.n.div_ceil(COLS);
         let tiles = |rows: u64| contraction.groups.saturating_mul(count.div_ceil(rows)).saturating_mul(col_tiles);
-        let rows = ROWS.into_iter().find(|&rows| tiles(rows) >= TASKS).unwrap_or(ROWS[2]);
-        let parts = (TASKS / tiles(rows).max(1)).min(terms / LEAST_TERMS).max(1);
+        let rows = ROWS.into_iter().find(|&rows| tiles(rows) >= Self::TASKS).unwrap_or(ROWS[2]);
+        let parts = (Self::TASKS / tiles(rows).max(1)).min(terms / Self::LEAST_TERMS).max(1);
         let of_part = terms.div_ceil(parts).next_multiple_of(TERMS).max(1);
         let parts = terms.div_ceil(of_part).max(1);
         Self { rows, row_tiles: count.div_ceil(rows), col_tiles, tiles: tiles(rows), parts, terms: of_part }
@@ -400,11 +385,6 @@ impl Side<'_> {
     }
 }
 
-/// Indices and extents of tensors in memory.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -416,13 +396,13 @@ mod tests {
         let dense = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
         let window = ConvWindow::new().padding(&[1, 1]);
         let stem = ConvDescriptor::new(dense(&[64, 3, 56, 56]), dense(&[32, 3, 3, 3]), window.clone()).unwrap();
-        let tiling = Tiling::of(&stem.contracted());
+        let tiling = Tiling::of(&stem.contraction());
         assert_eq!((tiling.rows, tiling.parts), (256, 1));
-        let weight = stem.backward_weight().unwrap().contracted();
+        let weight = stem.backward_weight().unwrap().contraction();
         let tiling = Tiling::of(&weight);
         assert_eq!((tiling.rows, tiling.tiles, tiling.parts, tiling.terms), (64, 1, 32, 6400));
         assert!(tiling.parts * tiling.terms >= weight.terms.count());
         let deep = ConvDescriptor::new(dense(&[1, 512, 7, 7]), dense(&[512, 512, 3, 3]), window).unwrap();
-        assert_eq!(Tiling::of(&deep.backward_weight().unwrap().contracted()).parts, 1);
+        assert_eq!(Tiling::of(&deep.backward_weight().unwrap().contraction()).parts, 1);
     }
 }

@@ -1,16 +1,31 @@
 //! How kernels see the op: forward and the gradients of the data and of the weight are one contraction, whose first factor is gathered by
 //! windows and whose second is a matrix with strides; the gradient of the bias is a sum for each channel.
 
-use super::{MAX_AXES, Shape, backward_bias, backward_data, backward_weight, forward, is_channels_last};
+use super::backward_data::DataFields;
+use super::backward_weight::WeightFields;
+use super::forward::ForwardFields;
+use super::{MAX_AXES, Pass, is_channels_last, table};
 use crate::dtype::DType;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::error::Reason;
+use crate::narrow::signed;
 use crate::ops::activation::Activation;
-use crate::slots::Slot;
-use crate::slots::Slots;
+use crate::ops::gemm::geometry::{Extent, Fused};
+use crate::ops::valid::Valid;
+use crate::plan::Descriptor;
+use crate::slots::{Slot, Slots};
 use crate::tensor::TensorDesc;
+
+/// The ops that compute a contraction.
+pub(super) trait Contracting: Descriptor {
+    /// What the kernels compute.
+    fn contraction(&self) -> Contraction;
+}
 
 /// `out[g, m, n]` is the [epilogue](Epilogue) of `sum over t of gathered[g, m, t] * plain[g, t, n]`, for each group g.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Contraction {
+    pub(crate) pass: Pass,
     pub(crate) groups: u64,
     /// What m runs over.
     pub(crate) rows: Indices,
@@ -25,6 +40,9 @@ pub(crate) struct Contraction {
     pub(crate) out: Strided,
     pub(crate) epilogue: Epilogue,
 }
+
+/// Digits of an index tuple: the lead and the axes.
+pub(super) const DIGITS: usize = 1 + MAX_AXES;
 
 /// Index tuples: a sample or a channel of a group, and a spatial position of y, of x or of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +60,22 @@ impl Indices {
     pub(crate) fn count(&self) -> u64 {
         self.axes.iter().product::<u64>() * self.lead
     }
+
+    /// What belongs to the digits of a tuple, the slowest first.
+    pub(super) fn in_order<T>(&self, lead: T, [a, b, c]: [T; MAX_AXES]) -> [T; DIGITS] {
+        if self.lead_last { [a, b, c, lead] } else { [lead, a, b, c] }
+    }
+
+    /// The extents of the digits.
+    pub(super) fn digits(&self) -> [u64; DIGITS] {
+        self.in_order(self.lead, self.axes)
+    }
+
+    /// The digits with their strides in some tensors.
+    pub(super) fn extents<const N: usize>(&self, strides: [[u64; DIGITS]; N]) -> impl Iterator<Item = Extent<N>> {
+        let digits = self.digits().into_iter().enumerate();
+        digits.map(move |(digit, extent)| Extent { extent, strides: strides.map(|of| of[digit]) })
+    }
 }
 
 /// Strides of an operand in elements, 0 along extents of 1. Of [`Contraction::plain`] the column is n, and lead and axes are those of the
@@ -56,6 +90,13 @@ pub(crate) struct Strided {
     pub(crate) column: u64,
     pub(crate) lead: u64,
     pub(crate) axes: [u64; MAX_AXES],
+}
+
+impl Strided {
+    /// The strides of the digits of the tuples that its lead and axes belong to.
+    pub(super) fn digits(&self, of: &Indices) -> [u64; DIGITS] {
+        of.in_order(self.lead, self.axes)
+    }
 }
 
 /// The factor that windows gather. Its strides are in elements, 0 along extents of 1; an element that any [`Axis`] places outside is not a
@@ -107,6 +148,16 @@ pub(crate) enum Epilogue {
     Gradient { beta: f64 },
 }
 
+impl Epilogue {
+    /// The parts of it.
+    pub(super) fn fused(&self) -> Fused<Strided, Vector> {
+        match *self {
+            Self::Forward { bias, activation, pre } => Fused { bias, activation, beside: pre, beta: 0.0 },
+            Self::Gradient { beta } => Fused { bias: None, activation: Activation::Identity, beside: None, beta },
+        }
+    }
+}
+
 /// `dbias[c] = sum over samples and axes of dy[sample, c, axes] + beta * dbias[c]`; with beta 0 dbias is never read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChannelSums {
@@ -127,25 +178,43 @@ impl Contraction {
         self.rows.count() == 0 || self.n == 0
     }
 
+    /// The positions that windows have, which are those of y but for the gradient of the data, and the elements of the kernel.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn positions_and_taps(&self) -> (&Indices, &Indices) {
+        if self.pass == Pass::Weight { (&self.terms, &self.rows) } else { (&self.rows, &self.terms) }
+    }
+
+    /// Refuses three spatial extents.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn check_is_image(&self) -> Result<(), Reason> {
+        let first = &self.gathered.axes[0];
+        if [self.rows.axes[0], self.terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
+            return Err("it has one or two spatial extents, here there are three".into());
+        }
+        Ok(())
+    }
+
     /// Multiplications of all sums.
     pub(crate) fn products(&self) -> u64 {
         [self.groups, self.rows.count(), self.n, self.terms.count()].into_iter().fold(1, u64::saturating_mul)
     }
 
     /// `y[n, g, k, o]`, whose rows are (n, o), terms (c, r) and columns k.
-    pub(super) fn forward(shape: &Shape, slots: &Slots, activation: Activation) -> Self {
-        use forward::table::{BIAS, PRE, WEIGHT, X, Y};
-        let [x, weight, y] = [X, WEIGHT, Y].map(|index| View::new(slots, index));
+    pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
+        let Valid { fields, derived: shape, slots, .. } = valid;
+        let [x, weight, y] = [table::X, table::WEIGHT, table::Y].map(|index| View::new(slots, index));
         let (y_axes, kernel) = (shape.axes.map(|axis| axis.output), shape.axes.map(|axis| axis.kernel));
-        let axes = shape.axes.map(|axis| Window {
+        let axes = shape.axes.map(|axis| Axis {
             extent: axis.input,
             of_row: signed(axis.stride),
             of_term: signed(axis.dilation),
             offset: -signed(axis.before),
             divisor: 1,
+            stride: 0,
         });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         Self {
+            pass: Pass::Forward,
             groups: shape.groups,
             rows: Indices { lead: shape.samples, axes: y_axes, lead_last: false },
             terms: Indices { lead: channels, axes: kernel, lead_last: x.is_channels_last() },
@@ -154,29 +223,31 @@ impl Contraction {
             plain: weight.strided([FILTERS, FILTERS, CHANNELS], filters),
             out: y.strided([CHANNELS, CHANNELS, SAMPLES], filters),
             epilogue: Epilogue::Forward {
-                bias: slots.at(BIAS).map(|slot| vector(slot, filters)),
-                activation,
+                bias: slots.at(table::BIAS).map(|slot| vector(slot, filters)),
+                activation: fields.activation,
                 pre: slots
-                    .at(PRE)
+                    .at(table::PRE)
                     .map(|slot| View { slot: Some(slot) }.strided([CHANNELS, CHANNELS, SAMPLES], filters)),
             },
         }
     }
 
     /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c.
-    pub(super) fn backward_data(shape: &Shape, slots: &Slots, beta: f64) -> Self {
-        use backward_data::table::{DX, DY, WEIGHT};
-        let [dy, weight, dx] = [DY, WEIGHT, DX].map(|index| View::new(slots, index));
+    pub(super) fn backward_data(valid: &Valid<DataFields>) -> Self {
+        let Valid { fields, derived: shape, slots, .. } = valid;
+        let [dy, weight, dx] = [table::DY, table::WEIGHT, table::DX].map(|index| View::new(slots, index));
         let (x_axes, kernel) = (shape.axes.map(|axis| axis.input), shape.axes.map(|axis| axis.kernel));
-        let axes = shape.axes.map(|axis| Window {
+        let axes = shape.axes.map(|axis| Axis {
             extent: axis.output,
             of_row: 1,
             of_term: -signed(axis.dilation),
             offset: signed(axis.before),
             divisor: axis.stride,
+            stride: 0,
         });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         Self {
+            pass: Pass::Data,
             groups: shape.groups,
             rows: Indices { lead: shape.samples, axes: x_axes, lead_last: false },
             terms: Indices { lead: filters, axes: kernel, lead_last: dy.is_channels_last() },
@@ -184,24 +255,26 @@ impl Contraction {
             gathered: dy.gathered([CHANNELS, SAMPLES, CHANNELS], filters, axes),
             plain: weight.strided([FILTERS, CHANNELS, FILTERS], filters),
             out: dx.strided([CHANNELS, CHANNELS, SAMPLES], channels),
-            epilogue: Epilogue::Gradient { beta },
+            epilogue: Epilogue::Gradient { beta: fields.beta.get() },
         }
     }
 
     /// `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
-    pub(super) fn backward_weight(shape: &Shape, slots: &Slots, beta: f64) -> Self {
-        use backward_weight::table::{DWEIGHT, DY, X};
-        let [x, dy, dweight] = [X, DY, DWEIGHT].map(|index| View::new(slots, index));
+    pub(super) fn backward_weight(valid: &Valid<WeightFields>) -> Self {
+        let Valid { fields, derived: shape, slots, .. } = valid;
+        let [x, dy, dweight] = [table::X, table::DY, table::DWEIGHT].map(|index| View::new(slots, index));
         let (y_axes, kernel) = (shape.axes.map(|axis| axis.output), shape.axes.map(|axis| axis.kernel));
-        let axes = shape.axes.map(|axis| Window {
+        let axes = shape.axes.map(|axis| Axis {
             extent: axis.input,
             of_row: signed(axis.dilation),
             of_term: signed(axis.stride),
             offset: -signed(axis.before),
             divisor: 1,
+            stride: 0,
         });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         Self {
+            pass: Pass::Weight,
             groups: shape.groups,
             rows: Indices { lead: channels, axes: kernel, lead_last: dweight.is_channels_last() },
             terms: Indices { lead: shape.samples, axes: y_axes, lead_last: false },
@@ -209,14 +282,13 @@ impl Contraction {
             gathered: x.gathered([CHANNELS, CHANNELS, SAMPLES], channels, axes),
             plain: dy.strided([CHANNELS, CHANNELS, SAMPLES], filters),
             out: dweight.strided([FILTERS, FILTERS, CHANNELS], filters),
-            epilogue: Epilogue::Gradient { beta },
+            epilogue: Epilogue::Gradient { beta: fields.beta.get() },
         }
     }
 }
 
 impl ChannelSums {
     pub(super) fn new(desc: &TensorDesc, slots: &Slots, beta: f64) -> Self {
-        use backward_bias::table::{DBIAS, DY};
         let mut axes = [1; MAX_AXES];
         let spatial = &desc.dims()[2..];
         axes[MAX_AXES - spatial.len()..].copy_from_slice(spatial);
@@ -224,8 +296,8 @@ impl ChannelSums {
             channels: desc.dims()[1],
             samples: desc.dims()[0],
             axes,
-            dy: Strided { group: 0, ..View::new(slots, DY).strided([CHANNELS, CHANNELS, SAMPLES], 0) },
-            dbias: slots.at(DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
+            dy: Strided { group: 0, ..View::new(slots, table::DY).strided([CHANNELS, CHANNELS, SAMPLES], 0) },
+            dbias: slots.at(table::DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
             beta,
         }
     }
@@ -239,20 +311,6 @@ const FILTERS: usize = 0;
 
 /// A vector that is not declared.
 const NOWHERE: Vector = Vector { position: usize::MAX, dtype: DType::F32, align_bytes: 4, group: 0, column: 0 };
-
-/// An [`Axis`] without the stride of its tensor.
-struct Window {
-    extent: u64,
-    of_row: i64,
-    of_term: i64,
-    offset: i64,
-    divisor: u64,
-}
-
-/// What the descriptor has refused above 2^31.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
 
 /// A tensor `[.., .., spatial..]`.
 struct View<'s> {
@@ -300,10 +358,12 @@ impl<'s> View<'s> {
         }
     }
 
-    /// With the extents that groups and the leads of rows and terms belong to, and how many of the first a group has.
-    fn gathered(&self, [groups, row, term]: [usize; 3], of_group: u64, axes: [Window; MAX_AXES]) -> Gathered {
+    /// With the extents that groups and the leads of rows and terms belong to, and how many of the first a group has; `axes` have no strides.
+    fn gathered(&self, [groups, row, term]: [usize; 3], of_group: u64, mut axes: [Axis; MAX_AXES]) -> Gathered {
         let (position, dtype, align_bytes) = self.place();
-        let mut strides = self.axes().into_iter();
+        for (axis, stride) in axes.iter_mut().zip(self.axes()) {
+            axis.stride = stride;
+        }
         Gathered {
             position,
             dtype,
@@ -311,14 +371,7 @@ impl<'s> View<'s> {
             group: of_group.saturating_mul(self.stride(groups)),
             row_lead: self.stride(row),
             term_lead: self.stride(term),
-            axes: axes.map(|Window { extent, of_row, of_term, offset, divisor }| Axis {
-                extent,
-                stride: strides.next().unwrap_or(0),
-                of_row,
-                of_term,
-                offset,
-                divisor,
-            }),
+            axes,
         }
     }
 }

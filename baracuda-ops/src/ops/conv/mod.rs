@@ -90,10 +90,11 @@
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
-use crate::ops::fields::{float, require};
-use crate::ops::valid::kernels;
-use crate::plan::Function;
-use crate::slots::Access;
+use crate::operands::operands;
+use crate::ops::fields::{beside_factors, float, in_range, require};
+use crate::ops::valid::{Op, kernels};
+use crate::plan::{Descriptor, Function, form_name};
+use crate::slots::{Access, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod backward_bias;
@@ -102,6 +103,8 @@ mod backward_weight;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod depthwise;
 mod fast;
 mod forward;
 mod geometry;
@@ -114,8 +117,36 @@ pub use backward_data::{ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBa
 pub use backward_weight::{ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvBackwardWeightPlan};
 pub use forward::{ConvArgs, ConvDescriptor, ConvPlan};
 
+use geometry::Contracting;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
+
+operands! { $
+    /// Operands of the ops of a convolution.
+    mod table {
+        X x: In, always => "Input.";
+        WEIGHT weight: In, always => "Weight.";
+        BIAS bias: In, if bias => "Added to each channel of y, if declared.", step "The bias.";
+        DY dy: In, always => "Gradient of y.";
+        Y y: Out, always => "Output.";
+        PRE pre: Out, if pre => "What the activation is applied to, if declared.",
+            step "Where the pre-activation goes.";
+        DX dx: Out, always => "Gradient of x.";
+        DWEIGHT dweight: Out, always => "Gradient of the weight.";
+        DBIAS dbias: Out, always => "Gradient of the bias.";
+    }
+}
+
+/// Which of the three products of a convolution an op computes; what the ops that are products differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Pass {
+    /// y, from x and the weight.
+    Forward,
+    /// The gradient of x, from those of y and the weight.
+    Data,
+    /// The gradient of the weight, from x and the gradient of y.
+    Weight,
+}
 
 /// Most spatial extents.
 pub(crate) const MAX_AXES: usize = 3;
@@ -195,6 +226,69 @@ struct Window<'f> {
     dilation: &'f [u64],
     padding: &'f [[u64; 2]],
     groups: u64,
+}
+
+impl From<Window<'_>> for ConvWindow {
+    fn from(Window { stride, dilation, padding, groups }: Window<'_>) -> Self {
+        Self { stride: stride.into(), dilation: dilation.into(), padding: padding.into(), groups }
+    }
+}
+
+/// The fields of one of the three products: its tensors, those of a [`ConvWindow`], then the others.
+macro_rules! window_fields {
+    ($(#[$doc:meta])* $Fields:ident: $($tensor:ident),*; $($other:tt)*) => {
+        fields! {
+            $(#[$doc])*
+            $Fields: Fields<Kind = Pass, Derived = Shape> + normalise {
+                $($tensor: TensorDesc,)*
+                /// One for each spatial extent; none where each is 1.
+                stride: Vec<u64> = default,
+                /// As stride.
+                dilation: Vec<u64> = default,
+                /// Before and after each spatial extent; none where all are 0.
+                padding: Vec<[u64; 2]> = default,
+                #[serde(default = "super::one_group", skip_serializing_if = "super::is_one_group")]
+                groups: u64,
+                $($other)*
+            }
+        }
+
+        impl $Fields {
+            /// With the default of every other field.
+            fn with_window($($tensor: TensorDesc,)* window: ConvWindow) -> Self {
+                let ConvWindow { stride, dilation, padding, groups } = window;
+                Self { stride, dilation, padding, ..Self::minimal($($tensor,)* groups) }
+            }
+
+            fn window(&self) -> Window<'_> {
+                let Self { stride, dilation, padding, groups, .. } = self;
+                Window { stride, dilation, padding, groups: *groups }
+            }
+
+            /// Leaves out what says what is done anyway, of a convolution of so many extents.
+            fn normalise_window(&mut self, rank: usize) {
+                leave_out(rank, &mut self.stride, 1);
+                leave_out(rank, &mut self.dilation, 1);
+                leave_out(rank, &mut self.padding, [0; 2]);
+            }
+        }
+    };
+}
+use window_fields;
+
+fn one_group() -> u64 {
+    1
+}
+
+fn is_one_group(groups: &u64) -> bool {
+    *groups == 1
+}
+
+/// Empties a list with one entry for each spatial extent, if each is the default.
+fn leave_out<T: PartialEq>(rank: usize, list: &mut Vec<T>, default: T) {
+    if list.len() + 2 == rank && list.iter().all(|entry| *entry == default) {
+        list.clear();
+    }
 }
 
 /// The extents of a convolution, whichever of its ops computes: the same for all three products.
@@ -311,14 +405,6 @@ impl Shape {
         [self.samples, self.groups * self.channels_out].into_iter().chain(spatial).collect()
     }
 
-    /// Refuses a gradient of y with other extents than y.
-    fn check_dy(&self, op: &'static str, dy: &TensorDesc, of: &'static str) -> Result<()> {
-        let output = self.output();
-        require(op, "dy", dy.dims() == output, || {
-            format!("must be {output:?}, the output of a convolution of {of}; got {:?}", dy.dims())
-        })
-    }
-
     /// Floating-point operations of each of the three products.
     fn flops(&self) -> u64 {
         let of_axes = self.axes.iter().flat_map(|axis| [axis.kernel, axis.output]);
@@ -327,28 +413,33 @@ impl Shape {
     }
 }
 
-/// Leaves out options that say what is done anyway.
-fn normalise(rank: usize, stride: &mut Vec<u64>, dilation: &mut Vec<u64>, padding: &mut Vec<[u64; 2]>) {
-    fn leave_out<T: PartialEq>(rank: usize, list: &mut Vec<T>, default: &T) {
-        if list.len() + 2 == rank && list.iter().all(|entry| entry == default) {
-            list.clear();
-        }
+/// Declares the gradient of the data or of the weight: x and the weight, of which one is what is written, by their rows of the table.
+fn declare_gradient(
+    op: &Op<Pass>,
+    slots: &mut SlotsBuilder<'_>,
+    [x, weight]: [(usize, &TensorDesc); 2],
+    dy: &TensorDesc,
+    window: Window<'_>,
+    beta: Real,
+) -> Result<Shape> {
+    let name = |index: usize| table::TABLE[index].name;
+    let (factor, written) = if op.kind == Pass::Data { (weight, x) } else { (x, weight) };
+    let of = (name(factor.0), factor.1.dtype());
+    float(op.name, of.0, factor.1)?;
+    for (index, desc) in [(table::DY, dy), written] {
+        beside_factors(op.name, name(index), desc.dtype(), of)?;
     }
-    leave_out(rank, stride, &1);
-    leave_out(rank, dilation, &1);
-    leave_out(rank, padding, &[0; 2]);
-}
-
-/// Refuses x or dy without infinities, and a second factor of another type.
-fn same_type(
-    op: &'static str,
-    (x_name, x): (&'static str, &TensorDesc),
-    (weight_name, weight): (&'static str, &TensorDesc),
-) -> Result<()> {
-    float(op, x_name, x)?;
-    require(op, weight_name, weight.dtype() == x.dtype(), || {
-        format!("must be of the type of {x_name}, {}; got {}", x.dtype(), weight.dtype())
-    })
+    let [x_name, weight_name] = [x, weight].map(|(index, _)| name(index));
+    let shape = Shape::new(op.name, (x_name, x.1), (weight_name, weight.1), window)?;
+    let output = shape.output();
+    require(op.name, "dy", dy.dims() == output, || {
+        format!("must be {output:?}, the output of a convolution of {x_name} with {weight_name}; got {:?}", dy.dims())
+    })?;
+    in_range(op.name, "beta", beta, factor.1)?;
+    slots.declare(factor.0, *factor.1)?;
+    slots.declare(table::DY, *dy)?;
+    slots.declare_as(access(beta), written.0, *written.1)?;
+    Ok(shape)
 }
 
 /// Whether the channels lie closer to each other than spatial neighbours. Where there is one channel, or one spatial position, they do not.
@@ -379,42 +470,27 @@ fn access(beta: Real) -> Access {
     if beta.get() == 0.0 { Access::Out } else { Access::InOut }
 }
 
-fn one_group() -> u64 {
-    1
-}
-
-fn is_one_group(groups: &u64) -> bool {
-    *groups == 1
-}
-
-/// The kernels of the convolution, in the order in which they are tried.
-fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
-    kernels!(
-        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-        wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
-        cpu: [fast::Fast, Function::Cpu(cpu::forward)]
-    )
-}
-
-/// The kernels of the gradient of the data, in the order in which they are tried.
-fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
-    kernels!(
-        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-        wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
-        cpu: [fast::Fast, Function::Cpu(cpu::backward_data)]
-    )
-}
-
-/// The kernels of the gradient of the weight, in the order in which they are tried.
-fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
-    kernels!(
-        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-        wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
-        cpu: [fast::Fast, Function::Cpu(cpu::backward_weight)]
-    )
+/// The kernels of one of the three products, in the order in which they are tried.
+fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
+    const {
+        kernels!(
+            cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+            wgpu: [
+                Function::NamedWgpu(form_name!(D, "depthwise"), wgpu::depthwise),
+                Function::NamedWgpu(form_name!(D, "direct"), wgpu::direct),
+                Function::NamedWgpu(form_name!(D, "gemm_tiled"), wgpu::gemm),
+                Function::NamedWgpu(form_name!(D, "tiled"), wgpu::tiled)
+            ];
+            cpu: [Function::NamedCpu(form_name!(D, "fast"), fast::contracting), Function::Cpu(cpu::contracting)]
+        )
+    }
 }
 
 /// The kernels of the gradient of the bias, in the order in which they are tried.
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
-    kernels!(cuda: [cuda::REDUCE]; wgpu: [wgpu::Reduce]; cpu: [Function::Cpu(cpu::backward_bias)])
+    kernels!(
+        cuda: [Function::NamedCuda("conv_backward_bias_reduce", cuda::backward_bias)];
+        wgpu: [Function::NamedWgpu("conv_backward_bias_reduce", wgpu::backward_bias)];
+        cpu: [Function::Cpu(cpu::backward_bias)]
+    )
 }

@@ -1,65 +1,12 @@
 //! Convolutions that are products of matrices: those of one group whose kernel is one element, with a stride of 1 and without padding, and
 //! those whose kernel is the whole image, with their gradients as far as each row or term has one place along every axis.
 
-use super::geometry::{Axis, Contraction, Epilogue, Gathered, Indices, Strided};
-use super::{ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES};
+use super::geometry::{Axis, Contraction, DIGITS, Epilogue, Strided};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::gemm::geometry::{
-    Axes, Axis as Extent, Epilogue as GemmEpilogue, MAX_BATCH, Matrix, Place, Product, Vector,
+    Axes, Epilogue as GemmEpilogue, Extent, MAX_BATCH, Matrix, MatrixPlace, Product, Vector,
 };
-use crate::plan::Descriptor;
-
-/// Which of the three products is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
-    Forward,
-    Data,
-    Weight,
-}
-
-/// The ops that compute a contraction.
-pub(super) trait Contracting: Descriptor {
-    const PASS: Pass;
-
-    fn contracted(&self) -> Contraction;
-}
-
-impl Contracting for ConvDescriptor {
-    const PASS: Pass = Pass::Forward;
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Contracting for ConvBackwardDataDescriptor {
-    const PASS: Pass = Pass::Data;
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Contracting for ConvBackwardWeightDescriptor {
-    const PASS: Pass = Pass::Weight;
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-/// The name of a kernel of each [`Pass`], after the op's.
-macro_rules! name_of {
-    ($pass:expr, $kernel:literal) => {
-        match $pass {
-            $crate::ops::conv::product::Pass::Forward => concat!("conv_", $kernel),
-            $crate::ops::conv::product::Pass::Data => concat!("conv_backward_data_", $kernel),
-            $crate::ops::conv::product::Pass::Weight => concat!("conv_backward_weight_", $kernel),
-        }
-    };
-}
-pub(super) use name_of;
 
 impl Contraction {
     /// The same as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that do not lie one behind the other
@@ -68,7 +15,7 @@ impl Contraction {
     /// # Errors
     /// It is none, or not of one type.
     pub(super) fn product(&self) -> Result<Product, Reason> {
-        let Self { groups, rows, terms, n, gathered, plain, out, epilogue } = self;
+        let Self { groups, rows, terms, n, gathered, plain, out, epilogue, .. } = self;
         if *groups != 1 {
             return Err(format!("it multiplies the matrices of one group, got {groups} groups").into());
         }
@@ -88,22 +35,20 @@ impl Contraction {
         }
         let beside = epilogue.pre();
         let column_beside = beside.map_or(0, |pre| pre.column);
-        let of_rows = digits(rows, |digit| {
-            [
-                gathered_stride(gathered, gathered.row_lead, digit),
-                0,
-                stride(out, digit),
-                beside.map_or(0, |pre| stride(pre, digit)),
-            ]
-        });
-        let of_terms =
-            digits(terms, |digit| [gathered_stride(gathered, gathered.term_lead, digit), stride(plain, digit), 0, 0]);
+        let of_gathered = gathered.axes.map(|axis| axis.stride);
+        let of_rows = [
+            rows.in_order(gathered.row_lead, of_gathered),
+            [0; DIGITS],
+            out.digits(rows),
+            beside.map_or([0; DIGITS], |pre| pre.digits(rows)),
+        ];
+        let of_terms = [terms.in_order(gathered.term_lead, of_gathered), plain.digits(terms), [0; DIGITS], [0; DIGITS]];
         let one = Extent { extent: 1, strides: [0; 4] };
         let axes = Axes {
-            batch: of_rows,
+            batch: rows.extents(of_rows).collect(),
             m: one,
             n: Extent { extent: *n, strides: [0, plain.column, out.column, column_beside] },
-            summed: of_terms,
+            summed: terms.extents(of_terms).collect(),
             k: one,
         };
         let left = Matrix { align_bytes: gathered.align_bytes, ..unlaid(gathered.position, gathered.dtype) };
@@ -146,38 +91,10 @@ fn is_place(axis: &Axis, rows: u64, terms: u64) -> bool {
     has_one && is_inside && is_index(rows, axis.of_row) && is_index(terms, axis.of_term)
 }
 
-/// A digit of an index.
-#[derive(Clone, Copy)]
-enum Digit {
-    Lead,
-    Axis(usize),
-}
-
-/// The digits of an index, outermost first, with their strides in the tensors.
-fn digits(indices: &Indices, strides: impl Fn(Digit) -> [u64; 4]) -> Vec<Extent> {
-    let lead = Extent { extent: indices.lead, strides: strides(Digit::Lead) };
-    let axes = (0..MAX_AXES).map(|axis| Extent { extent: indices.axes[axis], strides: strides(Digit::Axis(axis)) });
-    if indices.lead_last { axes.chain([lead]).collect() } else { [lead].into_iter().chain(axes).collect() }
-}
-
-fn stride(of: &Strided, digit: Digit) -> u64 {
-    match digit {
-        Digit::Lead => of.lead,
-        Digit::Axis(axis) => of.axes[axis],
-    }
-}
-
-fn gathered_stride(of: &Gathered, lead: u64, digit: Digit) -> u64 {
-    match digit {
-        Digit::Lead => lead,
-        Digit::Axis(axis) => of.axes[axis].stride,
-    }
-}
-
 /// An operand whose strides the axes say.
 pub(super) fn unlaid(position: usize, dtype: DType) -> Matrix {
     Matrix {
-        place: Place::Operand(position),
+        place: MatrixPlace::Operand(position),
         dtype,
         align_bytes: dtype.size_bytes(),
         rows: 0,
@@ -193,8 +110,9 @@ fn matrix(of: &Strided) -> Matrix {
 
 #[cfg(test)]
 mod tests {
+    use super::super::geometry::Contracting;
     use super::*;
-    use crate::ops::conv::ConvWindow;
+    use crate::ops::conv::{ConvDescriptor, ConvWindow};
     use crate::tensor::TensorDesc;
 
     type Layout = fn(DType, &[u64]) -> crate::Result<TensorDesc>;
@@ -208,9 +126,9 @@ mod tests {
     /// The three products.
     fn products(forward: &ConvDescriptor) -> [Result<Product, Reason>; 3] {
         [
-            forward.contracted().product(),
-            forward.backward_data().unwrap().contracted().product(),
-            forward.backward_weight().unwrap().contracted().product(),
+            forward.contraction().product(),
+            forward.backward_data().unwrap().contraction().product(),
+            forward.backward_weight().unwrap().contraction().product(),
         ]
     }
 

@@ -1,12 +1,14 @@
 //! The descriptor and the operands of the gradients.
 
 use super::geometry::BackwardGeometry;
-use super::{GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, valid_alpha};
+use super::{
+    GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, product_fields, valid_alpha,
+};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, demand, in_range, relaid, require};
+use crate::ops::fields::{beside_factors, demand, in_range, relay, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::Access;
 use crate::slots::SlotsBuilder;
@@ -28,16 +30,9 @@ operands! { $
     }
 }
 
-fields! {
+product_fields! {
     /// The fields of the descriptor.
-    BackwardFields: Fields<Kind = (), Derived = Shape> + normalise {
-        a: TensorDesc,
-        b: TensorDesc,
-        transpose_a: bool = default,
-        transpose_b: bool = default,
-        alpha: Real = one,
-        bias: Option<DType> = default,
-        activation: Activation = default,
+    BackwardFields {
         saved: Saved = default,
         /// The type of dout and of forward's output; none is that of a.
         out: Option<DType> = default,
@@ -73,8 +68,7 @@ pub(super) const fn name(index: usize) -> &'static str {
 
 impl BackwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
-        self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
-        self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;
+        relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
         for dtype in [&mut self.out, &mut self.pre] {
             *dtype = dtype.filter(|&dtype| dtype != self.a.dtype());
         }
@@ -159,12 +153,10 @@ impl GemmBackwardDescriptor {
         let (a, b) = (a.into(), b.into());
         let gradient = |is_wanted: bool| is_wanted.then_some(Gradient { dtype: a.desc.dtype(), beta: Real::default() });
         Self::of(BackwardFields {
-            transpose_a: a.is_transposed,
-            transpose_b: b.is_transposed,
             da: gradient(wanted.da),
             db: gradient(wanted.db),
             dbias: gradient(wanted.dbias),
-            ..BackwardFields::minimal(a.desc, b.desc)
+            ..BackwardFields::of(a, b)
         })
     }
 

@@ -1,6 +1,8 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::geometry::{BackwardGeometry, ColumnSums, Dpre, Epilogue, Extents, Matrix, Pass, Place, Product, Vector};
+use super::geometry::{
+    BackwardGeometry, ColumnSums, Dpre, DprePass, Epilogue, Extents, Fused, Matrix, MatrixPlace, Product, Vector,
+};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
@@ -41,7 +43,7 @@ pub(super) fn gradients(
     // 1. The gradient of the pre-activation.
     match &geometry.dpre {
         Some(Dpre::Recomputed(product)) => multiply(product, values),
-        Some(Dpre::Pass(pass)) => {
+        Some(Dpre::Elementwise(pass)) => {
             if let Some(stored) = &pass.dpre {
                 let rows = pass.batch.count() * pass.m;
                 threads::for_each(rows, rows * pass.n, |row| {
@@ -63,7 +65,7 @@ pub(super) fn gradients(
                 let dpre = |at| values.load(&product.out, product.out.at(&product.batch, at));
                 column_sums(sums, operands, [product.batch.count(), product.m, product.n], dpre);
             }
-            Some(Dpre::Pass(pass)) => {
+            Some(Dpre::Elementwise(pass)) => {
                 column_sums(sums, operands, [pass.batch.count(), pass.m, pass.n], |at| values.dpre(pass, at));
             }
             None => {}
@@ -104,7 +106,7 @@ fn column_sums(
 }
 
 /// `sum + beta * before`; with beta 0 nothing is read.
-fn accumulated(sum: f64, beta: f64, before: impl FnOnce() -> f64) -> f64 {
+pub(in crate::ops) fn accumulated(sum: f64, beta: f64, before: impl FnOnce() -> f64) -> f64 {
     if beta == 0.0 { sum } else { sum + beta * before() }
 }
 
@@ -145,8 +147,8 @@ impl Values<'_> {
     /// The memory of a matrix, unless it is empty.
     pub(super) fn tensor(&self, matrix: &Matrix) -> Option<Tensor<'_>> {
         match matrix.place {
-            Place::Operand(position) => self.operands.get(position),
-            Place::Dpre => self.dpre,
+            MatrixPlace::Operand(position) => self.operands.get(position),
+            MatrixPlace::Dpre => self.dpre,
         }
     }
 
@@ -163,7 +165,7 @@ impl Values<'_> {
     }
 
     /// An element of the gradient of the pre-activation.
-    fn dpre(&self, pass: &Pass, at: At) -> f64 {
+    fn dpre(&self, pass: &DprePass, at: At) -> f64 {
         let load = |matrix: &Matrix| self.load(matrix, matrix.at(&pass.batch, at));
         let dout = load(&pass.dout);
         match &pass.saved {
@@ -185,12 +187,9 @@ pub(super) struct Finish<'v> {
 
 impl<'v> Finish<'v> {
     pub(super) fn new(product: &'v Product, values: &'v Values<'_>) -> Self {
-        let bias = match product.epilogue {
-            Epilogue::Forward { bias, .. } | Epilogue::Derivative { bias, .. } => bias,
-            Epilogue::Gradient { .. } => None,
-        };
+        let Fused { bias, beside, .. } = product.epilogue.fused();
         let bias = bias.and_then(|bias| Some((values.operands.get(bias.position)?, bias)));
-        let beside = product.epilogue.beside().and_then(|matrix| values.tensor(matrix));
+        let beside = beside.and_then(|matrix| values.tensor(&matrix));
         Self { product, out: values.tensor(&product.out), bias, beside }
     }
 

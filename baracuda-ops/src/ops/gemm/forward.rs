@@ -2,12 +2,12 @@
 
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
-use super::{GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, valid_alpha};
+use super::{GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, valid_alpha};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, relaid};
+use crate::ops::fields::{beside_factors, relay};
 use crate::ops::norm::Gradients;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
@@ -25,16 +25,9 @@ operands! { $
     }
 }
 
-fields! {
+product_fields! {
     /// The fields of the descriptor.
-    ForwardFields: Fields<Kind = (), Derived = Shape> + normalise {
-        a: TensorDesc,
-        b: TensorDesc,
-        transpose_a: bool = default,
-        transpose_b: bool = default,
-        alpha: Real = one,
-        bias: Option<DType> = default,
-        activation: Activation = default,
+    ForwardFields {
         /// None is the type of a.
         out: Option<DType> = default,
         pre: Option<DType> = default,
@@ -43,8 +36,7 @@ fields! {
 
 impl ForwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
-        self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
-        self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;
+        relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
         self.out = self.out.filter(|&dtype| dtype != self.a.dtype());
         Ok(())
     }
@@ -98,10 +90,7 @@ impl GemmDescriptor {
     /// [`Error::InvalidDescriptor`] if a is not of a floating-point type or b not of a's; if the inner extents or the batch extents do not
     /// fit; if a factor holds an element twice within a matrix; if a is broadcast, or b by some of the batch extents only.
     pub fn new(a: impl Into<GemmFactor>, b: impl Into<GemmFactor>) -> Result<Self> {
-        let (a, b) = (a.into(), b.into());
-        let (transpose_a, transpose_b) = (a.is_transposed, b.is_transposed);
-        let fields = ForwardFields { transpose_a, transpose_b, ..ForwardFields::minimal(a.desc, b.desc) };
-        Valid::new(Self::OP, fields).map(Self)
+        Valid::new(Self::OP, ForwardFields::of(a.into(), b.into())).map(Self)
     }
 
     /// The backward with the same types, layouts and options: `dout` lies as `out`, `da` as `a`, `db` as `b`. Gradients are of the type of

@@ -52,7 +52,7 @@ impl Deref for Extents {
 
 /// Where a matrix lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MatrixPlace {
     /// In the operand at this position.
     Operand(usize),
     /// In the workspace of backward: the gradient of the pre-activation, dense `[batch.., M, N]`.
@@ -62,7 +62,7 @@ pub(crate) enum Place {
 /// One operand of a product: strides in elements, 0 where the operand has no such extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Matrix {
-    pub(crate) place: Place,
+    pub(crate) place: MatrixPlace,
     pub(crate) dtype: DType,
     /// The promised alignment of its first element.
     pub(crate) align_bytes: u64,
@@ -113,6 +113,16 @@ pub(crate) enum Epilogue<M = Matrix> {
     Gradient { beta: f64 },
 }
 
+/// What is done with a sum: a gradient has no bias and no activation, and nothing else keeps a part of what was there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fused<M, V = Vector> {
+    pub(crate) bias: Option<V>,
+    pub(crate) activation: Activation,
+    /// What is written or read besides the output.
+    pub(crate) beside: Option<M>,
+    pub(crate) beta: f64,
+}
+
 impl<M> Epilogue<M> {
     /// The matrix of out's extents that it writes or reads besides.
     pub(crate) fn beside(&self) -> Option<&M> {
@@ -120,6 +130,26 @@ impl<M> Epilogue<M> {
             Self::Forward { pre, .. } => pre.as_ref(),
             Self::Derivative { dout, .. } => Some(dout),
             Self::Gradient { .. } => None,
+        }
+    }
+
+    /// Whether it reads a matrix of out's extents.
+    #[cfg(feature = "cuda")]
+    pub(super) fn reads(&self) -> bool {
+        match self {
+            Self::Forward { .. } => false,
+            Self::Derivative { .. } => true,
+            Self::Gradient { beta } => *beta != 0.0,
+        }
+    }
+
+    /// The parts of it.
+    pub(crate) fn fused(self) -> Fused<M> {
+        let none = Fused { bias: None, activation: Activation::Identity, beside: None, beta: 0.0 };
+        match self {
+            Self::Forward { bias, activation, pre } => Fused { bias, activation, beside: pre, ..none },
+            Self::Derivative { bias, activation, dout } => Fused { bias, activation, beside: Some(dout), ..none },
+            Self::Gradient { beta } => Fused { beta, ..none },
         }
     }
 
@@ -136,6 +166,18 @@ impl Product {
     /// Whether nothing is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.m == 0 || self.n == 0 || self.batch.count() == 0
+    }
+
+    /// Strides of the batch of dense matrices of out's extents.
+    #[cfg(feature = "cuda")]
+    pub(super) fn dense_batch(&self) -> [u64; MAX_BATCH] {
+        let mut strides = [0; MAX_BATCH];
+        let mut stride = self.m * self.n;
+        for (axis, &extent) in self.batch.iter().enumerate().rev() {
+            strides[axis] = stride;
+            stride *= extent;
+        }
+        strides
     }
 
     /// Terms of each sum.
@@ -170,14 +212,14 @@ pub(crate) struct BackwardGeometry {
 #[expect(clippy::large_enum_variant, reason = "a plan has one")]
 pub(crate) enum Dpre {
     /// From dout and what forward saved, element by element.
-    Pass(Pass),
+    Elementwise(DprePass),
     /// By the forward product, with [`Epilogue::Derivative`], into the workspace.
     Recomputed(Product),
 }
 
 /// `dpre[z, m, n] = dout[z, m, n] * act'(saved[z, m, n])`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pass {
+pub(crate) struct DprePass {
     pub(crate) m: u64,
     pub(crate) n: u64,
     pub(crate) batch: Extents,
@@ -217,7 +259,7 @@ impl BackwardGeometry {
                 slots,
                 if fields.saved == Saved::Out { backward::table::OUT } else { backward::table::PRE },
             );
-            Some(Dpre::Pass(pass(shape, fields, dout, saved, is_stored.then_some(in_workspace))))
+            Some(Dpre::Elementwise(pass(shape, fields, dout, saved, is_stored.then_some(in_workspace))))
         } else {
             None
         };
@@ -251,7 +293,7 @@ impl BackwardGeometry {
 /// A tensor `[batch.., rows, cols]`, as a descriptor has it.
 #[derive(Clone, Copy)]
 struct View {
-    place: Place,
+    place: MatrixPlace,
     desc: TensorDesc,
     is_transposed: bool,
 }
@@ -259,12 +301,12 @@ struct View {
 impl View {
     fn operand(slots: &Slots, position: usize) -> Option<Self> {
         let slot = slots.at(position)?;
-        Some(Self { place: Place::Operand(position), desc: slot.desc, is_transposed: false })
+        Some(Self { place: MatrixPlace::Operand(position), desc: slot.desc, is_transposed: false })
     }
 
     /// The gradient of the pre-activation in the workspace.
     fn dpre(shape: &Shape) -> Self {
-        Self { place: Place::Dpre, desc: shape.output, is_transposed: false }
+        Self { place: MatrixPlace::Dpre, desc: shape.output, is_transposed: false }
     }
 
     fn transposed(self) -> Self {
@@ -290,8 +332,8 @@ impl View {
 
     fn matrix(&self, [rows, cols]: [u64; 2], batch: [u64; MAX_BATCH], summed: [u64; MAX_BATCH]) -> Matrix {
         let align_bytes = match self.place {
-            Place::Operand(_) => self.desc.align_bytes(),
-            Place::Dpre => DEFAULT_ALIGN_BYTES,
+            MatrixPlace::Operand(_) => self.desc.align_bytes(),
+            MatrixPlace::Dpre => DEFAULT_ALIGN_BYTES,
         };
         Matrix { place: self.place, dtype: self.desc.dtype(), align_bytes, rows, cols, batch, summed }
     }
@@ -306,7 +348,7 @@ fn vector(slots: &Slots, position: usize) -> Option<Vector> {
 /// op(A) and op(B).
 fn factors(shape: &Shape, a: &TensorDesc, b: &TensorDesc, positions: [usize; 2]) -> [View; 2] {
     let view = |desc: &TensorDesc, position, is_transposed| View {
-        place: Place::Operand(position),
+        place: MatrixPlace::Operand(position),
         desc: *desc,
         is_transposed,
     };
@@ -314,11 +356,11 @@ fn factors(shape: &Shape, a: &TensorDesc, b: &TensorDesc, positions: [usize; 2])
 }
 
 /// One extent, with its stride in each tensor.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::ops) struct Axis {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) struct Extent<const N: usize = TENSORS> {
     pub(in crate::ops) extent: u64,
-    /// Of the left factor, the right factor, what is written, and what lies beside it.
-    pub(in crate::ops) strides: [u64; TENSORS],
+    /// Of a product: of the left factor, the right factor, what is written, and what lies beside it.
+    pub(in crate::ops) strides: [u64; N],
 }
 
 const TENSORS: usize = 4;
@@ -330,12 +372,12 @@ const BESIDE: usize = 3;
 /// The extents of a product, each list outermost first.
 pub(in crate::ops) struct Axes {
     /// Of matrices, in front of their rows.
-    pub(in crate::ops) batch: Vec<Axis>,
-    pub(in crate::ops) m: Axis,
-    pub(in crate::ops) n: Axis,
+    pub(in crate::ops) batch: Vec<Extent>,
+    pub(in crate::ops) m: Extent,
+    pub(in crate::ops) n: Extent,
     /// Of terms, in front of k.
-    pub(in crate::ops) summed: Vec<Axis>,
-    pub(in crate::ops) k: Axis,
+    pub(in crate::ops) summed: Vec<Extent>,
+    pub(in crate::ops) k: Extent,
 }
 
 impl Axes {
@@ -347,7 +389,7 @@ impl Axes {
         // Rows have no stride in the right factor: what becomes one of them must have none either.
         let m = absorb(&mut batch, m, |axis| axis.strides[RIGHT] == 0);
         let k = absorb(&mut summed, k, |_| true);
-        let laid = |matrix: Matrix, tensor: usize, rows: &Axis, cols: &Axis| Matrix {
+        let laid = |matrix: Matrix, tensor: usize, rows: &Extent, cols: &Extent| Matrix {
             rows: rows.strides[tensor],
             cols: cols.strides[tensor],
             batch: batch_strides(&batch, tensor),
@@ -369,7 +411,7 @@ impl Axes {
     }
 }
 
-impl Axis {
+impl<const N: usize> Extent<N> {
     /// Both extents as one, if every tensor lies so that one stride serves them.
     fn merged(outer: Self, inner: Self) -> Option<Self> {
         if inner.extent == 1 {
@@ -386,10 +428,10 @@ impl Axis {
 }
 
 /// Joins neighbours where that is possible, and leaves out extents of 1.
-fn join(axes: impl Iterator<Item = Axis>) -> Vec<Axis> {
-    let mut joined: Vec<Axis> = Vec::new();
+pub(in crate::ops) fn join<const N: usize>(axes: impl Iterator<Item = Extent<N>>) -> Vec<Extent<N>> {
+    let mut joined: Vec<Extent<N>> = Vec::new();
     for axis in axes.filter(|axis| axis.extent != 1) {
-        match joined.last().and_then(|&outer| Axis::merged(outer, axis)) {
+        match joined.last().and_then(|&outer| Extent::merged(outer, axis)) {
             Some(both) => {
                 joined.pop();
                 joined.push(both);
@@ -401,8 +443,8 @@ fn join(axes: impl Iterator<Item = Axis>) -> Vec<Axis> {
 }
 
 /// Moves the innermost extents of `outer` into `inner` while they fit and `is_whole` holds of the result.
-fn absorb(outer: &mut Vec<Axis>, mut inner: Axis, is_whole: impl Fn(&Axis) -> bool) -> Axis {
-    while let Some(both) = outer.last().and_then(|&axis| Axis::merged(axis, inner)).filter(&is_whole) {
+fn absorb(outer: &mut Vec<Extent>, mut inner: Extent, is_whole: impl Fn(&Extent) -> bool) -> Extent {
+    while let Some(both) = outer.last().and_then(|&axis| Extent::merged(axis, inner)).filter(&is_whole) {
         inner = both;
         outer.pop();
     }
@@ -425,7 +467,7 @@ impl Tensors {
     fn product(self, shape: &Shape, alpha: f64) -> Product {
         let Self { left, right, out, epilogue, is_summed } = self;
         let beside = epilogue.beside().copied();
-        let batch: Vec<Axis> = batch_axes(shape, &[Some(left), Some(right), Some(out), beside]).collect();
+        let batch: Vec<Extent> = batch_axes(shape, &[Some(left), Some(right), Some(out), beside]).collect();
         let (batch, summed) = if is_summed { (Vec::new(), batch) } else { (batch, Vec::new()) };
         let [left_rows, left_cols] = left.strides();
         let [right_rows, right_cols] = right.strides();
@@ -433,10 +475,10 @@ impl Tensors {
         let [beside_rows, beside_cols] = beside.map_or([0; 2], |view| view.strides());
         let axes = Axes {
             batch,
-            m: Axis { extent: shape.m, strides: [left_rows, 0, out_rows, beside_rows] },
-            n: Axis { extent: shape.n, strides: [0, right_cols, out_cols, beside_cols] },
+            m: Extent { extent: shape.m, strides: [left_rows, 0, out_rows, beside_rows] },
+            n: Extent { extent: shape.n, strides: [0, right_cols, out_cols, beside_cols] },
             summed,
-            k: Axis { extent: shape.k, strides: [left_cols, right_rows, 0, 0] },
+            k: Extent { extent: shape.k, strides: [left_cols, right_rows, 0, 0] },
         };
         let matrix = |view: View| view.matrix([0; 2], [0; MAX_BATCH], [0; MAX_BATCH]);
         axes.product(alpha, [left, right, out].map(matrix), epilogue.map(matrix))
@@ -444,16 +486,16 @@ impl Tensors {
 }
 
 /// The pass that makes dpre of dout and what was saved.
-fn pass(shape: &Shape, fields: &BackwardFields, dout: View, saved: Option<View>, dpre: Option<View>) -> Pass {
+fn pass(shape: &Shape, fields: &BackwardFields, dout: View, saved: Option<View>, dpre: Option<View>) -> DprePass {
     let views = [Some(dout), saved, dpre, None];
     let mut batch = join(batch_axes(shape, &views));
     let strides = |axis: usize| views.map(|view| view.map_or(0, |view| view.strides()[axis]));
-    let m = absorb(&mut batch, Axis { extent: shape.m, strides: strides(0) }, |_| true);
-    let n = Axis { extent: shape.n, strides: strides(1) };
+    let m = absorb(&mut batch, Extent { extent: shape.m, strides: strides(0) }, |_| true);
+    let n = Extent { extent: shape.n, strides: strides(1) };
     let matrix = |view: View, tensor: usize| {
         view.matrix([m.strides[tensor], n.strides[tensor]], batch_strides(&batch, tensor), [0; MAX_BATCH])
     };
-    Pass {
+    DprePass {
         m: m.extent,
         n: n.extent,
         batch: extents(&batch),
@@ -465,18 +507,18 @@ fn pass(shape: &Shape, fields: &BackwardFields, dout: View, saved: Option<View>,
     }
 }
 
-fn batch_axes(shape: &Shape, views: &[Option<View>; TENSORS]) -> impl Iterator<Item = Axis> {
+fn batch_axes(shape: &Shape, views: &[Option<View>; TENSORS]) -> impl Iterator<Item = Extent> {
     shape.batch.iter().enumerate().map(move |(index, &extent)| {
         let stride = |view: Option<View>| view.map_or(0, |view| view.batch_stride(index, extent));
-        Axis { extent, strides: views.map(stride) }
+        Extent { extent, strides: views.map(stride) }
     })
 }
 
-fn extents(axes: &[Axis]) -> Extents {
+fn extents(axes: &[Extent]) -> Extents {
     axes.iter().map(|axis| axis.extent).collect()
 }
 
-fn batch_strides(axes: &[Axis], tensor: usize) -> [u64; MAX_BATCH] {
+fn batch_strides(axes: &[Extent], tensor: usize) -> [u64; MAX_BATCH] {
     let mut strides = [0; MAX_BATCH];
     for (stride, axis) in strides.iter_mut().zip(axes) {
         *stride = axis.strides[tensor];
@@ -593,19 +635,22 @@ mod tests {
         let geometry = |forward: GemmDescriptor, wanted| forward.backward(wanted).unwrap().geometry();
         let factors = GemmGradients::NONE.da().db();
         let plain = geometry(forward(DType::BF16, Activation::Identity), factors);
-        assert_eq!((plain.dpre, plain.dpre_bytes, plain.da.unwrap().left.place), (None, 0, Place::Operand(5)));
+        assert_eq!((plain.dpre, plain.dpre_bytes, plain.da.unwrap().left.place), (None, 0, MatrixPlace::Operand(5)));
         let summed = geometry(forward(DType::BF16, Activation::Identity), GemmGradients::ALL);
-        assert!(matches!(summed.dpre, Some(Dpre::Pass(Pass { dpre: None, saved: None, .. }))));
+        assert!(matches!(summed.dpre, Some(Dpre::Elementwise(DprePass { dpre: None, saved: None, .. }))));
         // The factors of a product have one type.
         let wide = geometry(forward(DType::BF16, Activation::Identity).out(DType::F32).unwrap(), factors);
-        assert_eq!((wide.dpre_bytes, wide.db.unwrap().right.place), (30, Place::Dpre));
+        assert_eq!((wide.dpre_bytes, wide.db.unwrap().right.place), (30, MatrixPlace::Dpre));
         let saved = geometry(forward(DType::F32, Activation::Silu).pre(DType::F32).unwrap(), GemmGradients::ALL);
-        assert!(matches!(saved.dpre, Some(Dpre::Pass(Pass { dpre: Some(_), saved: Some(_), from_out: false, .. }))));
+        assert!(matches!(
+            saved.dpre,
+            Some(Dpre::Elementwise(DprePass { dpre: Some(_), saved: Some(_), from_out: false, .. }))
+        ));
         let relu = geometry(forward(DType::F32, Activation::Relu), GemmGradients::NONE.dbias());
-        assert!(matches!(relu.dpre, Some(Dpre::Pass(Pass { dpre: None, from_out: true, .. }))));
+        assert!(matches!(relu.dpre, Some(Dpre::Elementwise(DprePass { dpre: None, from_out: true, .. }))));
         let again = geometry(forward(DType::F32, Activation::Silu), GemmGradients::NONE.da());
         let Some(Dpre::Recomputed(product)) = again.dpre else { panic!("{again:?}") };
         assert!(matches!(product.epilogue, Epilogue::Derivative { bias: Some(_), .. }));
-        assert_eq!((product.out.place, again.dpre_bytes), (Place::Dpre, 60));
+        assert_eq!((product.out.place, again.dpre_bytes), (MatrixPlace::Dpre, 60));
     }
 }

@@ -83,7 +83,7 @@ use crate::plan::Function;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
-mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;
 pub(super) mod fast;
@@ -215,6 +215,34 @@ impl From<Object<GradientFields>> for Gradient {
         Self { dtype, beta }
     }
 }
+
+/// The fields of the product, of which backward has all, and others behind them.
+macro_rules! product_fields {
+    ($(#[$doc:meta])* $Fields:ident { $($other:tt)* }) => {
+        fields! {
+            $(#[$doc])*
+            $Fields: Fields<Kind = (), Derived = Shape> + normalise {
+                a: TensorDesc,
+                b: TensorDesc,
+                transpose_a: bool = default,
+                transpose_b: bool = default,
+                alpha: Real = one,
+                bias: Option<DType> = default,
+                activation: Activation = default,
+                $($other)*
+            }
+        }
+
+        impl $Fields {
+            /// Of two factors, with the default of every other field.
+            fn of(a: GemmFactor, b: GemmFactor) -> Self {
+                let (transpose_a, transpose_b) = (a.is_transposed, b.is_transposed);
+                Self { transpose_a, transpose_b, ..Self::minimal(a.desc, b.desc) }
+            }
+        }
+    };
+}
+use product_fields;
 
 /// The extents of `op(a) op(b)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

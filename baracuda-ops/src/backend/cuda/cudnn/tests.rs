@@ -496,7 +496,7 @@ fn statuses_of_other_libraries_are_not_its_own() {
     for status in [0, 1, 700, -1, -15, -STATUSES, i32::MIN, i32::MAX] {
         assert_eq!(failed(status), None, "{status}");
     }
-    for call in Call::ALL {
+    for &call in Call::ALL {
         let failure = Failure { call, about: None, status: 5000 };
         assert_eq!(failed(failure.code()), Some((call.name(), 5000)));
         assert_eq!(failed(Failure { status: i32::MAX, ..failure }.code()), Some((call.name(), STATUSES - 1)));

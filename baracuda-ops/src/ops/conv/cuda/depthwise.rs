@@ -13,11 +13,14 @@ use crate::backend::cuda::{self, Launch, c_activation, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{BuildError, Built, Candidate, Exec};
+use crate::kernel::{Accepted, BuildError, Built, Candidate, Exec};
 use crate::narrow::{signed, word};
-use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Strided};
-use crate::ops::conv::product::Pass;
+use crate::ops::conv::Pass;
+use crate::ops::conv::depthwise::{self, lanes};
+use crate::ops::conv::geometry::{Axis, Contraction, Strided};
+use crate::ops::gemm::cuda::launch::prepare_dbias;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
+use crate::ops::gemm::geometry::Fused;
 
 /// Extents of the kernels.
 const WALKED: [u32; 3] = [3, 5, 7];
@@ -29,8 +32,6 @@ const MOST_OF_WEIGHT: u32 = 5;
 const BLOCKS: [[u64; 2]; 2] = [[16, 4], [6, 3]];
 /// The least rows of a thread: its windows see two more at least.
 const LEAST_ROWS: u64 = 7;
-/// Filters of a group that read its channel each for itself, unless the form is asked for.
-const MOST_FILTERS: u64 = 4;
 /// Coordinates are below it.
 const REACH: i128 = 1 << 30;
 /// Spatial extents.
@@ -54,8 +55,8 @@ pub(super) struct Planned {
     other: Option<usize>,
 }
 
-pub(super) fn candidate<'d>(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<Candidate<'d>, Reason> {
-    let planned = Planned::new(pass, of, limits)?;
+pub(super) fn candidate<'d>(of: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
+    let planned = Planned::new(of, limits)?;
     Ok(Candidate {
         workspace: workspace(planned.part_bytes()),
         launches: 1 + u32::from(planned.last.is_some()),
@@ -64,14 +65,18 @@ pub(super) fn candidate<'d>(pass: Pass, of: &Contraction, limits: &Limits<'_>) -
 }
 
 impl Planned {
-    pub(super) fn new(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
-        let Contraction { groups, rows, terms, n, gathered, plain, out, .. } = of;
+    pub(super) fn new(of: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let Contraction { groups, n, gathered, plain, out, .. } = of;
+        let pass = of.pass;
         let dtype = gathered.dtype;
-        let width = serves(pass, of, limits)?;
+        let width = serves(of, limits)?;
         // 1. Extents, strides and coordinates.
-        let (positions, weight) = if pass == Pass::Weight { (terms, plain) } else { (rows, out) };
+        let (positions, _) = of.positions_and_taps();
+        // What has their extents.
+        let output = if pass == Pass::Weight { plain } else { out };
         let channels = groups * n;
         let axes = last_two([0, 1, 2]).map(|axis| &gathered.axes[axis]);
+        let Fused { bias, activation, beside: other, beta } = of.epilogue.fused();
         let mut params = sys::bops_conv_depthwise_params {
             samples: extent(positions.lead, "samples")?,
             channels: extent(channels, "channels")?,
@@ -81,13 +86,20 @@ impl Planned {
                 channel: gathered.group,
                 axes: axes.map(|axis| axis.stride),
             },
-            out: strides(weight),
+            out: strides(output),
             weight_channel: if pass == Pass::Data { plain.group } else { plain.column },
             weight_axes: last_two(plain.axes).map(signed),
-            activation: sys::BOPS_IDENTITY,
+            activation: c_activation(activation),
+            beta,
             out_dtype: c_dtype(out.dtype)?,
             ..Default::default()
         };
+        if let Some(bias) = bias {
+            (params.bias_stride, params.bias_dtype) = (bias.column, c_dtype(bias.dtype)?);
+        }
+        if let Some(pre) = &other {
+            (params.other, params.other_dtype) = (strides(pre), c_dtype(pre.dtype)?);
+        }
         for (at, axis) in axes.into_iter().enumerate() {
             let positions = last_two(positions.axes)[at];
             params.out_extents[at] = extent(positions, "positions")?;
@@ -114,19 +126,17 @@ impl Planned {
             last: None,
             gathered: gathered.position,
             plain: plain.position,
-            bias: None,
+            bias: bias.map(|bias| bias.position),
             out: out.position,
-            other: None,
+            other: other.map(|pre| pre.position),
         };
-        // 2. What is done with the sums.
-        let other = planned.finish_with(of)?;
-        // 3. How threads share them.
+        // 2. How threads share the sums.
         let params = &planned.params;
-        let written = if pass == Pass::Weight { plain } else { out };
         let align = |of: &Strided| of.align_bytes >= FOUR * of.dtype.size_bytes();
-        let is_aligned = gathered.align_bytes >= FOUR * dtype.size_bytes() && align(written) && other.is_none_or(align);
+        let is_aligned =
+            gathered.align_bytes >= FOUR * dtype.size_bytes() && align(output) && other.as_ref().is_none_or(align);
         let source = &params.gathered;
-        let outputs: Vec<_> = [Some(params.out), other.map(strides)].into_iter().flatten().collect();
+        let outputs: Vec<_> = [Some(params.out), other.as_ref().map(strides)].into_iter().flatten().collect();
         let in_channels = |of: &sys::bops_conv_strides| {
             of.channel == 1 && [of.sample, of.axes[0], of.axes[1]].iter().all(|stride| stride.is_multiple_of(FOUR))
         };
@@ -161,7 +171,7 @@ impl Planned {
             word([2 * FOUR, FOUR].into_iter().find(fits).unwrap_or(1))
         };
         let has_margin = params.first[1] == -i32::try_from(width / 2).unwrap_or(i32::MAX);
-        let out_run = run(params.out_extents[1], written.align_bytes, &outputs);
+        let out_run = run(params.out_extents[1], output.align_bytes, &outputs);
         let is_light = pass != Pass::Weight
             && params.beta == 0.0
             && other.is_none()
@@ -171,7 +181,7 @@ impl Planned {
         planned.choice = sys::bops_conv_depthwise_choice {
             kernel: width,
             channels: word(each),
-            lanes: lanes(channels / each, most_lanes),
+            lanes: word(lanes(channels / each, most_lanes)),
             rows: 0,
             columns,
             gathered_run: if has_margin {
@@ -184,30 +194,6 @@ impl Planned {
         };
         planned.share_rows(out, limits)?;
         Ok(planned)
-    }
-
-    /// Takes over the epilogue, and says where the pre-activation lies.
-    fn finish_with<'c>(&mut self, of: &'c Contraction) -> Result<Option<&'c Strided>, Reason> {
-        let params = &mut self.params;
-        match &of.epilogue {
-            Epilogue::Forward { bias, activation, pre } => {
-                if let Some(bias) = bias {
-                    self.bias = Some(bias.position);
-                    (params.bias_stride, params.bias_dtype) = (bias.column, c_dtype(bias.dtype)?);
-                }
-                params.activation = c_activation(*activation);
-                if let Some(pre) = pre {
-                    self.other = Some(pre.position);
-                    params.other = strides(pre);
-                    params.other_dtype = c_dtype(pre.dtype)?;
-                }
-                Ok(pre.as_ref())
-            }
-            Epilogue::Gradient { beta } => {
-                params.beta = *beta;
-                Ok(None)
-            }
-        }
     }
 
     /// The rows of a thread, with which blocks are about as many as the device has places for, and of the gradient of the weight the sums that they
@@ -257,7 +243,7 @@ impl Planned {
     fn build(self, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
         let Self { pass, dtype, params, choice, last, gathered, plain, bias, out, other } = self;
-        let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
+        let dtype = c_dtype(dtype)?;
         let numbers = [dtype, choice.kernel, choice.channels, choice.light];
         if pass == Pass::Weight {
             device.prepare("bops_conv_depthwise_weight", numbers, || {
@@ -270,47 +256,33 @@ impl Planned {
                 unsafe { sys::bops_conv_depthwise_prepare(&params, &choice, dtype) }
             })?;
         }
-        let last = match last {
-            Some((last, dtype)) => {
-                let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
-                device.prepare("bops_gemm_dbias", [dtype], || {
-                    // SAFETY: as above.
-                    unsafe { sys::bops_gemm_dbias_prepare(&last, dtype) }
-                })?;
-                Some((last, dtype))
-            }
-            None => None,
-        };
+        let add_up = last.map(|(params, dtype)| prepare_dbias(device, params, dtype)).transpose()?;
         let start = move |located: &Located<'_>, stream: *mut c_void| {
-            let address = |position: usize| located.operands[position].address() as *mut c_void;
+            let address = |position: usize| located.pointer(position);
             let optional = |position: Option<usize>| position.map_or(std::ptr::null_mut(), address);
-            let parts = located.workspace.address() as *mut c_void;
+            let parts = located.workspace_pointer();
             let operands = sys::bops_conv_depthwise_operands {
                 gathered: address(gathered),
                 plain: address(plain),
                 bias: optional(bias),
-                out: if last.is_some() { parts } else { address(out) },
+                out: if add_up.is_some() { parts } else { address(out) },
                 other: optional(other),
             };
-            let Some((last, dtype_of_last)) = &last else {
+            let Some(add_up) = &add_up else {
                 // SAFETY: the generic check proved every operand's span and alignment.
                 return unsafe { sys::bops_conv_depthwise_launch(&params, &choice, dtype, &operands, stream) };
             };
             // SAFETY: as above, and that the workspace holds the parts.
             let status = unsafe { sys::bops_conv_depthwise_weight_launch(&params, &choice, dtype, &operands, stream) };
-            if status != 0 {
-                return status;
-            }
-            // SAFETY: as above.
-            unsafe { sys::bops_gemm_dbias_launch(last, *dtype_of_last, parts, address(out), stream) }
+            if status == 0 { add_up(parts, address(out), stream) } else { status }
         };
         Ok(Built(Exec::Cuda(Launch::new("bops_conv_depthwise", start))))
     }
 }
 
 /// The extent of the kernel, if this form has one for it.
-fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
-    let Contraction { groups, rows, terms, n, gathered, plain, .. } = of;
+fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
+    let Contraction { pass, terms, gathered, plain, .. } = of;
     if gathered.dtype != plain.dtype {
         let (gathered, plain) = (gathered.dtype, plain.dtype);
         return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
@@ -321,32 +293,21 @@ fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reas
     if of.is_empty() || terms.count() == 0 {
         return Err("there is nothing to add up".into());
     }
-    let (channels, filters) = match pass {
-        Pass::Forward => (terms.lead, *n),
-        Pass::Data => (*n, terms.lead),
-        Pass::Weight => (rows.lead, *n),
-    };
-    if channels != 1 {
-        return Err(format!("it has groups of one channel of x, here there are {channels}").into());
+    let filters = depthwise::filters(of)?;
+    if !limits.is_pinned {
+        depthwise::check_filters(of, filters)?;
     }
-    if !limits.is_pinned && (filters > MOST_FILTERS || (*groups == 1 && filters > 1)) {
-        return Err(
-            format!("each filter reads x for itself, here they are {filters} in each of {groups} groups").into()
-        );
-    }
-    let first = &gathered.axes[0];
-    if [rows.axes[0], terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
-        return Err("it has one or two spatial extents, here there are three".into());
-    }
-    let [height, width] = last_two(if pass == Pass::Weight { rows.axes } else { terms.axes });
+    of.check_is_image()?;
+    let (_, taps) = of.positions_and_taps();
+    let [height, width] = last_two(taps.axes);
     let known = WALKED.into_iter().find(|&known| [height, width] == [u64::from(known); 2]);
     let slides = |axis: &Axis| [axis.of_row, axis.of_term.abs(), signed(axis.divisor)] == [1; 3];
-    let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (pass != Pass::Data || filters == 1))
+    let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (*pass != Pass::Data || filters == 1))
     else {
         let rule = "without stride and dilation, and data gradients of as many filters as channels";
         return Err(format!("it serves square kernels of {WALKED:?} {rule}, here of {height} by {width}").into());
     };
-    if pass == Pass::Weight && known > MOST_OF_WEIGHT {
+    if *pass == Pass::Weight && known > MOST_OF_WEIGHT {
         let most = MOST_OF_WEIGHT;
         return Err(format!("a thread has the sums of {most} by {most} of a kernel, here of {known}").into());
     }
@@ -356,15 +317,6 @@ fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reas
 /// Of an operand by columns.
 fn strides(of: &Strided) -> sys::bops_conv_strides {
     sys::bops_conv_strides { sample: of.lead, channel: of.column, axes: last_two(of.axes) }
-}
-
-/// Threads side by side, so that few of the last ones have nothing to do.
-pub(super) fn lanes(vectors: u64, most: u32) -> u32 {
-    let mut lanes = most;
-    while lanes > 1 && vectors.next_multiple_of(lanes.into()) * 3 > vectors * 4 {
-        lanes /= 2;
-    }
-    lanes
 }
 
 fn last_two<T: Copy>([_, rows, columns]: [T; 3]) -> [T; AXES] {

@@ -12,18 +12,19 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::ConvBackwardBiasDescriptor;
-use super::geometry::{Contraction, Epilogue};
-use super::product::{Contracting, name_of};
+use super::geometry::{Contracting, Contraction};
+use super::{ConvBackwardBiasDescriptor, Pass};
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Ask, BuildError, Built, Candidate, Exec, Kernel};
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
+use crate::ops::gemm::cuda::launch::Forms;
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
-use crate::ops::gemm::cuda::{self as gemm_forms, WORKSPACE_ALIGN};
-use crate::ops::gemm::geometry::Place;
-use crate::options::{Math, PlanOptions, WorkspaceReq};
+use crate::ops::gemm::cuda::{self as gemm_forms, workspace};
+use crate::ops::gemm::geometry::MatrixPlace;
+use crate::options::{Math, PlanOptions};
+use crate::plan::{Descriptor, form_name};
 
 mod depthwise;
 mod product;
@@ -53,23 +54,18 @@ pub(super) const WGMMA: Cuda = Cuda::Own(Form::Wgmma);
 pub(super) const MMA: Cuda = Cuda::Own(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda::Own(Form::Simt);
 
-/// The gradient of the bias.
-pub(super) struct Reduce;
-
-pub(super) const REDUCE: Reduce = Reduce;
-
 impl<D: Contracting> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
         match self {
-            Self::Depthwise => name_of!(D::PASS, "depthwise"),
-            Self::Cudnn => name_of!(D::PASS, "cudnn"),
-            Self::Gemm(GemmForm::CublasLt) => name_of!(D::PASS, "gemm_cublaslt"),
-            Self::Gemm(GemmForm::Wgmma) => name_of!(D::PASS, "gemm_wgmma"),
-            Self::Gemm(GemmForm::Mma) => name_of!(D::PASS, "gemm_mma"),
-            Self::Gemm(_) => name_of!(D::PASS, "gemm_simt"),
-            Self::Own(Form::Wgmma) => name_of!(D::PASS, "wgmma"),
-            Self::Own(Form::Mma) => name_of!(D::PASS, "mma"),
-            Self::Own(Form::Simt) => name_of!(D::PASS, "simt"),
+            Self::Depthwise => form_name!(D, "depthwise"),
+            Self::Cudnn => form_name!(D, "cudnn"),
+            Self::Gemm(GemmForm::CublasLt) => form_name!(D, "gemm_cublaslt"),
+            Self::Gemm(GemmForm::Wgmma) => form_name!(D, "gemm_wgmma"),
+            Self::Gemm(GemmForm::Mma) => form_name!(D, "gemm_mma"),
+            Self::Gemm(_) => form_name!(D, "gemm_simt"),
+            Self::Own(Form::Wgmma) => form_name!(D, "wgmma"),
+            Self::Own(Form::Mma) => form_name!(D, "mma"),
+            Self::Own(Form::Simt) => form_name!(D, "simt"),
         }
     }
 
@@ -85,25 +81,19 @@ impl<D: Contracting> Kernel<D> for Cuda {
         }
     }
 
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let contraction = descriptor.contracted();
+    fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        let contraction = descriptor.contraction();
         match self {
-            Self::Depthwise => depthwise::candidate(D::PASS, &contraction, &limits(options, props, ask)?),
+            Self::Depthwise => depthwise::candidate(&contraction, &Limits::new(options, props, ask)?),
             Self::Cudnn => vendor::candidate(descriptor, options, props, ask),
             Self::Gemm(form) => gemm_forms::product_candidate(*form, contraction.product()?, options, props, ask),
-            Self::Own(form) => candidate(*form, &contraction, &limits(options, props, ask)?),
+            Self::Own(form) => candidate(*form, &contraction, &Limits::new(options, props, ask)?),
         }
     }
 }
 
 /// What one of our own forms makes of it.
-fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Candidate<'d>, Reason> {
+fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
     let planned = Planned::of(form, contraction, limits)?;
     let choice = Choice::of(planned.as_ref());
     Ok(Candidate {
@@ -120,28 +110,15 @@ fn is_left_to_gemm(contraction: &Contraction, options: &PlanOptions, props: &Dev
     if contraction.out.dtype != DType::F32 || contraction.gathered.dtype != DType::F32 || options.math != Math::Strict {
         return false;
     }
-    let forms: &[GemmForm] = match contraction.epilogue {
-        Epilogue::Gradient { .. } => &[GemmForm::CublasLt, GemmForm::Simt],
-        Epilogue::Forward { .. } => &[GemmForm::CublasLt],
+    let forms: &[GemmForm] = match contraction.pass {
+        Pass::Forward => &[GemmForm::CublasLt],
+        Pass::Data | Pass::Weight => &[GemmForm::CublasLt, GemmForm::Simt],
     };
     let serves = |form: &GemmForm| {
         let product = contraction.product()?;
         gemm_forms::product_candidate(*form, product, options, props, Ask::Chosen)
     };
     Props::of(props).is_ok() && forms.iter().any(|form| serves(form).is_ok())
-}
-
-fn limits<'p>(options: &PlanOptions, props: &'p DeviceProps, ask: Ask) -> Result<Limits<'p>, Reason> {
-    Ok(Limits {
-        props: Props::of(props)?,
-        math: options.math,
-        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
-        is_pinned: ask == Ask::Pinned,
-    })
-}
-
-fn workspace(bytes: u64) -> WorkspaceReq {
-    if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align: WORKSPACE_ALIGN } }
 }
 
 /// What was chosen.
@@ -175,50 +152,48 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     let Some(Planned { product, params, choice, turns, .. }) = planned else {
         return Ok(Built(Exec::Cuda(Launch::new("bops_conv", |_, _| 0))));
     };
-    let dtype = c_dtype(product.dtype).map_err(BuildError::Refused)?;
-    match &choice {
-        Some(First::Wgmma(choice)) => {
-            let numbers = [dtype, choice.of_weight, choice.right_across];
-            device.prepare("bops_conv_wgmma", numbers, || {
-                // SAFETY: the structs live across the call and hold what the choice allows.
-                unsafe { sys::bops_conv_wgmma_prepare(&params, choice, dtype) }
-            })?;
+    let dtype = c_dtype(product.dtype)?;
+    let forms = Forms { device, params, dtype };
+    // SAFETY: each form gets its own functions and the choice that was made for it, and `start` passes on what a run has checked.
+    let first = unsafe {
+        match choice {
+            Some(First::Wgmma(choice)) => Some(forms.prepare(
+                "bops_conv_wgmma",
+                [dtype, choice.of_weight, choice.right_across],
+                choice,
+                sys::bops_conv_wgmma_prepare,
+                sys::bops_conv_wgmma_launch,
+            )?),
+            Some(First::Mma(choice)) => Some(forms.prepare(
+                "bops_conv_mma",
+                [dtype, choice.product.tile, choice.product.left_across, choice.product.right_across],
+                choice,
+                sys::bops_conv_mma_prepare,
+                sys::bops_conv_mma_launch,
+            )?),
+            Some(First::Simt(choice)) => Some(forms.prepare(
+                "bops_conv_simt",
+                [dtype, choice.product.tile, choice.is_long],
+                choice,
+                sys::bops_conv_simt_prepare,
+                sys::bops_conv_simt_launch,
+            )?),
+            None => None,
         }
-        Some(First::Mma(choice)) => {
-            let tiles = &choice.product;
-            let numbers = [dtype, tiles.tile, tiles.left_across, tiles.right_across];
-            device.prepare("bops_conv_mma", numbers, || {
-                // SAFETY: as for wgmma.
-                unsafe { sys::bops_conv_mma_prepare(&params, choice, dtype) }
-            })?;
-        }
-        Some(First::Simt(choice)) => {
-            device.prepare("bops_conv_simt", [dtype, choice.product.tile, choice.is_long], || {
-                // SAFETY: as for wgmma.
-                unsafe { sys::bops_conv_simt_prepare(&params, choice, dtype) }
-            })?;
-        }
-        None => {}
-    }
+    };
     for turn in turns.iter().flatten() {
         device.prepare("bops_conv_turn", [turn.params.vector], || {
-            // SAFETY: as for wgmma.
+            // SAFETY: the params live across the call.
             unsafe { sys::bops_conv_turn_prepare(&turn.params) }
         })?;
     }
-    if let Some((choice, _)) = &product.finish {
-        device.prepare("bops_gemm_finish", [dtype], || {
-            // SAFETY: as for wgmma.
-            unsafe { sys::bops_gemm_finish_prepare(&product.finish_params, choice, dtype) }
-        })?;
-    }
+    let finish = product.prepare_finish(device)?;
     let start = move |located: &Located<'_>, stream: *mut c_void| {
-        let parts = located.workspace.address() as *mut c_void;
-        let address = |place: Place| match place {
-            Place::Operand(position) => located.operands[position].address() as *mut c_void,
-            Place::Dpre => std::ptr::null_mut(), // No operand of a convolution.
+        let address = |place: MatrixPlace| match place {
+            MatrixPlace::Operand(position) => located.pointer(position),
+            MatrixPlace::Dpre => std::ptr::null_mut(), // No operand of a convolution.
         };
-        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
+        let optional = |place: Option<MatrixPlace>| place.map_or(std::ptr::null_mut(), address);
         // 1. Copies of the factors.
         let mut factors = [address(product.left), address(product.right)];
         for (factor, turn) in factors.iter_mut().zip(&turns) {
@@ -235,59 +210,26 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
         let operands = sys::bops_gemm_operands {
             left: factors[0],
             right: factors[1],
-            bias: optional(product.bias.map(Place::Operand)),
+            bias: optional(product.bias.map(MatrixPlace::Operand)),
             out: optional(product.out),
             other: optional(product.other),
-            parts,
+            parts: located.workspace_pointer(),
             column_sums: std::ptr::null_mut(),
         };
-        let status = match &choice {
-            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
-            Some(First::Wgmma(choice)) => unsafe {
-                sys::bops_conv_wgmma_launch(&params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for wgmma.
-            Some(First::Mma(choice)) => unsafe { sys::bops_conv_mma_launch(&params, choice, dtype, &operands, stream) },
-            // SAFETY: as for wgmma.
-            Some(First::Simt(choice)) => unsafe {
-                sys::bops_conv_simt_launch(&params, choice, dtype, &operands, stream)
-            },
-            None => 0,
-        };
-        match &product.finish {
-            // SAFETY: as for wgmma.
-            Some((choice, _)) if status == 0 => unsafe {
-                sys::bops_gemm_finish_launch(&product.finish_params, choice, dtype, parts, &operands, stream)
-            },
-            _ => status,
-        }
+        let launches = first.iter().chain(&finish);
+        launches.map(|launch| launch(&operands, stream)).find(|&status| status != 0).unwrap_or(0)
     };
     Ok(Built(Exec::Cuda(Launch::new("bops_conv", start))))
 }
 
-impl Kernel<ConvBackwardBiasDescriptor> for Reduce {
-    fn name(&self) -> &'static str {
-        "conv_backward_bias_reduce"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d ConvBackwardBiasDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let planned = PlannedSums::new(&descriptor.channel_sums(), Props::of(props)?)?;
-        Ok(Candidate {
-            workspace: workspace(planned.part_bytes),
-            launches: planned.launches(),
-            ..Candidate::new(planned.first, move |device| planned.build(device))
-        })
-    }
+/// The kernel of the gradient of the bias.
+pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, props: &Props) -> Accepted<'d> {
+    let planned = PlannedSums::new(&descriptor.channel_sums(), props)?;
+    Ok(Candidate {
+        workspace: workspace(planned.part_bytes),
+        launches: planned.launches(),
+        ..Candidate::new(planned.first, move |device| planned.build(device))
+    })
 }
 
 #[cfg(test)]

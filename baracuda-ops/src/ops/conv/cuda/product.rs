@@ -6,16 +6,12 @@ use super::wgmma::{self, Turn};
 use crate::backend::cuda::c_dtype;
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::narrow::word;
+use crate::narrow::{signed, word};
 use crate::ops::conv::MAX_AXES;
-use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Gathered, Indices, Strided};
+use crate::ops::conv::geometry::{Axis, Contraction, DIGITS, Gathered, Indices, Strided};
 use crate::ops::conv::product::unlaid;
 use crate::ops::gemm::cuda::product::{self as gemm, Limits, Tiles};
-use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, Product};
-use crate::options::Math;
-
-/// Digits of an index: the lead and the axes.
-pub(super) const DIGITS: usize = MAX_AXES + 1;
+use crate::ops::gemm::geometry::{Extent, Extents, MAX_BATCH, Matrix, Product, join};
 
 /// What a coordinate of 32 bits may be made of.
 const REACH: i128 = 1 << 30;
@@ -79,8 +75,7 @@ impl Planned {
         let product = lowered(contraction, dtype);
         let (params, reach) = params(contraction, &product)?;
         let is_long = reach >= REACH;
-        let has_one_bias =
-            contraction.groups == 1 || !matches!(contraction.epilogue, Epilogue::Forward { bias: Some(_), .. });
+        let has_one_bias = contraction.groups == 1 || contraction.epilogue.fused().bias.is_none();
         // Those of a bias that each group has its own part of are never shared by blocks: `gemm_finish` knows no groups.
         let limits = &if has_one_bias { *limits } else { Limits { workspace_bytes: 0, ..*limits } };
         let mut planned = Self {
@@ -98,8 +93,7 @@ impl Planned {
                 let mut choice = planned.product.tiled(&product, Tiles::choose(&product, sizes, 256, limits), false)?;
                 let [rows, terms] = [&params.rows, &params.terms].map(|index| nearest(index, &index.gathered));
                 choice.left_across = u32::from(rows <= terms);
-                let terms =
-                    nearest(&params.terms, &params.plain_term.map(|stride| i64::try_from(stride).unwrap_or(i64::MAX)));
+                let terms = nearest(&params.terms, &params.plain_term.map(signed));
                 choice.right_across = u32::from(plain.column != 0 && i128::from(plain.column) <= terms);
                 choice
             }
@@ -137,12 +131,7 @@ fn narrower(a: DType, b: DType) -> DType {
 }
 
 fn mma_serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<(), Reason> {
-    match dtype {
-        DType::F16 | DType::BF16 => {}
-        DType::F32 if limits.math == Math::Tf32 => {}
-        DType::F32 => return Err("it rounds factors of f32 to tf32, which the options do not allow".into()),
-        _ => return Err(format!("it has no instruction for {dtype}").into()),
-    }
+    limits.check_tensor_cores(dtype)?;
     let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
     if gathered != plain {
         return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
@@ -150,39 +139,27 @@ fn mma_serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> R
     Ok(())
 }
 
-/// The digits of an index, or what belongs to them, the fastest last.
-pub(super) fn in_order<T: Copy>(indices: &Indices, lead: T, [a, b, c]: [T; MAX_AXES]) -> [T; DIGITS] {
-    if indices.lead_last { [a, b, c, lead] } else { [lead, a, b, c] }
-}
-
 /// The stride of digits that lie behind one another, so that they are one index; 1 if each has but one value.
 pub(super) fn merged(extents: &[u64], strides: &[u64]) -> Option<u64> {
-    let (mut first, mut next) = (None, None);
-    for (&extent, &stride) in extents.iter().zip(strides).rev().filter(|&(&extent, _)| extent != 1) {
-        if next.is_some_and(|next| next != stride) {
-            return None;
-        }
-        first = first.or(Some(stride));
-        next = Some(stride.checked_mul(extent)?);
+    let digits = extents.iter().zip(strides).map(|(&extent, &stride)| Extent { extent, strides: [stride] });
+    match join(digits)[..] {
+        [] => Some(1),
+        [Extent { strides: [stride], .. }] => Some(stride),
+        _ => None,
     }
-    Some(first.unwrap_or(1))
-}
-
-fn strides_of_rows(contraction: &Contraction, of: &Strided) -> [u64; DIGITS] {
-    in_order(&contraction.rows, of.lead, of.axes)
 }
 
 /// As many of the last digits of the rows as are one index of out and pre are the rows of the product; groups and the other digits are its batch.
 pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
-    let extents = in_order(&contraction.rows, contraction.rows.lead, contraction.rows.axes);
+    let extents = contraction.rows.digits();
     let written: Vec<&Strided> = [&contraction.out].into_iter().chain(contraction.epilogue.pre()).collect();
     let is_one_index = |&first: &usize| {
-        written.iter().all(|of| merged(&extents[first..], &strides_of_rows(contraction, of)[first..]).is_some())
+        written.iter().all(|of| merged(&extents[first..], &of.digits(&contraction.rows)[first..]).is_some())
     };
     let first = (0..DIGITS).find(is_one_index).unwrap_or(DIGITS - 1);
     let outer: Vec<usize> = (0..first).filter(|&digit| extents[digit] != 1).collect();
     let matrix = |of: &Strided| {
-        let strides = strides_of_rows(contraction, of);
+        let strides = of.digits(&contraction.rows);
         let mut batch = [0; MAX_BATCH];
         batch[0] = if contraction.groups > 1 { of.group } else { 0 };
         for (to, &digit) in batch[1..].iter_mut().zip(&outer) {
@@ -239,8 +216,8 @@ pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sy
             *to = if is_divided { 0 } else { element(i128::from(of(axis)) * i128::from(axis.stride))? };
         }
         Ok::<_, Reason>(sys::bops_conv_index {
-            extents: in_order(indices, indices.lead, indices.axes),
-            gathered: in_order(indices, element(i128::from(lead))?, moves),
+            extents: indices.digits(),
+            gathered: indices.in_order(element(i128::from(lead))?, moves),
             coordinate: axes.each_ref().map(of),
             lead_last: u32::from(indices.lead_last),
         })
@@ -251,10 +228,7 @@ pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sy
         return Err(format!("it counts coordinates in 64 bits, here they are made of numbers up to {reach}").into());
     }
     let first: i128 = axes.iter().map(|axis| i128::from(axis.offset) * i128::from(axis.stride)).sum();
-    let bias_group = match &contraction.epilogue {
-        Epilogue::Forward { bias: Some(bias), .. } => bias.group,
-        _ => 0,
-    };
+    let bias_group = contraction.epilogue.fused().bias.map_or(0, |bias| bias.group);
     let params = sys::bops_conv_params {
         rows: of_rows,
         terms: of_terms,
@@ -268,7 +242,7 @@ pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sy
         gathered_group: gathered.group,
         plain_group: plain.group,
         plain_column: plain.column,
-        plain_term: in_order(terms, plain.lead, plain.axes),
+        plain_term: plain.digits(terms),
         bias_group,
         gathered_dtype: c_dtype(gathered.dtype)?,
         plain_dtype: c_dtype(plain.dtype)?,
@@ -282,11 +256,6 @@ pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sy
 /// Elements between two places in memory.
 fn element(number: i128) -> Result<i64, Reason> {
     i64::try_from(number).map_err(|_| format!("it counts elements in 64 bits, here they lie {number} apart").into())
-}
-
-/// What has been found to be below 2^62.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// How `conv_mma` brings its factors to shared memory.
@@ -303,8 +272,8 @@ impl Accesses {
         let Contraction { groups, rows, terms, gathered, plain, .. } = contraction;
         let each = 16 / element_bytes;
         // 1. The plain factor: along the terms, along the columns, or neither.
-        let extents = in_order(terms, terms.lead, terms.axes);
-        let strides = in_order(terms, plain.lead, plain.axes);
+        let extents = terms.digits();
+        let strides = plain.digits(terms);
         let of_group = if *groups > 1 { plain.group } else { 0 };
         let is_aligned = |stride: u64| stride.is_multiple_of(each);
         let starts = plain.align_bytes >= 16 && is_aligned(of_group);

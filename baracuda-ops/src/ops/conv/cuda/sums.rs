@@ -5,17 +5,18 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::depthwise::lanes;
-use super::product::{DIGITS, merged};
+use super::product::merged;
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{BuildError, Built, Exec};
 use crate::narrow::word;
-use crate::ops::conv::geometry::ChannelSums;
+use crate::ops::conv::depthwise::lanes;
+use crate::ops::conv::geometry::{ChannelSums, DIGITS};
+use crate::ops::gemm::cuda::launch::prepare_dbias;
 use crate::ops::gemm::cuda::product::{accumulator_bytes, bounded_blocks, in_quads, matrix, padded};
-use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, Place};
+use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, MatrixPlace};
 
 /// What makes the partial sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,8 +83,7 @@ impl PlannedSums {
     pub(super) fn build(self, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
         let Self { first, last, positions: [dy, dbias], dtypes, .. } = self;
-        let of_dy = c_dtype(dtypes[0]).map_err(BuildError::Refused)?;
-        let of_dbias = c_dtype(dtypes[1]).map_err(BuildError::Refused)?;
+        let of_dy = c_dtype(dtypes[0])?;
         match &first {
             Some(First::Runs(params)) => device.prepare("bops_conv_backward_bias", [of_dy, params.vector], || {
                 // SAFETY: the params live across the call.
@@ -99,37 +99,28 @@ impl PlannedSums {
             })?,
             None => {}
         }
-        if let Some(params) = &last {
-            device.prepare("bops_gemm_dbias", [of_dbias], || {
-                // SAFETY: as above.
-                unsafe { sys::bops_gemm_dbias_prepare(params, of_dbias) }
-            })?;
-        }
+        let add_up = last.map(|params| prepare_dbias(device, params, dtypes[1])).transpose()?;
         let start = move |located: &Located<'_>, stream: *mut c_void| {
-            let address = |position: usize| located.operands[position].address() as *mut c_void;
-            let parts = located.workspace.address() as *mut c_void;
+            let parts = located.workspace_pointer();
             let none = std::ptr::null_mut();
             let status = match &first {
                 // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
                 Some(First::Runs(params)) => unsafe {
-                    let out = if last.is_some() { parts } else { address(dbias) };
-                    sys::bops_conv_backward_bias_launch(params, of_dy, address(dy), out, stream)
+                    let out = if add_up.is_some() { parts } else { located.pointer(dbias) };
+                    sys::bops_conv_backward_bias_launch(params, of_dy, located.pointer(dy), out, stream)
                 },
                 // SAFETY: as above.
                 Some(First::Vectors(params)) => unsafe {
-                    sys::bops_conv_column_sums_launch(params, of_dy, address(dy), parts, stream)
+                    sys::bops_conv_column_sums_launch(params, of_dy, located.pointer(dy), parts, stream)
                 },
                 // SAFETY: as above.
                 Some(First::Columns(params)) => unsafe {
-                    sys::bops_gemm_dpre_launch(params, of_dy, address(dy), none, none, parts, stream)
+                    sys::bops_gemm_dpre_launch(params, of_dy, located.pointer(dy), none, none, parts, stream)
                 },
                 None => 0,
             };
-            match &last {
-                // SAFETY: as above.
-                Some(params) if status == 0 => unsafe {
-                    sys::bops_gemm_dbias_launch(params, of_dbias, parts, address(dbias), stream)
-                },
+            match &add_up {
+                Some(add_up) if status == 0 => add_up(parts, located.pointer(dbias), stream),
                 _ => status,
             }
         };
@@ -196,12 +187,13 @@ fn in_vectors(
     let rows: u64 = extents.iter().product();
     let vectors = of.channels / each;
     let lanes = lanes(vectors, 32);
-    let tiles = vectors.div_ceil(lanes.into());
-    let workers = u64::from(sys::BOPS_CONV_SUMS_THREADS / lanes);
+    let tiles = vectors.div_ceil(lanes);
+    let workers = u64::from(sys::BOPS_CONV_SUMS_THREADS) / lanes;
     let wanted = (BLOCKS * u64::from(props.multiprocessors)).div_ceil(tiles).min(rows.div_ceil(workers));
     let wanted = wanted.max(rows.div_ceil(workers * MOST_ROWS));
     let parts = u32::try_from(wanted).ok().filter(|_| bounded_blocks([wanted, tiles]).is_ok())?;
-    let params = sys::bops_conv_column_sums_params { channels: of.channels, rows, row_stride, lanes, parts };
+    let params =
+        sys::bops_conv_column_sums_params { channels: of.channels, rows, row_stride, lanes: word(lanes), parts };
     Some((params, wanted))
 }
 
@@ -217,7 +209,7 @@ fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64),
     let mut outer = [0; MAX_BATCH];
     outer[..first].copy_from_slice(&strides[..first]);
     let dy = Matrix {
-        place: Place::Operand(of.dy.position),
+        place: MatrixPlace::Operand(of.dy.position),
         dtype: of.dy.dtype,
         align_bytes: of.dy.align_bytes,
         rows: row_stride(first).unwrap_or(0),

@@ -6,7 +6,6 @@ use super::*;
 use crate::backend::cuda::Props;
 use crate::dtype::DType;
 use crate::ops::activation::Activation;
-use crate::ops::conv::product::Pass;
 use crate::ops::conv::{ConvDescriptor, ConvWindow};
 use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
@@ -30,7 +29,7 @@ fn h200() -> DeviceProps {
 fn planned(form: Form, contraction: &Contraction) -> Planned {
     let options = PlanOptions::default().math(Math::Tf32);
     let props = h200();
-    Planned::new(form, contraction, &limits(&options, &props, Ask::Pinned).unwrap()).unwrap()
+    Planned::new(form, contraction, &Limits::new(&options, &props, Ask::Pinned).unwrap()).unwrap()
 }
 
 fn refusal<D: Contracting>(form: Cuda, descriptor: &D) -> String {
@@ -297,15 +296,13 @@ fn threads_of_depthwise_have_four_channels_or_four_columns() {
     let choices = |forward: &ConvDescriptor| {
         let options = PlanOptions::default();
         let props = h200();
-        let limits = limits(&options, &props, Ask::Pinned).unwrap();
+        let limits = Limits::new(&options, &props, Ask::Pinned).unwrap();
         let data = forward.backward_data().unwrap().contraction();
         let weight = forward.backward_weight().unwrap().contraction();
-        [(Pass::Forward, forward.contraction()), (Pass::Data, data), (Pass::Weight, weight)].map(
-            |(pass, contraction)| {
-                let choice = Planned::new(pass, &contraction, &limits).unwrap().choice;
-                (choice.channels, choice.lanes, choice.gathered_run, choice.out_run)
-            },
-        )
+        [forward.contraction(), data, weight].map(|contraction| {
+            let choice = Planned::new(&contraction, &limits).unwrap().choice;
+            (choice.channels, choice.lanes, choice.gathered_run, choice.out_run)
+        })
     };
     assert_eq!(choices(&depthwise(last, DType::BF16, [2, 256, 56, 56, 3])), [(4, 32, 1, 1); 3]);
     assert_eq!(choices(&depthwise(dense, DType::F32, [2, 256, 56, 56, 3])), [(1, 1, 4, 4); 3]);

@@ -8,31 +8,30 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::is_left_to_gemm;
-use crate::backend::cuda::cudnn::{MAX_RANK, Operands, Pass, Problem, Tensor, WORKSPACE_BYTES};
+use crate::backend::cuda::cublaslt::version_words;
+use crate::backend::cuda::cudnn::{MAX_RANK, Operands, Problem, Tensor, WORKSPACE_BYTES};
 use crate::backend::cuda::{self, Launch, Props};
 use crate::backend::{Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Ask, BuildError, Built, Candidate, Exec};
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec};
 use crate::narrow::signed;
 use crate::ops::activation::Activation;
-use crate::ops::conv::MAX_AXES;
-use crate::ops::conv::geometry::{Axis, Epilogue};
-use crate::ops::conv::product::{self, Contracting};
-use crate::options::{Determinism, Math, PlanOptions, WorkspaceReq};
+use crate::ops::conv::geometry::{Axis, Contracting};
+use crate::ops::conv::{MAX_AXES, Pass, table};
+use crate::ops::gemm::cuda::{WORKSPACE_ALIGN, workspace};
+use crate::ops::gemm::geometry::Fused;
+use crate::options::{Determinism, Math, PlanOptions};
 use crate::slots::Slot;
 use crate::tensor::TensorDesc;
 
-/// Alignment of the workspace.
-const WORKSPACE_ALIGN: u64 = 256;
 /// The greatest alignment that engines ask for.
 const MOST_ALIGN_BYTES: u64 = 16;
 
 /// The library and its version.
 pub(super) fn library(device: &Device) -> Option<String> {
     let version = cuda::Device::of(device).ok()?.cudnn().ok()?.version();
-    let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
-    Some(format!("cuDNN {major}.{minor}.{patch}"))
+    Some(format!("cuDNN {}", version_words(version)))
 }
 
 pub(super) fn candidate<'d, D: Contracting>(
@@ -40,10 +39,10 @@ pub(super) fn candidate<'d, D: Contracting>(
     options: &PlanOptions,
     props: &DeviceProps,
     ask: Ask,
-) -> Result<Candidate<'d>, Reason> {
+) -> Accepted<'d> {
     Props::of(props)?;
     let planned = Planned::new(descriptor, options, ask)?;
-    if ask == Ask::Chosen && is_left_to_gemm(&descriptor.contracted(), options, props) {
+    if ask == Ask::Chosen && is_left_to_gemm(&descriptor.contraction(), options, props) {
         return Err("it leaves products of matrices of f32 to kernels of gemm, which are faster".into());
     }
     Ok(Candidate {
@@ -54,17 +53,13 @@ pub(super) fn candidate<'d, D: Contracting>(
     })
 }
 
-/// The names of x, the weight and y, or of the gradients that are in their place, and what is computed of them, in the library's terms.
-fn names(pass: product::Pass) -> ([&'static str; 3], Pass) {
+/// The rows of x, the weight and y in the table, or of the gradients that are in their place.
+fn rows(pass: Pass) -> [usize; 3] {
     match pass {
-        product::Pass::Forward => (["x", "weight", "y"], Pass::Forward),
-        product::Pass::Data => (["dx", "weight", "dy"], Pass::Data),
-        product::Pass::Weight => (["x", "dweight", "dy"], Pass::Weight),
+        Pass::Forward => [table::X, table::WEIGHT, table::Y],
+        Pass::Data => [table::DX, table::WEIGHT, table::DY],
+        Pass::Weight => [table::X, table::DWEIGHT, table::DY],
     }
-}
-
-fn workspace(bytes: u64) -> WorkspaceReq {
-    if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align: WORKSPACE_ALIGN } }
 }
 
 /// A problem, and where its operands are among those of a run.
@@ -79,10 +74,10 @@ struct Planned {
 
 impl Planned {
     fn new<D: Contracting>(descriptor: &D, options: &PlanOptions, ask: Ask) -> Result<Self, Reason> {
-        let contraction = descriptor.contracted();
-        let (names, pass) = names(D::PASS);
-        let slot = |name: &str| descriptor.slots().iter().find(|slot| slot.name == name);
-        let [Some(x), Some(weight), Some(y)] = names.map(slot) else {
+        let contraction = descriptor.contraction();
+        let pass = contraction.pass;
+        let slot = |row: usize| descriptor.slots().iter().find(|slot| slot.index == row);
+        let [Some(x), Some(weight), Some(y)] = rows(pass).map(slot) else {
             return Err("an operand is not declared".into()); // Each always is.
         };
 
@@ -97,10 +92,7 @@ impl Planned {
         }
 
         // 1. What it adds and applies.
-        let (activation, beta) = match contraction.epilogue {
-            Epilogue::Forward { activation, .. } => (activation, 0.0),
-            Epilogue::Gradient { beta } => (Activation::Identity, beta),
-        };
+        let Fused { activation, beta, .. } = contraction.epilogue.fused();
         let written = match pass {
             Pass::Forward => y,
             Pass::Data => x,
@@ -110,7 +102,7 @@ impl Planned {
             let (name, dtype) = (written.name, written.desc.dtype());
             return Err(format!("what cuDNN adds to {name} errs as if rounded to {dtype} before").into());
         }
-        if slot("pre").is_some() {
+        if slot(table::PRE).is_some() {
             return Err("it writes y only, not what the activation is applied to".into());
         }
         match activation {
@@ -119,7 +111,7 @@ impl Planned {
             Activation::Relu => return Err("with ReLU, which has to keep NaN, cuDNN has slow engines only".into()),
             _ => return Err(format!("cuDNN does not say how exact its {} is", activation.name()).into()),
         }
-        let bias = slot("bias");
+        let bias = slot(table::BIAS);
         if let Some(bias) = bias {
             let (got, dtype) = (bias.desc.dtype(), y.desc.dtype());
             if got != dtype {
@@ -351,7 +343,7 @@ mod tests {
         let (x, weight) = (contiguous(DType::BF16, &[2, 6, 50]), contiguous(DType::BF16, &[6, 1, 5]));
         let forward = ConvDescriptor::new(x, weight, window.clone()).unwrap().bias(DType::BF16).unwrap();
         let Planned { problem, indices, bias, .. } = planned(&forward);
-        assert_eq!((indices, bias), ([0, 1, 3], Some(2)));
+        assert_eq!((indices, bias), ([table::X, table::WEIGHT, table::Y], Some(table::BIAS)));
         assert_eq!(lies(&problem.x), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
         assert_eq!(lies(&problem.weight), (4, &[6, 1, 1, 5][..], &[5, 5, 5, 1][..]));
         assert_eq!(lies(&problem.y), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
@@ -388,8 +380,9 @@ mod tests {
         let [forward, data, weight] = plans;
         assert_eq!([forward.problem.beta, data.problem.beta, weight.problem.beta], [0.0, 0.5, 2.0]);
         // dx and dy of the one, dweight of the other, wherever a run finds them.
-        assert_eq!((data.indices, weight.indices), ([2, 0, 1], [0, 2, 1]));
-        assert_eq!([forward.indices, [0, 1, 3]], [[0, 1, 3]; 2]);
+        assert_eq!(data.indices, [table::DX, table::WEIGHT, table::DY]);
+        assert_eq!(weight.indices, [table::X, table::DWEIGHT, table::DY]);
+        assert_eq!(forward.indices, [table::X, table::WEIGHT, table::Y]);
     }
 
     #[test]

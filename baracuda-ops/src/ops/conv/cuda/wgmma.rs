@@ -2,13 +2,13 @@
 
 use baracuda_ops_sys as sys;
 
-use super::product::{DIGITS, First, Planned, in_order, lowered, merged, params};
+use super::product::{First, Planned, lowered, merged, params};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
-use crate::ops::conv::MAX_AXES;
-use crate::ops::conv::geometry::{Contraction, Epilogue, Gathered, Indices, Strided};
+use crate::ops::conv::geometry::{Contraction, DIGITS, Epilogue, Gathered, Indices, Strided};
+use crate::ops::conv::{MAX_AXES, Pass};
 use crate::ops::gemm::cuda::WORKSPACE_ALIGN;
 use crate::ops::gemm::cuda::product::{self as gemm, Limits, Sums, Tiles, bounded_blocks, dense_bytes};
 use crate::ops::gemm::geometry::Product;
@@ -102,11 +102,12 @@ fn odd_stride(extents: &[u64], strides: &[u64]) -> Option<u64> {
 }
 
 pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<Planned, Reason> {
-    let is_weight = serves(contraction, dtype, limits)?;
+    check(contraction, dtype, limits)?;
+    let is_weight = contraction.pass == Pass::Weight;
     let mut of = *contraction;
     // The positions of the output, and the kernel's elements with their channels.
-    let (positions, taps) = if is_weight { (of.terms, of.rows) } else { (of.rows, of.terms) };
-    let taps = Indices { lead_last: true, ..taps };
+    let (&positions, taps) = contraction.positions_and_taps();
+    let taps = Indices { lead_last: true, ..*taps };
     *(if is_weight { &mut of.rows } else { &mut of.terms }) = taps;
 
     // 1. The operands as they lie, or copies of them.
@@ -150,8 +151,7 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
     if is_weight {
         (params.product.m, params.product.batch_rank) = (whole.m, 1);
         params.product.k = positions.count();
-        params.product.right.matrix.row =
-            merged(&in_order_of(&positions), &strides_of(&of.plain, &positions)).unwrap_or(0);
+        params.product.right.matrix.row = merged(&positions.digits(), &of.plain.digits(&positions)).unwrap_or(0);
     } else {
         params.product.k = taps.lead;
         params.product.right.matrix.row = of.plain.lead;
@@ -170,12 +170,10 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
     Ok(Planned { product: planned, params, choice: Some(First::Wgmma(choice)), rounds_to_tf32: false, turns })
 }
 
-/// Whether it is the gradient of the weight.
-///
 /// # Errors
 /// What the copy engine and the instruction do not do.
-fn serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<bool, Reason> {
-    let Contraction { groups, rows, terms, n, gathered, plain, .. } = contraction;
+fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<(), Reason> {
+    let Contraction { groups, n, gathered, plain, .. } = contraction;
     if !limits.props.sm_90a {
         let (major, minor) = (limits.props.capability / 10, limits.props.capability % 10);
         let words = format!("it needs compute capability 9.0 and code for sm_90a, the device has {major}.{minor}");
@@ -188,12 +186,9 @@ fn serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Resul
     if *groups != 1 {
         return Err(format!("it is for one group, got {groups}").into());
     }
-    let first = &gathered.axes[0];
-    if [rows.axes[0], terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
-        return Err("it has one or two spatial extents, here there are three".into());
-    }
-    let is_weight = is_of_weight(contraction);
-    let (positions, taps) = if is_weight { (terms, rows) } else { (rows, terms) };
+    contraction.check_is_image()?;
+    let is_weight = contraction.pass == Pass::Weight;
+    let (positions, taps) = contraction.positions_and_taps();
     if *n >= MOST_EXTENT || positions.count() >= MOST_EXTENT || taps.count() >= MOST_EXTENT {
         return Err(format!("it counts rows, terms and columns below {MOST_EXTENT}").into());
     }
@@ -226,12 +221,7 @@ fn serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Resul
     if !limits.is_pinned && channels < LEAST_CHANNELS {
         return Err(format!("its steps are of {DEPTH} channels, here there are {channels}").into());
     }
-    Ok(is_weight)
-}
-
-/// Whether it is the gradient of the weight: in that of the data windows move backward along the kernel, whose elements are terms there.
-fn is_of_weight(contraction: &Contraction) -> bool {
-    matches!(contraction.epilogue, Epilogue::Gradient { .. }) && contraction.gathered.axes[MAX_AXES - 1].of_term > 0
+    Ok(())
 }
 
 /// The gathered factor with neighbouring channels, and the copy that makes them so.
@@ -262,14 +252,6 @@ fn gathered(
     Ok((Gathered { row_lead, term_lead, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
 
-fn in_order_of(indices: &Indices) -> [u64; DIGITS] {
-    in_order(indices, indices.lead, indices.axes)
-}
-
-fn strides_of(of: &Strided, indices: &Indices) -> [u64; DIGITS] {
-    in_order(indices, of.lead, of.axes)
-}
-
 /// The plain factor as the copy engine takes it: along the channels of a kernel element, or along its columns.
 fn plain(
     of: &Strided,
@@ -281,7 +263,7 @@ fn plain(
     let starts = of.align_bytes >= 16;
     let kernel = merged(&taps.axes, &of.axes);
     let is_taken = if is_weight {
-        let row = merged(&in_order_of(terms), &strides_of(of, terms));
+        let row = merged(&terms.digits(), &of.digits(terms));
         of.column == 1 && row.is_some_and(|row| odd_stride(&[terms.count()], &[row]).is_none())
     } else {
         let elements: u64 = taps.axes.iter().product();
@@ -292,17 +274,14 @@ fn plain(
     if starts && is_taken {
         return Ok((*of, None));
     }
-    let is_data = matches!(contraction.epilogue, Epilogue::Gradient { .. }) && !is_weight;
+    let (terms_lead, columns) = ([terms.lead, of.lead], [*n, of.column]);
     // Filters of the weight, or samples of dy, are outside; of the gradient of the data filters are summed over.
-    let (outer, rows) = match (is_weight, is_data) {
-        (true, _) => ([terms.lead, of.lead], [*n, of.column]),
-        (_, true) => ([terms.lead, of.lead], [*n, of.column]),
-        _ => ([*n, of.column], [terms.lead, of.lead]),
-    };
+    let is_forward = contraction.pass == Pass::Forward;
+    let (outer, rows) = if is_forward { (columns, terms_lead) } else { (terms_lead, columns) };
     let extents = terms.axes;
     let turn = Turn::new("the weight or dy", outer, rows, extents, of.axes, of.align_bytes)?;
     let (outer_stride, axes) = turn.strides(extents);
-    let [lead, column] = if is_weight || is_data { [outer_stride, 1] } else { [1, outer_stride] };
+    let [lead, column] = if is_forward { [1, outer_stride] } else { [outer_stride, 1] };
     let axes = std::array::from_fn(|axis| if extents[axis] > 1 { axes[axis] } else { 0 });
     Ok((Strided { lead, column, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
@@ -368,7 +347,7 @@ fn splits(
 /// Tells `gemm_finish` where the rows of a part lie: as one index, of which the product has several.
 fn scatter(planned: &mut gemm::Planned, of: &Contraction, whole: &Product, across: bool) {
     let Some((finish, _)) = &mut planned.finish else { return };
-    let extents = in_order_of(&of.rows);
+    let extents = of.rows.digits();
     let unit = if across { 1 } else { whole.n };
     finish.source.row = unit;
     finish.source.column = if across { whole.m } else { 1 };

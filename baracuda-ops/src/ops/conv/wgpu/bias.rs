@@ -126,8 +126,6 @@ fn parts_step(sums: &ChannelSums, partition: &Partition, place: Place, props: &P
     let mut files = prelude([dy.dtype])?;
     files.push("conv/conv_backward_bias");
     Ok(StepBuilder {
-        entry: "conv_backward_bias",
-        files,
         constants: vec![("WORKGROUP", workgroup(props)), ("COLUMN_QUADS", *column_quads)],
         flags: vec![("ALONG", *is_along)],
         bindings: vec![
@@ -136,8 +134,6 @@ fn parts_step(sums: &ChannelSums, partition: &Partition, place: Place, props: &P
         ],
         can_chunk,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("conv_backward_bias", files, bytemuck::bytes_of(&params).to_vec(), grid)
     })
 }

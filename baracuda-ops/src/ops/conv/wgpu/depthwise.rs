@@ -1,7 +1,8 @@
 //! Groups of one channel of x: strips whose windows slide down, and their sums for the gradient of the weight.
 
-use super::super::geometry::{Axis, Contraction, Epilogue, Indices, Strided};
-use super::super::product::Pass;
+use super::super::Pass;
+use super::super::depthwise::{self, lanes};
+use super::super::geometry::{Axis, Contraction, Indices, Strided};
 use super::digits::Digits;
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
@@ -10,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
-use crate::ops::activation::Activation;
+use crate::ops::gemm::geometry::Fused;
 use crate::ops::gemm::wgpu::sums_step;
 
 /// Threads of a workgroup: a power of two for the tree of its sums.
@@ -21,8 +22,6 @@ const MOST_TAPS: u64 = 7;
 const MOST_TAPS_OF_FOUR: u64 = 5;
 /// The most threads side by side that have different channels: for them the weight of the largest kernel fits into 16 KiB of workgroup memory.
 const MOST_LANES: u64 = 16;
-/// Filters of a group that read its channel each for itself, unless the form is asked for.
-const MOST_FILTERS: u64 = 4;
 /// The threads that strips are made short for. A GPU of 132 multiprocessors with 2048 threads each holds a quarter of them at a time.
 /// Chosen on an H200, as are the numbers of quads in [`Shares::of`].
 const BUSY_THREADS: u64 = 1 << 20;
@@ -61,7 +60,6 @@ pub(super) struct Choice {
 
 /// The contraction as the shaders see it.
 struct Depthwise<'c> {
-    pass: Pass,
     of: &'c Contraction,
     /// Samples, and rows and columns of the output; of dy for the gradient of the weight.
     samples: u64,
@@ -82,50 +80,40 @@ struct Depthwise<'c> {
 
 /// The dispatches, what was chosen, and the bytes of workspace between them.
 pub(super) fn steps(
-    pass: Pass,
     contraction: &Contraction,
     props: &Props,
     ask: Ask,
 ) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
-    let depthwise = Depthwise::new(pass, contraction, ask)?;
+    let depthwise = Depthwise::new(contraction, ask)?;
     let shares = Shares::of(&depthwise);
-    if pass == Pass::Weight { depthwise.weight_steps(&shares, props) } else { depthwise.output_steps(&shares, props) }
+    match contraction.pass {
+        Pass::Weight => depthwise.weight_steps(&shares, props),
+        Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props),
+    }
 }
 
 impl<'c> Depthwise<'c> {
     /// # Errors
     /// It is for others.
-    fn new(pass: Pass, of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
-        let Contraction { groups, rows, terms, n, gathered, plain, out, .. } = of;
-        let (positions, taps, output) = match pass {
-            Pass::Weight => (terms, rows, plain),
-            Pass::Forward | Pass::Data => (rows, terms, out),
-        };
-        let (channels_in, filters) = match pass {
-            Pass::Forward => (terms.lead, *n),
-            Pass::Data => (*n, terms.lead),
-            Pass::Weight => (rows.lead, *n),
-        };
-        if channels_in != 1 {
-            return Err(format!("it has groups of one channel of x, here there are {channels_in}").into());
-        }
+    fn new(of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
+        let Contraction { groups, terms, n, gathered, plain, out, .. } = of;
+        let pass = of.pass;
+        let (positions, taps) = of.positions_and_taps();
+        let output = if pass == Pass::Weight { plain } else { out };
+        let filters = depthwise::filters(of)?;
         if pass == Pass::Data && filters != 1 {
             return Err(
                 format!("its gradients of the data are those of one filter a group, here there are {filters}").into()
             );
         }
-        if ask == Ask::Chosen && (filters > MOST_FILTERS || (*groups == 1 && filters > 1)) {
-            return Err(
-                format!("each filter reads x for itself, here they are {filters} in each of {groups} groups").into()
-            );
+        if ask == Ask::Chosen {
+            depthwise::check_filters(of, filters)?;
         }
-        let [outermost, axes @ ..] = &gathered.axes;
+        let [_, axes @ ..] = &gathered.axes;
         if of.is_empty() || terms.count() == 0 || axes.iter().any(|axis| axis.extent == 0) {
             return Err("there is nothing to add up".into());
         }
-        if [rows.axes[0], terms.axes[0], outermost.extent] != [1; 3] || outermost.offset != 0 {
-            return Err("it has one or two spatial extents, here there are three".into());
-        }
+        of.check_is_image()?;
         let [extents, kernel] = [positions, taps].map(|Indices { axes: [_, rows, columns], .. }| [*rows, *columns]);
         if kernel.iter().any(|&extent| extent > MOST_TAPS) {
             let [height, width] = kernel;
@@ -161,7 +149,6 @@ impl<'c> Depthwise<'c> {
         }
         let along = if has_near_channels && repeats == 1 { Along::Channels } else { Along::Columns };
         let depthwise = Self {
-            pass,
             of,
             samples: positions.lead,
             extents,
@@ -179,7 +166,7 @@ impl<'c> Depthwise<'c> {
     }
 
     fn check_windows(&self) -> Result<(), Reason> {
-        let Self { pass, along, kernel: [height, width], first: [_, first], .. } = *self;
+        let Self { of, along, kernel: [height, width], first: [_, first], .. } = *self;
         match along {
             Along::Columns => {
                 let last = first + i64::from(word(width)) - 1;
@@ -191,7 +178,7 @@ impl<'c> Depthwise<'c> {
                 }
             }
             Along::Channels => {
-                if pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
+                if of.pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
                     let most = MOST_TAPS_OF_FOUR;
                     return Err(format!(
                         "a thread has the sums of four channels for {most} by {most} taps, here of {height} by {width}"
@@ -268,12 +255,9 @@ impl<'c> Depthwise<'c> {
 
     fn params(&self, shares: &Shares, grid: [u32; 2], part_length: u64) -> Vec<u8> {
         let Contraction { gathered, plain, epilogue, .. } = self.of;
-        let (bias, activation, pre, beta) = match *epilogue {
-            Epilogue::Forward { bias, activation, pre } => (bias, activation, pre, 0.0),
-            Epilogue::Gradient { beta } => (None, Activation::Identity, None, beta),
-        };
+        let Fused { bias, activation, beside: pre, beta } = epilogue.fused();
         let [rows, columns] = self.axes;
-        let is_data = self.pass == Pass::Data;
+        let is_data = self.of.pass == Pass::Data;
         let weight_axes = [plain.axes[1], plain.axes[2]].map(stride);
         let last = self.kernel.map(|extent| word(extent) - 1);
         let [weight_row, weight_column] = weight_axes.map(|step| if is_data { step.wrapping_neg() } else { step });
@@ -334,14 +318,11 @@ impl<'c> Depthwise<'c> {
     fn output_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
         let Contraction { gathered, plain, out, epilogue, .. } = self.of;
         let grid = groups(shares.groups, props)?;
-        let pre = epilogue.pre();
-        let bias = match epilogue {
-            Epilogue::Forward { bias: Some(bias), .. } => Some((bias.position, bias.dtype)),
-            _ => None,
-        };
-        let beside = pre.unwrap_or(out);
+        let Fused { bias, beside, .. } = epilogue.fused();
+        let beside = &beside.unwrap_or(*out);
         // What is not there is bound to others in its place.
-        let (bias_position, bias_dtype) = bias.unwrap_or((plain.position, plain.dtype));
+        let (bias_position, bias_dtype) =
+            bias.map_or((plain.position, plain.dtype), |bias| (bias.position, bias.dtype));
         let operand = |name, position, accessors| Binding { name, place: Some(Place::Operand(position)), accessors };
         let bindings = vec![
             operand("gathered", gathered.position, lines_in(gathered.dtype)),
@@ -404,10 +385,7 @@ impl<'c> Depthwise<'c> {
             keeps_uniform: true,
             ..StepBuilder::new("conv_depthwise_weight", files, self.params(shares, grid, part_length), grid)
         };
-        let beta = match epilogue {
-            Epilogue::Gradient { beta } => *beta,
-            Epilogue::Forward { .. } => 0.0,
-        };
+        let beta = epilogue.fused().beta;
         let last = sums_step((out.position, out.dtype, step), beta, count, (parts, place), props)?;
         Ok((vec![first, last], bytes, self.choice(shares)))
     }
@@ -432,9 +410,9 @@ struct Shares {
 
 impl Shares {
     fn of(depthwise: &Depthwise<'_>) -> Self {
-        let Depthwise { pass, samples, extents: [rows, columns], channels, kernel, along, .. } = *depthwise;
-        let is_weight = pass == Pass::Weight;
-        let dtype = depthwise.of.gathered.dtype;
+        let Depthwise { of, samples, extents: [rows, columns], channels, kernel, along, .. } = *depthwise;
+        let is_weight = of.pass == Pass::Weight;
+        let dtype = of.gathered.dtype;
         let (lanes, strip, tiles, inner_channels) = match along {
             // The strips of all channels lie one behind the other, but a workgroup of the gradient of the weight has those of one channel.
             // Two quads of f32 were slower on an H200; two of 16 bits have as many bytes as one of f32.
@@ -444,7 +422,7 @@ impl Shares {
             }
             Along::Channels => {
                 let quads = channels.div_ceil(4);
-                let lanes = lanes(quads);
+                let lanes = lanes(quads, MOST_LANES);
                 // As measured on an H200 with kernels of 3x3; larger kernels keep more sums in registers.
                 let strip = if is_weight || kernel[0] > 3 { 2 } else { 4 };
                 (lanes, strip, quads.div_ceil(lanes), 1)
@@ -471,15 +449,6 @@ impl Shares {
     }
 }
 
-/// Threads side by side for so many quads of channels, so that few of the last ones have nothing to do.
-fn lanes(quads: u64) -> u64 {
-    let mut lanes = MOST_LANES;
-    while lanes > 1 && quads.next_multiple_of(lanes) * 3 > quads * 4 {
-        lanes /= 2;
-    }
-    lanes
-}
-
 /// Along samples, channels, rows and columns.
 fn strides_of(of: &Strided) -> [u64; 4] {
     [of.lead, of.column, of.axes[1], of.axes[2]]
@@ -492,7 +461,7 @@ fn wrapped(number: i64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::product::Contracting;
+    use super::super::super::geometry::Contracting;
     use super::*;
     use crate::ConvDescriptor;
     use crate::backend::wgpu::Variants;
@@ -507,7 +476,7 @@ mod tests {
     }
 
     fn steps_of<D: Contracting>(descriptor: &D, ask: Ask) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
-        steps(D::PASS, &descriptor.contracted(), &Variants::device(None), ask)
+        steps(&descriptor.contraction(), &Variants::device(None), ask)
     }
 
     #[test]
@@ -530,8 +499,8 @@ mod tests {
         for lie in [TensorDesc::contiguous, TensorDesc::channels_last] {
             for x in [[64, 256, 56, 56], [1, 32, 512, 512], [3, 7, 13, 9], [1, 4, 1, 1]] {
                 let forward = conv(lie, x, [x[1], 3, 3], ConvWindow::new().padding(&[1, 1]));
-                let contraction = forward.contracted();
-                let shares = Shares::of(&Depthwise::new(Pass::Forward, &contraction, Ask::Chosen).unwrap());
+                let contraction = forward.contraction();
+                let shares = Shares::of(&Depthwise::new(&contraction, Ask::Chosen).unwrap());
                 let Shares { rows, chunks, strips, groups, tiles, .. } = shares;
                 assert!(rows * chunks >= x[2] && rows * (chunks - 1) < x[2], "{x:?}: {chunks} of {rows} rows");
                 let threads = groups * u64::from(WORKGROUP);

@@ -1,12 +1,10 @@
 //! The contraction of groups with few channels: a thread for each quad of the output.
 
 use super::super::geometry::Contraction;
-use super::digits::ordered;
-use super::output::{Output, Params, Terms, check_coordinates, sums_step};
+use super::output::{Output, Params, Terms, check_coordinates, divided, sums_step};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, elements_in, groups, prelude};
 use crate::error::Reason;
 use crate::narrow::{stride, word};
-use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
 
 /// Columns of a group: of more, tiles are fuller.
 const MOST_COLUMNS: u64 = 4;
@@ -16,8 +14,6 @@ const WORKGROUP: u32 = 128;
 const BUSY: u64 = 132 * 1024;
 /// Terms that are worth a part: fewer, and the sums cost more than the products.
 const LEAST_TERMS: u64 = 64;
-/// Parts that a thread adds up.
-const MOST_PARTS: u64 = 128;
 
 /// The dispatches, if anything is written, and the bytes of workspace between them.
 pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<StepBuilder>, u64), Reason> {
@@ -37,17 +33,11 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     let output = Output::new(&whole);
     let terms = Terms::of(contraction);
     let quads = output.quads(&whole);
-    let mut parts = (BUSY / quads.max(1)).min(terms.count / LEAST_TERMS).clamp(1, MOST_PARTS);
-    if props.is_cpu {
-        parts = parts.max(terms.count.div_ceil(MOST_STEPS_IN_SOFTWARE));
-    }
-    let part_terms = terms.count.div_ceil(parts).max(1);
-    let parts = terms.count.div_ceil(part_terms).max(1);
+    let (parts, part_terms) = divided(terms.count, BUSY / quads.max(1), LEAST_TERMS, props);
     let (sums, bytes) = if parts > 1 { output.of_parts(&whole, parts) } else { (output, 0) };
 
     let count = quads.saturating_mul(parts).div_ceil(WORKGROUP.into());
     let grid = groups(count, props)?;
-    let plain_strides = ordered(plain.lead, plain.axes, contraction.terms.lead_last);
     let params = Params {
         m: word(rows.count()),
         n: word(whole.n),
@@ -56,7 +46,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
         channel_groups: word(*channel_groups),
         groups: word(count),
         groups_x: grid[0],
-        plain_strides: plain_strides.map(stride),
+        plain_strides: plain.digits(&contraction.terms).map(stride),
         ..sums.params(terms.params(contraction, 1))
     };
     let factor = |name, position, dtype| elements_in(name, terms.place(position, &sums), dtype);
@@ -68,14 +58,10 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "conv/conv_direct"]);
     let mut steps = vec![StepBuilder {
-        entry: "conv_direct",
-        files,
         constants: vec![("WORKGROUP", WORKGROUP)],
         bindings,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("conv_direct", files, bytemuck::bytes_of(&params).to_vec(), grid)
     }];
     if parts > 1 {
         steps.push(sums_step(&whole, &output, &sums, parts, props)?);

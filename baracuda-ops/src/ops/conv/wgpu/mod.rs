@@ -9,101 +9,54 @@ mod tiled;
 mod variants;
 
 use super::ConvBackwardBiasDescriptor;
-use super::geometry::Contraction;
-use super::product::{Contracting, name_of};
-use crate::backend::wgpu::{Props, StepBuilder, Work, check_bindings, check_reach, check_workspace};
-use crate::backend::{Backend, DeviceProps};
-use crate::dtype::DType;
+use super::geometry::{Contracting, Contraction};
+use crate::backend::wgpu::{Props, StepBuilder, Work, check_bindings, check_workspace};
 use crate::error::Reason;
-use crate::kernel::{Ask, Candidate, Kernel};
-use crate::ops::gemm::wgpu::{Tile, product_work};
-use crate::options::PlanOptions;
+use crate::kernel::{Accepted, Ask};
+use crate::ops::gemm::wgpu::{Tile, check_operands, product_work};
 use crate::plan::Descriptor;
 use crate::slots::Slot;
 
 pub(in crate::ops) use variants::wgsl_variants;
 
-/// The convolution, and its gradients but that of the bias.
-pub(super) enum Wgpu {
-    Tiled,
-    /// Of groups with one channel of x, whose windows slide.
-    Depthwise,
-    /// Of groups with few channels.
-    Direct,
-    /// What is a product of matrices, by gemm's tiles.
-    Gemm,
+/// The kernel that contracts by tiles.
+pub(super) fn tiled<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: Ask) -> Accepted<'d> {
+    Ok(tiled_work(descriptor, props)?.candidate())
 }
 
-pub(super) use Wgpu::{Depthwise, Direct, Gemm, Tiled};
-
-/// The gradient of the bias.
-pub(super) struct Reduce;
-
-impl<D: Contracting> Kernel<D> for Wgpu {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Tiled => name_of!(D::PASS, "tiled"),
-            Self::Depthwise => name_of!(D::PASS, "depthwise"),
-            Self::Direct => name_of!(D::PASS, "direct"),
-            Self::Gemm => name_of!(D::PASS, "gemm_tiled"),
-        }
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let props = Props::of(props)?;
-        let work = match self {
-            Self::Tiled => tiled_work(descriptor, props)?,
-            Self::Depthwise => return Ok(depthwise_work(descriptor, props, ask)?.candidate()),
-            Self::Direct => direct_work(descriptor, props)?,
-            Self::Gemm => gemm_work(&descriptor.contracted(), descriptor.slots(), props, ask)?,
-        };
-        Ok(work.candidate())
-    }
+/// Of groups with one channel of x, whose windows slide.
+pub(super) fn depthwise<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
+    Ok(depthwise_work(descriptor, props, ask)?.candidate())
 }
 
-impl Kernel<ConvBackwardBiasDescriptor> for Reduce {
-    fn name(&self) -> &'static str {
-        "conv_backward_bias_reduce"
-    }
+/// Of groups with few channels.
+pub(super) fn direct<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: Ask) -> Accepted<'d> {
+    Ok(direct_work(descriptor, props)?.candidate())
+}
 
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
+/// What is a product of matrices, by gemm's tiles.
+pub(super) fn gemm<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
+    Ok(gemm_work(&descriptor.contraction(), descriptor.slots(), props, ask)?.candidate())
+}
 
-    fn accept<'d>(
-        &self,
-        descriptor: &'d ConvBackwardBiasDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(bias_work(descriptor, Props::of(props)?)?.candidate())
-    }
+/// The kernel of the gradient of the bias.
+pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
+    Ok(bias_work(descriptor, props)?.candidate())
 }
 
 fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(tiled::steps(&descriptor.contracted(), props)?, props)
+    finished(tiled::steps(&descriptor.contraction(), props)?, props)
 }
 
 fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(direct::steps(&descriptor.contracted(), props)?, props)
+    finished(direct::steps(&descriptor.contraction(), props)?, props)
 }
 
-fn depthwise_work<D: Contracting>(descriptor: &D, props: &Props, ask: Ask) -> Result<Work<depthwise::Choice>, Reason> {
+fn depthwise_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Result<Work<depthwise::Choice>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    let (steps, workspace_bytes, choice) = depthwise::steps(D::PASS, &descriptor.contracted(), props, ask)?;
+    let (steps, workspace_bytes, choice) = depthwise::steps(&descriptor.contraction(), props, ask)?;
     let Work { steps, workspace_bytes, workspace_align, .. } = finished((steps, workspace_bytes), props)?;
     Ok(Work { steps, workspace_bytes, workspace_align, choice })
 }
@@ -125,13 +78,6 @@ fn bias_work(descriptor: &ConvBackwardBiasDescriptor, props: &Props) -> Result<W
     finished(bias::steps(&descriptor.channel_sums(), props)?, props)
 }
 
-fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
-    if slots.iter().any(|slot| slot.desc.dtype() == DType::F64) {
-        return Err("WGSL has no arithmetic of f64 to rely on".into());
-    }
-    check_reach(slots, &[], props)
-}
-
 fn finished((steps, workspace_bytes): (Vec<StepBuilder>, u64), props: &Props) -> Result<Work<()>, Reason> {
     check_workspace(workspace_bytes, props)?;
     check_bindings(&steps, props)?;
@@ -145,6 +91,7 @@ mod tests {
     use super::*;
     use crate::ConvDescriptor;
     use crate::backend::wgpu::Variants;
+    use crate::dtype::DType;
     use crate::ops::activation::Activation;
     use crate::ops::conv::ConvWindow;
     use crate::tensor::TensorDesc;

@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::geometry::{Contraction, Epilogue, Indices, Strided, Vector};
-use super::digits::{Digits, digits_of, ordered};
+use super::super::geometry::{Contraction, Indices, Strided, Vector};
+use super::digits::{Digits, digits_of};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_out, prelude,
 };
@@ -11,6 +11,8 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
+use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
 
 /// Threads of a workgroup that adds up parts.
 const SUMS_WORKGROUP: u32 = 128;
@@ -122,7 +124,7 @@ impl Terms {
 }
 
 fn extents(indices: &Indices) -> [u64; 4] {
-    ordered(indices.lead.max(1), indices.axes.map(|extent| extent.max(1)), indices.lead_last)
+    indices.digits().map(|extent| extent.max(1))
 }
 
 /// Where sums go, and what becomes of them on the way.
@@ -145,10 +147,7 @@ pub(super) struct Output {
 impl Output {
     pub(super) fn new(contraction: &Contraction) -> Self {
         let Contraction { rows, n, out, epilogue, .. } = contraction;
-        let (bias, activation, pre, beta) = match *epilogue {
-            Epilogue::Forward { bias, activation, pre } => (bias, activation, pre, 0.0),
-            Epilogue::Gradient { beta } => (None, Activation::Identity, None, beta),
-        };
+        let Fused { bias, activation, beside: pre, beta } = epilogue.fused();
         let digits = Digits::fewest(rows, [out, pre.as_ref().unwrap_or(out)]);
         let (extent, stride) = digits.fastest(0);
         Self {
@@ -282,6 +281,20 @@ pub(super) fn check_coordinates(contraction: &Contraction) -> Result<(), Reason>
     Ok(())
 }
 
+/// Parts that a thread adds up.
+const MOST_PARTS: u64 = 128;
+
+/// Into how many parts so many terms, or steps, are divided, and how many a part has: as many as are wanted to keep a device busy, each of
+/// at least so many.
+pub(super) fn divided(count: u64, wanted: u64, least: u64, props: &Props) -> (u64, u64) {
+    let mut parts = wanted.min(count / least).clamp(1, MOST_PARTS);
+    if props.is_cpu {
+        parts = parts.max(count.div_ceil(MOST_STEPS_IN_SOFTWARE));
+    }
+    let of_part = count.div_ceil(parts).max(1);
+    (count.div_ceil(of_part).max(1), of_part)
+}
+
 /// A factor of coordinates or their offset; what does not fit is multiplied by no index but 0.
 fn coordinate(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(0)
@@ -321,13 +334,9 @@ pub(super) fn sums_step(
     let mut files = prelude(output.dtypes())?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_sums"]);
     Ok(StepBuilder {
-        entry: "conv_sums",
-        files,
         constants: vec![("WORKGROUP", SUMS_WORKGROUP)],
         bindings,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("conv_sums", files, bytemuck::bytes_of(&params).to_vec(), grid)
     })
 }

@@ -1,17 +1,15 @@
 //! The contraction by tiles: their size and the parts of the terms, and how factors are read.
 
 use super::super::geometry::{Contraction, Gathered, Indices};
-use super::digits::{Digits, ordered};
-use super::output::{Output, Params, Terms, check_coordinates, sums_step};
+use super::digits::Digits;
+use super::output::{Output, Params, Terms, check_coordinates, divided, sums_step};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, has_whole_lines, lines_in, prelude};
 use crate::error::Reason;
 use crate::narrow::word;
-use crate::ops::gemm::wgpu::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
+use crate::ops::gemm::wgpu::{DEPTH, Tile};
 
 /// Steps that are worth a part of the terms: fewer, and the sums cost more than the products.
 const LEAST_STEPS: u64 = 8;
-/// Parts that a thread adds up.
-const MOST_PARTS: u64 = 128;
 
 /// The tile of a workgroup, and into how many parts of how many steps the terms are divided, of which a workgroup has one.
 struct Partition {
@@ -27,12 +25,8 @@ impl Partition {
         let extents = [contraction.rows.count(), contraction.n];
         let divided = |tile: &Tile| {
             let count = tile.tiles(extents).into_iter().fold(contraction.groups, u64::saturating_mul);
-            let mut parts = (tile.busy() / count.max(1)).min(steps / LEAST_STEPS).clamp(1, MOST_PARTS);
-            if props.is_cpu {
-                parts = parts.max(steps.div_ceil(MOST_STEPS_IN_SOFTWARE));
-            }
-            let part_steps = steps.div_ceil(parts);
-            (count, steps.div_ceil(part_steps), part_steps)
+            let (parts, part_steps) = divided(steps, tile.busy() / count.max(1), LEAST_STEPS, props);
+            (count, parts, part_steps)
         };
         let tile = Tile::least(props, |tile| {
             let (count, parts, part_steps) = divided(tile);
@@ -98,7 +92,7 @@ fn closest(indices: &Indices, lead: u64, gathered: &Gathered, are_terms: bool) -
         let factor = if are_terms { axis.of_term } else { axis.of_row };
         (indices.axes[at], factor.unsigned_abs().saturating_mul(axis.stride))
     });
-    let digits = ordered((indices.lead, lead), axes, indices.lead_last);
+    let digits = indices.in_order((indices.lead, lead), axes);
     digits.into_iter().rev().find(|(extent, _)| *extent > 1).map_or(u64::MAX, |(_, distance)| distance)
 }
 
@@ -154,15 +148,11 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "gemm/gemm_tile"]);
     files.push("conv/conv");
     let mut steps = vec![StepBuilder {
-        entry: "conv_tiled",
-        files,
         constants: tile.constants(),
         bindings,
         can_chunk,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("conv_tiled", files, bytemuck::bytes_of(&params).to_vec(), grid)
     }];
     if parts > 1 {
         steps.push(sums_step(contraction, &output, &sums, parts, props)?);

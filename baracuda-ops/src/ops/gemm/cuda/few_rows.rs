@@ -18,31 +18,46 @@ const NARROW: u64 = 16;
 /// Terms up to which a few blocks are as fast as any number.
 const SHORT_TERMS: u64 = 2048;
 
+/// The few rows: those of the product, or of the transposed one.
+pub(super) struct FewRows {
+    pub(super) is_swapped: bool,
+    pub(super) rows: u64,
+    /// Columns of them.
+    pub(super) others: u64,
+}
+
+impl FewRows {
+    /// # Errors
+    /// What no form for few rows multiplies.
+    pub(super) fn of(product: &Product) -> Result<Self, Reason> {
+        let (dtype, m, n) = (product.left.dtype, product.m, product.n);
+        if !matches!(dtype, DType::F16 | DType::BF16) {
+            return Err(format!("it has instructions for f16 and bf16, none for {dtype}").into());
+        }
+        let is_swapped = m > ROWS;
+        let (rows, others) = if is_swapped { (n, m) } else { (m, n) };
+        if rows > ROWS || rows == 0 {
+            return Err(format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}").into());
+        }
+        if matches!(product.epilogue, Epilogue::Derivative { .. }) || !product.summed.is_empty() {
+            return Err("it makes no derivatives, and sums over k alone".into());
+        }
+        Ok(Self { is_swapped, rows, others })
+    }
+}
+
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
-    let dtype = product.left.dtype;
-    if !matches!(dtype, DType::F16 | DType::BF16) {
-        return Err(format!("it has instructions for f16 and bf16, none for {dtype}").into());
-    }
-    // 1. The few rows: those of the product, or of the transposed one.
-    let (m, n, k) = (product.m, product.n, product.k);
-    let is_swapped = m > ROWS;
-    let rows = if is_swapped { n } else { m };
-    if rows > ROWS || rows == 0 {
-        return Err(format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}").into());
-    }
-    if matches!(product.epilogue, Epilogue::Derivative { .. }) || !product.summed.is_empty() {
-        return Err("it makes no derivatives, and sums over k alone".into());
-    }
+    let FewRows { is_swapped, rows, others } = FewRows::of(product)?;
+    let (dtype, k) = (product.left.dtype, product.k);
     if k == 0 || !k.is_multiple_of(8) {
         return Err(format!("it takes a multiple of 8 terms, got {k}").into());
     }
 
-    // 2. The factors, as strides of rows or columns and of k.
+    // 1. The factors, as strides of rows or columns and of k.
     let of_left = (&product.left, product.left.rows, product.left.cols);
     let of_right = (&product.right, product.right.cols, product.right.rows);
     let ((left, left_row, left_k), (right, column, right_k)) =
         if is_swapped { (of_right, of_left) } else { (of_left, of_right) };
-    let others = if is_swapped { m } else { n };
     let is_along = |stride: u64, other: u64, extent: u64, matrix: &Matrix, bytes: u64| {
         stride == 1 && (is_in_vectors(matrix, &product.batch, bytes, if extent == 1 { 0 } else { other }))
     };

@@ -2,15 +2,13 @@
 
 use baracuda_ops_sys as sys;
 
+use super::few_rows::FewRows;
 use super::product::{First, Limits, Planned, bounded_blocks, out_in_quads};
 use super::wgmma;
-use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
-use crate::ops::gemm::geometry::{Epilogue, Product};
+use crate::ops::gemm::geometry::Product;
 
-/// Rows of an instruction.
-const ROWS: u64 = 16;
 /// Columns of a block.
 const COLUMNS: u64 = 64;
 /// Terms of a step.
@@ -23,26 +21,14 @@ const SPLITS: [u64; 3] = [1, 2, 4];
 const LEAST_BYTES: u64 = 8 << 20;
 
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
-    let dtype = product.left.dtype;
     wgmma::runs_on(limits.props)?;
-    if !matches!(dtype, DType::F16 | DType::BF16) {
-        return Err(format!("it has instructions for f16 and bf16, none for {dtype}").into());
-    }
-    // 1. The few rows: those of the product, or of the transposed one.
+    let FewRows { is_swapped, others, .. } = FewRows::of(product)?;
     let (m, n, k) = (product.m, product.n, product.k);
-    let is_swapped = m > ROWS;
-    let (rows, others) = if is_swapped { (n, m) } else { (m, n) };
-    if rows > ROWS || rows == 0 {
-        return Err(format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}").into());
-    }
-    if matches!(product.epilogue, Epilogue::Derivative { .. }) || !product.summed.is_empty() {
-        return Err("it makes no derivatives, and sums over k alone".into());
-    }
     if k == 0 || others == 0 || product.batch.count() == 0 {
         return Err(format!("it takes products of at least one term, got {k} of {m} rows and {n} columns").into());
     }
 
-    // 2. The factors, as strides of rows or columns and of k.
+    // 1. The factors, as strides of rows or columns and of k.
     wgmma::fits_copy_engine(product)?;
     let of_left = ("a", &product.left, [m, product.left.rows], [k, product.left.cols]);
     let of_right = ("b", &product.right, [n, product.right.cols], [k, product.right.rows]);
@@ -54,7 +40,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let (name, matrix, columns, depth) = other;
     let right_across = wgmma::is_across(name, matrix, columns, depth, product)?;
 
-    // 3. The blocks.
+    // 2. The blocks.
     let multiprocessors = u64::from(limits.props.multiprocessors);
     let tiles = others.div_ceil(COLUMNS).saturating_mul(product.batch.count());
     let steps = k.div_ceil(DEPTH);
@@ -64,7 +50,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     bounded_blocks([tiles, splits])?;
     let blocks = tiles * splits;
     if !limits.is_pinned {
-        let factors = [k, others, product.batch.count(), dtype.size_bytes()];
+        let factors = [k, others, product.batch.count(), product.left.dtype.size_bytes()];
         let bytes = factors.into_iter().fold(1, u64::saturating_mul);
         if bytes < LEAST_BYTES {
             return Err(format!(

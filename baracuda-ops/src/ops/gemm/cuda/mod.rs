@@ -13,23 +13,26 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::{BackwardGeometry, Dpre, Matrix, Pass, Place, Product};
+use super::geometry::{BackwardGeometry, Dpre, DprePass, Matrix, MatrixPlace, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::backend::cuda::{self, Launch, Props, c_activation, c_dtype, cublaslt};
+use crate::backend::cuda::{self, Launch, c_activation, c_dtype, cublaslt};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Ask, BuildError, Built, Candidate, Exec, Kernel};
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::narrow::{to_usize, word};
 use crate::options::{Math, PlanOptions, WorkspaceReq};
+use crate::plan::{Descriptor, form_name};
 
 mod few_rows;
 mod few_rows_stream;
+pub(in crate::ops) mod launch;
 pub(in crate::ops) mod product;
 mod vendor;
 mod wgmma;
 mod wgmma_words;
 
+use launch::{Forms, ProductLaunch, prepare_dbias};
 use product::{FactorCopy, First, Form, Limits, Planned, Source, bounded_blocks};
 
 /// Alignment of every region of the workspace.
@@ -38,7 +41,7 @@ pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
 /// Blocks of a multiprocessor that the pass for dpre should have at least.
 const DPRE_BLOCKS: u64 = 4;
 
-/// A form of both passes.
+/// A form of the product and of its gradients.
 pub(super) struct Cuda(Form);
 
 pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
@@ -49,27 +52,18 @@ pub(super) const SIMT: Cuda = Cuda(Form::Simt);
 pub(super) const FEW_ROWS: Cuda = Cuda(Form::FewRows);
 pub(super) const FEW_ROWS_STREAM: Cuda = Cuda(Form::FewRowsStream);
 
-/// What differs between the two passes.
-trait Passes {
-    fn names() -> &'static [&'static str];
+/// What differs between the product and its gradients.
+trait Working: Descriptor {
     fn work(&self) -> Work;
 }
 
-impl Passes for GemmDescriptor {
-    fn names() -> &'static [&'static str] {
-        &["gemm_cublaslt", "gemm_wgmma", "gemm_mma", "gemm_simt", "gemm_few_rows", "gemm_few_rows_stream"]
-    }
-
+impl Working for GemmDescriptor {
     fn work(&self) -> Work {
         Work::Product(Box::new(self.product()))
     }
 }
 
-impl Passes for GemmBackwardDescriptor {
-    fn names() -> &'static [&'static str] {
-        &["gemm_backward_cublaslt", "gemm_backward_wgmma", "gemm_backward_mma", "gemm_backward_simt"]
-    }
-
+impl Working for GemmBackwardDescriptor {
     fn work(&self) -> Work {
         Work::Backward(Box::new(self.geometry()))
     }
@@ -88,7 +82,7 @@ struct Schedule {
     dbias: Option<(sys::bops_gemm_dbias_params, DType, usize)>,
     products: Vec<Planned>,
     /// What the products read in the place of factors, and what these are copies of. Those of operands are made first, those of dpre behind it.
-    copies: Vec<(Place, FactorCopy)>,
+    copies: Vec<(MatrixPlace, FactorCopy)>,
     /// Where the regions of the workspace begin; dpre is the first.
     sums_start: u64,
     copies_start: u64,
@@ -99,17 +93,22 @@ struct Schedule {
 
 /// How dpre is made.
 enum Made {
-    Pass(Box<PlannedPass>),
+    Elementwise(Box<PlannedPass>),
     Product(Box<Planned>),
 }
 
 struct PlannedPass {
     params: sys::bops_gemm_dpre_params,
     dtype: DType,
-    dout: Place,
-    saved: Option<Place>,
+    dout: MatrixPlace,
+    saved: Option<MatrixPlace>,
     is_stored: bool,
     has_sums: bool,
+}
+
+/// The workspace of a run that uses so many bytes.
+pub(in crate::ops) fn workspace(bytes: u64) -> WorkspaceReq {
+    WorkspaceReq::new(bytes, WORKSPACE_ALIGN)
 }
 
 fn regions(bytes: u64) -> u64 {
@@ -186,7 +185,7 @@ impl Schedule {
                 }
                 self.dpre = Some(Made::Product(Box::new(planned)));
             }
-            Some(Dpre::Pass(pass)) if pass.m > 0 && pass.n > 0 && pass.batch.count() > 0 => {
+            Some(Dpre::Elementwise(pass)) if pass.m > 0 && pass.n > 0 && pass.batch.count() > 0 => {
                 let dtype = match geometry.da.as_ref().or(geometry.db.as_ref()) {
                     Some(product) => product.left.dtype,
                     None => pass.dpre.map_or(product::narrowest(pass), |dpre| dpre.dtype),
@@ -197,7 +196,7 @@ impl Schedule {
                     sum_bytes = sum_rows.saturating_mul(pass.n).saturating_mul(product::accumulator_bytes(dtype));
                 }
                 self.launches += 1;
-                self.dpre = Some(Made::Pass(Box::new(planned)));
+                self.dpre = Some(Made::Elementwise(Box::new(planned)));
             }
             _ => dpre_bytes = 0,
         }
@@ -205,7 +204,7 @@ impl Schedule {
         self.scratch_start = self.sums_start + regions(sum_bytes);
         if let Some(sums) = &geometry.dbias {
             let n = match geometry.dpre {
-                Some(Dpre::Pass(Pass { n, .. }) | Dpre::Recomputed(Product { n, .. })) => n,
+                Some(Dpre::Elementwise(DprePass { n, .. }) | Dpre::Recomputed(Product { n, .. })) => n,
                 None => 0,
             };
             if n > 0 {
@@ -226,7 +225,13 @@ impl Schedule {
 }
 
 impl PlannedPass {
-    fn new(pass: &Pass, dtype: DType, is_stored: bool, has_sums: bool, limits: &Limits<'_>) -> Result<Self, Reason> {
+    fn new(
+        pass: &DprePass,
+        dtype: DType,
+        is_stored: bool,
+        has_sums: bool,
+        limits: &Limits<'_>,
+    ) -> Result<Self, Reason> {
         // 1. The tallest tiles that keep all multiprocessors busy: each writes a row of sums.
         let columns = pass.n.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_COLUMNS)).saturating_mul(pass.batch.count());
         let wanted = DPRE_BLOCKS * u64::from(limits.props.multiprocessors);
@@ -268,9 +273,16 @@ impl PlannedPass {
     }
 }
 
-impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
+impl<D: Working> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
-        D::names()[self.0 as usize]
+        match self.0 {
+            Form::CublasLt => form_name!(D, "cublaslt"),
+            Form::Wgmma => form_name!(D, "wgmma"),
+            Form::Mma => form_name!(D, "mma"),
+            Form::Simt => form_name!(D, "simt"),
+            Form::FewRows => form_name!(D, "few_rows"),
+            Form::FewRowsStream => form_name!(D, "few_rows_stream"),
+        }
     }
 
     fn backend(&self) -> Backend {
@@ -281,16 +293,10 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
         library(self.0, device)
     }
 
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
+    fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
         let work = descriptor.work();
         if ask == Ask::Chosen {
-            let limits = limits(options, props, ask)?;
+            let limits = Limits::new(options, props, ask)?;
             let is_better = match &work {
                 Work::Product(product) => wgmma::is_better(product, &limits),
                 Work::Backward(geometry) => {
@@ -323,8 +329,7 @@ pub(in crate::ops) fn library(form: Form, device: &Device) -> Option<String> {
         return None;
     }
     let version = cuda::Device::of(device).ok()?.cublaslt().ok()?.version();
-    let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
-    Some(format!("cuBLASLt {major}.{minor}.{patch}"))
+    Some(format!("cuBLASLt {}", cublaslt::version_words(version)))
 }
 
 /// How a form would serve one product of operands, whichever op's it is.
@@ -334,38 +339,19 @@ pub(in crate::ops) fn product_candidate<'d>(
     options: &PlanOptions,
     props: &DeviceProps,
     ask: Ask,
-) -> Result<Candidate<'d>, Reason> {
+) -> Accepted<'d> {
     candidate(form, &Work::Product(Box::new(product)), options, props, ask)
 }
 
-fn limits<'p>(options: &PlanOptions, props: &'p DeviceProps, ask: Ask) -> Result<Limits<'p>, Reason> {
-    Ok(Limits {
-        props: Props::of(props)?,
-        math: options.math,
-        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
-        is_pinned: ask == Ask::Pinned,
-    })
-}
-
-fn candidate<'d>(
-    form: Form,
-    work: &Work,
-    options: &PlanOptions,
-    props: &DeviceProps,
-    ask: Ask,
-) -> Result<Candidate<'d>, Reason> {
-    let limits = limits(options, props, ask)?;
+fn candidate<'d>(form: Form, work: &Work, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+    let limits = Limits::new(options, props, ask)?;
     if form == Form::Wgmma {
         wgmma::runs_on(limits.props)?; // Also where there is no product.
     }
     let schedule = Schedule::new(form, work, &limits)?;
     let is_rounded = schedule.planned().any(|planned| planned.rounds_to_tf32);
-    let workspace = match schedule.bytes {
-        0 => WorkspaceReq::NONE,
-        bytes => WorkspaceReq { bytes, align: WORKSPACE_ALIGN },
-    };
     Ok(Candidate {
-        workspace,
+        workspace: workspace(schedule.bytes),
         launches: schedule.launches,
         math: if is_rounded { Math::Tf32 } else { Math::Strict },
         ..Candidate::new(schedule.choice(), move |device| schedule.build(device))
@@ -407,26 +393,21 @@ impl Schedule {
             Ok::<_, BuildError>(run)
         };
         let at = Regions { sums_start, copies_start, scratch_start };
-        let (of_dpre, of_operands): (Vec<_>, Vec<_>) = copies.into_iter().partition(|(place, _)| *place == Place::Dpre);
+        let (of_dpre, of_operands): (Vec<_>, Vec<_>) =
+            copies.into_iter().partition(|(place, _)| *place == MatrixPlace::Dpre);
         for (place, copy) in of_operands {
             launches.push(copy.prepare(device, place, at)?);
         }
         match dpre {
-            Some(Made::Pass(pass)) => launches.push(pass.prepare(device, at)?),
+            Some(Made::Elementwise(pass)) => launches.push(pass.prepare(device, at)?),
             Some(Made::Product(planned)) => launches.push(product(*planned, at)?),
             None => {}
         }
         if let Some((params, dtype, index)) = dbias {
-            let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
-            device.prepare("bops_gemm_dbias", [dtype], || {
-                // SAFETY: the params live across the call.
-                unsafe { sys::bops_gemm_dbias_prepare(&params, dtype) }
-            })?;
+            let add_up = prepare_dbias(device, params, dtype)?;
             launches.push(Box::new(move |located: &Located<'_>, stream| {
                 let sums = (located.workspace.address() + at.sums_start) as *const c_void;
-                let dbias = located.operands[index].address() as *mut c_void;
-                // SAFETY: the generic check proved the operand's span and alignment, and that the workspace holds every region.
-                unsafe { sys::bops_gemm_dbias_launch(&params, dtype, sums, dbias, stream) }
+                add_up(sums, located.pointer(index), stream)
             }));
         }
         for (place, copy) in of_dpre {
@@ -454,17 +435,16 @@ struct Regions {
 }
 
 impl Regions {
-    fn address(located: &Located<'_>, place: Place) -> *mut c_void {
-        let address = match place {
-            Place::Operand(position) => located.operands[position].address(),
-            Place::Dpre => located.workspace.address(),
-        };
-        address as *mut c_void
+    fn address(located: &Located<'_>, place: MatrixPlace) -> *mut c_void {
+        match place {
+            MatrixPlace::Operand(position) => located.pointer(position),
+            MatrixPlace::Dpre => located.workspace_pointer(),
+        }
     }
 }
 
 impl FactorCopy {
-    fn prepare(self, device: &cuda::Device, of: Place, at: Regions) -> Result<Box<Run>, BuildError> {
+    fn prepare(self, device: &cuda::Device, of: MatrixPlace, at: Regions) -> Result<Box<Run>, BuildError> {
         let Self { params, is_turned, at: start } = self;
         if is_turned {
             device.prepare("bops_gemm_turn", (), || {
@@ -495,7 +475,7 @@ impl FactorCopy {
 impl PlannedPass {
     fn prepare(self, device: &cuda::Device, at: Regions) -> Result<Box<Run>, BuildError> {
         let Self { params, dtype, dout, saved, is_stored, has_sums } = self;
-        let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
+        let dtype = c_dtype(dtype)?;
         device.prepare("bops_gemm_dpre", [dtype], || {
             // SAFETY: the params live across the call.
             unsafe { sys::bops_gemm_dpre_prepare(&params, dtype) }
@@ -503,7 +483,7 @@ impl PlannedPass {
         Ok(Box::new(move |located, stream| {
             let address = |place| Regions::address(located, place);
             let saved = saved.map_or(std::ptr::null_mut(), address);
-            let to = if is_stored { address(Place::Dpre) } else { std::ptr::null_mut() };
+            let to = if is_stored { address(MatrixPlace::Dpre) } else { std::ptr::null_mut() };
             let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
             let sums = if has_sums { sums } else { std::ptr::null_mut() };
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
@@ -514,135 +494,99 @@ impl PlannedPass {
 
 /// Makes a product ready to run, and counts the launches of each of the library's calls.
 fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<Run>, u32), BuildError> {
-    let Planned { params, dtype: element, first, finish, .. } = &planned;
-    let dtype = c_dtype(*element).map_err(BuildError::Refused)?;
-    let mut vendor = None;
-    match first {
-        Some(First::Simt(choice)) => {
-            device.prepare("bops_gemm_simt", [dtype, choice.tile], || {
-                // SAFETY: the structs live across the call and hold what the choice allows.
-                unsafe { sys::bops_gemm_simt_prepare(params, choice, dtype) }
-            })?;
+    let dtype = c_dtype(planned.dtype)?;
+    let forms = Forms { device, params: planned.params, dtype };
+    let mut of_call = 1;
+    // SAFETY: each form gets its own functions and the choice that was made for it, and `run` passes on what a run has checked.
+    let first = unsafe {
+        match planned.first {
+            Some(First::Simt(choice)) => Some(forms.prepare(
+                "bops_gemm_simt",
+                [dtype, choice.tile],
+                choice,
+                sys::bops_gemm_simt_prepare,
+                sys::bops_gemm_simt_launch,
+            )?),
+            Some(First::FewRows(choice)) => Some(forms.prepare(
+                "bops_gemm_few_rows",
+                [dtype, choice.columns, choice.right_across],
+                choice,
+                sys::bops_gemm_few_rows_prepare,
+                sys::bops_gemm_few_rows_launch,
+            )?),
+            Some(First::FewRowsStream(choice)) => Some(forms.prepare(
+                "bops_gemm_few_rows_stream",
+                [dtype, choice.right_across],
+                choice,
+                sys::bops_gemm_few_rows_stream_prepare,
+                sys::bops_gemm_few_rows_stream_launch,
+            )?),
+            Some(First::Mma(choice)) => Some(forms.prepare(
+                "bops_gemm_mma",
+                [dtype, choice.tile, choice.left_across, choice.right_across],
+                choice,
+                sys::bops_gemm_mma_prepare,
+                sys::bops_gemm_mma_launch,
+            )?),
+            Some(First::Wgmma(choice)) => Some(forms.prepare(
+                "bops_gemm_wgmma",
+                [dtype, choice.columns, choice.reads, choice.left_across, choice.right_across],
+                choice,
+                sys::bops_gemm_wgmma_prepare,
+                sys::bops_gemm_wgmma_launch,
+            )?),
+            Some(First::WgmmaWords(choice)) => Some(forms.prepare_words(choice)?),
+            Some(First::Vendor(problem)) => {
+                let plan = device.cublaslt()?.plan(device, &problem)?;
+                of_call = plan.launches();
+                Some(planned.calls_of(plan))
+            }
+            None => None,
         }
-        Some(First::FewRows(choice)) => {
-            device.prepare("bops_gemm_few_rows", [dtype, choice.columns, choice.right_across], || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_few_rows_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::FewRowsStream(choice)) => {
-            device.prepare("bops_gemm_few_rows_stream", [dtype, choice.right_across], || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_few_rows_stream_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::Mma(choice)) => {
-            let numbers = [dtype, choice.tile, choice.left_across, choice.right_across];
-            device.prepare("bops_gemm_mma", numbers, || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_mma_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::Wgmma(choice)) => {
-            let numbers = [dtype, choice.columns, choice.reads, choice.left_across, choice.right_across];
-            device.prepare("bops_gemm_wgmma", numbers, || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_wgmma_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::WgmmaWords(choice)) => {
-            device.prepare("bops_gemm_wgmma_words", [choice.rows, choice.reads], || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_wgmma_words_prepare(params, choice) }
-            })?;
-        }
-        Some(First::Vendor(problem)) => vendor = Some(device.cublaslt()?.plan(device, problem)?),
-        None => {}
-    }
-    if let Some((choice, _)) = finish {
-        device.prepare("bops_gemm_finish", [dtype], || {
-            // SAFETY: as for simt.
-            unsafe { sys::bops_gemm_finish_prepare(params, choice, dtype) }
-        })?;
-    }
-    let of_call = vendor.as_ref().map_or(1, cublaslt::Plan::launches);
+    };
+    let finish = planned.prepare_finish(device)?;
     let run = move |located: &Located<'_>, stream| {
-        let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
-        let operands = planned.operands(located, at, scratch);
-        let Planned { params, first, finish, .. } = &planned;
-        let status = match first {
-            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
-            Some(First::Simt(choice)) => unsafe {
-                sys::bops_gemm_simt_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::FewRows(choice)) => unsafe {
-                sys::bops_gemm_few_rows_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::FewRowsStream(choice)) => unsafe {
-                sys::bops_gemm_few_rows_stream_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
-            // SAFETY: as for simt.
-            Some(First::Wgmma(choice)) => unsafe {
-                sys::bops_gemm_wgmma_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::WgmmaWords(choice)) => unsafe {
-                sys::bops_gemm_wgmma_words_launch(params, choice, &operands, stream)
-            },
-            Some(First::Vendor(_)) => {
-                let out = match finish {
-                    Some((_, Source::Scratch)) => scratch,
-                    Some((_, Source::Other)) => operands.other,
-                    _ => operands.out,
-                };
-                // Column-major, the product is that of the factors in reverse order.
-                let (first, second, bias) = (operands.right, operands.left, operands.bias);
-                // Behind the product, where it lies in the scratch region.
-                let work = scratch.wrapping_byte_add(to_usize(planned.product_bytes));
-                let call = |plan: &cublaslt::Plan, starts: &[u64; 3]| {
-                    let [of_first, of_second, of_out] = starts.map(to_usize);
-                    let operands = cublaslt::Operands {
-                        first: first.wrapping_byte_add(of_first),
-                        second: second.wrapping_byte_add(of_second),
-                        out: out.wrapping_byte_add(of_out),
-                        bias,
-                    };
-                    // SAFETY: as for simt; the problem has the layouts of the operands.
-                    unsafe { plan.launch(operands, work, stream) }
-                };
-                vendor.as_ref().map_or(0, |plan| {
-                    planned.calls.iter().map(|starts| call(plan, starts)).find(|&status| status != 0).unwrap_or(0)
-                })
-            }
-            None => 0,
-        };
-        match finish {
-            Some((choice, source)) if status == 0 => {
-                let source = match source {
-                    Source::Scratch => scratch,
-                    Source::Out => operands.out,
-                    Source::Other => operands.other,
-                };
-                // SAFETY: as for simt.
-                unsafe {
-                    sys::bops_gemm_finish_launch(&planned.finish_params, choice, dtype, source, &operands, stream)
-                }
-            }
-            _ => status,
-        }
+        let operands = planned.operands(located, at);
+        let launches = first.iter().chain(&finish);
+        launches.map(|launch| launch(&operands, stream)).find(|&status| status != 0).unwrap_or(0)
     };
     Ok((Box::new(run), of_call))
 }
 
 impl Planned {
-    fn operands(&self, located: &Located<'_>, at: Regions, scratch: *mut c_void) -> sys::bops_gemm_operands {
-        let address = |place: Place| Regions::address(located, place);
-        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
+    /// The calls of the vendor's library.
+    fn calls_of(&self, plan: cublaslt::Plan) -> Box<ProductLaunch> {
+        let (calls, product_bytes) = (self.calls.clone(), to_usize(self.product_bytes));
+        let source = self.finish.map(|(_, source)| source);
+        Box::new(move |operands, stream| {
+            let out = match source {
+                Some(Source::Scratch) => operands.parts,
+                Some(Source::Other) => operands.other,
+                Some(Source::Out) | None => operands.out,
+            };
+            // Behind the product, where it lies in the scratch region.
+            let work = operands.parts.wrapping_byte_add(product_bytes);
+            let call = |starts: &[u64; 3]| {
+                let [of_first, of_second, of_out] = starts.map(to_usize);
+                // Column-major, the product is that of the factors in reverse order.
+                let operands = cublaslt::Operands {
+                    first: operands.right.wrapping_byte_add(of_first),
+                    second: operands.left.wrapping_byte_add(of_second),
+                    out: out.wrapping_byte_add(of_out),
+                    bias: operands.bias,
+                };
+                // SAFETY: the generic check proved every operand's span and alignment, and the problem has the layouts of the operands.
+                unsafe { plan.launch(operands, work, stream) }
+            };
+            calls.iter().map(call).find(|&status| status != 0).unwrap_or(0)
+        })
+    }
+
+    fn operands(&self, located: &Located<'_>, at: Regions) -> sys::bops_gemm_operands {
+        let address = |place: MatrixPlace| Regions::address(located, place);
+        let optional = |place: Option<MatrixPlace>| place.map_or(std::ptr::null_mut(), address);
         let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
+        let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
         let factor = |place, copy: Option<FactorCopy>| match copy {
             Some(copy) => (located.workspace.address() + at.copies_start + copy.at) as *mut c_void,
             None => address(place),
@@ -651,7 +595,7 @@ impl Planned {
         sys::bops_gemm_operands {
             left: factor(self.left, of_left),
             right: factor(self.right, of_right),
-            bias: optional(self.bias.map(Place::Operand)),
+            bias: optional(self.bias.map(MatrixPlace::Operand)),
             out: optional(self.out),
             other: optional(self.other),
             parts: scratch,

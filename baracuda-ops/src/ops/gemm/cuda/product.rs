@@ -3,12 +3,14 @@
 use baracuda_ops_sys as sys;
 
 use super::{few_rows, few_rows_stream, vendor, wgmma};
+use crate::backend::DeviceProps;
 use crate::backend::cuda::{self, c_activation, c_dtype, cublaslt};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::word;
-use crate::ops::gemm::geometry::{Epilogue, Extents, MAX_BATCH, Matrix, Pass, Place, Product};
-use crate::options::Math;
+use crate::ops::gemm::geometry::{DprePass, Epilogue, Extents, Fused, MAX_BATCH, Matrix, MatrixPlace, Product};
+use crate::options::{Math, PlanOptions};
 
 /// Blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
@@ -37,7 +39,26 @@ pub(in crate::ops) struct Limits<'a> {
     pub(in crate::ops) is_pinned: bool,
 }
 
-impl Limits<'_> {
+impl<'a> Limits<'a> {
+    pub(in crate::ops) fn new(options: &PlanOptions, props: &'a DeviceProps, ask: Ask) -> Result<Self, Reason> {
+        Ok(Self {
+            props: cuda::Props::of(props)?,
+            math: options.math,
+            workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
+            is_pinned: ask == Ask::Pinned,
+        })
+    }
+
+    /// Refuses factors that tensor cores do not multiply, or would round against the options.
+    pub(in crate::ops) fn check_tensor_cores(&self, dtype: DType) -> Result<(), Reason> {
+        match dtype {
+            DType::F16 | DType::BF16 => Ok(()),
+            DType::F32 if self.math == Math::Tf32 => Ok(()),
+            DType::F32 => Err("it rounds factors of f32 to tf32, which the options do not allow".into()),
+            _ => Err(format!("it has no instruction for {dtype}").into()),
+        }
+    }
+
     /// With less workspace.
     pub(in crate::ops) fn less(&self, bytes: u64) -> Self {
         Self { workspace_bytes: self.workspace_bytes.saturating_sub(bytes), ..*self }
@@ -98,11 +119,11 @@ pub(in crate::ops) struct Planned {
     pub(in crate::ops) finish_params: sys::bops_gemm_params,
     /// The type of the factors.
     pub(in crate::ops) dtype: DType,
-    pub(in crate::ops) left: Place,
-    pub(in crate::ops) right: Place,
+    pub(in crate::ops) left: MatrixPlace,
+    pub(in crate::ops) right: MatrixPlace,
     pub(in crate::ops) bias: Option<usize>,
-    pub(in crate::ops) out: Option<Place>,
-    pub(in crate::ops) other: Option<Place>,
+    pub(in crate::ops) out: Option<MatrixPlace>,
+    pub(in crate::ops) other: Option<MatrixPlace>,
     /// Copies of left and right that are read in their place.
     pub(in crate::ops) copies: [Option<FactorCopy>; 2],
     /// None where there are no terms.
@@ -151,11 +172,7 @@ impl Planned {
     /// Without launches, for a product whose m and n have changed places or not.
     pub(in crate::ops) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
         let params = lowered(product, is_swapped)?;
-        let (bias, other) = match &product.epilogue {
-            Epilogue::Forward { bias, pre, .. } => (bias, pre.as_ref()),
-            Epilogue::Derivative { bias, dout, .. } => (bias, Some(dout)),
-            Epilogue::Gradient { .. } => (&None, None),
-        };
+        let Fused { bias, beside, .. } = product.epilogue.fused();
         let [left, right] = if is_swapped { [&product.right, &product.left] } else { [&product.left, &product.right] };
         Ok(Self {
             params,
@@ -165,7 +182,7 @@ impl Planned {
             right: right.place,
             bias: bias.map(|bias| bias.position),
             out: Some(product.out.place),
-            other: other.map(|other| other.place),
+            other: beside.map(|other| other.place),
             copies: [None; 2],
             first: None,
             finish: None,
@@ -197,12 +214,7 @@ impl Planned {
 
     fn mma(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let dtype = product.left.dtype;
-        match dtype {
-            DType::F16 | DType::BF16 => {}
-            DType::F32 if limits.math == Math::Tf32 => {}
-            DType::F32 => return Err("it rounds factors of f32 to tf32, which the options do not allow".into()),
-            _ => return Err(format!("it has no instruction for {dtype}").into()),
-        }
+        limits.check_tensor_cores(dtype)?;
         let is_across = |rows: u64, k: u64| rows == 1 && k != 1;
         let left = is_across(product.left.rows, product.left.cols);
         let right = is_across(product.right.cols, product.right.rows);
@@ -263,12 +275,7 @@ impl Planned {
         ])?;
         let (source, is_in_quads) = match sums.source {
             Source::Scratch => {
-                let mut batch = [0; MAX_BATCH];
-                let mut stride = slow * fast;
-                for (axis, &extent) in product.batch.iter().enumerate().rev() {
-                    batch[axis] = stride;
-                    stride *= extent;
-                }
+                let batch = product.dense_batch();
                 let [row, column] = if across { [1, fast] } else { [fast, 1] };
                 (sys::bops_gemm_matrix { row, column, batch }, fast.is_multiple_of(4))
             }
@@ -355,7 +362,7 @@ pub(in crate::ops) fn accumulator_bytes(dtype: DType) -> u64 {
 }
 
 /// The type that a pass computes in where no product says which: that of its narrowest operand.
-pub(super) fn narrowest(pass: &Pass) -> DType {
+pub(super) fn narrowest(pass: &DprePass) -> DType {
     match pass.saved {
         Some(saved) if saved.dtype.size_bytes() < pass.dout.dtype.size_bytes() => saved.dtype,
         _ => pass.dout.dtype,
@@ -415,15 +422,13 @@ fn factor(of: &Matrix) -> sys::bops_gemm_factor {
 
 /// The parameters; swapped, of the product whose rows are the columns of this one.
 fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params, Reason> {
-    let (bias, other, epilogue, activation, beta) = match &product.epilogue {
-        Epilogue::Forward { bias, activation, pre } => {
-            (bias.as_ref(), pre.as_ref(), sys::BOPS_GEMM_FORWARD, c_activation(*activation), 0.0)
-        }
-        Epilogue::Derivative { bias, activation, dout } => {
-            (bias.as_ref(), Some(dout), sys::BOPS_GEMM_DERIVATIVE, c_activation(*activation), 0.0)
-        }
-        Epilogue::Gradient { beta } => (None, None, sys::BOPS_GEMM_GRADIENT, sys::BOPS_IDENTITY, *beta),
+    let Fused { bias, activation, beside, beta } = product.epilogue.fused();
+    let epilogue = match product.epilogue {
+        Epilogue::Forward { .. } => sys::BOPS_GEMM_FORWARD,
+        Epilogue::Derivative { .. } => sys::BOPS_GEMM_DERIVATIVE,
+        Epilogue::Gradient { .. } => sys::BOPS_GEMM_GRADIENT,
     };
+    let other = beside.unwrap_or(product.out);
     let params = sys::bops_gemm_params {
         m: product.m,
         n: product.n,
@@ -435,13 +440,13 @@ fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params,
         left: factor(&product.left),
         right: factor(&product.right),
         out: matrix(&product.out),
-        other: matrix(other.unwrap_or(&product.out)),
+        other: matrix(&other),
         bias: sys::bops_gemm_matrix { row: 0, column: bias.map_or(0, |bias| bias.stride), batch: [0; MAX_BATCH] },
         out_dtype: c_dtype(product.out.dtype)?,
-        other_dtype: c_dtype(other.unwrap_or(&product.out).dtype)?,
+        other_dtype: c_dtype(other.dtype)?,
         bias_dtype: c_dtype(bias.map_or(product.out.dtype, |bias| bias.dtype))?,
         epilogue,
-        activation,
+        activation: c_activation(activation),
         alpha: product.alpha,
         beta,
     };

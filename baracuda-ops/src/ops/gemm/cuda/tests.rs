@@ -24,7 +24,7 @@ fn chosen<D: Descriptor>(descriptor: &D) -> &'static str {
     h200().supports(descriptor, &PlanOptions::default()).unwrap()
 }
 
-fn refusal<D: Descriptor + Passes>(form: &Cuda, descriptor: &D, options: PlanOptions) -> String {
+fn refusal<D: Working>(form: &Cuda, descriptor: &D, options: PlanOptions) -> String {
     let ask = if options.kernel.is_some() { Ask::Pinned } else { Ask::Chosen };
     form.accept(descriptor, &options, &h200(), ask).err().unwrap().to_string()
 }
@@ -402,14 +402,14 @@ fn the_vendor_multiplies_in_reverse_order_unless_out_lies_column_after_column() 
     let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
     let plain = GemmDescriptor::new(bf16(&[5, 7]), GemmFactor::transposed(bf16(&[3, 7]))).unwrap();
     let (rows, left, right) = problem(&plain);
-    assert_eq!((left, right), (Place::Operand(0), Place::Operand(1)));
+    assert_eq!((left, right), (MatrixPlace::Operand(0), MatrixPlace::Operand(1)));
     assert_eq!((rows.rows, rows.columns, rows.depth), (3, 5, 7));
     assert_eq!((rows.first.is_transposed, rows.first.leading), (true, 7));
     assert_eq!((rows.second.is_transposed, rows.second.leading), (false, 7));
     assert_eq!((rows.out.is_transposed, rows.out.leading), (false, 3));
     let laid = TensorDesc::strided(DType::BF16, &[5, 3], &[1, 8]).unwrap();
     let (columns, left, right) = problem(&plain.layout("out", laid).unwrap());
-    assert_eq!((left, right), (Place::Operand(1), Place::Operand(0)));
+    assert_eq!((left, right), (MatrixPlace::Operand(1), MatrixPlace::Operand(0)));
     assert_eq!((columns.rows, columns.columns, columns.depth), (5, 3, 7));
     assert_eq!((columns.first.is_transposed, columns.first.leading), (true, 7));
     assert_eq!((columns.second.is_transposed, columns.second.leading), (false, 7));

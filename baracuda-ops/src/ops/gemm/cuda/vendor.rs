@@ -6,7 +6,7 @@
 use crate::backend::cuda::cublaslt::{Factor, Problem, WORKSPACE_BYTES};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::ops::gemm::geometry::{Epilogue, MAX_BATCH, Matrix, Product};
+use crate::ops::gemm::geometry::{Epilogue, Matrix, Product};
 use crate::options::Math;
 
 use super::product::{First, Limits, Planned, Source, Sums, accumulator_bytes, dense_bytes};
@@ -219,18 +219,12 @@ pub(super) fn row_alignment(product: &Product) -> u64 {
 /// The sums as they lie in the workspace.
 fn in_workspace(product: &Product) -> Matrix {
     let dtype = if product.left.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let mut batch = [0; MAX_BATCH];
-    let mut stride = product.m * product.n;
-    for (axis, &extent) in product.batch.iter().enumerate().rev() {
-        batch[axis] = stride;
-        stride *= extent;
-    }
     // `gemm_finish` walks over it as over out.
     let by_columns =
         product.out.rows == 1 && product.out.cols != 1 && !matches!(product.epilogue, Epilogue::Derivative { .. });
     let (rows, cols) = if by_columns { (1, product.m) } else { (product.n, 1) };
     let align_bytes = WORKSPACE_ALIGN.max(accumulator_bytes(dtype));
-    Matrix { dtype, align_bytes, rows, cols, batch, ..product.out }
+    Matrix { dtype, align_bytes, rows, cols, batch: product.dense_batch(), ..product.out }
 }
 
 fn is_row_major(target: &Matrix, product: &Product) -> bool {

@@ -7,7 +7,6 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
-use crate::options::Math;
 
 use super::product::{FactorCopy, First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes};
 use super::{WORKSPACE_ALIGN, regions, vendor, wgmma_words};
@@ -84,12 +83,7 @@ fn picoseconds_saved(product: &Product, planned: &Planned) -> u64 {
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
     let dtype = product.left.dtype;
     runs_on(limits.props)?;
-    match dtype {
-        DType::F16 | DType::BF16 => {}
-        DType::F32 if limits.math == Math::Tf32 => {}
-        DType::F32 => return Err("it rounds factors of f32 to tf32, which the options do not allow".into()),
-        _ => return Err(format!("it has no instruction for {dtype}").into()),
-    }
+    limits.check_tensor_cores(dtype)?;
     fits_copy_engine(product)?;
 
     // 1. Rows of out lie one after the other, or its columns do, as those of the transposed product.
@@ -99,10 +93,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         let (rows, cols) = (product.out.rows, product.out.cols);
         return Err(format!("it writes matrices with a stride of 1, out has {rows} and {cols}").into());
     }
-    let has_bias = match &product.epilogue {
-        Epilogue::Forward { bias, .. } | Epilogue::Derivative { bias, .. } => bias.is_some(),
-        Epilogue::Gradient { .. } => false,
-    };
+    let has_bias = product.epilogue.fused().bias.is_some();
     if is_swapped && (has_bias || matches!(product.epilogue, Epilogue::Derivative { .. })) {
         return Err("it adds a bias to, and sums, the columns of an out that lies row after row only".into());
     }
@@ -151,11 +142,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     // The copy engine writes rows in chunks of 16 bytes.
     let is_short = |matrix: &Matrix| matrix.dtype.size_bytes() == 2;
     let is_copied = is_wide && n.is_multiple_of(8) && is_short(&product.out) && beside.is_none_or(is_short);
-    let reads = match product.epilogue {
-        Epilogue::Forward { .. } => false,
-        Epilogue::Derivative { .. } => true,
-        Epilogue::Gradient { beta } => beta != 0.0,
-    };
+    let reads = product.epilogue.reads();
     let Tiling { columns, splits } = Tiling::choose(product, [m, n], is_copied && !reads, limits);
     bounded_blocks([m.div_ceil(ROWS), n.div_ceil(columns), product.batch.count(), splits])?;
     let mut choice = sys::bops_gemm_wgmma_choice {

@@ -6,7 +6,7 @@ use super::product::{First, Limits, MOST_PART_BYTES, Planned, Source, Sums, boun
 use super::wgmma::GROUP;
 use crate::error::Reason;
 use crate::narrow::word;
-use crate::ops::gemm::geometry::{Epilogue, Matrix, Product};
+use crate::ops::gemm::geometry::{Matrix, Product};
 
 /// Columns of a tile, and rows of one that any product has.
 const TILE: u64 = 128;
@@ -72,12 +72,7 @@ pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> 
     }
 
     // 2. The tiles.
-    let reads = splits == 1
-        && match product.epilogue {
-            Epilogue::Forward { .. } => false,
-            Epilogue::Derivative { .. } => true,
-            Epilogue::Gradient { beta } => beta != 0.0,
-        };
+    let reads = splits == 1 && product.epilogue.reads();
     let multiprocessors = u64::from(limits.props.multiprocessors);
     let cost = |rows: u64| tiles([m, n], rows, product).div_ceil(multiprocessors).saturating_mul(rows);
     let [tall, other] = TALL_COST;

@@ -1,6 +1,6 @@
 //! The gradients: dpre with the partial sums of its columns, their sums, and the two products.
 
-use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, MAX_BATCH, Matrix, Pass};
+use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, DprePass, MAX_BATCH, Matrix};
 use super::product::{self, Tile};
 use super::{Regions, axes, finished};
 use crate::backend::wgpu::{
@@ -24,7 +24,7 @@ impl Partition {
     /// Rows of a thread where many workgroups are left and chains of sums are short.
     const ROUNDS: u64 = 16;
 
-    fn new(pass: &Pass, props: &Props) -> Self {
+    fn new(pass: &DprePass, props: &Props) -> Self {
         let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
         let lanes = u64::from(workgroup(props) / PASS_QUADS);
         // As long a chain in a thread as in those that add up the sums, each of 256.
@@ -44,13 +44,13 @@ pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()
     let BackwardGeometry { dpre, dpre_bytes, da, db, dbias } = geometry;
     let n = match dpre {
         Some(Dpre::Recomputed(product)) => product.n,
-        Some(Dpre::Pass(pass)) => pass.n,
+        Some(Dpre::Elementwise(pass)) => pass.n,
         None => 0,
     };
     let has_sums = dbias.is_some();
     let partials = match dpre {
         Some(Dpre::Recomputed(product)) if !product.is_empty() => Tile::of(product, props).partials(product),
-        Some(Dpre::Pass(pass)) => Partition::new(pass, props).parts,
+        Some(Dpre::Elementwise(pass)) => Partition::new(pass, props).parts,
         _ => 0,
     };
     let partials = if has_sums { partials } else { 0 };
@@ -64,7 +64,7 @@ pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()
     let mut steps = Vec::new();
     match dpre {
         Some(Dpre::Recomputed(product)) => steps.extend(product::step(product, &regions, has_sums, props)?),
-        Some(Dpre::Pass(pass)) => steps.extend(pass_step(pass, &regions, has_sums, props)?),
+        Some(Dpre::Elementwise(pass)) => steps.extend(pass_step(pass, &regions, has_sums, props)?),
         None => {}
     }
     if let Some(ColumnSums { sums, beta }) = dbias.as_ref().filter(|_| n > 0) {
@@ -77,8 +77,8 @@ pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()
     finished(steps, &regions, props)
 }
 
-fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> Result<Option<StepBuilder>, Reason> {
-    let Pass { m, n, batch, activation, dout, saved, from_out, dpre } = pass;
+fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) -> Result<Option<StepBuilder>, Reason> {
+    let DprePass { m, n, batch, activation, dout, saved, from_out, dpre } = pass;
     let Partition { rows, rounds, parts } = Partition::new(pass, props);
     if rows == 0 {
         return Ok(None);

@@ -11,7 +11,7 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::Accepted;
+use crate::kernel::{Accepted, Ask};
 use crate::plan::Descriptor;
 use crate::slots::Slot;
 
@@ -20,12 +20,12 @@ pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
 pub(in crate::ops) use variants::wgsl_variants;
 
 /// The kernel of the product.
-pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props) -> Accepted<'d> {
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
     Ok(forward_work(descriptor, props)?.candidate())
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props) -> Accepted<'d> {
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
     Ok(backward_work(descriptor, props)?.candidate())
 }
 
@@ -46,7 +46,8 @@ fn backward_work(descriptor: &GemmBackwardDescriptor, props: &Props) -> Result<W
     backward::work(&descriptor.geometry(), props)
 }
 
-fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
+/// Refuses operands that shaders have no arithmetic for or do not reach.
+pub(in crate::ops) fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
     if slots.iter().any(|slot| slot.desc.dtype() == DType::F64) {
         return Err("WGSL has no arithmetic of f64 to rely on".into());
     }
@@ -85,10 +86,10 @@ impl Regions {
         if self.partial_bytes == 0 { self.dpre_bytes } else { self.partials_offset() + self.partial_bytes }
     }
 
-    fn place(&self, place: geometry::Place) -> Place {
+    fn place(&self, place: geometry::MatrixPlace) -> Place {
         match place {
-            geometry::Place::Operand(position) => Place::Operand(position),
-            geometry::Place::Dpre => self.dpre(),
+            geometry::MatrixPlace::Operand(position) => Place::Operand(position),
+            geometry::MatrixPlace::Dpre => self.dpre(),
         }
     }
 

@@ -1,13 +1,12 @@
 //! The dispatch of one product: its tile, and how its operands are read and written.
 
-use super::super::geometry::{Epilogue, MAX_BATCH, Matrix, Product, Vector};
+use super::super::geometry::{Epilogue, Fused, MAX_BATCH, Matrix, Product};
 use super::{Axis, Regions, axes};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
 };
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
-use crate::ops::activation::Activation;
 
 /// Terms of a step: `STEP` in gemm.wgsl.
 const STEP: u32 = 16;
@@ -161,32 +160,6 @@ fn rows_first(product: &Product) -> (Product, bool) {
     (turned, true)
 }
 
-/// What an epilogue asks for.
-struct Finish {
-    bias: Option<Vector>,
-    activation: Activation,
-    /// What is written or read besides the output.
-    beside: Option<Matrix>,
-    beta: f64,
-    recomputes: bool,
-}
-
-impl From<Epilogue> for Finish {
-    fn from(epilogue: Epilogue) -> Self {
-        match epilogue {
-            Epilogue::Forward { bias, activation, pre } => {
-                Self { bias, activation, beside: pre, beta: 0.0, recomputes: false }
-            }
-            Epilogue::Derivative { bias, activation, dout } => {
-                Self { bias, activation, beside: Some(dout), beta: 0.0, recomputes: true }
-            }
-            Epilogue::Gradient { beta } => {
-                Self { bias: None, activation: Activation::Identity, beside: None, beta, recomputes: false }
-            }
-        }
-    }
-}
-
 /// Terms of a step of the shader.
 pub(in crate::ops) const DEPTH: u64 = 16;
 /// Mesa's driver for processors leaves the loops of a shader after 65535 iterations in all, silently; a step takes two.
@@ -206,7 +179,8 @@ pub(super) fn step(
     let tile = Tile::of(product, props);
     let (product, is_turned) = &rows_first(product);
     let Product { m, n, left, right, out, .. } = product;
-    let Finish { bias, activation, beside, beta, recomputes } = product.epilogue.into();
+    let Fused { bias, activation, beside, beta } = product.epilogue.fused();
+    let recomputes = matches!(product.epilogue, Epilogue::Derivative { .. });
     // Over nothing, factors have no elements that could be bound.
     let has_terms = product.terms() > 0;
     let k = if has_terms { product.k } else { 0 };
