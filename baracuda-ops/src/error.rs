@@ -290,8 +290,8 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// An error that serde_json's words quote, with the place in the text.
-    pub(crate) fn quoted(error: Error, words: String) -> Self {
+    /// An error in other words than its own: with the place in the text.
+    pub(crate) fn quoted(error: impl std::error::Error + Send + Sync + 'static, words: String) -> Self {
         Self { error: Arc::new(error), words }
     }
 
