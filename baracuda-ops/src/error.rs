@@ -270,6 +270,16 @@ impl Error {
     pub(crate) fn tensor(field: &'static str, rule: impl Into<String>) -> Self {
         Self::InvalidDescriptor { op: "tensor", field, rule: rule.into() }
     }
+
+    /// Of a tensor that follows from the fields of the op `op`, as the operand that it would be.
+    pub(crate) fn of_operand(self, op: &'static str, operand: &'static str) -> Self {
+        match self {
+            Self::InvalidDescriptor { op: "tensor", field, rule } => {
+                Self::InvalidDescriptor { op, field: operand, rule: format!("{field}: {rule}") }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Why a JSON text is not a valid descriptor: behind the pointer is an [`Error`] of this crate where a rule is broken, else a

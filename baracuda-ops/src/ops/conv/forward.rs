@@ -94,9 +94,7 @@ impl Fields for ForwardFields {
         };
         slots.declare(table::X, x)?;
         slots.declare(table::WEIGHT, weight)?;
-        if let Some(dtype) = self.bias {
-            slots.declare(table::BIAS, TensorDesc::contiguous(dtype, &[weight.dims()[0]])?)?;
-        }
+        slots.declare_dense(&weight.dims()[..1], [(table::BIAS, self.bias)])?;
         slots.declare(table::Y, output(self.y.unwrap_or(x.dtype()))?)?;
         if let Some(dtype) = self.pre {
             slots.declare(table::PRE, output(dtype)?)?;
@@ -164,7 +162,7 @@ impl ConvDescriptor {
         ConvBackwardDataDescriptor::of(DataFields {
             dy: self.output(),
             weight: fields.weight,
-            dx: gradient_of(&fields.x)?,
+            dx: gradient_of(&fields.x).map_err(|error| error.of_operand(ConvBackwardDataDescriptor::OP.name, "dx"))?,
             stride: fields.stride,
             dilation: fields.dilation,
             padding: fields.padding,
@@ -184,7 +182,8 @@ impl ConvDescriptor {
         ConvBackwardWeightDescriptor::of(WeightFields {
             x: fields.x,
             dy: self.output(),
-            dweight: gradient_of(&fields.weight)?,
+            dweight: gradient_of(&fields.weight)
+                .map_err(|error| error.of_operand(ConvBackwardWeightDescriptor::OP.name, "dweight"))?,
             stride: fields.stride,
             dilation: fields.dilation,
             padding: fields.padding,
