@@ -331,7 +331,7 @@ impl Case {
         is_one_of(&FORMS) || is_one_of(&ROW_FORMS)
     }
 
-    /// Whether a device that refuses the case with this error may do so: the case asks by name for a form of a norm or of softmax that keeps
+    /// Whether a device that refuses the case with this error may do so: the case asks by name for a form of a norm that keeps
     /// more in shared memory than a block has there, and says so, and with as much as a block has at most anywhere the device serves it.
     pub fn may_be_refused_on(&self, device: &DeviceProps, error: &Error) -> bool {
         let Error::Unsupported { tried, .. } = error else { return false };
@@ -361,9 +361,11 @@ impl Case {
         let lacks_kernel = match device {
             #[cfg(feature = "cuda")]
             DeviceProps::Cuda(props) => {
-                let needs_clusters = self.is_pinned_to("softmax", "rows_shared");
+                let least_cluster = |form: &str| if form == "softmax_backward" { 16 } else { 4 };
+                let lacks_cluster =
+                    |form: &str| props.cluster < least_cluster(form) && self.is_pinned_to(form, "rows_shared");
                 (!props.sm_90a && self.is_pinned_to_sm_90a())
-                    || (props.cluster < 4 && needs_clusters)
+                    || ["softmax_rows", "softmax_backward"].into_iter().any(lacks_cluster)
                     || (props.capability < 90 && self.is_pinned_to_clusters())
             }
             #[cfg(feature = "wgpu")]
