@@ -61,7 +61,7 @@ pub struct OpEntry {
     /// Names of all its operands.
     pub operands: &'static [&'static str],
     parse: fn(&str) -> Result<AnyDescriptor>,
-    read: fn(Value) -> Result<AnyDescriptor>,
+    read: fn(&Value) -> Result<AnyDescriptor>,
     kernels: fn() -> Vec<(Backend, &'static str)>,
     #[cfg(test)]
     pub(crate) table: &'static [crate::slots::OperandEntry],
@@ -102,10 +102,8 @@ fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
     D::from_json(json).map(AnyDescriptor::new)
 }
 
-/// As [`parse`], of JSON that is no text, so that errors have no place in one.
-fn read<D: Descriptor>(json: Value) -> Result<AnyDescriptor> {
-    let read = serde_json::from_value(json).map(AnyDescriptor::new::<D>);
-    read.map_err(|error| Error::InvalidJson { op: D::NAME, source: error.into() })
+fn read<D: Descriptor>(json: &Value) -> Result<AnyDescriptor> {
+    D::from_value(json).map(AnyDescriptor::new)
 }
 
 /// A descriptor of any op.
@@ -286,7 +284,7 @@ impl TryFrom<Document<Json>> for AnyDescriptor {
     type Error = Error;
 
     fn try_from(Document(Json { op, descriptor }): Document<Json>) -> Result<Self> {
-        (OpEntry::find(&op)?.read)(descriptor.0)
+        (OpEntry::find(&op)?.read)(&descriptor.0)
     }
 }
 

@@ -305,10 +305,11 @@ impl Cause {
         Self { error: Arc::new(error), words }
     }
 
-    /// Its words, without the name of the op that they are about.
+    /// Its words, without the name of the op that a broken rule begins with; a field may have the name of an op, too.
     fn beside(&self, op: &str) -> &str {
+        let is_rule = matches!(self.downcast_ref(), Some(Error::InvalidDescriptor { op: named, .. }) if *named == op);
         let rest = self.words.strip_prefix(op).and_then(|rest| rest.strip_prefix(": "));
-        rest.unwrap_or(&self.words)
+        rest.filter(|_| is_rule).unwrap_or(&self.words)
     }
 }
 

@@ -180,17 +180,29 @@ where
     F: DeserializeOwned,
 {
     let mut text = serde_json::Deserializer::from_str(json);
-    let read = serde_path_to_error::deserialize(&mut text).map_err(|error| cause(json, error));
-    let read: Result<Object<F>, Cause> = read.and_then(|object| Ok(text.end().map(|()| object)?));
+    let of_text = |error| cause(serde_json::from_str(json).ok().as_ref(), error);
+    let read = serde_path_to_error::deserialize(&mut text).map_err(of_text);
+    validated(op, read.and_then(|object| Ok(text.end().map(|()| object)?)))
+}
+
+/// As [`parse`], of JSON that is no text.
+pub(crate) fn read<D, F>(op: &'static str, json: &Value) -> Result<D>
+where
+    D: TryFrom<Object<F>, Error = Error>,
+    F: DeserializeOwned,
+{
+    validated(op, serde_path_to_error::deserialize(json).map_err(|error| cause(Some(json), error)))
+}
+
+fn validated<D: TryFrom<Object<F>, Error = Error>, F>(op: &'static str, read: Result<Object<F>, Cause>) -> Result<D> {
     let descriptor = read.and_then(|object| Ok(D::try_from(object)?));
     descriptor.map_err(|source| Error::InvalidJson { op, source })
 }
 
-/// Why a JSON text was refused. Serde keeps no types: the tensor at the path is asked again for its own.
-fn cause(json: &str, error: serde_path_to_error::Error<serde_json::Error>) -> Cause {
+/// Why JSON was refused. Serde keeps no types: the tensor at the path is asked again for its own.
+fn cause(document: Option<&Value>, error: serde_path_to_error::Error<serde_json::Error>) -> Cause {
     let words = words(&error);
-    let document = serde_json::from_str(json).ok();
-    let refused = document.as_ref().and_then(|document| TensorDesc::refusal(at(document, error.path())?));
+    let refused = document.and_then(|document| TensorDesc::refusal(at(document, error.path())?));
     match refused.filter(|tensor| error.inner().to_string().starts_with(&tensor.to_string())) {
         Some(tensor) => Cause::quoted(tensor, words),
         None => Cause::quoted(error.into_inner(), words),

@@ -270,6 +270,10 @@ macro_rules! descriptor {
                 $crate::json::parse::<Self, $Fields>(Self::NAME, json)
             }
 
+            fn from_value(json: &serde_json::Value) -> Result<Self, Error> {
+                $crate::json::read::<Self, $Fields>(Self::NAME, json)
+            }
+
             $(fn any_backward(
                 &self,
                 wanted: $crate::ops::norm::Gradients,
