@@ -3,19 +3,29 @@
 use std::collections::HashSet;
 
 use baracuda_ops::{Backend, DeviceProps, Error};
+#[cfg(feature = "cuda")]
+use baracuda_ops::{OPS, Rejection};
 use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::choices::{RENEW, committed, difference, parse, path, render, sections};
 use baracuda_ops_tests::ops::SUBJECTS;
 
 /// Whether the device serves the case, if that is as it must be.
 fn is_served(case: &Case, device: &DeviceProps) -> Result<bool, String> {
+    judged(case, device, case.descriptor.supported_with(device, &case.options))
+}
+
+/// As [`is_served`], of what came of planning the case.
+fn judged(case: &Case, device: &DeviceProps, outcome: Result<&'static str, Error>) -> Result<bool, String> {
     let must_be_refused = case.must_be_refused_on(device);
     let line = case.line();
-    match case.descriptor.supported_with(device, &case.options) {
+    match outcome {
         Ok(kernel) if must_be_refused => Err(format!("{device} serves {line} with {kernel}")),
         Ok(kernel) if !kernel.starts_with(case.descriptor.name()) => Err(format!("{kernel} for {line}")),
         Ok(_) => Ok(true),
-        Err(Error::Unsupported { tried, .. }) if must_be_refused || case.may_be_refused_on(device) => {
+        Err(error) if !must_be_refused && !case.may_be_refused_on(device, &error) => {
+            Err(format!("{device}: {error}: {line}"))
+        }
+        Err(Error::Unsupported { tried, .. }) => {
             let has_reasons = tried.iter().all(|r| r.reason.to_string().len() > 5);
             if has_reasons { Ok(false) } else { Err(format!("{line}: {tried:?}")) }
         }
@@ -53,6 +63,43 @@ fn a_wrong_expectation_is_noticed() {
             assert!(is_served(&wrong(case), device).is_err(), "{device}");
         }
     }
+}
+
+/// A form that its name asks for may be refused for the shared memory that the device lacks, and for nothing else.
+#[cfg(feature = "cuda")]
+#[test]
+fn a_form_that_refuses_without_cause_is_noticed() {
+    let words = [
+        "it needs compute capability 9.0, the device has 8.0",
+        "a row has 64 vectors of 16 bytes, more than clusters of the device hold",
+        "64 rows of 64 channels have no tiles that fit into shared memory",
+    ];
+    let (mut noticed, mut on_large) = (0, 0);
+    for case in SUBJECTS.iter().flat_map(|subject| (subject.cases)()) {
+        let Some(kernel) = OPS
+            .iter()
+            .flat_map(|op| op.kernels())
+            .map(|(_, name)| name)
+            .find(|name| case.options.kernel.as_deref() == Some(*name))
+        else {
+            continue;
+        };
+        for device in DeviceProps::examples() {
+            let DeviceProps::Cuda(props) = &device else { continue };
+            if case.must_be_refused_on(&device) || is_served(&case, &device) != Ok(true) {
+                continue;
+            }
+            let is_large = props.shared_bytes > 128 << 10;
+            for reason in if is_large { &words[..] } else { &words[..2] } {
+                let tried = vec![Rejection { kernel, reason: (*reason).into() }];
+                let refused = Error::Unsupported { op: "softmax", device: device.to_string(), tried };
+                assert!(judged(&case, &device, Err(refused)).is_err(), "{device}: {}: {reason}", case.line());
+                noticed += 1;
+                on_large += usize::from(is_large);
+            }
+        }
+    }
+    assert!(noticed > 10_000 && on_large > 5_000, "{noticed}, {on_large}");
 }
 
 /// `tests/choices.txt` holds every choice. Who changes one renews the file, and says why.

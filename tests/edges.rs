@@ -9,6 +9,7 @@ use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
 use baracuda_ops_tests::target::{TARGETS, Target};
 use baracuda_ops_tests::values::{Tensors, rounded};
+use half::{bf16, f16};
 
 const LAYER: &str = r#"layer_norm {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
 const LAYER_BACKWARD: &str = r#"layer_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32"}"#;
@@ -328,6 +329,56 @@ fn activations_along_a_grid() {
     for activation in ["relu", "gelu_erf", "gelu_tanh", "silu", "sigmoid", "tanh"] {
         let line = format!(r#"activation {{"x":{{"dtype":"f32","dims":[{POINTS}]}},"activation":"{activation}"}}"#);
         holds(&line, |inputs| set(inputs, "x", |i| 12.0 * (i as f64 / POINTS as f64 - 0.5)));
+    }
+}
+
+/// Of bf16 without subnormal numbers through wgpu, where they may count as 0.
+#[test]
+fn activations_of_every_number_of_16_bits() {
+    const NUMBERS: usize = 1 << 16;
+    for activation in ["identity", "relu", "gelu_erf", "gelu_tanh", "silu", "sigmoid", "tanh"] {
+        for (dtype, op) in [("f16", "activation"), ("bf16", "activation"), ("bf16", "activation_backward")] {
+            let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":[{NUMBERS}]}},"activation":"{activation}"}}"#);
+            for is_wgpu in [false, true] {
+                let change = |inputs: &mut Tensors| {
+                    // The derivative of identity has no x.
+                    let name = if inputs.get("x").is_some() { "x" } else { "dy" };
+                    set(inputs, name, |i| {
+                        let number = match dtype {
+                            "f16" => f16::from_bits(i as u16).to_f64(),
+                            _ => bf16::from_bits(i as u16).to_f64(),
+                        };
+                        let is_subnormal = number.abs() < f64::from(f32::MIN_POSITIVE);
+                        if is_wgpu && is_subnormal { 0.0 } else { number }
+                    });
+                };
+                let is_meant = |target: &Target| (target.backend == Backend::Wgpu) == is_wgpu;
+                on_devices(is_meant, &line, change, |case, by, inputs, outputs| {
+                    judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_small_integers_are_exact() {
+    let [of_a, of_b] = [|i: usize| ((i * 37) % 9) as f64 - 4.0, |i: usize| ((i * 23) % 11) as f64 - 5.0];
+    for line in products(GEMM) {
+        let change = |inputs: &mut Tensors| {
+            set(inputs, "a", of_a);
+            set(inputs, "b", of_b);
+            set(inputs, "bias", |i| i as f64 - 3.0);
+        };
+        on_every_device(&line, change, |_, by, _, outputs| {
+            let product = |row: usize, column: usize| -> f64 {
+                (0..32).map(|k| of_a(row * 32 + k) * of_b(k * 7 + column)).sum::<f64>() + column as f64 - 3.0
+            };
+            let expected: Vec<f64> = (0..9 * 7).map(|i| product(i / 7, i % 7)).collect();
+            assert_eq!(outputs.values("pre").unwrap(), expected, "{by:?}: {line}");
+            let positive: Vec<f64> = expected.iter().map(|v| v.max(0.0)).collect();
+            assert_eq!(outputs.values("out").unwrap(), positive, "{by:?}: {line}");
+        });
     }
 }
 

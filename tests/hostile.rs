@@ -523,6 +523,46 @@ fn objects_that_name_an_entry_twice_or_none() {
     }
 }
 
+/// The paths of what a value holds that is neither object nor array, as errors write them and as JSON pointers.
+fn leaves(value: &Value, path: &str, pointer: &str, found: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            leaves(value, &format!("{path}{dot}{key}"), &format!("{pointer}/{key}"), found);
+        }),
+        Value::Array(values) => values.iter().enumerate().for_each(|(i, value)| {
+            leaves(value, &format!("{path}[{i}]"), &format!("{pointer}/{i}"), found);
+        }),
+        _ => found.push((path.into(), pointer.into())),
+    }
+}
+
+#[test]
+fn a_wrong_value_is_named_by_its_path() {
+    let wrong = [r#"{"wrong":1}"#, "[[1]]", r#""wrong""#].map(|json| serde_json::from_str(json).unwrap());
+    for subject in SUBJECTS {
+        for case in (subject.cases)().into_iter().step_by(20) {
+            let json = serde_json::to_value(&case.descriptor).unwrap()["descriptor"].take();
+            let mut places = Vec::new();
+            leaves(&json, "", "", &mut places);
+            for (path, pointer) in places {
+                let of_wrong = |wrong: &Value| {
+                    let mut json = json.clone();
+                    *json.pointer_mut(&pointer).unwrap() = wrong.clone();
+                    json.to_string()
+                };
+                for text in wrong.iter().map(of_wrong) {
+                    let Err(error) = AnyDescriptor::parse(subject.name, &text) else { panic!("{text} was accepted") };
+                    let words = error.to_string();
+                    let rest =
+                        words.split_once("the JSON is not a valid descriptor: ").expect("the JSON is at fault").1;
+                    assert!(rest.starts_with(&path), "{text}: {path}: {words}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn extents_of_nothing_take_no_time() {
     let device = Device::cpu();

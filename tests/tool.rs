@@ -330,6 +330,7 @@ fn says_what_is_wrong_with_a_file() {
     let path = folder.at("case.safetensors");
     let x = || X.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
     let repeated = r#"{"x":{"dtype":"f32","dims":[2,3],"strides":[0,1]},"axis":1}"#;
+    let overlapping = r#"{"x":{"dtype":"f32","dims":[2,3],"strides":[1,1]},"axis":1}"#;
     let vast = r#"{"x":{"dtype":"f32","dims":[2,3],"strides":[1099511627776,1]},"axis":1}"#;
     for (draft, because) in [
         (Draft::new().without("op"), "no op in the metadata"),
@@ -342,7 +343,8 @@ fn says_what_is_wrong_with_a_file() {
         (Draft::new().tensor("in.x", Dtype::I32, &[2, 3], x()), "in.x is i32, the descriptor says f32"),
         (Draft::new().tensor("out.y", Dtype::I8, &[2, 3], vec![0; 6]), "out.y has elements of type I8"),
         (Draft::new().tensor("in.z", Dtype::F32, &[2, 3], x()), "tensor in.z belongs to no operand"),
-        (Draft::new().with("descriptor", repeated), "in.x: the layout repeats an element"),
+        (Draft::new().with("descriptor", repeated), "in.x: by strides [0, 1] of [2, 3] some elements share memory"),
+        (Draft::new().with("descriptor", overlapping), "in.x: by strides [1, 1] of [2, 3] some elements share memory"),
         (Draft::new().with("descriptor", vast), "the operands span"),
     ] {
         draft.write(&path);

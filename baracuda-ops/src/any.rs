@@ -6,11 +6,12 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
-use crate::json::{Object, Tree};
+use crate::json::{Document, Tree};
 use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
@@ -60,6 +61,7 @@ pub struct OpEntry {
     /// Names of all its operands.
     pub operands: &'static [&'static str],
     parse: fn(&str) -> Result<AnyDescriptor>,
+    read: fn(&Value) -> Result<AnyDescriptor>,
     kernels: fn() -> Vec<(Backend, &'static str)>,
     #[cfg(test)]
     pub(crate) table: &'static [crate::slots::OperandEntry],
@@ -71,10 +73,18 @@ impl OpEntry {
             name: D::NAME,
             operands: D::OPERANDS,
             parse: parse::<D>,
+            read: read::<D>,
             kernels: kernels::<D>,
             #[cfg(test)]
             table: D::TABLE,
         }
+    }
+
+    fn find(name: &str) -> Result<&'static Self> {
+        let known = || OPS.iter().map(|entry| entry.name).collect();
+        OPS.iter()
+            .find(|entry| entry.name == name)
+            .ok_or_else(|| Error::UnknownOp { name: name.into(), known: known() })
     }
 
     /// The op's kernels of this build, one of which [`PlanOptions`] may ask for, each with its backend: those of a backend are tried in
@@ -92,6 +102,10 @@ fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
     D::from_json(json).map(AnyDescriptor::new)
 }
 
+fn read<D: Descriptor>(json: &Value) -> Result<AnyDescriptor> {
+    D::from_value(json).map(AnyDescriptor::new)
+}
+
 /// A descriptor of any op.
 ///
 /// ```
@@ -105,7 +119,7 @@ fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
 /// Serialised, it is the op's name beside the descriptor: `{"op": "layer_norm", "descriptor": {..}}`. Objects that name a field twice,
 /// and arrays in place of objects, are refused.
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(try_from = "Object<Json>", into = "Json")]
+#[serde(try_from = "Document<Json>", into = "Json")]
 pub struct AnyDescriptor(Arc<dyn Erased>);
 
 impl AnyDescriptor {
@@ -124,11 +138,7 @@ impl AnyDescriptor {
     /// # Errors
     /// [`Error::UnknownOp`], or [`Error::InvalidJson`] with what is wrong, and its type as the source.
     pub fn parse(name: &str, json: &str) -> Result<Self> {
-        let entry = OPS.iter().find(|entry| entry.name == name).ok_or_else(|| Error::UnknownOp {
-            name: name.into(),
-            known: OPS.iter().map(|entry| entry.name).collect(),
-        })?;
-        (entry.parse)(json)
+        (OpEntry::find(name)?.parse)(json)
     }
 
     /// A descriptor from a repro line: the op's name, a space, its JSON.
@@ -270,11 +280,11 @@ struct Json {
     descriptor: Tree,
 }
 
-impl TryFrom<Object<Json>> for AnyDescriptor {
+impl TryFrom<Document<Json>> for AnyDescriptor {
     type Error = Error;
 
-    fn try_from(Object(Json { op, descriptor }): Object<Json>) -> Result<Self> {
-        Self::parse(&op, &descriptor.0.to_string())
+    fn try_from(Document(Json { op, descriptor }): Document<Json>) -> Result<Self> {
+        (OpEntry::find(&op)?.read)(&descriptor.0)
     }
 }
 
@@ -294,7 +304,7 @@ trait Erased: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
-    fn json(&self) -> serde_json::Value;
+    fn json(&self) -> Value;
     fn backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>>;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
@@ -336,7 +346,7 @@ impl<D: Descriptor> Erased for D {
         self.hash(&mut state);
     }
 
-    fn json(&self) -> serde_json::Value {
+    fn json(&self) -> Value {
         plan::json(self)
     }
 

@@ -270,6 +270,16 @@ impl Error {
     pub(crate) fn tensor(field: &'static str, rule: impl Into<String>) -> Self {
         Self::InvalidDescriptor { op: "tensor", field, rule: rule.into() }
     }
+
+    /// Of a tensor that follows from the fields of the op `op`, as the operand that it would be.
+    pub(crate) fn of_operand(self, op: &'static str, operand: &'static str) -> Self {
+        match self {
+            Self::InvalidDescriptor { op: "tensor", field, rule } => {
+                Self::InvalidDescriptor { op, field: operand, rule: format!("{field}: {rule}") }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Why a JSON text is not a valid descriptor: behind the pointer is an [`Error`] of this crate where a rule is broken, else a
@@ -290,15 +300,16 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// An error that serde_json's words quote, with the place in the text.
-    pub(crate) fn quoted(error: Error, words: String) -> Self {
+    /// An error in other words than its own: with the place in the text.
+    pub(crate) fn quoted(error: impl std::error::Error + Send + Sync + 'static, words: String) -> Self {
         Self { error: Arc::new(error), words }
     }
 
-    /// Its words, without the name of the op that they are about.
+    /// Its words, without the name of the op that a broken rule begins with; a field may have the name of an op, too.
     fn beside(&self, op: &str) -> &str {
+        let is_rule = matches!(self.downcast_ref(), Some(Error::InvalidDescriptor { op: named, .. }) if *named == op);
         let rest = self.words.strip_prefix(op).and_then(|rest| rest.strip_prefix(": "));
-        rest.unwrap_or(&self.words)
+        rest.filter(|_| is_rule).unwrap_or(&self.words)
     }
 }
 

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
 
 use crate::error::{Cause, Error, Result};
 use crate::tensor::TensorDesc;
@@ -19,6 +20,30 @@ pub(crate) struct Object<F>(pub(crate) F);
 impl<'de, F: Deserialize<'de>> Deserialize<'de> for Object<F> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         F::deserialize(ByName(deserializer)).map(Self)
+    }
+}
+
+/// A struct that was read from an object that is no part of another one of this crate: errors begin with the path in it of what they
+/// are about.
+pub(crate) struct Document<F>(pub(crate) F);
+
+impl<'de, F: Deserialize<'de>> Deserialize<'de> for Document<F> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let read = serde_path_to_error::deserialize(deserializer);
+        read.map(|Object(fields)| Self(fields)).map_err(|error| de::Error::custom(words(&error)))
+    }
+}
+
+/// What is wrong, after the path of where: `x.dims[1]: invalid type: ..`.
+fn words<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
+    let (path, rule) = (error.path().to_string(), error.inner().to_string());
+    // `?` stands for a key that could not be read, `.` for the whole.
+    let path = path.strip_suffix(['?', '.']).map_or(&*path, |rest| rest.trim_end_matches('.'));
+    match rule.strip_prefix("tensor: ") {
+        _ if path.is_empty() => rule,
+        // A rule of tensors names the field: `tensor: align: must be ..`.
+        Some(of_field) => format!("{path}.{of_field}"),
+        None => format!("{path}: {rule}"),
     }
 }
 
@@ -154,19 +179,43 @@ where
     D: TryFrom<Object<F>, Error = Error>,
     F: DeserializeOwned,
 {
-    let invalid = |source| Error::InvalidJson { op, source };
-    let read = serde_json::from_str::<Object<F>>(json).map_err(|error| {
-        let words = error.to_string();
-        let tensor = serde_json::from_str(json).ok().and_then(|value| refused_tensor(&value, &words));
-        invalid(tensor.map_or_else(|| error.into(), |tensor| Cause::quoted(tensor, words)))
-    });
-    D::try_from(read?).map_err(|error| invalid(error.into()))
+    let mut text = serde_json::Deserializer::from_str(json);
+    let of_text = |error| cause(serde_json::from_str(json).ok().as_ref(), error);
+    let read = serde_path_to_error::deserialize(&mut text).map_err(of_text);
+    validated(op, read.and_then(|object| Ok(text.end().map(|()| object)?)))
 }
 
-/// The refusal of a tensor that `words`, of serde, which keeps no types, begin with.
-fn refused_tensor(value: &Value, words: &str) -> Option<Error> {
-    let own = TensorDesc::refusal(value).filter(|error| words.starts_with(&error.to_string()));
-    own.or_else(|| value.as_object()?.values().find_map(|inner| refused_tensor(inner, words)))
+/// As [`parse`], of JSON that is no text.
+pub(crate) fn read<D, F>(op: &'static str, json: &Value) -> Result<D>
+where
+    D: TryFrom<Object<F>, Error = Error>,
+    F: DeserializeOwned,
+{
+    validated(op, serde_path_to_error::deserialize(json).map_err(|error| cause(Some(json), error)))
+}
+
+fn validated<D: TryFrom<Object<F>, Error = Error>, F>(op: &'static str, read: Result<Object<F>, Cause>) -> Result<D> {
+    let descriptor = read.and_then(|object| Ok(D::try_from(object)?));
+    descriptor.map_err(|source| Error::InvalidJson { op, source })
+}
+
+/// Why JSON was refused. Serde keeps no types: the tensor at the path is asked again for its own.
+fn cause(document: Option<&Value>, error: serde_path_to_error::Error<serde_json::Error>) -> Cause {
+    let words = words(&error);
+    let refused = document.and_then(|document| TensorDesc::refusal(at(document, error.path())?));
+    match refused.filter(|tensor| error.inner().to_string().starts_with(&tensor.to_string())) {
+        Some(tensor) => Cause::quoted(tensor, words),
+        None => Cause::quoted(error.into_inner(), words),
+    }
+}
+
+/// The value at a path.
+fn at<'v>(document: &'v Value, path: &Path) -> Option<&'v Value> {
+    path.iter().try_fold(document, |value, segment| match segment {
+        Segment::Map { key } => value.get(key),
+        Segment::Seq { index } => value.get(index),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    })
 }
 
 #[cfg(test)]
@@ -288,9 +337,7 @@ mod tests {
             format!(r#"{{"x":{{"dtype":"f32","dims":[2]}},"normalized_dims":1,"eps":0,"layouts":{{"y":{tensor}}}}}"#),
         ] {
             let error = cause(&json);
-            assert!(
-                error.to_string().contains("tensor: align: must be a power of two from 4 to 4096, got 3 at line 1")
-            );
+            assert!(error.to_string().contains(".align: must be a power of two from 4 to 4096, got 3 at line 1"));
             assert!(matches!(
                 error.source().unwrap().downcast_ref(),
                 Some(Error::InvalidDescriptor { op: "tensor", field: "align", .. })
@@ -306,6 +353,60 @@ mod tests {
             assert!(error.source().unwrap().downcast_ref::<serde_json::Error>().is_some(), "{error:?}");
             assert_eq!(error, error.clone());
         }
+    }
+
+    #[test]
+    fn errors_name_the_path() {
+        let softmax = |x: &str, rest: &str| format!(r#"{{"x":{x},"axis":0{rest}}}"#);
+        let x = |rest: &str| softmax(&format!(r#"{{"dtype":"f32"{rest}}}"#), "");
+        let with = |rest: &str| softmax(r#"{"dtype":"f32","dims":[2,4]}"#, rest);
+        let layout = |y: &str| with(&format!(r#","layouts":{{"y":{y}}}"#));
+        for (json, expected) in [
+            (x(r#","dims":[2,-4]"#), "x.dims[1]: invalid value: integer `-4`, expected u64 at line 1 column"),
+            (
+                x(r#","dims":[2,1e3]"#),
+                "x.dims[1]: invalid type: floating point `1000.0`, expected u64 at line 1 column",
+            ),
+            (x(r#","dims":[2,18446744073709551616]"#), "x.dims[1]: invalid type: floating point `"),
+            (x(r#","dims":[2,null]"#), "x.dims[1]: invalid type: null, expected u64 at line 1 column"),
+            (x(r#","dims":[2,4"#), "x.dims: expected `,` or `]` at line 1 column"),
+            (x(r#","dims":4"#), "x.dims: invalid type: integer `4`, expected a sequence at line 1 column"),
+            (x(""), "x: missing field `dims` at line 1 column"),
+            (x(r#","dims":[2,4],"strides":[1]"#), "x.strides: must be one for each of the 2 extents, got 1 at line 1"),
+            (x(r#","dims":[1,1,1,1,1,1,1,1,1]"#), "x.rank: must be at most 8, got 9 at line 1 column"),
+            (
+                x(r#","dims":[4611686018427387904,2]"#),
+                "x.dims: [4611686018427387904, 2] of f32 with strides [2, 1] spans",
+            ),
+            (x(r#","dims":[2,4],"dims":[2,4]"#), "x: duplicate field `dims` at line 1 column"),
+            (softmax("[]", ""), "x: invalid type: sequence, expected a tensor such as"),
+            (layout(r#"{"dtype":"f8","dims":[2,4]}"#), "layouts.y.dtype: "),
+            (layout(r#"{"dtype":"f32","dims":[2,4],"align":3}"#), "layouts.y.align: must be a power of two"),
+            (with(r#","scale":true"#), "scale: invalid type: boolean `true`, expected f64 at line 1 column"),
+            (with(r#","scale":1e999"#), "scale: number out of range at line 1 column"),
+            (with(r#","scales":1"#), "scales: unknown field `scales`, expected one of `x`, "),
+            (with(",}"), "trailing comma at line 1"),
+            ("null".into(), "invalid type: null, expected an object with the fields of the descriptor at line 1"),
+            (with("") + "]", "trailing characters at line 1 column"),
+        ] {
+            let refused = refusal("softmax", &json);
+            let expected = format!("softmax: the JSON is not a valid descriptor: {expected}");
+            assert!(refused.starts_with(&expected), "{json}: {refused}");
+            // Serde, which keeps the words alone, says them too.
+            let words = &expected["softmax: the JSON is not a valid descriptor: ".len()..];
+            let refused = serde_json::from_str::<crate::SoftmaxDescriptor>(&json).unwrap_err().to_string();
+            assert!(refused.starts_with(words), "{json}: {refused}");
+            // In a descriptor of any op they have no place in the text: by then it is no text.
+            let any = format!(r#"{{"op":"softmax","descriptor":{json}}}"#);
+            if let (Ok(Tree(any)), Some((path, _))) = (serde_json::from_str(&any), expected.split_once(" at line 1")) {
+                let refused = serde_json::from_value::<AnyDescriptor>(any).unwrap_err().to_string();
+                assert!(refused.starts_with(path) && !refused.contains(" at line"), "{json}: {refused}");
+            }
+        }
+        let refused = serde_json::from_str::<PlanOptions>(r#"{"workspace_limit":-1}"#).unwrap_err().to_string();
+        assert!(refused.starts_with("workspace_limit: invalid value: integer `-1`, expected u64 at"), "{refused}");
+        let refused = serde_json::from_str::<AnyDescriptor>(r#"{"op":3,"descriptor":{}}"#).unwrap_err().to_string();
+        assert!(refused.starts_with("op: invalid type: integer `3`, expected a string"), "{refused}");
     }
 
     #[test]

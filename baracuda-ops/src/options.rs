@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::json::Object;
+use crate::json::Document;
 
 /// How reproducible results must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ impl<T: Copy + PartialEq + Debug + Send + Sync> Choice for T {}
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(from = "Object<OptionFields>")]
+#[serde(from = "Document<OptionFields>")]
 pub struct PlanOptions {
     /// The least reproducibility accepted.
     #[serde(skip_serializing_if = "is_default")]
@@ -107,8 +107,8 @@ struct OptionFields {
     kernel: Option<Cow<'static, str>>,
 }
 
-impl From<Object<OptionFields>> for PlanOptions {
-    fn from(Object(fields): Object<OptionFields>) -> Self {
+impl From<Document<OptionFields>> for PlanOptions {
+    fn from(Document(fields): Document<OptionFields>) -> Self {
         let OptionFields { determinism, math, workspace_limit, kernel } = fields;
         Self { determinism, math, workspace_limit, kernel }
     }
@@ -116,7 +116,7 @@ impl From<Object<OptionFields>> for PlanOptions {
 
 /// The workspace of a plan: exact, and known before any run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<WorkspaceFields>")]
+#[serde(try_from = "Document<WorkspaceFields>")]
 pub struct WorkspaceReq {
     /// Size in bytes; 0 if the plan needs none.
     pub bytes: u64,
@@ -149,10 +149,10 @@ struct WorkspaceFields {
     align: u64,
 }
 
-impl TryFrom<Object<WorkspaceFields>> for WorkspaceReq {
+impl TryFrom<Document<WorkspaceFields>> for WorkspaceReq {
     type Error = Error;
 
-    fn try_from(Object(WorkspaceFields { bytes, align }): Object<WorkspaceFields>) -> Result<Self> {
+    fn try_from(Document(WorkspaceFields { bytes, align }): Document<WorkspaceFields>) -> Result<Self> {
         if !align.is_power_of_two() {
             let rule = format!("must be a power of two, got {align}");
             return Err(Error::InvalidDescriptor { op: "workspace", field: "align", rule });

@@ -59,6 +59,9 @@ pub trait Descriptor:
     /// # Errors
     /// [`Error::InvalidJson`] with what is wrong, and its type as the source.
     fn from_json(json: &str) -> Result<Self>;
+    /// As [`from_json`](Self::from_json), of JSON that is no text, so that errors have no place in one.
+    #[doc(hidden)]
+    fn from_value(json: &serde_json::Value) -> Result<Self>;
     /// As [`AnyDescriptor::backward`].
     #[doc(hidden)]
     fn any_backward(&self, _: Gradients) -> Result<Vec<AnyDescriptor>> {

@@ -245,6 +245,11 @@ impl<'l> SlotsBuilder<'l> {
         Ok(desc)
     }
 
+    /// A layout that follows from the fields, or an error that names the operand of the row.
+    pub(crate) fn derived(&self, index: usize, desc: Result<TensorDesc>) -> Result<TensorDesc> {
+        desc.map_err(|error| error.of_operand(self.op, self.table[index].name))
+    }
+
     /// As [`declare`](Self::declare), if a field says so.
     pub(crate) fn declare_if(&mut self, is_declared: bool, index: usize, default: TensorDesc) -> Result<()> {
         if is_declared { self.declare(index, default).map(drop) } else { Ok(()) }
@@ -258,7 +263,7 @@ impl<'l> SlotsBuilder<'l> {
     ) -> Result<()> {
         for (index, dtype) in operands {
             if let Some(dtype) = dtype {
-                self.declare(index, TensorDesc::contiguous(dtype, dims)?)?;
+                self.declare(index, self.derived(index, TensorDesc::contiguous(dtype, dims))?)?;
             }
         }
         Ok(())

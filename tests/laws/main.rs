@@ -314,6 +314,9 @@ fn products(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("bias length", plain.clone().bias(DType::F32).and_then(|d| d.layout("bias", x(&[4]))).err());
     add("out overlaps itself", plain.clone().layout("out", strided(&[3, 5], &[4, 1])).err());
     add("extents of an output", of(x(&[1 << 40, 1]), x(&[1, 1 << 40])).err());
+    let halves = |dims: &[u64]| TensorDesc::contiguous(DType::F16, dims).unwrap();
+    let wide = of(halves(&[1 << 61, 1]), halves(&[1, 1])).and_then(|d| d.backward(GemmGradients::NONE.da()));
+    add("bytes of a gradient", wide.and_then(|d| d.da(DType::F32, 0.0)).err());
     let silu = plain.clone().activation(Activation::Silu).unwrap();
     let backward = |wanted| silu.backward(wanted);
     add("no gradient of a product", backward(GemmGradients::NONE).err());
@@ -597,6 +600,15 @@ fn channel_norms(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("group_norm eps below 0", GroupNormDescriptor::new(x4, 3).and_then(|d| d.eps(-1e-9)).err());
     add("momentum above 1", batch.clone().momentum(1.1).err());
     add("momentum below 0", InstanceNormDescriptor::new(x4).and_then(|d| d.momentum(-0.1)).err());
+    let repeated = |dtype, dims: &[u64]| TensorDesc::strided(dtype, dims, &vec![0; dims.len()]).unwrap();
+    add("y of a repeated x", LayerNormDescriptor::new(repeated(DType::F32, &[1 << 40, 1 << 22]), 1).err());
+    add("dy of a repeated x", {
+        let json = r#"{"x":{"dtype":"f32","dims":[1099511627776,2,2097152],"strides":[0,0,0]},"groups":1,"dx":true}"#;
+        AnyDescriptor::parse("group_norm_backward", json).err()
+    });
+    let rows = TensorDesc::contiguous(DType::BF16, &[1 << 61, 1]).unwrap();
+    add("statistics of too many rows", RmsNormDescriptor::new(rows, 1).and_then(|d| d.stats()).err());
+    add("bytes of an output", SoftmaxDescriptor::new(rows, 1).and_then(|d| d.output(DType::F32)).err());
     add("momentum NaN", batch.clone().momentum(f64::NAN).err());
     add("momentum and count", batch.clone().momentum(0.1).and_then(|d| d.cumulative()).err());
     add("momentum in inference", BatchNormDescriptor::inference(x4).and_then(|d| d.momentum(0.1)).err());

@@ -323,18 +323,37 @@ impl Case {
     #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA devices have compute capabilities"))]
     fn is_pinned_to_clusters(&self) -> bool {
         const FORMS: [&str; 4] = ["_relay", "_held", "_channels_last_cluster", "_norm_channels_last_rows"];
-        self.options.kernel.as_deref().is_some_and(|name| FORMS.iter().any(|form| name.ends_with(form)))
+        const ROW_FORMS: [&str; 4] =
+            ["norm_ring", "norm_backward_ring", "norm_cooperative", "norm_backward_cooperative"];
+        let is_one_of = |forms: &[&str]| {
+            self.options.kernel.as_deref().is_some_and(|name| forms.iter().any(|form| name.ends_with(form)))
+        };
+        is_one_of(&FORMS) || is_one_of(&ROW_FORMS)
     }
 
-    /// Whether it asks by name for a form of a norm or of softmax for which smaller devices may lack instructions or shared memory.
-    pub fn may_be_refused_on(&self, device: &DeviceProps) -> bool {
+    /// Whether a device that refuses the case with this error may do so: the case asks by name for a form of a norm that keeps
+    /// more in shared memory than a block has there, and says so, and with as much as a block has at most anywhere the device serves it.
+    pub fn may_be_refused_on(&self, device: &DeviceProps, error: &Error) -> bool {
+        let Error::Unsupported { tried, .. } = error else { return false };
         let Some(name) = self.options.kernel.as_deref() else { return false };
-        let is_small = match device {
+        let names_memory = |reason: String| reason.contains("shared memory");
+        let lacks_memory = match device {
             #[cfg(feature = "cuda")]
-            DeviceProps::Cuda(props) => props.capability < 90 || props.shared_bytes < 128 << 10,
+            DeviceProps::Cuda(props) => {
+                // A block of an A100 has 163 KiB, with which every form has room for the shapes of the cases; one of an H200 has 227 KiB.
+                const ENOUGH: u32 = 128 << 10;
+                const MOST: u32 = 227 << 10;
+                const FORMS: [&str; 6] =
+                    ["_ring", "_cooperative", "_persistent", "_resident", "_slabs", "_rows_shared"];
+                let mut larger = props.clone();
+                larger.shared_bytes = MOST;
+                props.shared_bytes < ENOUGH
+                    && FORMS.iter().any(|form| name.ends_with(form))
+                    && self.descriptor.supported_with(&DeviceProps::Cuda(larger), &self.options).is_ok()
+            }
             _ => false,
         };
-        is_small && (name.contains("_norm_") || name.starts_with("softmax"))
+        lacks_memory && tried.iter().any(|tried| tried.kernel == name && names_memory(tried.reason.to_string()))
     }
 
     /// Whether a device must refuse the case.
@@ -342,9 +361,11 @@ impl Case {
         let lacks_kernel = match device {
             #[cfg(feature = "cuda")]
             DeviceProps::Cuda(props) => {
-                let needs_clusters = self.is_pinned_to("softmax", "rows_shared");
+                let least_cluster = |form: &str| if form == "softmax_backward" { 16 } else { 4 };
+                let lacks_cluster =
+                    |form: &str| props.cluster < least_cluster(form) && self.is_pinned_to(form, "rows_shared");
                 (!props.sm_90a && self.is_pinned_to_sm_90a())
-                    || (props.cluster < 4 && needs_clusters)
+                    || ["softmax_rows", "softmax_backward"].into_iter().any(lacks_cluster)
                     || (props.capability < 90 && self.is_pinned_to_clusters())
             }
             #[cfg(feature = "wgpu")]

@@ -128,7 +128,7 @@ pub fn run(case: &Case, mode: Mode, target: &Target) -> Result<Outcome> {
         Ok(_) if must_refuse => bail!("{} must refuse this, and does not", target.name),
         Ok(plan) => plan,
         Err(error) => match refusal(&error) {
-            Some(reason) if must_refuse || case.may_be_refused_on(&device.props()) => {
+            Some(reason) if must_refuse || case.may_be_refused_on(&device.props(), reason) => {
                 return Ok(Outcome::Refused(reason.to_string()));
             }
             _ => return Err(error),

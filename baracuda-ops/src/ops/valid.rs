@@ -243,7 +243,8 @@ macro_rules! descriptor {
 
         impl<'de> serde::Deserialize<'de> for $Descriptor {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::json::Object::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+                let $crate::json::Document(fields) = $crate::json::Document::deserialize(deserializer)?;
+                $crate::json::Object(fields).try_into().map_err(serde::de::Error::custom)
             }
         }
 
@@ -267,6 +268,10 @@ macro_rules! descriptor {
 
             fn from_json(json: &str) -> Result<Self, Error> {
                 $crate::json::parse::<Self, $Fields>(Self::NAME, json)
+            }
+
+            fn from_value(json: &serde_json::Value) -> Result<Self, Error> {
+                $crate::json::read::<Self, $Fields>(Self::NAME, json)
             }
 
             $(fn any_backward(

@@ -44,7 +44,8 @@ impl BiasFields {
         })?;
         in_range(op.name, "beta", self.beta, &dy)?;
         slots.declare(table::DY, dy)?;
-        slots.declare_as(access(self.beta), table::DBIAS, TensorDesc::contiguous(dtype, &dy.dims()[1..2])?)?;
+        let dbias = slots.derived(table::DBIAS, TensorDesc::contiguous(dtype, &dy.dims()[1..2]))?;
+        slots.declare_as(access(self.beta), table::DBIAS, dbias)?;
         Ok(())
     }
 }

@@ -77,7 +77,7 @@ steps! { ConvBackwardDataDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither weight's nor f32; for f64, if it is not f64.
     dx(dtype: DType) = |it| {
-        let dx = retyped(&it.fields.dx, dtype)?;
+        let dx = retyped(&it.fields.dx, dtype).map_err(|error| error.of_operand(it.op.name, "dx"))?;
         it.with(|f| f.dx = dx)
     };
 }

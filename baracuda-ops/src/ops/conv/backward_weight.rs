@@ -62,7 +62,7 @@ steps! { ConvBackwardWeightDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32; for f64, if it is not f64.
     dweight(dtype: DType) = |it| {
-        let dweight = retyped(&it.fields.dweight, dtype)?;
+        let dweight = retyped(&it.fields.dweight, dtype).map_err(|error| error.of_operand(it.op.name, "dweight"))?;
         it.with(|f| f.dweight = dweight)
     };
 }

@@ -99,7 +99,8 @@ impl ConvDescriptor {
     /// None; the type is that of a constructor.
     pub fn backward_data(&self) -> Result<ConvBackwardDataDescriptor> {
         let ForwardFields { x, weight, .. } = &self.0.fields;
-        ConvBackwardDataDescriptor::new(self.output(), *weight, gradient_of(x)?, self.0.fields.window().into())
+        let dx = gradient_of(x).map_err(|error| error.of_operand(ConvBackwardDataDescriptor::OP.name, "dx"))?;
+        ConvBackwardDataDescriptor::new(self.output(), *weight, dx, self.0.fields.window().into())
     }
 
     /// The gradient of the weight with the same types, layouts and options: `dy` lies as `y`, `dweight` as `weight`. With an activation `dy`
@@ -109,7 +110,9 @@ impl ConvDescriptor {
     /// None; the type is that of a constructor.
     pub fn backward_weight(&self) -> Result<ConvBackwardWeightDescriptor> {
         let ForwardFields { x, weight, .. } = &self.0.fields;
-        ConvBackwardWeightDescriptor::new(*x, self.output(), gradient_of(weight)?, self.0.fields.window().into())
+        let dweight = gradient_of(weight);
+        let dweight = dweight.map_err(|error| error.of_operand(ConvBackwardWeightDescriptor::OP.name, "dweight"))?;
+        ConvBackwardWeightDescriptor::new(*x, self.output(), dweight, self.0.fields.window().into())
     }
 
     /// The gradient of the bias, in its type: `dy` lies as `y`. With an activation `dy` is the gradient of the pre-activation.

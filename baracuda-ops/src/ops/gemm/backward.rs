@@ -105,7 +105,8 @@ impl BackwardFields {
         slots.declare_dense(shape.output.dims(), [of_out, of_pre, (table::DOUT, Some(out))])?;
         let access = |gradient: Gradient| if gradient.beta.get() == 0.0 { Access::Out } else { Access::InOut };
         if let Some(gradient) = self.da {
-            slots.declare_as(access(gradient), table::DA, beside(&a, a.dims(), gradient.dtype)?)?;
+            let desc = slots.derived(table::DA, beside(&a, a.dims(), gradient.dtype))?;
+            slots.declare_as(access(gradient), table::DA, desc)?;
         }
         if let Some(gradient) = self.db {
             let mut dims = b.dims().to_vec();
@@ -113,10 +114,11 @@ impl BackwardFields {
                 let batch = dims.len() - 2;
                 dims[..batch].fill(1);
             }
-            slots.declare_as(access(gradient), table::DB, beside(&b, &dims, gradient.dtype)?)?;
+            let desc = slots.derived(table::DB, beside(&b, &dims, gradient.dtype))?;
+            slots.declare_as(access(gradient), table::DB, desc)?;
         }
         if let Some(gradient) = self.dbias {
-            let row = TensorDesc::contiguous(gradient.dtype, &[shape.n])?;
+            let row = slots.derived(table::DBIAS, TensorDesc::contiguous(gradient.dtype, &[shape.n]))?;
             slots.declare_as(access(gradient), table::DBIAS, row)?;
         }
         Ok(shape)

@@ -305,7 +305,7 @@ impl Shape {
         }
         let mut dims = batch.to_vec();
         dims.extend([m, n]);
-        let output = TensorDesc::contiguous(a.dtype(), &dims)?;
+        let output = TensorDesc::contiguous(a.dtype(), &dims).map_err(|error| error.of_operand(op, "out"))?;
         let batch = batch.iter().copied().collect();
         Ok(Self { batch, m, n, k, transpose_a, transpose_b, is_shared, output })
     }

@@ -140,7 +140,7 @@ impl ForwardFields {
                 of_x => format!("must be {of_x}, the type of x; got {output}"),
             })?;
         }
-        slots.declare(forward::Y, beside_of(&x, self.output)?)?;
+        slots.declare(forward::Y, slots.derived(forward::Y, beside_of(&x, self.output))?)?;
         Ok(())
     }
 }
@@ -162,8 +162,8 @@ impl BackwardFields {
             })?;
         }
         slots.declare(backward::Y, y)?;
-        slots.declare(backward::DY, beside(&y)?)?;
-        slots.declare(backward::DX, beside_of(&y, self.input)?)?;
+        slots.declare(backward::DY, slots.derived(backward::DY, beside(&y))?)?;
+        slots.declare(backward::DX, slots.derived(backward::DX, beside_of(&y, self.input))?)?;
         Ok(())
     }
 }

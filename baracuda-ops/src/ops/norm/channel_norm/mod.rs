@@ -406,9 +406,10 @@ impl ForwardFields {
         let rule = "in inference the statistics are the running ones, which backward takes";
         demand(op, "stats", !self.inference || !self.stats, rule)?;
 
-        let output = beside(&x)?;
-        let saved = statistics(kind, &x, &shape)?;
-        let running = TensorDesc::contiguous(x.dtype().accumulator(), &[shape.channels])?;
+        let output = slots.derived(Y, beside(&x))?;
+        let saved = slots.derived(RSTD, statistics(kind, &x, &shape))?;
+        let running = TensorDesc::contiguous(x.dtype().accumulator(), &[shape.channels]);
+        let running = slots.derived(RUNNING_MEAN, running)?;
         slots.declare(X, x)?;
         if self.residual {
             slots.declare(RESIDUAL, x)?;
@@ -515,7 +516,7 @@ impl BackwardFields {
         let has_any = self.dx || self.dresidual || self.dweight || self.dbias;
         demand(op, "dx", has_any, "must be asked for, or another gradient: none is")?;
 
-        let output = beside(&x)?;
+        let output = slots.derived(DY, beside(&x))?;
         let (channels, recomputes) = ([shape.channels], self.recomputes());
         slots.declare(DY, output)?;
         slots.declare(X, x)?;
@@ -523,11 +524,12 @@ impl BackwardFields {
         slots.declare_if(self.from_y, Y, output)?;
         slots.declare_dense(&channels, [(WEIGHT, self.weight), (BIAS, self.bias.filter(|_| recomputes))])?;
         if self.inference {
-            let running = TensorDesc::contiguous(x.dtype().accumulator(), &channels)?;
+            let running = TensorDesc::contiguous(x.dtype().accumulator(), &channels);
+            let running = slots.derived(RUNNING_MEAN, running)?;
             slots.declare(RUNNING_MEAN, running)?;
             slots.declare(RUNNING_VAR, running)?;
         } else {
-            let saved = statistics(kind, &x, &shape)?;
+            let saved = slots.derived(RSTD, statistics(kind, &x, &shape))?;
             slots.declare(MEAN, saved)?;
             slots.declare(RSTD, saved)?;
         }

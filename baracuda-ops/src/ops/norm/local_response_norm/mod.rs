@@ -129,7 +129,8 @@ impl Fields {
             require(op, field, value.get() >= 0.0, || format!("must be >= 0, got {}", value.get()))?;
             in_range(op, field, value, &x)?;
         }
-        let output = beside(&x)?;
+        let operand = if kind == Direction::Forward { forward::Y } else { backward::DY };
+        let output = slots.derived(operand, beside(&x))?;
         match kind {
             Direction::Forward => {
                 slots.declare(forward::X, x)?;

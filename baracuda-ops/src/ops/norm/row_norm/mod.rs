@@ -242,8 +242,8 @@ impl ForwardFields {
         in_range(op, "eps", self.eps, &x)?;
         in_range(op, "weight_offset", self.weight_offset, &x)?;
 
-        let output = beside(&x)?;
-        let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
+        let output = slots.derived(Y, beside(&x))?;
+        let stats = slots.derived(RSTD, TensorDesc::contiguous(x.dtype().accumulator(), outer))?;
         slots.declare(X, x)?;
         slots.declare_if(self.residual, RESIDUAL, x)?;
         slots.declare_if(self.residual, H, output)?;
@@ -299,8 +299,8 @@ impl BackwardFields {
         let rule = "must be asked for, or another gradient: none is";
         demand(op, "dx", self.dx || self.dweight || self.dbias.is_some(), rule)?;
 
-        let output = beside(&x)?;
-        let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
+        let output = slots.derived(DY, beside(&x))?;
+        let stats = slots.derived(RSTD, TensorDesc::contiguous(x.dtype().accumulator(), outer))?;
         slots.declare(DY, output)?;
         slots.declare(X, x)?;
         slots.declare_dense(inner, [(WEIGHT, self.weight)])?;

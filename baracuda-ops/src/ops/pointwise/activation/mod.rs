@@ -88,7 +88,8 @@ impl Fields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         let (x, activation) = (self.x, self.activation);
         float(op, "x", &x)?;
-        let output = beside(&x)?;
+        let operand = if kind == Direction::Forward { forward::Y } else { backward::DY };
+        let output = slots.derived(operand, beside(&x))?;
         match kind {
             Direction::Forward => {
                 demand(op, "from_y", !self.from_y, "is a field of the backward alone")?;
