@@ -1329,6 +1329,31 @@ mod tests {
     }
 
     #[test]
+    fn a_product_that_nobody_waits_for_has_no_sums() {
+        // 64 lines of ones, and eight whose numbers are 0, 1, ...: the sums of 16 of k are 16 times the column.
+        let lines: String = (0..8)
+            .map(|chunk| format!("@%p1 st.shared.v4.u32 [%r6+{}], {{%r8, %r8, %r8, %r8}};\n", 16 * chunk))
+            .collect();
+        let descriptor = |line: u64| (1 << 62) | (64 << 32) | ((1024 + 128 * line) / 16);
+        let product = |wait: &str| {
+            format!(
+                "{SETUP}.shared .align 1024 .b8 f[9216];\n.reg .f32 %f<6>;\nmov.u32 %r5, f;\nmad.lo.s32 %r6, %r1, 128, %r5;\n\
+                 sub.s32 %r7, %r1, 64;\ncvt.rn.f32.s32 %f5, %r7;\ncvt.rn.f16x2.f32 %r8, %f5, %f5;\nsetp.lt.u32 %p2, %r1, 64;\n\
+                 selp.b32 %r8, 0x3c003c00, %r8, %p2;\nsetp.lt.u32 %p1, %r1, 72;\n{lines}bar.sync 0;\nmov.u64 %rd4, {};\n\
+                 mov.u64 %rd5, {};\nsetp.lt.u32 %p1, 1, 0;\nwgmma.fence.sync.aligned;\n\
+                 wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f1, %f2, %f3, %f4}}, %rd4, %rd5, %p1, 1, 1, 0, 0;\n\
+                 wgmma.commit_group.sync.aligned;\n{wait}\n@%p2 st.global.f32 [%rd3], %f2;",
+                descriptor(0),
+                descriptor(64)
+            )
+        };
+        let waited = run_block(&product("wgmma.wait_group.sync.aligned 0;"), 128, true).unwrap();
+        assert!((0..64).all(|i| f32::from_bits(waited[i]) == 16.0 * (i % 4 * 2 + 1) as f32), "{waited:?}");
+        let not_waited = run_block(&product("wgmma.wait_group.sync.aligned 1;"), 128, true).unwrap();
+        assert!(not_waited.iter().all(|&word| word == u32::MAX));
+    }
+
+    #[test]
     fn threads_that_wait_for_nobody_are_reported() {
         let fault = run_block(&format!("{SETUP}bar.sync 1, 64;"), 32, false).unwrap_err().to_string();
         assert!(fault.contains("no thread can go on") && fault.contains("bar.sync 1, 64"), "{fault}");
