@@ -120,6 +120,9 @@ mod cuda {
     /// The architectures built by default: Ampere and Hopper; later ones start from PTX of the highest.
     const DEFAULT_ARCHS: &str = "80;90";
 
+    /// Set where the kernels are run by tests/emulator, which reads PTX: files for `sm_90a` alone then have that in place of machine code.
+    const EMULATED: &str = "BARACUDA_EMULATED";
+
     pub(super) fn compile(crate_dir: &Path, csrc: &Path) {
         // Not PATH, which editors and shells each set their own way, and not BARACUDA_KERNEL_CACHE, from where the same kernels come: they
         // would make and link everything again at each change of hands.
@@ -128,6 +131,7 @@ mod cuda {
             "CUDA_HOME",
             "CUDA_PATH",
             "BARACUDA_CUDA_ARCHS",
+            EMULATED,
             "DOCS_RS",
             "NVCC_CCBIN",
             "NVCC_PREPEND_FLAGS",
@@ -169,10 +173,11 @@ mod cuda {
         let mut sources = Vec::new();
         scan(csrc, &mut sources);
         sources.sort();
+        let is_emulated = env::var_os(EMULATED).is_some();
         let jobs: Vec<Job> = sources
             .iter()
             .filter(|path| path.extension().is_some_and(|e| e == "cu"))
-            .map(|path| Job::new(path, csrc, &out_dir, &archs))
+            .map(|path| Job::new(path, csrc, &out_dir, &archs, is_emulated))
             .collect();
         if jobs.is_empty() {
             fail(&[format!("no .cu file under {}", csrc.display())]);

@@ -233,27 +233,36 @@ pub(crate) struct Job {
     pub(crate) log: PathBuf,
     /// As nvcc names them.
     archs: Vec<String>,
+    /// For a driver that reads PTX alone: there is no machine code, and no other architecture.
+    is_interpreted: bool,
 }
 
 impl Job {
-    /// `archs` ascend and are at least one.
-    pub(crate) fn new(source: &Path, csrc: &Path, out_dir: &Path, archs: &[u32]) -> Self {
+    /// `archs` ascend and are at least one. `is_emulated`: the kernels run on an interpreter of PTX, for which there has to be that of `sm_90a` too.
+    pub(crate) fn new(source: &Path, csrc: &Path, out_dir: &Path, archs: &[u32], is_emulated: bool) -> Self {
         let inside = source.strip_prefix(csrc).unwrap_or(source).with_extension("");
         let stem: Vec<_> = inside.iter().map(OsStr::to_string_lossy).collect();
         let stem = stem.join("-");
         let is_specific = fs::read_to_string(source).is_ok_and(|text| text.lines().any(|line| line == ASKS_FOR_SM_90A));
+        let is_interpreted = is_emulated && is_specific && archs.contains(&90);
+        let archs = if is_interpreted { &[90] } else { archs };
         let name = |&arch: &u32| if is_specific && arch == 90 { "90a".to_string() } else { arch.to_string() };
         Job {
             source: source.to_path_buf(),
             object: out_dir.join(format!("{stem}.o")),
             log: out_dir.join(format!("{stem}.log")),
             archs: archs.iter().map(name).collect(),
+            is_interpreted,
             stem,
         }
     }
 
-    /// Machine code of every architecture; PTX of the lowest and the highest, from which others start, but from that of `sm_90a` none does.
+    /// Machine code of every architecture; PTX of the lowest and the highest, from which others start, but from that of `sm_90a` none does: it is for
+    /// interpreters.
     fn gencode(&self) -> Vec<String> {
+        if self.is_interpreted {
+            return self.archs.iter().map(|a| format!("arch=compute_{a},code=compute_{a}")).collect();
+        }
         let sass = self.archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
         let mut ends = vec![&self.archs[0], &self.archs[self.archs.len() - 1]];
         ends.dedup();

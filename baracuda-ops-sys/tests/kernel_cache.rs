@@ -20,6 +20,7 @@ struct World {
     root: PathBuf,
     csrc: PathBuf,
     archs: Vec<u32>,
+    is_emulated: bool,
     args: Vec<&'static str>,
     variables: Vec<(&'static str, &'static str)>,
     _turn: MutexGuard<'static, ()>,
@@ -40,7 +41,15 @@ impl World {
         let nvcc = root.join("nvcc");
         fs::write(&nvcc, include_str!("nvcc.sh")).unwrap();
         fs::set_permissions(&nvcc, fs::Permissions::from_mode(0o755)).unwrap();
-        let world = World { root, csrc, archs: vec![80, 90], args: vec!["-O3"], variables: Vec::new(), _turn: turn };
+        let world = World {
+            root,
+            csrc,
+            archs: vec![80, 90],
+            is_emulated: false,
+            args: vec!["-O3"],
+            variables: Vec::new(),
+            _turn: turn,
+        };
         world.write("kernel.cu", KERNEL);
         world
     }
@@ -62,7 +71,8 @@ impl World {
         fs::create_dir(&out_dir).unwrap();
         let mut sources: Vec<PathBuf> = fs::read_dir(&self.csrc).unwrap().map(|file| file.unwrap().path()).collect();
         sources.sort();
-        let jobs: Vec<Job> = sources.iter().map(|path| Job::new(path, &self.csrc, &out_dir, &self.archs)).collect();
+        let job = |path: &PathBuf| Job::new(path, &self.csrc, &out_dir, &self.archs, self.is_emulated);
+        let jobs: Vec<Job> = sources.iter().map(job).collect();
         let mut command = Command::new(self.root.join("nvcc"));
         command.env_remove("NVCC_PREPEND_FLAGS").env_remove("NVCC_APPEND_FLAGS").env_remove("NVCC_CCBIN");
         command.arg("-I").arg(&self.csrc).args(&self.args).envs(self.variables.iter().copied());
@@ -150,6 +160,22 @@ fn everything_else_that_the_object_is_made_from_counts() {
     fs::write(world.root.join("ptxas"), "ptxas").unwrap();
     assert!(world.compiles(), "another ptxas");
     assert!(!world.compiles(), "nothing changed");
+}
+
+#[test]
+fn an_emulated_build_compiles_anew_what_is_for_sm_90a_alone() {
+    let mut world = World::new("emulated");
+    world.write("other.cu", KERNEL);
+    world.write("kernel.cu", &format!("// Compiled for sm_90a in place of sm_90.\n{KERNEL}"));
+    let log = |made: Option<Made>| String::from_utf8(made.unwrap().log).unwrap();
+    let (_, made) = world.build();
+    let ordinary = log(made);
+    assert!(ordinary.contains("arch=compute_90a,code=sm_90a") && !ordinary.contains("code=compute_90a"), "{ordinary}");
+    world.is_emulated = true;
+    let (compiled, made) = world.build();
+    assert_eq!(compiled, ["kernel.cu"]);
+    let emulated = log(made);
+    assert!(emulated.contains("for arch=compute_90a,code=compute_90a") && !emulated.contains("sm_"), "{emulated}");
 }
 
 #[test]

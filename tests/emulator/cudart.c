@@ -100,11 +100,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     CALL("cuDeviceGetAttribute", get, value, (int)attribute, device);
 }
 
-// The emulated driver has none of the functions that are asked for in this way: its devices lack the copy engine of tensors.
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned int version, unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *result) {
-    (void)name, (void)version, (void)flags;
-    *function = NULL;
-    *result = cudaDriverEntryPointSymbolNotFound;
+    (void)version, (void)flags;
+    *function = emulated(name);
+    *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }

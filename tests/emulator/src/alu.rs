@@ -233,6 +233,11 @@ pub(crate) fn function(base: &str, modifiers: &[&str], ty: Type) -> Option<Funct
         ("popc", Bits(8)) => |a, _, _| u64::from(a.count_ones()),
         ("brev", Bits(4)) => |a, _, _| u64::from((a as u32).reverse_bits()),
         ("prmt", Bits(4)) => permute,
+        // 32 bits of the pair of b, the upper, and a.
+        ("shf", Bits(4)) if has("wrap") && has("l") => |a, b, c| (((b << 32) | (a & 0xffff_ffff)) << (c & 31)) >> 32,
+        ("shf", Bits(4)) if has("wrap") && has("r") => {
+            |a, b, c| (((b << 32) | (a & 0xffff_ffff)) >> (c & 31)) & 0xffff_ffff
+        }
         _ => return None,
     })
 }
@@ -427,6 +432,8 @@ mod tests {
         assert_eq!(run("prmt", &[], "b32", 0x3322_1100, 0x7766_5544, 0x7632), 0x7766_3322);
         assert_eq!(run("shl", &[], "b32", 1, 32, 0), 0);
         assert_eq!(run("shr", &[], "s32", 0x8000_0000, 99, 0), 0xffff_ffff);
+        assert_eq!(run("shf", &["l", "wrap"], "b32", 0x8000_0001, 0x10, 36), 0x108);
+        assert_eq!(run("shf", &["r", "wrap"], "b32", 0x10, 0x8000_0003, 4), 0x3000_0001);
         assert_eq!(insert(7, 0, 25, 7, 32), 7 << 25);
         assert_eq!(extract(0xf0, 4, 4, Type::Signed(4)), 0xffff_ffff);
         assert_eq!(lop3(0b1100, 0b1010, 0b0110, 0x96), 0b1100 ^ 0b1010 ^ 0b0110);

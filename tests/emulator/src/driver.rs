@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
+use std::slice;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::runtime::Recorded;
+use crate::tensor_map::{MAP_BYTES, MOST_RANK, Part, Tensor, TensorMap};
 
 /// As an H200 has it.
 pub(crate) const CAPABILITY: u32 = 90;
@@ -170,8 +172,8 @@ functions! {
             76 => (CAPABILITY % 10) as c_int,
             81 => SHARED_PER_MULTIPROCESSOR as c_int,
             97 => SHARED_PER_BLOCK as c_int,
-            // Concurrent kernels, unified addresses, cooperative launches, memory pools.
-            31 | 41 | 95 | 115 => 1,
+            // Concurrent kernels, unified addresses, cooperative launches, memory pools, tensor maps.
+            31 | 41 | 95 | 115 | 127 => 1,
             _ => 0,
         };
         answer!(value, number);
@@ -411,6 +413,54 @@ functions! {
         if state().events.remove(&event).is_some() { SUCCESS } else { INVALID_HANDLE }
     }
 
+    fn cuTensorMapEncodeTiled(
+        map: *mut c_void,
+        dtype: c_int,
+        rank: c_uint,
+        base: u64,
+        extents: *const u64,
+        strides: *const u64,
+        part: *const c_uint,
+        steps: *const c_uint,
+        interleave: c_int,
+        swizzle: c_int,
+        _promotion: c_int,
+        fill: c_int
+    ) {
+        let Some(tensor) = tensor(dtype, rank, base, [extents, strides], steps, [interleave, swizzle, fill]) else {
+            return INVALID_VALUE;
+        };
+        // SAFETY: the caller's array has an extent for each of `rank` indices.
+        let part = unsafe { slice::from_raw_parts(part, tensor.extents.len()) };
+        encode(map, TensorMap::new(&tensor, &Part::Box(part)))
+    }
+
+    fn cuTensorMapEncodeIm2col(
+        map: *mut c_void,
+        dtype: c_int,
+        rank: c_uint,
+        base: u64,
+        extents: *const u64,
+        strides: *const u64,
+        lower: *const c_int,
+        upper: *const c_int,
+        channels: c_uint,
+        positions: c_uint,
+        steps: *const c_uint,
+        interleave: c_int,
+        swizzle: c_int,
+        _promotion: c_int,
+        fill: c_int
+    ) {
+        let Some(tensor) = tensor(dtype, rank, base, [extents, strides], steps, [interleave, swizzle, fill]) else {
+            return INVALID_VALUE;
+        };
+        let axes = tensor.extents.len().saturating_sub(2);
+        // SAFETY: the caller's arrays have a corner for each of the indices between the first and the last.
+        let [lower, upper] = [lower, upper].map(|corners| unsafe { slice::from_raw_parts(corners, axes) });
+        encode(map, TensorMap::new(&tensor, &Part::Windows { lower, upper, channels, positions }))
+    }
+
     fn cuGetErrorName(_code: c_int, text: *mut *const c_char) {
         answer!(text, c"an error of the emulated driver".as_ptr());
         SUCCESS
@@ -420,6 +470,39 @@ functions! {
         answer!(text, c"an error of the emulated driver".as_ptr());
         SUCCESS
     }
+}
+
+/// What the caller says of a tensor; `None` of a rank that no map has.
+fn tensor<'t>(
+    dtype: c_int,
+    rank: c_uint,
+    base: u64,
+    [extents, strides]: [*const u64; 2],
+    steps: *const c_uint,
+    [interleave, swizzle, fill]: [c_int; 3],
+) -> Option<Tensor<'t>> {
+    let rank = Some(rank as usize).filter(|rank| (1..=MOST_RANK).contains(rank))?;
+    // SAFETY: the caller's arrays have an extent and a step for each of `rank` indices, and a stride for all but the first.
+    let (extents, strides, steps) = unsafe {
+        (
+            slice::from_raw_parts(extents, rank),
+            slice::from_raw_parts(strides, rank - 1),
+            slice::from_raw_parts(steps, rank),
+        )
+    };
+    Some(Tensor { dtype, base, extents, strides, steps, interleave, swizzle, fill })
+}
+
+/// Writes a map to the bytes of a `CUtensorMap`.
+fn encode(to: *mut c_void, map: Option<TensorMap>) -> c_int {
+    let Some(map) = map.filter(|_| !to.is_null()) else { return INVALID_VALUE };
+    let bytes = to.cast::<[u8; MAP_BYTES]>();
+    // SAFETY: the caller's map has as many bytes, which are enough for this one, at a multiple of 64.
+    unsafe {
+        bytes.write([0; MAP_BYTES]);
+        to.cast::<TensorMap>().write(map);
+    }
+    SUCCESS
 }
 
 fn is_allocated(address: u64, bytes: usize) -> bool {

@@ -3,14 +3,22 @@
 //! What is done in a fixed order here may come in any order on a GPU. So that code which relies on an order is found, the order of warps and
 //! blocks can be reversed, shared memory starts as NaN, and asynchronous copies land as late as they may.
 
+mod copy_engine;
+mod warpgroup;
+
 use std::cell::Cell;
 use std::fmt;
+
+use copy_engine::{BulkCopy, BulkStore, Source};
+use warpgroup::Product;
 
 use crate::alu;
 use crate::program::{Address, NONE, Op, Program, Register, Shape, Shuffle, Space, Special, Vote};
 
 /// Marks generic addresses of shared memory.
 pub(crate) const SHARED_MARK: u64 = 1 << 62;
+/// Marks generic addresses of parameters.
+pub(crate) const PARAMETER_MARK: u64 = 1 << 61;
 /// Bits of an offset in a block's shared memory; above are 0 for the own block, else the rank in the cluster plus 1.
 const RANK_SHIFT: u32 = 24;
 const LANES: usize = 32;
@@ -110,13 +118,6 @@ struct NamedBarrier {
     waiting: Vec<(usize, u32, Option<Register>)>,
 }
 
-struct BulkCopy {
-    to: u64,
-    from: u64,
-    bytes: u64,
-    barrier: u64,
-}
-
 struct Warp {
     registers: Vec<[Cell<u64>; LANES]>,
     predicates: Vec<Cell<u32>>,
@@ -132,6 +133,12 @@ struct Warp {
     local: Vec<u8>,
     copies: Vec<Copy>,
     groups: [u32; LANES],
+    /// Stores of the copy engine, and the groups that each lane has committed.
+    stores: Vec<BulkStore>,
+    store_groups: [u32; LANES],
+    /// Products of the warpgroup, and the groups that the warp has committed.
+    products: Vec<Product>,
+    product_groups: u32,
     /// Where the last slice stopped to let others go first.
     yielded_at: Option<usize>,
 }
@@ -332,13 +339,6 @@ impl<'l> Group<'l> {
         // SAFETY: both ranges have been found; global and shared memory do not overlap.
         unsafe { from.copy_to_nonoverlapping(to, bytes as usize) };
         Ok(())
-    }
-
-    fn bulk_copy(&mut self, block: usize, copy: &BulkCopy) -> Result<(), Fault> {
-        let copied = self.copy(block, copy.to, copy.from, copy.bytes, 16);
-        copied.and_then(|()| self.on_barrier(block, copy.barrier, |b| b.complete(copy.bytes))).map_err(|e| {
-            Fault(format!("{}: block {:?}: bulk copy: {e}", self.launch.program.name, self.blocks[block].index))
-        })
     }
 
     /// Changes an mbarrier in shared memory.
@@ -560,6 +560,9 @@ impl<'l> Group<'l> {
             }),
             Op::Branch { target } => return Ok(After::Jump(target)),
             Op::Exit => {
+                if let Some(store) = this.stores.iter().find(|store| active >> store.lane & 1 == 1) {
+                    return Err((store.lane, "ends before the copy engine has read what it stores".into()));
+                }
                 self.exit(block, warp, active);
                 return Ok(After::Part);
             }
@@ -704,13 +707,20 @@ impl<'l> Group<'l> {
                     }
                     let copy = BulkCopy {
                         to: self.address(block, warp, to, i) & 0xffff_ffff,
-                        from: self.address(block, warp, from, i),
-                        bytes,
+                        source: Source::Bytes { from: self.address(block, warp, from, i), bytes },
                         barrier: self.address(block, warp, barrier, i) & 0xffff_ffff,
                     };
                     self.blocks[block].copies.push(copy);
                 }
             }
+            Op::CopyTensor { number } => {
+                self.copy_tensor(block, warp, &program.tensor_copies[number as usize], active)?;
+            }
+            Op::StoreCommit => {
+                let this = &mut self.blocks[block].warps[warp];
+                each(active, |i| this.store_groups[i] += 1);
+            }
+            Op::StoreWait { groups } => self.store_due(block, warp, groups, active)?,
             Op::StoreAsync { bytes, count, values, to, barrier } => {
                 for i in lanes(active) {
                     let fail = |e| (i, e);
@@ -774,6 +784,12 @@ impl<'l> Group<'l> {
             Op::LoadMatrix { to, count, is_transposed, from } => {
                 self.load_matrix(block, warp, to, count, is_transposed, from, active)?;
             }
+            Op::StoreMatrix { to, values, count, is_transposed } => {
+                self.store_matrix(block, warp, to, &values[..usize::from(count)], is_transposed, active)?;
+            }
+            Op::GroupMultiply { number } => self.begin_product(block, warp, number, active)?,
+            Op::GroupCommit => self.blocks[block].warps[warp].product_groups += 1,
+            Op::GroupWait { groups } => self.multiply_due(block, warp, groups)?,
             Op::Multiply { shape, to, a, b, c } => {
                 if active != u32::MAX {
                     return Err((first, "not all lanes take part".into()));
@@ -959,6 +975,35 @@ impl<'l> Group<'l> {
         }
         Ok(())
     }
+
+    fn store_matrix(
+        &mut self,
+        block: usize,
+        warp: usize,
+        to: Address,
+        values: &[Register],
+        is_transposed: bool,
+        active: u32,
+    ) -> Result<(), (usize, String)> {
+        if active != u32::MAX {
+            return Err((active.trailing_zeros() as usize, "not all lanes take part".into()));
+        }
+        for (matrix, &from) in values.iter().enumerate() {
+            let words = self.blocks[block].warps[warp].registers[from as usize].clone();
+            for row in 0..8 {
+                let lane = matrix * 8 + row;
+                let address = self.address(block, warp, to, lane) & 0xffff_ffff;
+                for column in 0..8 {
+                    let (line, place) = if is_transposed { (column, row) } else { (row, column) };
+                    let element = words[line * 4 + place / 2].get() >> (16 * (place % 2)) & 0xffff;
+                    let align = if column == 0 { 16 } else { 2 };
+                    self.write(block, Space::Shared, address + 2 * column as u64, 2, align, element)
+                        .map_err(|e| (lane, e))?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn bytes_at(memory: &[u8], at: u64, bytes: u8) -> Result<u64, String> {
@@ -1042,6 +1087,10 @@ impl Warp {
             local: vec![0xff; program.local_bytes as usize * LANES],
             copies: Vec::new(),
             groups: [0; LANES],
+            stores: Vec::new(),
+            store_groups: [0; LANES],
+            products: Vec::new(),
+            product_groups: 0,
             yielded_at: None,
         }
     }
@@ -1277,6 +1326,31 @@ mod tests {
         assert!(
             run_block(&copy("cp.async.wait_group 1;"), 32, false).unwrap()[..32].iter().all(|&word| word == u32::MAX)
         );
+    }
+
+    #[test]
+    fn a_product_that_nobody_waits_for_has_no_sums() {
+        // 64 lines of ones, and eight whose numbers are 0, 1, ...: the sums of 16 of k are 16 times the column.
+        let lines: String = (0..8)
+            .map(|chunk| format!("@%p1 st.shared.v4.u32 [%r6+{}], {{%r8, %r8, %r8, %r8}};\n", 16 * chunk))
+            .collect();
+        let descriptor = |line: u64| (1 << 62) | (64 << 32) | ((1024 + 128 * line) / 16);
+        let product = |wait: &str| {
+            format!(
+                "{SETUP}.shared .align 1024 .b8 f[9216];\n.reg .f32 %f<6>;\nmov.u32 %r5, f;\nmad.lo.s32 %r6, %r1, 128, %r5;\n\
+                 sub.s32 %r7, %r1, 64;\ncvt.rn.f32.s32 %f5, %r7;\ncvt.rn.f16x2.f32 %r8, %f5, %f5;\nsetp.lt.u32 %p2, %r1, 64;\n\
+                 selp.b32 %r8, 0x3c003c00, %r8, %p2;\nsetp.lt.u32 %p1, %r1, 72;\n{lines}bar.sync 0;\nmov.u64 %rd4, {};\n\
+                 mov.u64 %rd5, {};\nsetp.lt.u32 %p1, 1, 0;\nwgmma.fence.sync.aligned;\n\
+                 wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f1, %f2, %f3, %f4}}, %rd4, %rd5, %p1, 1, 1, 0, 0;\n\
+                 wgmma.commit_group.sync.aligned;\n{wait}\n@%p2 st.global.f32 [%rd3], %f2;",
+                descriptor(0),
+                descriptor(64)
+            )
+        };
+        let waited = run_block(&product("wgmma.wait_group.sync.aligned 0;"), 128, true).unwrap();
+        assert!((0..64).all(|i| f32::from_bits(waited[i]) == 16.0 * (i % 4 * 2 + 1) as f32), "{waited:?}");
+        let not_waited = run_block(&product("wgmma.wait_group.sync.aligned 1;"), 128, true).unwrap();
+        assert!(not_waited.iter().all(|&word| word == u32::MAX));
     }
 
     #[test]

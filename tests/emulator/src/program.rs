@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use crate::alu::{self, Function};
+use crate::machine::{PARAMETER_MARK, SHARED_MARK};
 use crate::ptx::{self, Piece, Type};
+use crate::tensor_map::{MOST_AXES, MOST_RANK};
 
 /// A register's place in a warp's file; predicates have a file of their own.
 pub(crate) type Register = u32;
@@ -14,6 +16,9 @@ pub(crate) const NONE: Register = Register::MAX;
 pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) instructions: Vec<Instruction>,
+    /// What instructions name by number.
+    pub(crate) tensor_copies: Vec<TensorCopy>,
+    pub(crate) products: Vec<GroupProduct>,
     pub(crate) registers: u32,
     pub(crate) predicates: u32,
     /// Registers that hold a number from the start.
@@ -272,6 +277,15 @@ pub(crate) enum Op {
         bytes: Register,
         barrier: Address,
     },
+    /// A copy of a part of a tensor, by its number.
+    CopyTensor {
+        number: u32,
+    },
+    StoreCommit,
+    /// Waits until no more than so many groups of stores read shared memory.
+    StoreWait {
+        groups: u32,
+    },
     StoreAsync {
         bytes: u8,
         count: u8,
@@ -311,6 +325,12 @@ pub(crate) enum Op {
         is_transposed: bool,
         from: Address,
     },
+    StoreMatrix {
+        to: Address,
+        values: [Register; 4],
+        count: u8,
+        is_transposed: bool,
+    },
     Multiply {
         shape: Shape,
         to: [Register; 4],
@@ -318,6 +338,39 @@ pub(crate) enum Op {
         b: [Register; 2],
         c: [Register; 4],
     },
+    /// Begins a product of a warpgroup, by its number.
+    GroupMultiply {
+        number: u32,
+    },
+    GroupCommit,
+    /// Waits until no more than so many groups of products are under way.
+    GroupWait {
+        groups: u32,
+    },
+}
+
+/// A copy of a part of a tensor: to shared memory, where `barrier` counts its bytes, or without one from there.
+pub(crate) struct TensorCopy {
+    pub(crate) map: Address,
+    pub(crate) rank: u8,
+    pub(crate) at: [Register; MOST_RANK],
+    pub(crate) has_windows: bool,
+    pub(crate) offsets: [Register; MOST_AXES],
+    pub(crate) shared: Address,
+    pub(crate) barrier: Option<Address>,
+}
+
+/// A product of a warpgroup: 64 rows, two columns for each of a lane's sums.
+pub(crate) struct GroupProduct {
+    pub(crate) shape: Shape,
+    pub(crate) sums: Vec<Register>,
+    /// Descriptors of factors in shared memory.
+    pub(crate) left: Register,
+    pub(crate) right: Register,
+    /// A predicate: false for sums that begin with this product.
+    pub(crate) adds: Register,
+    /// Whether the left and the right factor lie across k.
+    pub(crate) across: [bool; 2],
 }
 
 #[derive(Clone, Copy)]
@@ -327,7 +380,7 @@ pub(crate) enum Vote {
     Ballot,
 }
 
-/// Products of tensor cores with f32 sums.
+/// Factors of tensor cores with f32 sums; the extents are those of a warp's product, whose k is also that of a warpgroup's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// m16n8k16
@@ -361,6 +414,8 @@ struct Decoder {
     labels: HashMap<String, usize>,
     /// Values of `.param` registers around a call.
     passed: HashMap<String, Register>,
+    tensor_copies: Vec<TensorCopy>,
+    products: Vec<GroupProduct>,
 }
 
 /// Decodes an entry.
@@ -374,6 +429,8 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
         specials: HashMap::new(),
         labels: HashMap::new(),
         passed: HashMap::new(),
+        tensor_copies: Vec::new(),
+        products: Vec::new(),
     };
     let parameters = decoder.parameters(head);
     let (mut shared_bytes, mut local_bytes) = (0, 0);
@@ -439,6 +496,8 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
     Ok(Program {
         name: name.to_owned(),
         instructions,
+        tensor_copies: decoder.tensor_copies,
+        products: decoder.products,
         registers: decoder.registers,
         predicates: decoder.predicates,
         constants: decoder.constants.iter().map(|(&value, &register)| (register, value)).collect(),
@@ -672,12 +731,13 @@ impl Decoder {
                 Op::Logic { f, to, a, b: if base == "not" { a } else { self.truth(at(2)?)? } }
             }
             "cvta" => {
-                // Generic addresses of global memory are those of the machine; of shared memory they have a mark.
+                // Generic addresses of global memory are those of the machine; of shared memory and of parameters they have a mark.
                 let (to, a) = (self.value(at(0)?)?, self.value(at(1)?)?);
                 let f: Function = match (has("to"), has("shared") || has("shared::cta")) {
                     (_, false) if has("global") => |a, _, _| a,
                     (true, true) => |a, _, _| a & 0xffff_ffff,
-                    (false, true) => |a, _, _| a | crate::machine::SHARED_MARK,
+                    (false, true) => |a, _, _| a | SHARED_MARK,
+                    (false, false) if has("param") => |a, _, _| a | PARAMETER_MARK,
                     _ => return Err("another state space".into()),
                 };
                 Op::Compute { f, to, a, b: a, c: a }
@@ -822,7 +882,8 @@ impl Decoder {
             "mbarrier" => return self.barrier_object(words, operands),
             "mapa" => Op::MapRank { to: self.value(at(0)?)?, a: self.value(at(1)?)?, rank: self.value(at(2)?)? },
             "nanosleep" => Op::Sleep,
-            "griddepcontrol" | "fence" | "membar" | "prefetch" | "discard" | "applypriority" | "createpolicy" => {
+            "griddepcontrol" | "fence" | "membar" | "prefetch" | "discard" | "applypriority" | "createpolicy"
+            | "setmaxnreg" => {
                 match operands {
                     // A policy of the cache is a number that nothing here looks at.
                     [to, ..] if base == "createpolicy" => {
@@ -836,6 +897,11 @@ impl Decoder {
                 let (to, count) = self.vector(at(0)?)?;
                 Op::LoadMatrix { to, count, is_transposed: has("trans"), from: self.address(at(1)?)? }
             }
+            "stmatrix" => {
+                let (values, count) = self.vector(at(1)?)?;
+                Op::StoreMatrix { to: self.address(at(0)?)?, values, count, is_transposed: has("trans") }
+            }
+            "wgmma" => return self.warpgroup(words, operands),
             "mma" => {
                 let shape = match (words[3], words[7]) {
                     ("m16n8k16", "f16") => Shape::F16,
@@ -931,24 +997,118 @@ impl Decoder {
         if !has("async") {
             return Err("unknown copy".into());
         }
+        if has("bulk") {
+            return self.bulk_copy(words, operands);
+        }
         Ok(if has("commit_group") {
             Op::CopyCommit
         } else if has("wait_group") {
             Op::CopyWait { groups: at(0)?.parse().map_err(|_| "not a number")?, all: false }
         } else if has("wait_all") {
             Op::CopyWait { groups: 0, all: true }
-        } else if has("bulk") {
-            if !(has("global") && has("mbarrier::complete_tx::bytes")) || has("tensor") {
-                return Err("unknown copy".into());
-            }
-            let (to, from) = (self.address(at(0)?)?, self.address(at(1)?)?);
-            Op::CopyBulk { to, from, bytes: self.value(at(2)?)?, barrier: self.address(at(3)?)? }
         } else {
             let bytes: u8 = at(2)?.parse().map_err(|_| "not a number")?;
             // With a policy of the cache the last operand is no size.
             let sizes = operands.len() - usize::from(words.iter().any(|word| word.ends_with("cache_hint")));
             let read = if sizes > 3 { self.value(at(3)?)? } else { self.constant(u64::from(bytes)) };
             Op::CopyAsync { to: self.address(at(0)?)?, from: self.address(at(1)?)?, bytes, read }
+        })
+    }
+
+    fn bulk_copy(&mut self, words: &[&str], operands: &[&str]) -> Result<Op, String> {
+        let at = |i: usize| operands.get(i).copied().ok_or_else(|| format!("operand {i} is missing"));
+        let complete = "mbarrier::complete_tx::bytes";
+        let rank = |word: &str| word.strip_suffix('d').and_then(|rank| rank.parse::<u8>().ok());
+        let copy = match words[3..] {
+            ["commit_group"] => return Ok(Op::StoreCommit),
+            ["wait_group"] | ["wait_group", "read"] => {
+                return Ok(Op::StoreWait { groups: at(0)?.parse().map_err(|_| "not a number")? });
+            }
+            // A policy of the cache changes no result.
+            ["shared::cluster", "global", word] | ["shared::cluster", "global", word, "L2::cache_hint"]
+                if word == complete =>
+            {
+                let (to, from) = (self.address(at(0)?)?, self.address(at(1)?)?);
+                return Ok(Op::CopyBulk { to, from, bytes: self.value(at(2)?)?, barrier: self.address(at(3)?)? });
+            }
+            ["tensor", dims, "shared::cluster", "global", ref kind @ .., word]
+                if word == complete && matches!(kind, [] | ["tile"] | ["im2col"]) =>
+            {
+                let has_windows = *kind == ["im2col"];
+                let offsets = if has_windows { self.vector(at(3)?)?.0 } else { [NONE; MOST_AXES] };
+                let barrier = Some(self.address(at(2)?)?);
+                let (map, at_indices) = self.tensor(at(1)?)?;
+                TensorCopy {
+                    map,
+                    rank: rank(dims).ok_or("unknown rank")?,
+                    at: at_indices,
+                    has_windows,
+                    offsets,
+                    shared: self.address(at(0)?)?,
+                    barrier,
+                }
+            }
+            ["tensor", dims, "global", "shared::cta", ref kind @ .., "bulk_group"] if matches!(kind, [] | ["tile"]) => {
+                let (map, at_indices) = self.tensor(at(0)?)?;
+                TensorCopy {
+                    map,
+                    rank: rank(dims).ok_or("unknown rank")?,
+                    at: at_indices,
+                    has_windows: false,
+                    offsets: [NONE; MOST_AXES],
+                    shared: self.address(at(1)?)?,
+                    barrier: None,
+                }
+            }
+            _ => return Err("unknown copy".into()),
+        };
+        self.tensor_copies.push(copy);
+        Ok(Op::CopyTensor { number: (self.tensor_copies.len() - 1) as u32 })
+    }
+
+    /// A map and the indices at which a copy begins: `[map, {indices}]`.
+    fn tensor(&mut self, text: &str) -> Result<(Address, [Register; MOST_RANK]), String> {
+        let inner = text.trim_start_matches('[').trim_end_matches(']');
+        let (map, indices) = inner.split_once(',').ok_or("no indices")?;
+        Ok((self.address(map)?, self.vector(indices)?.0))
+    }
+
+    fn warpgroup(&mut self, words: &[&str], operands: &[&str]) -> Result<Op, String> {
+        let at = |i: usize| operands.get(i).copied().ok_or_else(|| format!("operand {i} is missing"));
+        Ok(match words[1] {
+            "fence" => Op::Nothing,
+            "commit_group" => Op::GroupCommit,
+            "wait_group" => Op::GroupWait { groups: at(0)?.parse().map_err(|_| "not a number")? },
+            "mma_async" => {
+                let [_, _, "sync", "aligned", extents, "f32", left, right] = *words else {
+                    return Err("unknown form".into());
+                };
+                let (columns, depth) = extents
+                    .strip_prefix("m64n")
+                    .and_then(|extents| extents.split_once('k'))
+                    .ok_or("unknown extents")?;
+                let shape = match (depth, left, right) {
+                    ("16", "f16", "f16") => Shape::F16,
+                    ("16", "bf16", "bf16") => Shape::Bf16,
+                    ("8", "tf32", "tf32") => Shape::Tf32,
+                    _ => return Err("unknown shape".into()),
+                };
+                let sums = at(0)?.trim_start_matches('{').trim_end_matches('}');
+                let sums: Vec<Register> =
+                    sums.split(',').map(|sum| self.value(sum.trim())).collect::<Result<_, String>>()?;
+                if columns.parse() != Ok(2 * sums.len()) || !sums.len().is_multiple_of(4) {
+                    return Err(format!("{} sums", sums.len()));
+                }
+                let across = match operands.get(4..).unwrap_or(&[])[..] {
+                    ["1", "1"] if shape == Shape::Tf32 => [false; 2],
+                    ["1", "1", left, right] if shape != Shape::Tf32 => [left, right].map(|across| across == "1"),
+                    _ => return Err("unknown signs or majors".into()),
+                };
+                let (left, right, adds) = (self.value(at(1)?)?, self.value(at(2)?)?, self.truth(at(3)?)?);
+                self.products.push(GroupProduct { shape, sums, left, right, adds, across });
+                Op::GroupMultiply { number: (self.products.len() - 1) as u32 }
+            }
+            _ => return Err("unknown instruction".into()),
         })
     }
 
