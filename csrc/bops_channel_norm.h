@@ -281,13 +281,15 @@ typedef struct {
     void *dx, *dresidual, *dweight, *dbias;
 } bops_channel_norm_backward_operands;
 
-/* The functions of a form. has_residual: whether operands will have a residual, or backward a dresidual: a kernel depends on it. */
+/* What the kernels of all forms are compiled for. */
+typedef struct {
+    bops_dtype dtype;
+    bops_dtype weight_dtype; /* of the parameters and their gradients: `dtype` or BOPS_F32 */
+    uint32_t has_residual;   /* 1: there is a residual; backward, its gradient is wanted */
+} bops_channel_norm_specialisation;
+
 #define BOPS_CHANNEL_NORM_FORM(form, choice_type, pass)                                                                                              \
-    bops_status bops_##form##_prepare(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                   \
-                                      bops_dtype weight_dtype, uint32_t has_residual);                                                               \
-    bops_status bops_##form##_launch(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                    \
-                                     bops_dtype weight_dtype, const bops_channel_norm_##pass##operands *operands, void *workspace,                   \
-                                     bops_stream stream);
+    BOPS_FORM(bops_##form, bops_channel_norm_specialisation, bops_channel_norm_##pass##params, choice_type, bops_channel_norm_##pass##operands)
 
 BOPS_CHANNEL_NORM_FORM(channel_norm_split, bops_channel_norm_split_choice, )
 BOPS_CHANNEL_NORM_FORM(channel_norm_stripe, bops_channel_norm_stripe_choice, )

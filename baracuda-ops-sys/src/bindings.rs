@@ -342,6 +342,13 @@ impl Default for bops_channel_norm_backward_operands {
         }
     }
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_channel_norm_specialisation {
+    pub dtype: bops_dtype,
+    pub weight_dtype: bops_dtype,
+    pub has_residual: u32,
+}
 pub const BOPS_GEMM_EXTENTS: _bindgen_ty_4 = 6;
 pub type _bindgen_ty_4 = ::core::ffi::c_uint;
 #[repr(C)]
@@ -1070,385 +1077,313 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_split_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_split_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_stripe_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_stripe_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_stripe_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_stripe_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_segment_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_segment_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_segment_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_segment_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_single_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_single_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_single_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_single_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_held_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_held_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_held_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_held_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_relay_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_relay_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_relay_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_relay_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_split_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_split_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_cooperative_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_cooperative_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_cooperative_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_cooperative_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_cluster_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_cluster_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_cluster_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_cluster_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_resident_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_resident_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_resident_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_resident_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_slabs_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_slabs_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_slabs_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_slabs_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_rows_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_rows_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_rows_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channels_last_norm_rows_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_split_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_split_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_stripe_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_stripe_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_stripe_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_stripe_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_segment_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_segment_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_segment_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_segment_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_single_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_single_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_single_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_single_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_single_masked_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_single_masked_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_single_masked_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_single_masked_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_held_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_held_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_held_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_held_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_relay_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_relay_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channel_norm_backward_relay_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channel_norm_backward_relay_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_split_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_split_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_split_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_cooperative_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_cooperative_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_cooperative_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_cooperative_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_cluster_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_cluster_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_cluster_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_cluster_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_slabs_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_slabs_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_slabs_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_slabs_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_rows_prepare(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_rows_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_channels_last_norm_backward_rows_launch(
+        of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_backward_params,
         choice: *const bops_channels_last_norm_rows_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,

@@ -12,10 +12,13 @@ template <typename... P> specialisations<P...> specialised(void (*first)(P...), 
     return {{first, second, third}};
 }
 
-// Launches kernels, or only prepares them.
+// Either action on kernels: it prepares or launches them.
 struct kernel_call {
     bool prepares;
     bops_stream stream;
+
+    kernel_call(prepare_action) : prepares(true), stream(nullptr) {}
+    kernel_call(launch_action action) : prepares(false), stream(action.stream) {}
 
     template <typename... P> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
         return prepares ? prepare(kernel, shape) : launch(kernel, shape, stream, arguments...);
@@ -36,23 +39,18 @@ struct form_types {
     bool has_residual;   // there is a residual; backward, its gradient is wanted
 };
 
-// Defines the two functions of a form, declared in bops_channel_norm.h, by `form`_kernels<T>. residual: the operand that decides has_residual.
-#define BOPS_DEFINE_CHANNEL_NORM_FORM(form, choice_type, pass, residual)                                                                             \
-    bops_status bops_##form##_prepare(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                   \
-                                      bops_dtype weight_dtype, uint32_t has_residual) {                                                              \
-        return bops::for_float(dtype, [&](auto tag) {                                                                                                \
-            return bops::form##_kernels<typename decltype(tag)::type>(*params, *choice, {weight_dtype != dtype, has_residual != 0}, {}, nullptr,     \
-                                                                      {true, nullptr});                                                              \
-        });                                                                                                                                          \
-    }                                                                                                                                                \
-    bops_status bops_##form##_launch(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                    \
-                                     bops_dtype weight_dtype, const bops_channel_norm_##pass##operands *operands, void *workspace,                   \
-                                     bops_stream stream) {                                                                                           \
-        return bops::for_float(dtype, [&](auto tag) {                                                                                                \
-            return bops::form##_kernels<typename decltype(tag)::type>(*params, *choice, {weight_dtype != dtype, operands->residual != nullptr},      \
-                                                                      *operands, workspace, {false, stream});                                        \
-        });                                                                                                                                          \
-    }
+inline form_types types_of(const bops_channel_norm_specialisation &of) { return {of.weight_dtype != of.dtype, of.has_residual != 0}; }
+
+// Defines a form's functions, declared by BOPS_CHANNEL_NORM_FORM, by `form`_kernels<T>.
+#define BOPS_DEFINE_CHANNEL_NORM_FORM(form, choice_type, pass)                                                                                       \
+    BOPS_DEFINE_FORM(bops_##form, bops_channel_norm_specialisation, bops_channel_norm_##pass##params, choice_type,                                   \
+                     bops_channel_norm_##pass##operands,                                                                                             \
+                     ([](const auto &of, const auto &params, const auto &choice, const auto &operands, void *workspace, bops::kernel_call call) {    \
+                         return bops::for_float(of.dtype, [&](auto tag) {                                                                            \
+                             using T = typename decltype(tag)::type;                                                                                 \
+                             return bops::form##_kernels<T>(params, choice, bops::types_of(of), operands, workspace, call);                          \
+                         });                                                                                                                         \
+                     }))
 
 // Reads a kernel's arguments into the constant cache, so that later instructions do not miss there. It costs nothing if it is done before the wait
 // for the previous kernel.

@@ -127,7 +127,7 @@ operands! { $
 }
 
 /// The extents of `x` as `[batch, channels, spatial]`, and what shares statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct ChannelShape {
     batch: u64,
     channels: u64,

@@ -6,82 +6,59 @@ use super::super::backward::{
     BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
 };
 use super::{
-    BackwardFields, ChannelGeometry, ChannelShape, Form, Located, Pass, Problem, Take, Valid, c_strides, channels_last,
-    choices, contiguous,
+    BackwardFields, Form, Located, Pass, Problem, Task, Valid, c_strides, channels_last, contiguous, specialisation,
 };
-use crate::backend::cuda::c_activation;
-use crate::dtype::DType;
+use crate::backend::cuda::calls::calls;
+use crate::backend::cuda::{Props, c_activation};
 use crate::error::Reason;
+use crate::kernel::Accepted;
 
-choices! { BackwardFields:
-    bops_channel_norm_backward_stripe(bops_channel_norm_stripe_choice):
-        bops_channel_norm_backward_stripe_prepare, bops_channel_norm_backward_stripe_launch;
-    bops_channel_norm_backward_segment(bops_channel_norm_segment_choice):
-        bops_channel_norm_backward_segment_prepare, bops_channel_norm_backward_segment_launch;
-    bops_channel_norm_backward_relay(bops_channel_norm_backward_relay_choice):
-        bops_channel_norm_backward_relay_prepare, bops_channel_norm_backward_relay_launch;
-    bops_channel_norm_backward_single(bops_channel_norm_backward_single_choice):
-        bops_channel_norm_backward_single_prepare, bops_channel_norm_backward_single_launch;
-    bops_channel_norm_backward_single_masked(bops_channel_norm_backward_single_masked_choice):
-        bops_channel_norm_backward_single_masked_prepare, bops_channel_norm_backward_single_masked_launch;
-    bops_channel_norm_backward_held(bops_channel_norm_backward_held_choice):
-        bops_channel_norm_backward_held_prepare, bops_channel_norm_backward_held_launch;
-    bops_channel_norm_backward_split(bops_channel_norm_split_choice):
-        bops_channel_norm_backward_split_prepare, bops_channel_norm_backward_split_launch;
-    bops_channels_last_norm_backward_rows(bops_channels_last_norm_rows_choice):
-        bops_channels_last_norm_backward_rows_prepare, bops_channels_last_norm_backward_rows_launch;
-    bops_channels_last_norm_backward_cluster(bops_channels_last_norm_cluster_choice):
-        bops_channels_last_norm_backward_cluster_prepare, bops_channels_last_norm_backward_cluster_launch;
-    bops_channels_last_norm_backward_slabs(bops_channels_last_norm_slabs_choice):
-        bops_channels_last_norm_backward_slabs_prepare, bops_channels_last_norm_backward_slabs_launch;
-    bops_channels_last_norm_backward_cooperative(bops_channels_last_norm_cooperative_choice):
-        bops_channels_last_norm_backward_cooperative_prepare, bops_channels_last_norm_backward_cooperative_launch;
-    bops_channels_last_norm_backward_split(bops_channels_last_norm_split_choice):
-        bops_channels_last_norm_backward_split_prepare, bops_channels_last_norm_backward_split_launch;
-}
+type Calls<C> = super::Calls<BackwardFields, C>;
+
+const STRIPE: Calls<sys::bops_channel_norm_stripe_choice> =
+    calls!(bops_channel_norm_backward_stripe_prepare, bops_channel_norm_backward_stripe_launch);
+const SEGMENT: Calls<sys::bops_channel_norm_segment_choice> =
+    calls!(bops_channel_norm_backward_segment_prepare, bops_channel_norm_backward_segment_launch);
+const RELAY: Calls<sys::bops_channel_norm_backward_relay_choice> =
+    calls!(bops_channel_norm_backward_relay_prepare, bops_channel_norm_backward_relay_launch);
+const SINGLE: Calls<sys::bops_channel_norm_backward_single_choice> =
+    calls!(bops_channel_norm_backward_single_prepare, bops_channel_norm_backward_single_launch);
+const SINGLE_MASKED: Calls<sys::bops_channel_norm_backward_single_masked_choice> =
+    calls!(bops_channel_norm_backward_single_masked_prepare, bops_channel_norm_backward_single_masked_launch);
+const HELD: Calls<sys::bops_channel_norm_backward_held_choice> =
+    calls!(bops_channel_norm_backward_held_prepare, bops_channel_norm_backward_held_launch);
+const SPLIT: Calls<sys::bops_channel_norm_split_choice> =
+    calls!(bops_channel_norm_backward_split_prepare, bops_channel_norm_backward_split_launch);
+const CHANNELS_LAST_ROWS: Calls<sys::bops_channels_last_norm_rows_choice> =
+    calls!(bops_channels_last_norm_backward_rows_prepare, bops_channels_last_norm_backward_rows_launch);
+const CHANNELS_LAST_CLUSTER: Calls<sys::bops_channels_last_norm_cluster_choice> =
+    calls!(bops_channels_last_norm_backward_cluster_prepare, bops_channels_last_norm_backward_cluster_launch);
+const CHANNELS_LAST_SLABS: Calls<sys::bops_channels_last_norm_slabs_choice> =
+    calls!(bops_channels_last_norm_backward_slabs_prepare, bops_channels_last_norm_backward_slabs_launch);
+const CHANNELS_LAST_COOPERATIVE: Calls<sys::bops_channels_last_norm_cooperative_choice> =
+    calls!(bops_channels_last_norm_backward_cooperative_prepare, bops_channels_last_norm_backward_cooperative_launch);
+const CHANNELS_LAST_SPLIT: Calls<sys::bops_channels_last_norm_split_choice> =
+    calls!(bops_channels_last_norm_backward_split_prepare, bops_channels_last_norm_backward_split_launch);
 
 impl Pass for BackwardFields {
     type Params = sys::bops_channel_norm_backward_params;
     type Operands = sys::bops_channel_norm_backward_operands;
-    const DENSE: &'static [usize] = &[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS];
 
-    fn x(&self) -> DType {
-        self.x.dtype()
-    }
-
-    fn parameters(&self) -> Option<DType> {
-        self.weight.or(self.bias)
-    }
-
-    fn has_residual(&self) -> bool {
-        self.dresidual
-    }
-
-    fn kinds(&self) -> [u32; 3] {
-        [c_activation(self.activation), u32::from(self.inference), 0]
-    }
-
-    fn geometry(norm: &Valid<Self>) -> Result<ChannelGeometry, Reason> {
-        norm.geometry()
-    }
-
-    fn problem(norm: &Valid<Self>, of_both: Problem) -> Problem {
-        let fields = &norm.fields;
-        Problem {
+    fn task(norm: &Valid<Self>, props: &Props) -> Result<Task<Self>, Reason> {
+        norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS])?;
+        let geometry = norm.geometry()?;
+        let (fields, shape) = (&norm.fields, geometry.shape);
+        let problem = Problem {
             inference: fields.inference,
             activation: fields.activation,
             has_extra: norm.slots.all_at(&[RESIDUAL, Y]).next().is_some() || fields.dresidual,
             has_dx: fields.dx,
             has_element_gradients: fields.dx || fields.dresidual,
             has_parameter_gradients: fields.dweight || fields.dbias,
-            ..of_both
-        }
-    }
-
-    fn params(norm: &Valid<Self>, geometry: &ChannelGeometry) -> Self::Params {
-        let (fields, shape) = (&norm.fields, geometry.shape);
-        let strides = |index| c_strides(geometry, index);
-        sys::bops_channel_norm_backward_params {
+            ..Problem::of(fields.x.dtype(), &geometry, &norm.slots, props)
+        };
+        let strides = |index| c_strides(&geometry, index);
+        let params = sys::bops_channel_norm_backward_params {
             batch: shape.batch,
             channels: shape.channels,
             spatial: shape.spatial,
@@ -95,7 +72,10 @@ impl Pass for BackwardFields {
             eps: fields.eps.map_or(0.0, |eps| eps.get()),
             activation: c_activation(fields.activation),
             uses_running: u32::from(fields.inference),
-        }
+        };
+        let of = specialisation(fields.x.dtype(), fields.weight.or(fields.bias), fields.dresidual)?;
+        let has_work = shape.has_elements() || (fields.dweight || fields.dbias) && shape.channels > 0;
+        Ok(Task { problem, of, params, has_work })
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
@@ -117,24 +97,23 @@ impl Pass for BackwardFields {
         }
     }
 
-    fn has_work(&self, shape: &ChannelShape) -> bool {
-        shape.has_elements() || (self.dweight || self.dbias) && shape.channels > 0
-    }
-
-    fn choose<T: Take<Self>>(form: Form, p: &Problem, with: T) -> Result<T::Out, Reason> {
+    fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {
+        let p = &task.problem;
         Ok(match form {
-            Form::Stripe => with.take(contiguous::stripe::backward(p)?),
-            Form::Segment => with.take(contiguous::segment::backward(p)?),
-            Form::Relay => with.take(contiguous::relay::backward(p)?),
-            Form::Single => with.take(contiguous::single::backward(p)?),
-            Form::SingleMasked => with.take(contiguous::single::masked_backward(p)?),
-            Form::Held => with.take(contiguous::held::backward(p)?),
-            Form::Split => with.take(contiguous::split::backward(p)?),
-            Form::ChannelsLastRows => with.take(channels_last::rows::backward(p)?),
-            Form::ChannelsLastCluster => with.take(channels_last::cluster::backward(p)?),
-            Form::ChannelsLastSlabs => with.take(channels_last::slabs::backward(p)?),
-            Form::ChannelsLastCooperative => with.take(channels_last::passes::cooperative_backward(p)?),
-            Form::ChannelsLastSplit => with.take(channels_last::passes::split_backward(p)?),
+            Form::Stripe => task.candidate(&STRIPE, contiguous::stripe::backward(p)?),
+            Form::Segment => task.candidate(&SEGMENT, contiguous::segment::backward(p)?),
+            Form::Relay => task.candidate(&RELAY, contiguous::relay::backward(p)?),
+            Form::Single => task.candidate(&SINGLE, contiguous::single::backward(p)?),
+            Form::SingleMasked => task.candidate(&SINGLE_MASKED, contiguous::single::masked_backward(p)?),
+            Form::Held => task.candidate(&HELD, contiguous::held::backward(p)?),
+            Form::Split => task.candidate(&SPLIT, contiguous::split::backward(p)?),
+            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, channels_last::rows::backward(p)?),
+            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, channels_last::cluster::backward(p)?),
+            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, channels_last::slabs::backward(p)?),
+            Form::ChannelsLastCooperative => {
+                task.candidate(&CHANNELS_LAST_COOPERATIVE, channels_last::passes::cooperative_backward(p)?)
+            }
+            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, channels_last::passes::split_backward(p)?),
             Form::ChannelsLastResident => return Err("it computes forward".into()),
         })
     }

@@ -4,81 +4,58 @@ use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::{
-    ChannelGeometry, ChannelShape, Form, ForwardFields, Located, Pass, Problem, Take, Valid, c_strides, channels_last,
-    choices, contiguous,
+    Form, ForwardFields, Located, Pass, Problem, Task, Valid, c_strides, channels_last, contiguous, specialisation,
 };
-use crate::backend::cuda::c_activation;
-use crate::dtype::DType;
+use crate::backend::cuda::calls::calls;
+use crate::backend::cuda::{Props, c_activation};
 use crate::error::Reason;
+use crate::kernel::Accepted;
 
-choices! { ForwardFields:
-    bops_channel_norm_stripe(bops_channel_norm_stripe_choice):
-        bops_channel_norm_stripe_prepare, bops_channel_norm_stripe_launch;
-    bops_channel_norm_segment(bops_channel_norm_segment_choice):
-        bops_channel_norm_segment_prepare, bops_channel_norm_segment_launch;
-    bops_channel_norm_relay(bops_channel_norm_relay_choice):
-        bops_channel_norm_relay_prepare, bops_channel_norm_relay_launch;
-    bops_channel_norm_single(bops_channel_norm_single_choice):
-        bops_channel_norm_single_prepare, bops_channel_norm_single_launch;
-    bops_channel_norm_held(bops_channel_norm_held_choice):
-        bops_channel_norm_held_prepare, bops_channel_norm_held_launch;
-    bops_channel_norm_split(bops_channel_norm_split_choice):
-        bops_channel_norm_split_prepare, bops_channel_norm_split_launch;
-    bops_channels_last_norm_rows(bops_channels_last_norm_rows_choice):
-        bops_channels_last_norm_rows_prepare, bops_channels_last_norm_rows_launch;
-    bops_channels_last_norm_cluster(bops_channels_last_norm_cluster_choice):
-        bops_channels_last_norm_cluster_prepare, bops_channels_last_norm_cluster_launch;
-    bops_channels_last_norm_slabs(bops_channels_last_norm_slabs_choice):
-        bops_channels_last_norm_slabs_prepare, bops_channels_last_norm_slabs_launch;
-    bops_channels_last_norm_resident(bops_channels_last_norm_resident_choice):
-        bops_channels_last_norm_resident_prepare, bops_channels_last_norm_resident_launch;
-    bops_channels_last_norm_cooperative(bops_channels_last_norm_cooperative_choice):
-        bops_channels_last_norm_cooperative_prepare, bops_channels_last_norm_cooperative_launch;
-    bops_channels_last_norm_split(bops_channels_last_norm_split_choice):
-        bops_channels_last_norm_split_prepare, bops_channels_last_norm_split_launch;
-}
+type Calls<C> = super::Calls<ForwardFields, C>;
+
+const STRIPE: Calls<sys::bops_channel_norm_stripe_choice> =
+    calls!(bops_channel_norm_stripe_prepare, bops_channel_norm_stripe_launch);
+const SEGMENT: Calls<sys::bops_channel_norm_segment_choice> =
+    calls!(bops_channel_norm_segment_prepare, bops_channel_norm_segment_launch);
+const RELAY: Calls<sys::bops_channel_norm_relay_choice> =
+    calls!(bops_channel_norm_relay_prepare, bops_channel_norm_relay_launch);
+const SINGLE: Calls<sys::bops_channel_norm_single_choice> =
+    calls!(bops_channel_norm_single_prepare, bops_channel_norm_single_launch);
+const HELD: Calls<sys::bops_channel_norm_held_choice> =
+    calls!(bops_channel_norm_held_prepare, bops_channel_norm_held_launch);
+const SPLIT: Calls<sys::bops_channel_norm_split_choice> =
+    calls!(bops_channel_norm_split_prepare, bops_channel_norm_split_launch);
+const CHANNELS_LAST_ROWS: Calls<sys::bops_channels_last_norm_rows_choice> =
+    calls!(bops_channels_last_norm_rows_prepare, bops_channels_last_norm_rows_launch);
+const CHANNELS_LAST_CLUSTER: Calls<sys::bops_channels_last_norm_cluster_choice> =
+    calls!(bops_channels_last_norm_cluster_prepare, bops_channels_last_norm_cluster_launch);
+const CHANNELS_LAST_SLABS: Calls<sys::bops_channels_last_norm_slabs_choice> =
+    calls!(bops_channels_last_norm_slabs_prepare, bops_channels_last_norm_slabs_launch);
+const CHANNELS_LAST_RESIDENT: Calls<sys::bops_channels_last_norm_resident_choice> =
+    calls!(bops_channels_last_norm_resident_prepare, bops_channels_last_norm_resident_launch);
+const CHANNELS_LAST_COOPERATIVE: Calls<sys::bops_channels_last_norm_cooperative_choice> =
+    calls!(bops_channels_last_norm_cooperative_prepare, bops_channels_last_norm_cooperative_launch);
+const CHANNELS_LAST_SPLIT: Calls<sys::bops_channels_last_norm_split_choice> =
+    calls!(bops_channels_last_norm_split_prepare, bops_channels_last_norm_split_launch);
 
 impl Pass for ForwardFields {
     type Params = sys::bops_channel_norm_params;
     type Operands = sys::bops_channel_norm_operands;
-    const DENSE: &'static [usize] = &[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR];
 
-    fn x(&self) -> DType {
-        self.x.dtype()
-    }
-
-    fn parameters(&self) -> Option<DType> {
-        self.weight.or(self.bias)
-    }
-
-    fn has_residual(&self) -> bool {
-        self.residual
-    }
-
-    fn kinds(&self) -> [u32; 3] {
-        [c_activation(self.activation), u32::from(self.inference), u32::from(self.cumulative)]
-    }
-
-    fn geometry(norm: &Valid<Self>) -> Result<ChannelGeometry, Reason> {
-        norm.geometry()
-    }
-
-    fn problem(norm: &Valid<Self>, of_both: Problem) -> Problem {
-        let fields = &norm.fields;
-        Problem {
+    fn task(norm: &Valid<Self>, props: &Props) -> Result<Task<Self>, Reason> {
+        norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR])?;
+        let geometry = norm.geometry()?;
+        let (fields, shape) = (&norm.fields, geometry.shape);
+        let problem = Problem {
             inference: fields.inference,
             has_running: fields.momentum.is_some() || fields.cumulative,
             cumulative: fields.cumulative,
             activation: fields.activation,
             has_extra: fields.residual,
-            ..of_both
-        }
-    }
-
-    fn params(norm: &Valid<Self>, geometry: &ChannelGeometry) -> Self::Params {
-        let (fields, shape) = (&norm.fields, geometry.shape);
-        let strides = |index| c_strides(geometry, index);
-        sys::bops_channel_norm_params {
+            ..Problem::of(fields.x.dtype(), &geometry, &norm.slots, props)
+        };
+        let strides = |index| c_strides(&geometry, index);
+        let params = sys::bops_channel_norm_params {
             batch: shape.batch,
             channels: shape.channels,
             spatial: shape.spatial,
@@ -91,7 +68,10 @@ impl Pass for ForwardFields {
             activation: c_activation(fields.activation),
             uses_running: u32::from(fields.inference),
             is_cumulative: u32::from(fields.cumulative),
-        }
+        };
+        let of = specialisation(fields.x.dtype(), fields.weight.or(fields.bias), fields.residual)?;
+        let has_work = shape.has_elements() || fields.stats && shape.group_count() > 0;
+        Ok(Task { problem, of, params, has_work })
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
@@ -109,24 +89,23 @@ impl Pass for ForwardFields {
         }
     }
 
-    fn has_work(&self, shape: &ChannelShape) -> bool {
-        shape.has_elements() || self.stats && shape.group_count() > 0
-    }
-
-    fn choose<T: Take<Self>>(form: Form, p: &Problem, with: T) -> Result<T::Out, Reason> {
+    fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {
+        let p = &task.problem;
         Ok(match form {
-            Form::Stripe => with.take(contiguous::stripe::forward(p)?),
-            Form::Segment => with.take(contiguous::segment::forward(p)?),
-            Form::Relay => with.take(contiguous::relay::forward(p)?),
-            Form::Single => with.take(contiguous::single::forward(p)?),
-            Form::Held => with.take(contiguous::held::forward(p)?),
-            Form::Split => with.take(contiguous::split::forward(p)?),
-            Form::ChannelsLastRows => with.take(channels_last::rows::forward(p)?),
-            Form::ChannelsLastCluster => with.take(channels_last::cluster::forward(p)?),
-            Form::ChannelsLastSlabs => with.take(channels_last::slabs::forward(p)?),
-            Form::ChannelsLastResident => with.take(channels_last::resident::forward(p)?),
-            Form::ChannelsLastCooperative => with.take(channels_last::passes::cooperative_forward(p)?),
-            Form::ChannelsLastSplit => with.take(channels_last::passes::split_forward(p)?),
+            Form::Stripe => task.candidate(&STRIPE, contiguous::stripe::forward(p)?),
+            Form::Segment => task.candidate(&SEGMENT, contiguous::segment::forward(p)?),
+            Form::Relay => task.candidate(&RELAY, contiguous::relay::forward(p)?),
+            Form::Single => task.candidate(&SINGLE, contiguous::single::forward(p)?),
+            Form::Held => task.candidate(&HELD, contiguous::held::forward(p)?),
+            Form::Split => task.candidate(&SPLIT, contiguous::split::forward(p)?),
+            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, channels_last::rows::forward(p)?),
+            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, channels_last::cluster::forward(p)?),
+            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, channels_last::slabs::forward(p)?),
+            Form::ChannelsLastResident => task.candidate(&CHANNELS_LAST_RESIDENT, channels_last::resident::forward(p)?),
+            Form::ChannelsLastCooperative => {
+                task.candidate(&CHANNELS_LAST_COOPERATIVE, channels_last::passes::cooperative_forward(p)?)
+            }
+            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, channels_last::passes::split_forward(p)?),
             Form::SingleMasked => return Err("it computes gradients".into()),
         })
     }

@@ -16,12 +16,12 @@ use std::marker::PhantomData;
 use baracuda_ops_sys as sys;
 
 use super::{BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, ForwardFields};
-use crate::backend::cuda::calls::Numbers;
+use crate::backend::cuda::calls::{self, Numbers};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Kernel};
+use crate::kernel::{Accepted, Ask, Candidate, Kernel};
 use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::ops::valid::{Described, Fields, Valid};
@@ -126,14 +126,9 @@ impl<D: Described<Fields: Pass>> Kernel<D> for Form {
     }
 
     fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
-        let norm = descriptor.valid();
-        norm.slots.check_dense(D::Fields::DENSE)?;
-        let geometry = D::Fields::geometry(norm)?;
-        let problem = Problem {
-            is_pinned: ask == Ask::Pinned,
-            ..D::Fields::problem(norm, Problem::of(norm.fields.x(), &geometry, &norm.slots, Props::of(props)?))
-        };
-        D::Fields::choose(*self, &problem, Offer { norm, geometry })?
+        let task = D::Fields::task(descriptor.valid(), Props::of(props)?)?;
+        let problem = Problem { is_pinned: ask == Ask::Pinned, ..task.problem };
+        D::Fields::choose(*self, &Task { problem, ..task })
     }
 }
 
@@ -148,108 +143,61 @@ struct Chosen<C> {
 /// What a form answers to a problem: its choice, or why it has none.
 type Answer<C> = Result<Chosen<C>, Reason>;
 
-/// Takes what a form chose, whatever its type.
-trait Take<F: Pass> {
-    type Out;
-    fn take<C: Choice<F>>(self, chosen: Chosen<C>) -> Self::Out;
-}
-
-/// The two C functions of a form, which takes choices of this type in pass `F`.
-trait Choice<F: Pass>: Numbers + Debug {
-    /// The functions' common name, for errors and as the key of what is prepared.
-    const CALL: &'static str;
-    const PREPARE: Prepare<F, Self>;
-    const LAUNCH: Launch<F, Self>;
-}
-
-/// The C functions of a pass: of each form its name, its choice, what prepares and what launches it.
-macro_rules! choices {
-    ($Pass:ty: $($call:ident($choice:ident): $prepare:ident, $launch:ident;)*) => {
-        $(impl $crate::ops::norm::channel_norm::cuda::Choice<$Pass> for baracuda_ops_sys::$choice {
-            const CALL: &'static str = stringify!($call);
-            const PREPARE: $crate::ops::norm::channel_norm::cuda::Prepare<$Pass, Self> = baracuda_ops_sys::$prepare;
-            const LAUNCH: $crate::ops::norm::channel_norm::cuda::Launch<$Pass, Self> = baracuda_ops_sys::$launch;
-        })*
-    };
-}
-use choices;
-
-type Prepare<F, C> =
-    unsafe extern "C" fn(*const <F as Pass>::Params, *const C, sys::bops_dtype, sys::bops_dtype, u32) -> i32;
-type Launch<F, C> = unsafe extern "C" fn(
-    *const <F as Pass>::Params,
-    *const C,
-    sys::bops_dtype,
-    sys::bops_dtype,
-    *const <F as Pass>::Operands,
-    *mut std::ffi::c_void,
-    sys::bops_stream,
-) -> i32;
+/// The C functions of a form of pass `F`, which takes choices `C`.
+type Calls<F, C> = calls::Calls<sys::bops_channel_norm_specialisation, <F as Pass>::Params, C, <F as Pass>::Operands>;
 
 /// What differs between forward and backward.
-trait Pass: Fields<Kind = ChannelNorm, Derived = ()> + Send + Sync + 'static {
+trait Pass: Fields<Kind = ChannelNorm, Derived = ()> + 'static {
     /// The C structs.
-    type Params: Copy + Send + Sync + 'static;
-    type Operands;
-    /// The operands that have to be dense.
-    const DENSE: &'static [usize];
-    fn x(&self) -> DType;
-    /// Of weight and bias.
-    fn parameters(&self) -> Option<DType>;
-    /// Whether there is a residual, or backward its gradient is wanted.
-    fn has_residual(&self) -> bool;
-    /// What else decides which kernels a form prepares.
-    fn kinds(&self) -> [u32; 3];
-    fn geometry(norm: &Valid<Self>) -> Result<ChannelGeometry, Reason>;
-    /// The problem, of which `of_both` holds what both passes have.
-    fn problem(norm: &Valid<Self>, of_both: Problem) -> Problem;
-    fn params(norm: &Valid<Self>, geometry: &ChannelGeometry) -> Self::Params;
+    type Params: Copy + Default + Send + Sync + 'static;
+    type Operands: 'static;
+    /// # Errors
+    /// Why no form serves the layouts.
+    fn task(norm: &Valid<Self>, props: &Props) -> Result<Task<Self>, Reason>;
     fn operands(located: &Located<'_>) -> Self::Operands;
-    /// Whether a run writes anything, given the extents.
-    fn has_work(&self, shape: &ChannelShape) -> bool;
     /// Has a form choose.
     ///
     /// # Errors
     /// Why it does not serve the problem, or which other form is faster.
-    fn choose<T: Take<Self>>(form: Form, p: &Problem, with: T) -> Result<T::Out, Reason>;
+    fn choose(form: Form, task: &Task<Self>) -> Accepted<'static>;
 }
 
-/// A form's choice on its way to a candidate.
-struct Offer<'d, F: Pass> {
-    norm: &'d Valid<F>,
-    geometry: ChannelGeometry,
+/// A norm as its forms are told of it.
+struct Task<F: Pass> {
+    problem: Problem,
+    of: sys::bops_channel_norm_specialisation,
+    params: F::Params,
+    /// Whether a run writes anything.
+    has_work: bool,
 }
 
-impl<'d, F: Pass> Take<F> for Offer<'d, F> {
-    type Out = Accepted<'d>;
-
-    fn take<C: Choice<F>>(self, Chosen { choice, workspace_bytes, launches }: Chosen<C>) -> Accepted<'d> {
-        let Self { norm, geometry } = self;
-        let fields = &norm.fields;
-        let (dtype, weight_dtype) = (c_dtype(fields.x())?, c_dtype(fields.parameters().unwrap_or(fields.x()))?);
-        let residual = u32::from(fields.has_residual());
-        let build = move |device: &Device| -> Result<Built, BuildError> {
-            let params = F::params(norm, &geometry);
-            let shape = geometry.shape;
-            let extents = [shape.batch, shape.channels, shape.spatial, shape.groups];
-            // SAFETY: the structs live across the call and hold what the form allows.
-            let prepare = || unsafe { C::PREPARE(&params, &choice, dtype, weight_dtype, residual) };
-            let run = move |located: &Located<'_>, stream| {
-                let operands = F::operands(located);
-                let workspace = located.workspace_pointer();
-                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-                unsafe { C::LAUNCH(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
-            };
-            let key = (choice, extents, [dtype, weight_dtype, residual], fields.kinds());
-            cuda::build(device, C::CALL, fields.has_work(&shape), key, prepare, run)
-        };
+impl<F: Pass> Task<F> {
+    /// What a form answers with what it chose.
+    fn candidate<C: Numbers + Debug>(&self, calls: &'static Calls<F, C>, chosen: Chosen<C>) -> Candidate<'static> {
+        let Self { problem, of, params, has_work } = *self;
+        let Chosen { choice, workspace_bytes, launches } = chosen;
+        // Which kernels a form has also depends on the extents and the activation.
+        let build = move |device: &Device| calls.build(device, has_work, (of, params, choice, problem), F::operands);
         let workspace = WorkspaceReq::new(workspace_bytes, 16);
-        Ok(Candidate { workspace, launches, ..Candidate::new(choice, build) })
+        Candidate { workspace, launches, ..Candidate::new(choice, build) }
     }
 }
 
+/// What kernels are compiled for: the type of x, that of weight and bias, and whether there is a residual, or backward its gradient is wanted.
+fn specialisation(
+    x: DType,
+    parameters: Option<DType>,
+    has_residual: bool,
+) -> Result<sys::bops_channel_norm_specialisation, Reason> {
+    Ok(sys::bops_channel_norm_specialisation {
+        dtype: c_dtype(x)?,
+        weight_dtype: c_dtype(parameters.unwrap_or(x))?,
+        has_residual: u32::from(has_residual),
+    })
+}
+
 /// What a choice depends on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Problem {
     shape: ChannelShape,
     order: ChannelOrder,

@@ -29,28 +29,18 @@ impl Found {
     }
 }
 
-/// Reads a choice by its names.
-struct ByName(Form);
-
-impl<F: Pass> Take<F> for ByName {
-    type Out = Found;
-
-    fn take<C: Choice<F>>(self, chosen: Chosen<C>) -> Found {
-        let Chosen { choice, workspace_bytes, launches } = chosen;
-        let words = format!("{choice:?}");
-        let fields = words.split_once('{').map_or("", |(_, fields)| fields.trim_end_matches('}'));
-        let number = |field: &str| {
-            let (name, number) = field.split_once(':').expect("a field and its number");
-            (name.trim().to_string(), number.trim().parse().expect("a number"))
-        };
-        let numbers = fields.split(',').map(number).collect();
-        Found { form: self.0, numbers, workspace_bytes, launches }
-    }
-}
-
-/// What one form answers.
+/// What one form answers, its numbers read from how the choice is printed.
 pub(super) fn asked<F: Pass>(form: Form, p: &Problem) -> Result<Found, Reason> {
-    F::choose(form, p, ByName(form))
+    let (of, params) = (Default::default(), Default::default());
+    let candidate = F::choose(form, &Task { problem: *p, of, params, has_work: true })?;
+    let words = format!("{:?}", candidate.choice);
+    let fields = words.split_once('{').map_or("", |(_, fields)| fields.trim_end_matches('}'));
+    let number = |field: &str| {
+        let (name, number) = field.split_once(':').expect("a field and its number");
+        (name.trim().to_string(), number.trim().parse().expect("a number"))
+    };
+    let numbers = fields.split(',').map(number).collect();
+    Ok(Found { form, numbers, workspace_bytes: candidate.workspace.bytes, launches: candidate.launches })
 }
 
 /// What the first form chooses that accepts.
