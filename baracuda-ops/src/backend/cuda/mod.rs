@@ -463,23 +463,6 @@ pub(crate) struct Launch {
     pub(crate) launches: Option<u32>,
 }
 
-/// Builds a kernel whose C function `call` is prepared once for each key in a context and launches by `run`; a run without work calls neither.
-pub(crate) fn build<B: From<Launch>>(
-    device: &super::Device,
-    call: &'static str,
-    has_work: bool,
-    key: impl Numbers,
-    prepare: impl FnOnce() -> i32,
-    run: impl Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync + 'static,
-) -> Result<B, BuildError> {
-    let device = Device::of(device)?;
-    if !has_work {
-        return Ok(Launch::new(call, |_, _| 0).into());
-    }
-    device.prepare(call, key, prepare)?;
-    Ok(Launch::new(call, run).into())
-}
-
 impl Launch {
     /// One that uses what its candidate asked for.
     pub(crate) fn new(

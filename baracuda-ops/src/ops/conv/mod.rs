@@ -75,10 +75,11 @@
 //! are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x, f32, f16 and bf16, of
 //! kernels of 3 x 3, 5 x 5 and, but for their own gradient, 7 x 7 without stride and dilation;
 //! `conv_cudnn`, through the vendor's library where that is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an
-//! activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt` and `conv_gemm_mma`, gemm's kernels of those names for
+//! activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt`, `conv_gemm_wgmma` and `conv_gemm_mma`, gemm's kernels of those names for
 //! what is a product of matrices (`product.rs`), as with a kernel of one element and a stride of 1, to which `conv_cudnn` leaves f32 unless tf32 is
-//! allowed; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_gemm_simt`, the
-//! other gemm's; `conv_simt`, any type and strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight.
+//! allowed; before the last of these `conv_wgmma`, tensor cores of compute capability 9.0 (`csrc/conv/conv_wgmma.cu`), f16 and bf16; `conv_mma`, those
+//! of compute capability 8.0 (`conv_mma.cu`), which rounds factors of f32 to tf32; `conv_gemm_simt`, the other gemm's; `conv_simt`, any type and
+//! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight.
 //! `csrc/conv/conv_backward_bias.cu` and the column sums of gemm are the gradient of the bias.
 //! Through wgpu, in the order in which they are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.wgsl`, `conv_depthwise_weight.wgsl`) for groups
 //! of one channel of x and kernels of up to 7 x 7 without stride and dilation; `conv_direct` (`conv_direct.wgsl`) for groups whose results have
@@ -93,7 +94,7 @@ use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::fields::{beside_factors, float, in_range, require};
 use crate::ops::valid::{Op, kernels};
-use crate::plan::{Descriptor, Function, form_name};
+use crate::plan::{Function, form_name};
 use crate::slots::{Access, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -474,14 +475,17 @@ fn access(beta: Real) -> Access {
 fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
     const {
         kernels!(
-            cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-            wgpu: [
-                Function::NamedWgpu(form_name!(D, "depthwise"), wgpu::depthwise),
-                Function::NamedWgpu(form_name!(D, "direct"), wgpu::direct),
-                Function::NamedWgpu(form_name!(D, "gemm_tiled"), wgpu::gemm),
-                Function::NamedWgpu(form_name!(D, "tiled"), wgpu::tiled)
+            cuda: [
+                cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA,
+                cuda::GEMM_SIMT, cuda::SIMT
             ];
-            cpu: [Function::NamedCpu(form_name!(D, "fast"), fast::contracting), Function::Cpu(cpu::contracting)]
+            wgpu: [
+                Function::WgpuForm(form_name!(D, "depthwise"), wgpu::depthwise),
+                Function::WgpuForm(form_name!(D, "direct"), wgpu::direct),
+                Function::WgpuForm(form_name!(D, "gemm_tiled"), wgpu::gemm),
+                Function::WgpuForm(form_name!(D, "tiled"), wgpu::tiled)
+            ];
+            cpu: [Function::CpuForm(form_name!(D, "fast"), fast::contracting), Function::Cpu(cpu::contracting)]
         )
     }
 }
@@ -489,8 +493,8 @@ fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
 /// The kernels of the gradient of the bias, in the order in which they are tried.
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
     kernels!(
-        cuda: [Function::NamedCuda("conv_backward_bias_reduce", cuda::backward_bias)];
-        wgpu: [Function::NamedWgpu("conv_backward_bias_reduce", wgpu::backward_bias)];
+        cuda: [Function::CudaForm("conv_backward_bias_reduce", cuda::backward_bias)];
+        wgpu: [Function::WgpuForm("conv_backward_bias_reduce", wgpu::backward_bias)];
         cpu: [Function::Cpu(cpu::backward_bias)]
     )
 }

@@ -115,6 +115,10 @@ pub(crate) enum Epilogue<M = Matrix> {
 
 /// What is done with a sum: a gradient has no bias and no activation, and nothing else keeps a part of what was there.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(any(feature = "cuda", feature = "wgpu")),
+    expect(dead_code, reason = "kernels of GPUs alone read all of it")
+)]
 pub(crate) struct Fused<M, V = Vector> {
     pub(crate) bias: Option<V>,
     pub(crate) activation: Activation,

@@ -340,8 +340,8 @@ fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     kernels!(
         cuda: [cuda::FEW_ROWS_STREAM, cuda::CUBLASLT, cuda::FEW_ROWS, cuda::WGMMA, cuda::MMA, cuda::SIMT];
-        wgpu: [Function::NamedWgpu("gemm_tiled", wgpu::forward)];
-        cpu: [Function::NamedCpu("gemm_fast", fast::forward), Function::Cpu(cpu::forward)]
+        wgpu: [Function::WgpuForm("gemm_tiled", wgpu::forward)];
+        cpu: [Function::CpuForm("gemm_fast", fast::forward), Function::Cpu(cpu::forward)]
     )
 }
 
@@ -349,7 +349,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
     kernels!(
         cuda: [cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
-        wgpu: [Function::NamedWgpu("gemm_backward_tiled", wgpu::backward)];
-        cpu: [Function::NamedCpu("gemm_backward_fast", fast::backward), Function::Cpu(cpu::backward)]
+        wgpu: [Function::WgpuForm("gemm_backward_tiled", wgpu::backward)];
+        cpu: [Function::CpuForm("gemm_backward_fast", fast::backward), Function::Cpu(cpu::backward)]
     )
 }

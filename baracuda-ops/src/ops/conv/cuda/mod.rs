@@ -24,7 +24,7 @@ use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
 use crate::ops::gemm::cuda::{self as gemm_forms, workspace};
 use crate::ops::gemm::geometry::MatrixPlace;
 use crate::options::{Math, PlanOptions};
-use crate::plan::{Descriptor, form_name};
+use crate::plan::form_name;
 
 mod depthwise;
 mod product;
@@ -159,21 +159,15 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
         match choice {
             Some(First::Wgmma(choice)) => Some(forms.prepare(
                 "bops_conv_wgmma",
-                [dtype, choice.of_weight, choice.right_across],
                 choice,
                 sys::bops_conv_wgmma_prepare,
                 sys::bops_conv_wgmma_launch,
             )?),
-            Some(First::Mma(choice)) => Some(forms.prepare(
-                "bops_conv_mma",
-                [dtype, choice.product.tile, choice.product.left_across, choice.product.right_across],
-                choice,
-                sys::bops_conv_mma_prepare,
-                sys::bops_conv_mma_launch,
-            )?),
+            Some(First::Mma(choice)) => {
+                Some(forms.prepare("bops_conv_mma", choice, sys::bops_conv_mma_prepare, sys::bops_conv_mma_launch)?)
+            }
             Some(First::Simt(choice)) => Some(forms.prepare(
                 "bops_conv_simt",
-                [dtype, choice.product.tile, choice.is_long],
                 choice,
                 sys::bops_conv_simt_prepare,
                 sys::bops_conv_simt_launch,
@@ -223,7 +217,7 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
 }
 
 /// The kernel of the gradient of the bias.
-pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, props: &Props) -> Accepted<'d> {
+pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
     let planned = PlannedSums::new(&descriptor.channel_sums(), props)?;
     Ok(Candidate {
         workspace: workspace(planned.part_bytes),

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use baracuda_ops_sys as sys;
 
 use super::product::{Planned, Source};
+use crate::backend::cuda::calls::Numbers;
 use crate::backend::cuda::{self, c_dtype};
 use crate::dtype::DType;
 use crate::error::BuildError;
@@ -31,22 +32,21 @@ pub(in crate::ops) struct Forms<'d, P> {
 }
 
 impl<P: Copy + Send + Sync + 'static> Forms<'_, P> {
-    /// The launch of a form, prepared once for each key.
+    /// The launch of a form, prepared once for each choice and type.
     ///
     /// # Safety
     /// - The functions are those of one form, and the choice is one that it makes of these parameters and this type.
     /// - Runs call the launch with operands that the generic check has accepted, and with a workspace as large as was planned.
-    pub(in crate::ops) unsafe fn prepare<C: Copy + Send + Sync + 'static>(
+    pub(in crate::ops) unsafe fn prepare<C: Numbers>(
         &self,
         call: &'static str,
-        key: impl IntoIterator<Item = u32>,
         choice: C,
         prepare: Prepare<P, C>,
         launch: Launch<P, C>,
     ) -> Result<Box<ProductLaunch>, BuildError> {
         let Self { device, params, dtype } = *self;
         // SAFETY: the structs live across the call; the caller promises the rest.
-        device.prepare(call, key, || unsafe { prepare(&params, &choice, dtype) })?;
+        device.prepare(call, (choice, dtype), || unsafe { prepare(&params, &choice, dtype) })?;
         // SAFETY: as for prepare.
         Ok(Box::new(move |operands, stream| unsafe { launch(&params, &choice, dtype, operands, stream) }))
     }
@@ -62,7 +62,7 @@ impl Forms<'_, sys::bops_gemm_params> {
         choice: sys::bops_gemm_wgmma_words_choice,
     ) -> Result<Box<ProductLaunch>, BuildError> {
         let params = self.params;
-        self.device.prepare("bops_gemm_wgmma_words", [choice.rows, choice.reads], || {
+        self.device.prepare("bops_gemm_wgmma_words", choice, || {
             // SAFETY: as for the other forms.
             unsafe { sys::bops_gemm_wgmma_words_prepare(&params, &choice) }
         })?;

@@ -502,35 +502,27 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
         match planned.first {
             Some(First::Simt(choice)) => Some(forms.prepare(
                 "bops_gemm_simt",
-                [dtype, choice.tile],
                 choice,
                 sys::bops_gemm_simt_prepare,
                 sys::bops_gemm_simt_launch,
             )?),
             Some(First::FewRows(choice)) => Some(forms.prepare(
                 "bops_gemm_few_rows",
-                [dtype, choice.columns, choice.right_across],
                 choice,
                 sys::bops_gemm_few_rows_prepare,
                 sys::bops_gemm_few_rows_launch,
             )?),
             Some(First::FewRowsStream(choice)) => Some(forms.prepare(
                 "bops_gemm_few_rows_stream",
-                [dtype, choice.right_across],
                 choice,
                 sys::bops_gemm_few_rows_stream_prepare,
                 sys::bops_gemm_few_rows_stream_launch,
             )?),
-            Some(First::Mma(choice)) => Some(forms.prepare(
-                "bops_gemm_mma",
-                [dtype, choice.tile, choice.left_across, choice.right_across],
-                choice,
-                sys::bops_gemm_mma_prepare,
-                sys::bops_gemm_mma_launch,
-            )?),
+            Some(First::Mma(choice)) => {
+                Some(forms.prepare("bops_gemm_mma", choice, sys::bops_gemm_mma_prepare, sys::bops_gemm_mma_launch)?)
+            }
             Some(First::Wgmma(choice)) => Some(forms.prepare(
                 "bops_gemm_wgmma",
-                [dtype, choice.columns, choice.reads, choice.left_across, choice.right_across],
                 choice,
                 sys::bops_gemm_wgmma_prepare,
                 sys::bops_gemm_wgmma_launch,

@@ -210,109 +210,74 @@ fields! {
     }
 }
 
-/// The kernels of a forward, in the order in which they are tried: the WGSL forms are those that can serve the op.
-pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    macro_rules! list {
-        ($($form:ident),*) => {
-            kernels!(
-                cuda: [
-                cuda::Form::Stripe,
-                cuda::Form::Segment,
-                cuda::Form::Relay,
-                cuda::Form::Single,
-                cuda::Form::Held,
-                cuda::Form::Split,
-                cuda::Form::ChannelsLastRows,
-                cuda::Form::ChannelsLastCluster,
-                cuda::Form::ChannelsLastSlabs,
-                cuda::Form::ChannelsLastResident,
-                cuda::Form::ChannelsLastCooperative,
-                cuda::Form::ChannelsLastSplit
-            ];
-                wgpu: [$(wgpu::WgslForm::$form),*];
-                cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward))
-            )
-        };
-    }
-    const {
-        match D::OP.kind {
-            ChannelNorm::Batch => {
-                list!(
-                    GaplessResident,
-                    Persistent,
-                    Resident,
-                    SplitFused,
-                    SplitMerge,
-                    ChannelsLastSplitMerge,
-                    Apply,
-                    ChannelsLastApply
-                )
+/// The kernels of a pass, in the order in which they are tried: its CUDA forms, the WGSL forms that can serve the op, and what the CPU runs.
+macro_rules! kernels_of_pass {
+    (cpu: $cpu:path; cuda: $cuda:tt; $($kind:ident: [$($wgsl:ident),*];)*) => {
+        const {
+            match D::OP.kind {
+                $(ChannelNorm::$kind => kernels!(
+                    cuda: $cuda;
+                    wgpu: [$(wgpu::WgslForm::$wgsl),*];
+                    cpu: |norm| Ok(Valid::on_cpu(norm, $cpu))
+                ),)*
             }
-            ChannelNorm::Group => list!(
-                Persistent,
-                Resident,
-                ChannelsLastTile,
-                SplitFused,
-                ChannelsLastSplitFused,
-                SplitMerge,
-                ChannelsLastSplitMerge
-            ),
-            ChannelNorm::Instance => list!(
-                Persistent,
-                Resident,
-                SplitFused,
-                ChannelsLastSplitFused,
-                SplitMerge,
-                ChannelsLastSplitMerge,
-                Apply,
-                ChannelsLastApply
-            ),
         }
-    }
+    };
 }
 
-/// The kernels of a backward, in the order in which they are tried: the WGSL forms are those that can serve the op.
+/// The kernels of a forward.
+pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels_of_pass!(
+        cpu: cpu::forward;
+        cuda: [
+            cuda::Form::Stripe,
+            cuda::Form::Segment,
+            cuda::Form::Relay,
+            cuda::Form::Single,
+            cuda::Form::Held,
+            cuda::Form::Split,
+            cuda::Form::ChannelsLastRows,
+            cuda::Form::ChannelsLastCluster,
+            cuda::Form::ChannelsLastSlabs,
+            cuda::Form::ChannelsLastResident,
+            cuda::Form::ChannelsLastCooperative,
+            cuda::Form::ChannelsLastSplit
+        ];
+        Batch: [
+            GaplessResident, Persistent, Resident, SplitFused, SplitMerge, ChannelsLastSplitMerge, Apply, ChannelsLastApply
+        ];
+        Group: [
+            Persistent, Resident, ChannelsLastTile, SplitFused, ChannelsLastSplitFused, SplitMerge, ChannelsLastSplitMerge
+        ];
+        Instance: [
+            Persistent, Resident, SplitFused, ChannelsLastSplitFused, SplitMerge, ChannelsLastSplitMerge, Apply,
+            ChannelsLastApply
+        ];
+    )
+}
+
+/// The kernels of a backward.
 pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    macro_rules! list {
-        ($($form:ident),*) => {
-            kernels!(
-                cuda: [
-                cuda::Form::Stripe,
-                cuda::Form::Segment,
-                cuda::Form::Relay,
-                cuda::Form::Single,
-                cuda::Form::SingleMasked,
-                cuda::Form::Held,
-                cuda::Form::Split,
-                cuda::Form::ChannelsLastRows,
-                cuda::Form::ChannelsLastCluster,
-                cuda::Form::ChannelsLastSlabs,
-                cuda::Form::ChannelsLastCooperative,
-                cuda::Form::ChannelsLastSplit
-            ];
-                wgpu: [$(wgpu::WgslForm::$form),*];
-                cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward))
-            )
-        };
-    }
-    const {
-        match D::OP.kind {
-            ChannelNorm::Batch => list!(GaplessResident, Resident, SplitFused, SplitMerge, ChannelsLastSplitMerge),
-            ChannelNorm::Group => {
-                list!(
-                    Resident,
-                    ChannelsLastTile,
-                    SplitFused,
-                    ChannelsLastSplitFused,
-                    SplitMerge,
-                    ChannelsLastSplitMerge
-                )
-            }
-            ChannelNorm::Instance => {
-                list!(Resident, SplitFused, ChannelsLastSplitFused, SplitMerge, ChannelsLastSplitMerge)
-            }
-        }
-    }
+    kernels_of_pass!(
+        cpu: cpu::backward;
+        cuda: [
+            cuda::Form::Stripe,
+            cuda::Form::Segment,
+            cuda::Form::Relay,
+            cuda::Form::Single,
+            cuda::Form::SingleMasked,
+            cuda::Form::Held,
+            cuda::Form::Split,
+            cuda::Form::ChannelsLastRows,
+            cuda::Form::ChannelsLastCluster,
+            cuda::Form::ChannelsLastSlabs,
+            cuda::Form::ChannelsLastCooperative,
+            cuda::Form::ChannelsLastSplit
+        ];
+        Batch: [GaplessResident, Resident, SplitFused, SplitMerge, ChannelsLastSplitMerge];
+        Group: [Resident, ChannelsLastTile, SplitFused, ChannelsLastSplitFused, SplitMerge, ChannelsLastSplitMerge];
+        Instance: [Resident, SplitFused, ChannelsLastSplitFused, SplitMerge, ChannelsLastSplitMerge];
+    )
 }
 
 /// Checks x, the parameters' types and what the ops' groups have to be, which forward and backward share.

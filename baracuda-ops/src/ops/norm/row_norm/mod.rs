@@ -158,6 +158,16 @@ macro_rules! form_name {
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use form_name;
 
+/// A form through wgpu, by the name behind the norm's.
+#[cfg(feature = "wgpu")]
+macro_rules! wgpu_form {
+    ($D:ident, $Pass:ident::$Form:ident, $name:literal) => {
+        Function::WgpuForm(form_name!($D::OP.kind, $name), |norm, props, ask| {
+            Ok(wgpu::$Pass::$Form.work(Described::valid(norm), props, ask)?.candidate())
+        })
+    };
+}
+
 /// The kernels of a forward, in the order in which they are tried.
 pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
     match D::OP.kind {
@@ -168,7 +178,7 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
                         cuda::Forward::Packed, cuda::Forward::PackedWarp, cuda::Forward::Ring, cuda::Forward::Shared,
                         cuda::Forward::Resident, cuda::Forward::Split
                     ];
-                    wgpu: [wgpu::Forward::Resident, wgpu::Forward::Split];
+                    wgpu: [wgpu_form!(D, Forward::Resident, "resident"), wgpu_form!(D, Forward::Split, "split")];
                     cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::forward)))]
                 )
             }
@@ -177,7 +187,7 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
             const {
                 kernels!(
                     cuda: [cuda::Forward::Ring, cuda::Forward::Shared, cuda::Forward::Resident, cuda::Forward::Split];
-                    wgpu: [wgpu::Forward::Resident, wgpu::Forward::Split];
+                    wgpu: [wgpu_form!(D, Forward::Resident, "resident"), wgpu_form!(D, Forward::Split, "split")];
                     cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::forward)))]
                 )
             }
@@ -193,7 +203,11 @@ pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'sta
                 cuda::Backward::FewRows, cuda::Backward::Cooperative, cuda::Backward::Ring, cuda::Backward::Persistent,
                 cuda::Backward::Split
             ];
-            wgpu: [wgpu::Backward::FewRows, wgpu::Backward::Resident, wgpu::Backward::Split];
+            wgpu: [
+                wgpu_form!(D, Backward::FewRows, "backward_few_rows"),
+                wgpu_form!(D, Backward::Resident, "backward_resident"),
+                wgpu_form!(D, Backward::Split, "backward_split")
+            ];
             cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::backward)))]
         )
     }

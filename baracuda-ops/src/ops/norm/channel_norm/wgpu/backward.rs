@@ -8,11 +8,9 @@ use super::team::{
     ColumnSpread, FEW_CHANNEL_PARTS, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
     resident_backward_team, sum_columns,
 };
-use super::{
-    ChannelsLastTile, GaplessResident, Operands, Pass, Quads, Resident, Segments, Share, Split, WgslForm, check,
-};
+use super::{ChannelsLastTile, GaplessResident, Pass, Quads, Resident, Segments, Share, Split, Task, WgslForm, check};
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, padded, params};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
@@ -41,15 +39,7 @@ impl Uses {
         Self { inputs: true, weight: true, statistics: true, outputs: true, parameters: true, sums: None, means: None };
 }
 
-/// A descriptor as the forms take it.
-struct Backward<'d> {
-    norm: &'d Valid<BackwardFields>,
-    props: &'d Props,
-    ask: Ask,
-    segments: Segments,
-    operands: Operands<'d>,
-    parts: Parts,
-}
+type Backward<'d> = Task<'d, BackwardFields, Parts>;
 
 /// The results between the dispatches of a split form. A form that holds groups has the slices alone.
 #[derive(Clone, Copy)]
@@ -73,8 +63,7 @@ impl Pass for BackwardFields {
         let sums = Spread::new(&segments, SUMS_COLUMNS, 2, props);
         let slices = if segments.is_empty() { 0 } else { sums.slices(&segments) };
         let parts = Parts { slices, sums: Quads::none("sums"), means: Quads::none("means"), bytes: 0 };
-        let operands = Operands::new(&norm.slots, &segments);
-        let backward = Backward { norm, props, ask, segments, operands, parts };
+        let backward = Backward::new(norm, segments, parts, props, ask);
         match form {
             WgslForm::GaplessResident => backward.gapless_resident(),
             WgslForm::Resident => backward.resident(),
@@ -197,14 +186,11 @@ impl Backward<'_> {
 
     /// A form that is one dispatch.
     fn whole(&self, step: StepBuilder, choice: impl Choice + 'static) -> Accepted<'static> {
-        check_bindings(std::slice::from_ref(&step), self.props)?;
         // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
         if step.grid[1] > 1 {
             return Err(format!("it needs {} rows of workgroups, the limit is one", step.grid[1]).into());
         }
-        let mut work = Work::none(choice, self.props);
-        work.steps.push(step);
-        Ok(work.candidate())
+        self.candidate(choice, vec![step], 0)
     }
 
     /// Whole channels of all samples in registers, of which several share chunks.
@@ -226,12 +212,8 @@ impl Backward<'_> {
         let is_apart = self.wants_parameters() && !segments.groups_are_channels;
         let workgroups = segments.group_count.div_ceil(team.rows());
         let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
-        let files = [
-            "common/team",
-            team.reduce.file(),
-            "norm/channel/channel_norm_place",
-            "norm/channel/channel_norm_backward_resident",
-        ];
+        let files = ["norm/channel/channel_norm_place", "norm/channel/channel_norm_backward_resident"];
+        let files = [&team.files(), &files[..]].concat();
         let mut constants = team.constants();
         constants.push(("CHANNELS", word(channels_of(team))));
         let step = self.with_parameters(&files, constants, Share::WHOLE, [workgroups, remaining])?;
@@ -241,15 +223,13 @@ impl Backward<'_> {
     /// Whole groups of a sample in registers, channels last, and the parameters beside them.
     fn channels_last_tile(self) -> Accepted<'static> {
         self.check_means()?;
-        let find = |segments: &Segments| Tile::of_gradients(segments, self.props, self.ask);
-        let (segments, tile) = Tile::best(&self.segments, find)?;
-        let operands = Operands::new(&self.norm.slots, &segments);
-        let backward = Self { segments, operands, ..self };
+        let (props, ask) = (self.props, self.ask);
+        let (backward, tile) = self.tiled(|segments| Tile::of_gradients(segments, props, ask))?;
         let segments = &backward.segments;
         let row_chunks = segments.channels.div_ceil(segments.elements);
         let columns = sum_columns(segments);
         let remaining = if backward.wants_parameters() { row_chunks.div_ceil(u64::from(columns)) } else { 0 };
-        let files = ["common/team", tile.team.reduce.file(), "norm/channels_last/channels_last_norm_backward_tile"];
+        let files = [&tile.team.files()[..], &["norm/channels_last/channels_last_norm_backward_tile"]].concat();
         let mut constants = tile.constants();
         constants.extend([("SUM_COLUMNS", columns), ("SUM_LANES", SUM_LANES)]);
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
@@ -321,61 +301,46 @@ impl Backward<'_> {
     fn split_fused(self, sums: Spread) -> Accepted<'static> {
         let (last, mergers) = self.merging()?;
         let backward = self.with_parts()?;
-        let mut work = Work::none(Split::of(sums, &backward.segments, backward.group_parts()), backward.props);
-        work.workspace_bytes = backward.parts.sums.bytes;
         let first = backward.sums_spread(sums, true);
-        work.steps = vec![backward.sums(first)?, backward.apply(last, Some(mergers))?];
-        check_bindings(&work.steps, backward.props)?;
-        Ok(work.candidate())
+        let steps = vec![backward.sums(first)?, backward.apply(last, Some(mergers))?];
+        let choice = Split::of(sums, &backward.segments, backward.group_parts());
+        backward.candidate(choice, steps, backward.parts.sums.bytes)
     }
 
     /// Sums of slices, merged by a dispatch of its own to means of groups and gradients of parameters; then dx and dresidual.
     fn split(self, sums: Spread) -> Accepted<'static> {
         let backward = self.with_parts()?;
         let (fields, segments) = (&backward.norm.fields, &backward.segments);
-        let mut work = Work::none(Split::of(sums, segments, backward.group_parts()), backward.props);
-        work.workspace_bytes = backward.parts.bytes;
+        let mut steps = Vec::new();
         if segments.channels > 0 {
             if backward.has_sums() && !segments.is_empty() {
                 let first = backward.sums_spread(sums, backward.merging().is_ok());
-                work.steps.push(backward.sums(first)?);
+                steps.push(backward.sums(first)?);
             }
             if backward.wants_parameters() || backward.wants_means() {
-                work.steps.push(backward.merge()?);
+                steps.push(backward.merge()?);
             }
             if (fields.dx || fields.dresidual) && !segments.is_empty() {
-                work.steps.push(backward.apply(backward.apply_spread(), None)?);
+                steps.push(backward.apply(backward.apply_spread(), None)?);
             }
         }
-        check_bindings(&work.steps, backward.props)?;
-        Ok(work.candidate())
+        backward.candidate(Split::of(sums, segments, backward.group_parts()), steps, backward.parts.bytes)
     }
 
     /// Sums of slices.
     fn sums(&self, spread: Spread) -> Result<StepBuilder, Reason> {
         let uses = Uses { inputs: true, statistics: true, sums: Some("partials_out"), ..Uses::default() };
-        let grid = spread.grid(&self.segments, self.props)?;
-        let share = spread.share(&self.segments);
-        Ok(match spread {
-            Spread::Slices(team) => {
-                let files = [
-                    "common/team",
-                    team.reduce.file(),
-                    "norm/channel/channel_norm_slice",
-                    "norm/channel/channel_norm_backward_split_sums",
-                ];
-                self.step(&files, (team.constants(), false), uses, (share, grid))
-            }
-            Spread::Columns(columns) => {
-                let files = [
-                    "norm/channels_last/channels_last_norm",
-                    "norm/channels_last/channels_last_norm_backward_known",
-                    "norm/channels_last/channels_last_norm_backward",
-                    "norm/channels_last/channels_last_norm_backward_sums",
-                ];
-                self.step(&files, (columns.constants(), false), uses, (share, grid))
-            }
-        })
+        let grid = (spread.share(&self.segments), spread.grid(&self.segments, self.props)?);
+        let (mut files, constants) = spread.files_and_constants(None);
+        files.extend(match spread {
+            Spread::Slices(_) => ["norm/channel/channel_norm_backward_split_sums"].as_slice(),
+            Spread::Columns(_) => &[
+                "norm/channels_last/channels_last_norm_backward_known",
+                "norm/channels_last/channels_last_norm_backward",
+                "norm/channels_last/channels_last_norm_backward_sums",
+            ],
+        });
+        Ok(self.step(&files, (constants, false), uses, grid))
     }
 
     /// Means of the groups and gradients of the parameters.
@@ -389,12 +354,9 @@ impl Backward<'_> {
         let channel_teams = if self.wants_parameters() { segments.channels } else { 0 };
         let teams = if segments.groups_are_channels { segments.channels } else { group_teams + channel_teams };
         let grid = groups(teams.div_ceil(team.rows()), self.props)?;
-        let files = [
-            "common/team",
-            team.reduce.file(),
-            "norm/channel/channel_norm_backward_channel_sums",
-            "norm/channel/channel_norm_backward_split_merge",
-        ];
+        let files =
+            ["norm/channel/channel_norm_backward_channel_sums", "norm/channel/channel_norm_backward_split_merge"];
+        let files = [&team.files(), &files[..]].concat();
         let uses = Uses {
             weight: self.wants_means(),
             statistics: self.wants_means(),
@@ -408,23 +370,14 @@ impl Backward<'_> {
 
     /// dx and dresidual. With mergers it adds up the parts of groups itself, and writes the parameters too.
     fn apply(&self, spread: Spread, mergers: Option<Mergers>) -> Result<StepBuilder, Reason> {
-        let (mut files, mut constants) = match spread {
-            Spread::Slices(team) => {
-                (vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"], team.constants())
-            }
-            Spread::Columns(columns) => (vec!["norm/channels_last/channels_last_norm"], columns.constants()),
-        };
+        let (mut files, mut constants) = spread.files_and_constants(mergers);
         let mut grid = spread.grid(&self.segments, self.props)?;
         if let Some(mergers) = mergers {
-            if let Spread::Columns(_) = spread {
-                files.extend(mergers.team.files());
-                constants.extend(mergers.team.team_constants());
-            }
             files.extend([
                 "norm/channel/channel_norm_backward_channel_sums",
                 "norm/channel/channel_norm_backward_merge_held",
             ]);
-            constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
+            constants.push(("CHANNELS", word(channels_of(mergers.team))));
             if self.wants_parameters() {
                 let of_workgroup = match self.are_parts_few() {
                     true => u64::from(mergers.team.workgroup),

@@ -7,13 +7,12 @@ use super::team::{
     ColumnSpread, GaplessTile, MULTIPROCESSORS, Mergers, PersistentTeam, Spread, Tile, merge_team, resident_team,
 };
 use super::{
-    ChannelsLastTile, GaplessResident, Operands, Pass, Persistent, Quads, Resident, Segments, Share, Split, WgslForm,
-    check,
+    ChannelsLastTile, GaplessResident, Pass, Persistent, Quads, Resident, Segments, Share, Split, Task, WgslForm, check,
 };
 use crate::backend::wgpu::team::{Keep, Team};
-use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, padded, params};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Choice};
+use crate::kernel::{Accepted, Ask};
 use crate::narrow::{single, word};
 
 /// Channels last: for the moments, five workgroups of 128 threads on each multiprocessor; to apply them, twice the four of 256 threads that
@@ -46,15 +45,7 @@ struct Uses {
     statistics: Option<&'static str>,
 }
 
-/// A descriptor as the forms take it.
-struct Forward<'d> {
-    norm: &'d Valid<ForwardFields>,
-    props: &'d Props,
-    ask: Ask,
-    segments: Segments,
-    operands: Operands<'d>,
-    parts: Parts,
-}
+type Forward<'d> = Task<'d, ForwardFields, Parts>;
 
 /// The results between the dispatches of a split form; none of them elsewhere.
 #[derive(Clone, Copy)]
@@ -79,8 +70,7 @@ impl Pass for ForwardFields {
         let geometry = norm.geometry()?;
         form.check_order(geometry.order)?;
         let segments = Segments::new(&geometry, dtype, &[X, RESIDUAL, Y]);
-        let operands = Operands::new(&norm.slots, &segments);
-        let forward = Forward { norm, props, ask, segments, operands, parts: Parts::NONE };
+        let forward = Forward::new(norm, segments, Parts::NONE, props, ask);
         match form {
             WgslForm::GaplessResident => forward.gapless_resident(),
             WgslForm::Persistent => forward.persistent(),
@@ -204,14 +194,6 @@ impl Forward<'_> {
         Ok(())
     }
 
-    /// A form that is one dispatch.
-    fn whole(&self, step: StepBuilder, choice: impl Choice + 'static) -> Accepted<'static> {
-        check_bindings(std::slice::from_ref(&step), self.props)?;
-        let mut work = Work::none(choice, self.props);
-        work.steps.push(step);
-        Ok(work.candidate())
-    }
-
     /// Whole channels of all samples in registers, of which several share chunks.
     fn gapless_resident(self) -> Accepted<'static> {
         self.check_statistics()?;
@@ -225,7 +207,7 @@ impl Forward<'_> {
         ];
         let share = Share { columns: word(tile.columns), ..Share::WHOLE };
         let step = self.step(&files, tile.constants(), self.whole_uses(), (share, grid));
-        self.whole(StepBuilder { can_chunk: true, ..step }, GaplessResident::of(tile))
+        self.candidate(GaplessResident::of(tile), vec![StepBuilder { can_chunk: true, ..step }], 0)
     }
 
     /// Whole groups in registers, one after the other in each workgroup.
@@ -240,7 +222,7 @@ impl Forward<'_> {
         ];
         let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
         step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
-        self.whole(step, Persistent::of(persistent))
+        self.candidate(Persistent::of(persistent), vec![step], 0)
     }
 
     /// Whole groups in the registers of teams.
@@ -257,26 +239,21 @@ impl Forward<'_> {
         let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, grid));
         let is_alone = self.segments.group_count <= MULTIPROCESSORS;
         step.flags.extend([("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)]);
-        self.whole(step, Resident::of(team))
+        self.candidate(Resident::of(team), vec![step], 0)
     }
 
     /// Whole groups of a sample in registers, channels last.
     fn channels_last_tile(self) -> Accepted<'static> {
         self.check_statistics()?;
-        let (segments, tile) = Tile::best(&self.segments, |segments| Tile::new(segments, self.props))?;
-        let operands = Operands::new(&self.norm.slots, &segments);
-        let forward = Self { segments, operands, ..self };
-        let grid = groups(forward.segments.batch * tile.blocks, forward.props)?;
-        let files = [
-            "common/team",
-            tile.team.reduce.file(),
-            "norm/channel/channel_norm_update",
-            "norm/channels_last/channels_last_norm_tile",
-        ];
+        let props = self.props;
+        let (forward, tile) = self.tiled(|segments| Tile::new(segments, props))?;
+        let grid = groups(forward.segments.batch * tile.blocks, props)?;
+        let files = ["norm/channel/channel_norm_update", "norm/channels_last/channels_last_norm_tile"];
+        let files = [&tile.team.files(), &files[..]].concat();
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
         let step = forward.step(&files, tile.constants(), uses, (share, grid));
-        forward.whole(step, ChannelsLastTile::of(tile))
+        forward.candidate(ChannelsLastTile::of(tile), vec![step], 0)
     }
 
     /// How the moments are spread, and how what applies them is.
@@ -305,11 +282,8 @@ impl Forward<'_> {
         let forward = self.with_parts(first)?;
         let Self { norm, props, ask, segments, parts, .. } = &forward;
         let (last, mergers) = last.merging(segments, parts.group_parts, norm.fields.activation, props, *ask)?;
-        let mut work = Work::none(Split::of(first, segments, parts.group_parts), props);
-        work.workspace_bytes = parts.moments.bytes;
-        work.steps = vec![forward.moments(first)?, forward.apply(last, Some(mergers))?];
-        check_bindings(&work.steps, props)?;
-        Ok(work.candidate())
+        let steps = vec![forward.moments(first)?, forward.apply(last, Some(mergers))?];
+        forward.candidate(Split::of(first, segments, parts.group_parts), steps, parts.moments.bytes)
     }
 
     /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are statistics and a count of batches at most.
@@ -319,29 +293,28 @@ impl Forward<'_> {
         }
         let [first, last] = self.spreads();
         let forward = self.with_parts(first)?;
-        let Self { norm, props, segments, parts, .. } = &forward;
+        let Self { norm, segments, parts, .. } = &forward;
         let fields = &norm.fields;
-        let mut work = Work::none(Split::of(first, segments, parts.group_parts), props);
+        let (mut steps, mut workspace_bytes) = (Vec::new(), 0);
         if segments.group_count == 0 {
             if fields.cumulative && segments.batch > 0 && segments.spatial > 0 {
-                work.steps.push(forward.count());
+                steps.push(forward.count());
             }
         } else if segments.is_empty() {
             if fields.stats {
-                work.steps.push(forward.merge()?);
-                work.workspace_bytes = parts.bytes;
+                steps.push(forward.merge()?);
+                workspace_bytes = parts.bytes;
             }
         } else {
-            work.steps.push(forward.moments(first)?);
-            work.steps.push(forward.merge()?);
+            steps.push(forward.moments(first)?);
+            steps.push(forward.merge()?);
             if forward.has_running() && norm.op.kind == ChannelNorm::Instance {
-                work.steps.push(forward.running()?);
+                steps.push(forward.running()?);
             }
-            work.steps.push(forward.apply_known(last)?);
-            work.workspace_bytes = parts.bytes;
+            steps.push(forward.apply_known(last)?);
+            workspace_bytes = parts.bytes;
         }
-        check_bindings(&work.steps, props)?;
-        Ok(work.candidate())
+        forward.candidate(Split::of(first, segments, parts.group_parts), steps, workspace_bytes)
     }
 
     /// y from the running statistics.
@@ -349,41 +322,33 @@ impl Forward<'_> {
         if !self.norm.fields.inference {
             return Err("it applies running statistics, which inference alone reads".into());
         }
-        let mut work = Work::none((), self.props);
-        if !self.segments.is_empty() {
-            let [_, last] = self.spreads();
-            work.steps.push(self.apply_known(last)?);
-        }
-        check_bindings(&work.steps, self.props)?;
-        Ok(work.candidate())
+        let [_, last] = self.spreads();
+        let steps = if self.segments.is_empty() { Vec::new() } else { vec![self.apply_known(last)?] };
+        self.candidate((), steps, 0)
     }
 
     /// Moments of slices.
     fn moments(&self, spread: Spread) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
-        let grid = spread.grid(&self.segments, self.props)?;
-        let share = spread.share(&self.segments);
-        Ok(match spread {
+        let grid = (spread.share(&self.segments), spread.grid(&self.segments, self.props)?);
+        let (mut files, mut constants) = spread.files_and_constants(None);
+        let mut flags = Vec::new();
+        match spread {
             Spread::Slices(team) => {
-                let files = [
-                    "norm/channel/channel_norm_slice",
-                    "norm/channel/channel_norm_moments",
-                    "norm/channel/channel_norm_split_moments",
-                ];
-                let mut step = self.team_step(team, &files, uses, (share, grid));
-                step.flags.push(("UNPACKED", team.keep == Keep::Values));
-                step
+                files.extend(["norm/channel/channel_norm_moments", "norm/channel/channel_norm_split_moments"]);
+                flags.push(("UNPACKED", team.keep == Keep::Values));
             }
             Spread::Columns(columns) => {
-                let mut constants = columns.constants();
-                constants.extend(columns.held_rows.map(|rows| ("CHUNKS", rows)));
-                let file = match columns.held_rows {
+                files.push(match columns.held_rows {
                     Some(_) => "norm/channels_last/channels_last_norm_moments",
                     None => "norm/channels_last/channels_last_norm_stream",
-                };
-                self.step(&["norm/channels_last/channels_last_norm", file], constants, uses, (share, grid))
+                });
+                constants.extend(columns.held_rows.map(|rows| ("CHUNKS", rows)));
             }
-        })
+        }
+        let mut step = self.step(&files, constants, uses, grid);
+        step.flags.extend(flags);
+        Ok(step)
     }
 
     /// Statistics of the groups from the moments of their parts.
@@ -458,28 +423,16 @@ impl Forward<'_> {
 
     /// y from statistics that are known, or from moments that `mergers` merge.
     fn apply(&self, spread: Spread, mergers: Option<Mergers>) -> Result<StepBuilder, Reason> {
-        let (mut files, mut constants) = match spread {
-            Spread::Slices(team) => {
-                (vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"], team.constants())
-            }
-            Spread::Columns(columns) => (vec!["norm/channels_last/channels_last_norm"], columns.constants()),
-        };
-        match (spread, mergers) {
-            (Spread::Slices(_), None) => files.push("norm/channel/channel_norm_apply_known"),
-            (Spread::Columns(_), None) => files.push("norm/channels_last/channels_last_norm_known"),
-            (Spread::Slices(_), Some(mergers)) => {
-                files.extend(["norm/channel/channel_norm_update", "norm/channel/channel_norm_merge_held"]);
-                files.push("norm/channel/channel_norm_apply_merging");
-                constants.push(mergers.constant());
-            }
-            (Spread::Columns(_), Some(mergers)) => {
-                files.extend(mergers.team.files());
-                files.extend(["norm/channel/channel_norm_update", "norm/channel/channel_norm_merge_held"]);
-                files.push("norm/channels_last/channels_last_norm_merging");
-                constants.extend(mergers.team.team_constants());
-                constants.push(mergers.constant());
-            }
+        let (mut files, constants) = spread.files_and_constants(mergers);
+        if mergers.is_some() {
+            files.extend(["norm/channel/channel_norm_update", "norm/channel/channel_norm_merge_held"]);
         }
+        files.push(match (spread, mergers.is_some()) {
+            (Spread::Slices(_), true) => "norm/channel/channel_norm_apply_merging",
+            (Spread::Slices(_), false) => "norm/channel/channel_norm_apply_known",
+            (Spread::Columns(_), true) => "norm/channels_last/channels_last_norm_merging",
+            (Spread::Columns(_), false) => "norm/channels_last/channels_last_norm_known",
+        });
         files.push("norm/channel/channel_norm_count_batch");
         files.push(match spread {
             Spread::Slices(_) => "norm/channel/channel_norm_apply",

@@ -516,12 +516,6 @@ pub(super) struct Mergers {
     held_parts: u64,
 }
 
-impl Mergers {
-    pub(super) fn constant(self) -> (&'static str, u32) {
-        ("HELD_PARTS", word(self.held_parts))
-    }
-}
-
 /// How the slices of segments are spread over workgroups.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spread {
@@ -558,6 +552,25 @@ impl Spread {
             }
             _ => self,
         }
+    }
+
+    /// The files that a dispatch over all segments begins with, and its constants, with those of the teams by which it merges.
+    pub(super) fn files_and_constants(self, mergers: Option<Mergers>) -> (Vec<&'static str>, Vec<(&'static str, u32)>) {
+        let (mut files, mut constants) = match self {
+            Self::Slices(team) => {
+                ([&team.files()[..], &["norm/channel/channel_norm_slice"]].concat(), team.constants())
+            }
+            Self::Columns(columns) => (vec!["norm/channels_last/channels_last_norm"], columns.constants()),
+        };
+        if let Some(mergers) = mergers {
+            // The teams of slices merge themselves.
+            if let Self::Columns(_) = self {
+                files.extend(mergers.team.files());
+                constants.extend(mergers.team.team_constants());
+            }
+            constants.push(("HELD_PARTS", word(mergers.held_parts)));
+        }
+        (files, constants)
     }
 
     /// Parts of a segment.

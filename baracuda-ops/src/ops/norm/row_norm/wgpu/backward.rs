@@ -1,19 +1,16 @@
 //! The forms of backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
-use super::super::{BackwardFields, Valid, form_name};
+use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Kernel};
+use crate::kernel::Ask;
 use crate::narrow::{single, word};
-use crate::ops::valid::Described;
-use crate::options::PlanOptions;
 
 /// Threads and chunks each of a workgroup that takes a slice of a row of 32-bit and of 16-bit elements, for the sums.
 const SUM_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (256, 2, Keep::Words)];
@@ -126,30 +123,186 @@ pub(in super::super) enum Backward {
 impl Backward {
     /// In the order in which they are tried.
     pub(super) const ALL: [Self; 3] = [Self::FewRows, Self::Resident, Self::Split];
-}
 
-impl<D: Described<Fields = BackwardFields>> Kernel<D> for Backward {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::FewRows => form_name!(D::OP.kind, "backward_few_rows"),
-            Self::Resident => form_name!(D::OP.kind, "backward_resident"),
-            Self::Split => form_name!(D::OP.kind, "backward_split"),
+    /// How the form runs: its dispatches, and what it chose.
+    ///
+    /// # Errors
+    /// Why it does not serve.
+    pub(in super::super) fn work(
+        self,
+        norm: &Valid<BackwardFields>,
+        props: &Props,
+        ask: Ask,
+    ) -> Result<Work<Shared>, Reason> {
+        let Valid { fields, slots, .. } = norm;
+        let dense = [WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS];
+        let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [DY, X, DH, DX], &dense, props)?;
+        let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
+        let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
+        let has_parameters = gradients > 0;
+        if self == Self::FewRows {
+            if !fields.dx || !has_parameters || row_count == 0 || cols == 0 {
+                return Err("it takes dx and a parameter's gradient of rows that are not empty".into());
+            }
+            if ask == Ask::Chosen && row_count * rows.chunks > FEW_CHUNKS {
+                return Err("resident is faster: it reads so many elements once".into());
+            }
         }
-    }
 
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
+        let kind = usize::from(rows.is_half());
+        let is_split = self == Self::Split;
+        let team = if is_split {
+            Team::of_slices(SLICE_TEAMS[kind], props)
+        } else {
+            let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
+            rows.team(ask, |holds| holds(RESIDENT[kind]).or_else(|| holds(RELOADING).filter(|_| can_reload)), props)?
+        };
+        let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);
+        let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[kind], props);
+        let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
+        let sum_team = if has_many { wide_team } else { Team::of_slices(SUM_SLICE_TEAMS[kind], props) };
+        let (slices, sum_slices) = (slices_of(team), slices_of(sum_team));
+        // All at once: a few workgroups after the others would take as long as these.
+        let wanted = (busy_groups(team, rows.is_half(), is_split) / slices).max(1);
+        let partition = Partition::new(row_count, team.rows(), wanted, has_parameters);
 
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
-        Ok(backward_work(*self, descriptor.valid(), Props::of(props)?, ask)?.candidate())
+        let has_sums = is_split && fields.dx;
+        let quads = rows.chunks * rows.elements / 4;
+        let sum_quads = if has_sums { row_count * sum_slices } else { 0 };
+        let quad_count = sum_quads + gradients * partition.partials * quads;
+        let workspace_bytes = 16 * quad_count;
+        check_workspace(workspace_bytes, props)?;
+        if quad_count > u64::from(u32::MAX) {
+            return Err(format!("it needs {quad_count} quads of sums, its indices reach {}", u32::MAX).into());
+        }
+        let rows_grid = groups(partition.partials * slices, props)?;
+        let sums_grid = groups(row_count * sum_slices, props)?;
+        let params = |grid: [u32; 2], first_group| {
+            params! {
+                rows: u32 = word(row_count),
+                cols: u32 = word(cols),
+                extents: [u32; 2] = rows.geometry.extents.map(word),
+                dy: [u32; 4] = padded(rows.strides(DY)),
+                x: [u32; 4] = padded(rows.strides(X)),
+                dh: [u32; 4] = padded(rows.strides(DH)),
+                dx: [u32; 3] = rows.strides(DX),
+                weight_offset: f32 = single(fields.weight_offset.get()),
+                reciprocal_cols: f32 = if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
+                rounds: u32 = word(partition.rounds),
+                blocks: u32 = word(partition.blocks),
+                slices: u32 = word(slices),
+                sum_slices: u32 = word(sum_slices),
+                groups_x: u32 = grid[0],
+                partials: u32 = word(partition.partials),
+                sums_first: u32 = word(sum_quads),
+                first_group: u32 = word(first_group),
+                padding: [u32; 3] = [0; 3],
+            }
+        };
+        let [slice_count, rounds, blocks, partials] =
+            [slices, partition.rounds, partition.blocks, partition.partials].map(word);
+        let Team { workgroup, threads, chunks, .. } = team;
+        let choice = Shared { workgroup, threads, chunks, slices: slice_count, rounds, blocks, partials };
+        let mut work = Work { workspace_bytes, ..Work::none(choice, props) };
+        if cols == 0 {
+            return Ok(work);
+        }
+
+        let operands = Binder { slots };
+        let input = |operand| operands.operand(operand, rows.dtype.chunks_in(), "absent_in");
+        let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
+        let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
+        let workspace = |accessor| Binding::partials("work", 0, workspace_bytes, accessor);
+        let step = |entry, files: &[&'static str], team: Team, flags, grid, bindings| {
+            let step = rows.step(entry, [&[], files], (norm.op.kind, team), params(grid, 0), grid);
+            StepBuilder { flags, bindings, ..step }
+        };
+        let has_next = partition.rounds * partition.blocks > 1;
+        let flags = |keep: Keep, has_next, dx, dweight, dbias| {
+            let mut flags = vec![
+                ("WANTS_DX", dx),
+                ("WANTS_DWEIGHT", dweight),
+                ("WANTS_DBIAS", dbias),
+                ("SPLIT", is_split),
+                ("RELOADS", keep == Keep::Nothing),
+            ];
+            flags.extend(keep.flags(has_next));
+            flags
+        };
+        let [mean, rstd] = [MEAN, RSTD].map(statistics);
+        let read = [input(DY), input(X), weight, mean, rstd];
+        let (dh, dx) = (input(DH), operands.operand(DX, rows.dtype.chunks_out(), "absent_out"));
+        if self == Self::FewRows {
+            let lane_rows = row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS));
+            let most_lane_rows = if ask == Ask::Chosen { FEW_LANE_ROWS } else { MOST_LANE_ROWS };
+            let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
+            if lane_rows > most_lane_rows || memory > WORKGROUP_BYTES {
+                let limits = format!("the limits are {most_lane_rows} and {WORKGROUP_BYTES}");
+                return Err(format!(
+                    "a thread adds up {lane_rows} rows in {memory} bytes of workgroup memory, {limits}"
+                )
+                .into());
+            }
+            let row_groups = row_count.div_ceil(team.rows());
+            let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
+            let grid = groups(row_groups + parameter_groups, props)?;
+            if grid[1] > 1 {
+                // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+                return Err("its workgroups exceed one dimension of a grid".into());
+            }
+            let gradient = |operand| {
+                let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
+                let accessors =
+                    if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.dtype.chunks_out() };
+                operands.operand(operand, accessors, "absent_out")
+            };
+            let work_absent = Binding::absent("work", "absent_partials");
+            let rest = [dh, dx, work_absent, gradient(DWEIGHT), gradient(DBIAS)];
+            let bindings = [&read[..], &rest].concat();
+            let is_wide =
+                fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
+            let mut flags = flags(team.keep, false, true, false, false);
+            flags.push(("WIDE_PARAMETERS", is_wide));
+            let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_few_rows"];
+            let mut step = step("row_norm_backward_few_rows", &files, team, flags, grid, bindings);
+            step.constants.push(("COLUMNS", FEW_COLUMNS));
+            for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
+                let grid = groups(count, props)?;
+                step.in_place.push((params(grid, first), grid));
+            }
+            check_bindings(std::slice::from_ref(&step), props)?;
+            work.steps.push(step);
+            work.workspace_bytes = 0;
+            return Ok(work);
+        }
+        if row_count > 0 {
+            if has_sums {
+                let absent = [operands.absent(DH, "absent_in"), operands.absent(DX, "absent_out")];
+                let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
+                let flags = flags(sum_team.keep, has_next, true, false, false);
+                let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_split_sums"];
+                work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, sums_grid, bindings));
+            }
+            let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
+            // Without dx, nothing is needed twice.
+            let keep = if fields.dx { team.keep } else { Keep::Words };
+            let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
+            let files = ["norm/row/row_norm_backward"];
+            work.steps.push(step("row_norm_backward_rows", &files, team, flags, rows_grid, bindings));
+        }
+        if has_parameters {
+            let sums = Sums { cols, partials: partition.partials, quads, first: sum_quads };
+            work.steps.push(parameters_step(norm, &sums, &operands, workspace("partials_in"), props)?);
+        }
+        check_bindings(&work.steps, props)?;
+        Ok(work)
     }
 }
 
 /// How rows are held: threads of a workgroup and of a row or a slice, chunks of a thread, and slices of a row; and how they are shared out: the
 /// fields of [`Partition`], which few rows do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shared {
+pub(in super::super) struct Shared {
     pub(super) workgroup: u32,
     pub(super) threads: u32,
     chunks: u32,
@@ -157,174 +310,6 @@ pub(super) struct Shared {
     pub(super) rounds: u32,
     pub(super) blocks: u32,
     pub(super) partials: u32,
-}
-
-pub(super) fn backward_work(
-    form: Backward,
-    norm: &Valid<BackwardFields>,
-    props: &Props,
-    ask: Ask,
-) -> Result<Work<Shared>, Reason> {
-    let Valid { fields, slots, .. } = norm;
-    let dense = [WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS];
-    let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [DY, X, DH, DX], &dense, props)?;
-    let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
-    let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
-    let has_parameters = gradients > 0;
-    if form == Backward::FewRows {
-        if !fields.dx || !has_parameters || row_count == 0 || cols == 0 {
-            return Err("it takes dx and a parameter's gradient of rows that are not empty".into());
-        }
-        if ask == Ask::Chosen && row_count * rows.chunks > FEW_CHUNKS {
-            return Err("resident is faster: it reads so many elements once".into());
-        }
-    }
-
-    let kind = usize::from(rows.is_half());
-    let is_split = form == Backward::Split;
-    let team = if is_split {
-        Team::of_slices(SLICE_TEAMS[kind], props)
-    } else {
-        let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
-        rows.team(ask, |holds| holds(RESIDENT[kind]).or_else(|| holds(RELOADING).filter(|_| can_reload)), props)?
-    };
-    let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);
-    let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[kind], props);
-    let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
-    let sum_team = if has_many { wide_team } else { Team::of_slices(SUM_SLICE_TEAMS[kind], props) };
-    let (slices, sum_slices) = (slices_of(team), slices_of(sum_team));
-    // All at once: a few workgroups after the others would take as long as these.
-    let wanted = (busy_groups(team, rows.is_half(), is_split) / slices).max(1);
-    let partition = Partition::new(row_count, team.rows(), wanted, has_parameters);
-
-    let has_sums = is_split && fields.dx;
-    let quads = rows.chunks * rows.elements / 4;
-    let sum_quads = if has_sums { row_count * sum_slices } else { 0 };
-    let quad_count = sum_quads + gradients * partition.partials * quads;
-    let workspace_bytes = 16 * quad_count;
-    check_workspace(workspace_bytes, props)?;
-    if quad_count > u64::from(u32::MAX) {
-        return Err(format!("it needs {quad_count} quads of sums, its indices reach {}", u32::MAX).into());
-    }
-    let rows_grid = groups(partition.partials * slices, props)?;
-    let sums_grid = groups(row_count * sum_slices, props)?;
-    let params = |grid: [u32; 2], first_group| {
-        params! {
-            rows: u32 = word(row_count),
-            cols: u32 = word(cols),
-            extents: [u32; 2] = rows.geometry.extents.map(word),
-            dy: [u32; 4] = padded(rows.strides(DY)),
-            x: [u32; 4] = padded(rows.strides(X)),
-            dh: [u32; 4] = padded(rows.strides(DH)),
-            dx: [u32; 3] = rows.strides(DX),
-            weight_offset: f32 = single(fields.weight_offset.get()),
-            reciprocal_cols: f32 = if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
-            rounds: u32 = word(partition.rounds),
-            blocks: u32 = word(partition.blocks),
-            slices: u32 = word(slices),
-            sum_slices: u32 = word(sum_slices),
-            groups_x: u32 = grid[0],
-            partials: u32 = word(partition.partials),
-            sums_first: u32 = word(sum_quads),
-            first_group: u32 = word(first_group),
-            padding: [u32; 3] = [0; 3],
-        }
-    };
-    let [slice_count, rounds, blocks, partials] =
-        [slices, partition.rounds, partition.blocks, partition.partials].map(word);
-    let Team { workgroup, threads, chunks, .. } = team;
-    let choice = Shared { workgroup, threads, chunks, slices: slice_count, rounds, blocks, partials };
-    let mut work = Work { workspace_bytes, ..Work::none(choice, props) };
-    if cols == 0 {
-        return Ok(work);
-    }
-
-    let operands = Binder { slots };
-    let input = |operand| operands.operand(operand, rows.dtype.chunks_in(), "absent_in");
-    let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
-    let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
-    let workspace = |accessor| Binding::partials("work", 0, workspace_bytes, accessor);
-    let step = |entry, files: &[&'static str], team: Team, flags, grid, bindings| {
-        let step = rows.step(entry, [&[], files], (norm.op.kind, team), params(grid, 0), grid);
-        StepBuilder { flags, bindings, ..step }
-    };
-    let has_next = partition.rounds * partition.blocks > 1;
-    let flags = |keep: Keep, has_next, dx, dweight, dbias| {
-        let mut flags = vec![
-            ("WANTS_DX", dx),
-            ("WANTS_DWEIGHT", dweight),
-            ("WANTS_DBIAS", dbias),
-            ("SPLIT", is_split),
-            ("RELOADS", keep == Keep::Nothing),
-        ];
-        flags.extend(keep.flags(has_next));
-        flags
-    };
-    let [mean, rstd] = [MEAN, RSTD].map(statistics);
-    let read = [input(DY), input(X), weight, mean, rstd];
-    let (dh, dx) = (input(DH), operands.operand(DX, rows.dtype.chunks_out(), "absent_out"));
-    if form == Backward::FewRows {
-        let lane_rows = row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS));
-        let most_lane_rows = if ask == Ask::Chosen { FEW_LANE_ROWS } else { MOST_LANE_ROWS };
-        let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
-        if lane_rows > most_lane_rows || memory > WORKGROUP_BYTES {
-            let limits = format!("the limits are {most_lane_rows} and {WORKGROUP_BYTES}");
-            return Err(
-                format!("a thread adds up {lane_rows} rows in {memory} bytes of workgroup memory, {limits}").into()
-            );
-        }
-        let row_groups = row_count.div_ceil(team.rows());
-        let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
-        let grid = groups(row_groups + parameter_groups, props)?;
-        if grid[1] > 1 {
-            // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
-            return Err("its workgroups exceed one dimension of a grid".into());
-        }
-        let gradient = |operand| {
-            let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
-            let accessors =
-                if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.dtype.chunks_out() };
-            operands.operand(operand, accessors, "absent_out")
-        };
-        let work_absent = Binding::absent("work", "absent_partials");
-        let rest = [dh, dx, work_absent, gradient(DWEIGHT), gradient(DBIAS)];
-        let bindings = [&read[..], &rest].concat();
-        let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
-        let mut flags = flags(team.keep, false, true, false, false);
-        flags.push(("WIDE_PARAMETERS", is_wide));
-        let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_few_rows"];
-        let mut step = step("row_norm_backward_few_rows", &files, team, flags, grid, bindings);
-        step.constants.push(("COLUMNS", FEW_COLUMNS));
-        for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
-            let grid = groups(count, props)?;
-            step.in_place.push((params(grid, first), grid));
-        }
-        check_bindings(std::slice::from_ref(&step), props)?;
-        work.steps.push(step);
-        work.workspace_bytes = 0;
-        return Ok(work);
-    }
-    if row_count > 0 {
-        if has_sums {
-            let absent = [operands.absent(DH, "absent_in"), operands.absent(DX, "absent_out")];
-            let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
-            let flags = flags(sum_team.keep, has_next, true, false, false);
-            let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_split_sums"];
-            work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, sums_grid, bindings));
-        }
-        let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
-        // Without dx, nothing is needed twice.
-        let keep = if fields.dx { team.keep } else { Keep::Words };
-        let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
-        let files = ["norm/row/row_norm_backward"];
-        work.steps.push(step("row_norm_backward_rows", &files, team, flags, rows_grid, bindings));
-    }
-    if has_parameters {
-        let sums = Sums { cols, partials: partition.partials, quads, first: sum_quads };
-        work.steps.push(parameters_step(norm, &sums, &operands, workspace("partials_in"), props)?);
-    }
-    check_bindings(&work.steps, props)?;
-    Ok(work)
 }
 
 /// The sums of columns in the workspace.

@@ -108,8 +108,8 @@ fn parameter(dtype: DType) -> Result<[&'static str; 2], Reason> {
 #[cfg(test)]
 mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
-    use super::backward::{LONGEST_CHAIN, Shared, backward_work, parameter_chain};
-    use super::forward::{Held, forward_work};
+    use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
+    use super::forward::Held;
     use super::*;
     use crate::backend::wgpu::team::{ROW_TEAMS, Reduce};
     use crate::backend::wgpu::{Variants, Work};
@@ -137,13 +137,13 @@ mod tests {
 
     /// The form that is chosen, and its work.
     fn chosen_forward(norm: &Valid<ForwardFields>, props: &Props) -> (Forward, Work<Held>) {
-        let of = |form| Some((form, forward_work(form, norm, props, Ask::Chosen).ok()?));
+        let of = |form: Forward| Some((form, form.work(norm, props, Ask::Chosen).ok()?));
         Forward::ALL.into_iter().find_map(of).unwrap()
     }
 
     /// The form that is chosen, and its work.
     fn chosen_backward(norm: &Valid<BackwardFields>, props: &Props) -> (Backward, Work<Shared>) {
-        let of = |form| Some((form, backward_work(form, norm, props, Ask::Chosen).ok()?));
+        let of = |form: Backward| Some((form, form.work(norm, props, Ask::Chosen).ok()?));
         Backward::ALL.into_iter().find_map(of).unwrap()
     }
 
@@ -163,16 +163,16 @@ mod tests {
     #[test]
     fn forms_that_are_asked_for_serve_what_others_serve_better() {
         let props = variant_props(Some(32));
-        let of_forward = |form, dims: &[u64]| {
-            let work = forward_work(form, &forward(dims), &props, Ask::Pinned);
+        let of_forward = |form: Forward, dims: &[u64]| {
+            let work = form.work(&forward(dims), &props, Ask::Pinned);
             work.map(|work| (work.steps.len(), work.workspace_bytes)).map_err(|reason| reason.to_string())
         };
         assert_eq!(of_forward(Forward::Resident, &[10, 32768]), Ok((1, 0)));
         assert_eq!(of_forward(Forward::Split, &[7, 17]), Ok((2, 7 * 16)));
         assert!(of_forward(Forward::Resident, &[1000, 32769]).is_err_and(|reason| reason.contains("32769")));
         assert!(of_forward(Forward::Split, &[7, 0]).is_err_and(|reason| reason.contains("no slices")));
-        let of_backward = |form, dims: &[u64]| {
-            let work = backward_work(form, &backward(dims), &props, Ask::Pinned);
+        let of_backward = |form: Backward, dims: &[u64]| {
+            let work = form.work(&backward(dims), &props, Ask::Pinned);
             work.map(|work| work.steps.len()).map_err(|reason| reason.to_string())
         };
         assert_eq!(of_backward(Backward::FewRows, &[500, 4096]), Ok(1));
@@ -255,11 +255,11 @@ mod tests {
     #[test]
     fn refuses_with_both_numbers() {
         let props = Props { max_binding_bytes: 128 << 20, ..variant_props(None) };
-        let resident = |norm| forward_work(Forward::Resident, norm, &props, Ask::Chosen);
+        let resident = |norm| Forward::Resident.work(norm, &props, Ask::Chosen);
         let reason = resident(&forward(&[1 << 16, 1 << 12])).err().unwrap().to_string();
         assert!(reason.contains("536870912") && reason.contains("134217728"), "{reason}");
         let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
         let plain = Valid::new(RowNorm::Layer.forward(), ForwardFields::plain(f64s, 1)).unwrap();
-        assert!(Forward::ALL.into_iter().all(|form| forward_work(form, &plain, &props, Ask::Pinned).is_err()));
+        assert!(Forward::ALL.into_iter().all(|form| form.work(&plain, &props, Ask::Pinned).is_err()));
     }
 }

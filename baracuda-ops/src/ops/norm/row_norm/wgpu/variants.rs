@@ -1,8 +1,8 @@
 //! Every kind of shader of the family, without a device.
 
 use super::super::{ForwardFields, Gradients, RowNorm, Valid};
-use super::backward::{Backward, backward_work};
-use super::forward::{Forward, forward_work};
+use super::backward::Backward;
+use super::forward::Forward;
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -78,12 +78,12 @@ impl Options {
         let name = format!("{kind:?} norm of {dtype} {rows} x {cols}, {self:?}");
         let Ok(forward) = self.forward(kind, dtype, rows, cols) else { return };
         // Of the form that is chosen.
-        let work = |form| forward_work(form, &forward, props, Ask::Chosen).ok();
+        let work = |form: Forward| form.work(&forward, props, Ask::Chosen).ok();
         if let Some(work) = Forward::ALL.into_iter().find_map(work) {
             variants.add_work(&name, Ok(work), props);
         }
         let Ok(backward) = forward.backward(self.wanted) else { return };
-        let work = |form| backward_work(form, &backward, props, Ask::Chosen).ok();
+        let work = |form: Backward| form.work(&backward, props, Ask::Chosen).ok();
         if let Some(work) = Backward::ALL.into_iter().find_map(work) {
             variants.add_work(&name, Ok(work), props);
         }

@@ -24,7 +24,7 @@ const EXCHANGE_BYTES: u64 = 120_000;
 /// Forward: batches in registers, and the most batches of a slab that the L2 is asked to keep.
 const FORWARD_REGISTER_BATCHES: u64 = 10;
 const FORWARD_CACHED_BATCHES: u64 = 16;
-/// Batches of a slab that are read again, at most, where the launch begins while the previous one ends.
+/// A launch begins while the previous one ends if at most so many batches of a slab are read again.
 const OVERLAPPING_BATCHES: u64 = 2;
 /// What a narrow tile costs beside a wide one, in percent.
 const NARROW_TILE_PERCENT: u64 = 108;
@@ -36,7 +36,7 @@ const REGISTER_BATCHES_OF_4_BYTES: u64 = 11;
 /// Batches of a slab that the L2 is asked to keep between the two walks; of 4 bytes, where fewer than those in shared memory are read again.
 const CACHED_BATCHES_OF_2_BYTES: u64 = 9;
 const CACHED_BATCHES_OF_4_BYTES: u64 = 6;
-/// What a byte costs where a slab has not the whole rows: the other parts of a row are read at another time.
+/// What a byte costs if a slab does not have whole rows, relative to one of whole rows: the other parts of a row are read at another time.
 const PART_OF_ROW_COST: f64 = 1.08;
 
 /// How slabs are taken.

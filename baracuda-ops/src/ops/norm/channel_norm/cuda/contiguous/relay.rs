@@ -26,38 +26,43 @@ const EVEN_THREADS: u64 = 4 * 32;
 const VECTORS: u64 = 2;
 /// Bytes of the places for a residual.
 const RESIDUAL_BYTES: u64 = 32 << 10;
-/// Bytes of a group in one block from which clusters are faster than `single`, whose teams take one group each: without a residual, if those are
-/// clusters, too; with one.
+/// Bytes of a group in one block from which clusters are faster than those of `single`, which take one group each. Without a residual.
 const LEAST_BYTES: u64 = 64 << 10;
+/// Bytes of a group in one block from which clusters are faster than `single`, with a residual.
 const LEAST_RESIDUAL_BYTES: u64 = 48 << 10;
 /// Blocks of a cluster of `held`, backward, from which clusters of this form are faster.
 const HELD_CLUSTER: u32 = 4;
 /// Bytes under way beyond the group that hide the exchange of a team's sums.
 const AHEAD_BYTES: u64 = 96 << 10;
-/// What a group costs in a cluster beyond its bytes, and a step in instructions, by tensor and element of a vector. In bytes.
+/// What a group costs in a cluster beyond its bytes. In bytes.
 const GROUP_COST: u64 = 12 << 10;
+/// What the instructions of a step cost for each tensor and each element of a vector. In bytes.
 const STEP_COST: u64 = 1 << 10;
 
 /// Forward in a grid.
 struct Grid {
-    /// Threads that write, without a residual and with one.
+    /// Threads that write, of which all numbers are tried, without a residual.
     threads: &'static [u64],
+    /// The same with a residual.
     residual_threads: &'static [u64],
-    /// The largest clusters that are faster, in blocks: clusters of 16 leave an eighth of the multiprocessors out, those of 4 and 8 some.
+    /// Blocks of the largest clusters that are faster, without a residual: clusters of 16 leave an eighth of the multiprocessors without work.
     clusters: u32,
+    /// The same with a residual: clusters of 4 and 8 leave some multiprocessors without work.
     residual_clusters: u32,
-    /// Bytes of x from which it is faster than reading x twice, and than clusters that leave multiprocessors out.
+    /// Bytes of x from which a grid is faster than reading x twice, and than clusters that leave multiprocessors without work.
     least_bytes: u64,
-    /// Bytes of a group from which it is faster whatever clusters do: a cluster of 8 has room for fewer. Smaller groups serve where clusters take at
-    /// most `rounds` of them one after another, and teams take no more.
+    /// Bytes of a group from which a grid is faster in any case: a cluster of 8 has no room for them.
     group_bytes: u64,
+    /// A grid takes smaller groups if clusters take at most so many of them one after another, and teams of the grid no more than that.
     rounds: u64,
-    /// What a group costs beyond its bytes, where elements have 4 bytes, 2, where exponentials take the time, and of 2 bytes with a residual; and what
-    /// a step does. In bytes.
+    /// What a group costs beyond its bytes, by the bytes of an element. In bytes.
     turn_of_4_bytes: u64,
     turn_of_2_bytes: u64,
+    /// The same through an activation with exponentials.
     turn_of_exponentials: u64,
+    /// The same of 2-byte elements with a residual.
     turn_of_residual: u64,
+    /// What a step costs beyond its bytes. In bytes.
     step: u64,
 }
 const GRID: Grid = Grid {
@@ -79,9 +84,9 @@ const GRID: Grid = Grid {
 struct Overflowing {
     /// Threads that write, the preferred number first.
     threads: [u64; 3],
-    /// Places for each reading of those steps.
+    /// Places for each of the two readings of the steps that are fetched twice.
     places: u64,
-    /// Their bytes on all multiprocessors up to which that was measured: the L2 has to keep those of two groups.
+    /// The most bytes of those steps on all multiprocessors: the L2 has to keep them for two groups.
     most_bytes: u64,
 }
 const OVERFLOWING: Overflowing = Overflowing { threads: [320, 256, 224], places: 2, most_bytes: 28 << 20 };
@@ -92,8 +97,9 @@ struct BackwardGrid {
     threads: [u64; 4],
     /// Bytes of dy and x in a group from which a cluster's blocks have no room for the following one.
     group_bytes: u64,
-    /// Bytes under way beyond the group that hide the exchange, and how many of them may be missing.
+    /// Bytes under way beyond the group that hide the exchange of a team's sums.
     ahead_bytes: u64,
+    /// How many of those bytes may be missing.
     most_missing_bytes: u64,
     /// What a group costs beyond its bytes. In bytes.
     turn: u64,
@@ -127,7 +133,7 @@ struct Share {
     places: u64,
     /// Bytes that it reads and writes, averaged over the multiprocessors, or its instructions where those take longer. In bytes.
     time: u64,
-    /// Bytes that are missing to those under way that hide the exchange.
+    /// How many fewer bytes are under way than would hide the exchange of sums.
     missing: u64,
     /// Bytes of the group.
     bytes: u64,

@@ -10,19 +10,19 @@ pub(super) type Choice = sys::bops_channel_norm_single_choice;
 pub(super) type BackwardChoice = sys::bops_channel_norm_backward_single_choice;
 pub(super) type MaskedChoice = sys::bops_channel_norm_backward_single_masked_choice;
 
-/// Vectors that a block has at least where a larger cluster would only serve to fill the device.
+/// Clusters grow until the groups fill the device, unless blocks of the next larger cluster would have fewer vectors than this.
 const LEAST_BLOCK_VECTORS: u64 = 512;
-/// Multiprocessors' worth of blocks up to which these are launched while the previous kernel ends.
+/// The most blocks for each multiprocessor with which a launch may begin while the previous kernel of the stream ends.
 const EARLY_BLOCKS: u64 = 4;
 
-/// Forward: threads of a block that has a multiprocessor to itself; while they would have fewer vectors than `FEW_VECTORS` says, there are
-/// `SMALL_THREADS` instead, with the least to the most of these.
+/// Forward: the most threads of a block that has a multiprocessor to itself.
 const ALONE_THREADS: u64 = 640;
+/// Threads of such a block, if each of them then has a number of vectors from the first to the second of `FEW_VECTORS`.
 const SMALL_THREADS: u64 = 320;
 const FEW_VECTORS: [u64; 2] = [2, 4];
-/// Threads of a block that shares a multiprocessor with one other, so that no third one fits where the next multiprocessor has one.
+/// The most threads of a block that shares a multiprocessor with one other. Smaller blocks might lie three on one multiprocessor while another has one.
 const PAIR_THREADS: u64 = 512;
-/// The most vectors of a thread, which more than two blocks a multiprocessor have.
+/// Vectors of a thread if there are more than two blocks for each multiprocessor: the most that kernels serve.
 const SHARED_VECTORS: u64 = 15;
 /// Vectors of a thread that registers may hold, the preferred number first.
 const REGISTER_VECTORS: [u64; 2] = [4, 2];
@@ -30,23 +30,26 @@ const REGISTER_VECTORS: [u64; 2] = [4, 2];
 const CLUSTER_OF_SEVEN: u64 = 7;
 /// Shared memory of a block beside its group, in bytes.
 const OWN_SHARED_BYTES: u64 = 3 << 10;
-/// Clock cycles for every byte of a block by which the first blocks of a multiprocessor start one after another, where others follow.
+/// If more blocks follow, the first blocks of a multiprocessor start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block.
 const STAGGER_CYCLES: u64 = 2;
 const STAGGER_BYTES: u64 = 25;
-/// The largest cluster that starts so with blocks half as large, four a multiprocessor in place of two.
+/// The largest cluster that is made of blocks half as large, of which four share a multiprocessor in place of two, by the bits of an element.
 const HALVED_CLUSTER_OF_16_BITS: u64 = 2;
 const HALVED_CLUSTER_OF_32_BITS: u64 = 4;
 
-/// Backward: warps of a block that shares a multiprocessor, has one to itself, is of a cluster that takes all samples.
+/// Backward: the most warps of a block that shares a multiprocessor.
 const SHARING_BLOCK_WARPS: u64 = 15;
+/// The most warps of a block that has a multiprocessor to itself.
 const ALONE_WARPS: u64 = 20;
+/// The most warps of a block whose cluster takes all samples.
 const MERGED_WARPS: u64 = 5;
 /// The most rows of 32 vectors that a warp takes: its lanes add up so many vectors one after another.
 const WARP_ROWS: u64 = 27;
-/// Bytes of shared memory of a row: 32 vectors of dy and of x, and its sums of the two kinds; what dpre takes where it is kept.
+/// Bytes of shared memory of a row: 32 vectors of dy and of x, and its two sums.
 const ROW_BYTES: u64 = 2 * 32 * 16 + 8;
+/// Bytes of dpre in a row, if it is kept.
 const DPRE_ROW_BYTES: u64 = 32 * 16;
-/// Clock cycles for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block by which the first two blocks of a multiprocessor start apart.
+/// The first two blocks of a multiprocessor start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block.
 const BACKWARD_STAGGER_CYCLES: u64 = 3;
 const BACKWARD_STAGGER_CYCLES_OF_SILU: u64 = 5;
 const BACKWARD_STAGGER_BYTES: u64 = 64;

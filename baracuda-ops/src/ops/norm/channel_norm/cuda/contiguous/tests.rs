@@ -353,6 +353,12 @@ fn a_block_has_a_short_segment_in_registers() {
     assert_eq!((back.at("threads"), back.at("vectors"), back.launches, back.workspace_bytes), (512, 4, 2, 512 * 8));
 }
 
+/// Of a choice of `relay` in a grid: threads, steps, blocks of a team, blocks, and places that are being filled at once.
+fn of_grid(tuned: &Found) -> (u64, u64, u64, u64, u64) {
+    let at = |name| tuned.at(name);
+    (at("threads"), at("steps"), at("team_blocks"), at("blocks"), at("arriving_places"))
+}
+
 #[test]
 fn groups_that_clusters_hold_badly_are_shared_by_all_multiprocessors() {
     let (identity, silu) = (Activation::Identity, Activation::Silu);
@@ -369,13 +375,7 @@ fn groups_that_clusters_hold_badly_are_shared_by_all_multiprocessors() {
     ] {
         let tuned = forward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
         assert_eq!((tuned.form, tuned.at("team")), (Form::Relay, GRID), "{shape:?}");
-        let found = (
-            tuned.at("threads"),
-            tuned.at("steps"),
-            tuned.at("team_blocks"),
-            tuned.at("blocks"),
-            tuned.at("arriving_places"),
-        );
+        let found = of_grid(&tuned);
         assert_eq!(found, expected, "{shape:?} {activation:?}");
     }
     // Through SiLU a residual is not fetched.
@@ -401,13 +401,7 @@ fn gradients_of_channels_that_a_cluster_has_no_room_for_two_of_relay_through_all
                 (Form::Relay, GRID, 1),
                 "{shape:?} {bytes}"
             );
-            let found = (
-                tuned.at("threads"),
-                tuned.at("steps"),
-                tuned.at("team_blocks"),
-                tuned.at("blocks"),
-                tuned.at("arriving_places"),
-            );
+            let found = of_grid(&tuned);
             assert_eq!(found, expected, "{shape:?} {bytes}");
         }
     }
