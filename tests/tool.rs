@@ -156,7 +156,7 @@ fn a_file_says_what_is_asked_of_the_plan() {
     for line in [
         "cpu   1 of 3 files agree, largest error 0.".into(),
         "cpu   1 of 3 files refused as they must be: the options ask for kernel softmax_elsewhere".into(),
-        format!("UNREADABLE {wrong}: is no case file: the options are \"{{\\\"kernel\\\":1}}\": invalid type"),
+        format!("UNREADABLE {wrong}: is no case file: the options are \"{{\\\"kernel\\\":1}}\": kernel: invalid type"),
     ] {
         assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
     }

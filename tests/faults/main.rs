@@ -348,7 +348,7 @@ fn options_of_a_line_reach_the_plan() {
     // Bytes behind the descriptor.
     for (tail, at, because) in [
         (" options={\"kernel\":7}", 10, "the options: kernel: invalid type"),
-        (" options={\"colour\":\"red\"}", 10, "the options: unknown field `colour`"),
+        (" options={\"colour\":\"red\"}", 10, "the options: colour: unknown field `colour`"),
         (" options={\"math\":\"strict\",\"math\":\"tf32\"}", 10, "the options: duplicate field"),
         (" options={\"math\":", 10, "the options: EOF while parsing"),
         (" options=tf32", 10, "the options: must be a JSON object, begins with 't'"),
