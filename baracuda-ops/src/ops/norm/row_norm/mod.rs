@@ -155,7 +155,7 @@ macro_rules! form_name {
         }
     };
 }
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(feature = "cuda")]
 use form_name;
 
 /// A form through wgpu, by the name behind the norm's.
