@@ -42,19 +42,24 @@ pub(crate) const fn without_prepare(name: &'static str) -> &'static str {
 pub(crate) trait Numbers: Copy + Hash + Eq + Send + Sync + 'static {}
 impl<T: Copy + Hash + Eq + Send + Sync + 'static> Numbers for T {}
 
-/// A launch with the operands of a run, the workspace and the stream; returns its status.
-pub(crate) type Run<O> = Box<dyn Fn(&O, *mut c_void, *mut c_void) -> bops_status + Send + Sync>;
-
 impl<S: Numbers, P: Copy + Send + Sync + 'static, C: Numbers, O: 'static> Calls<S, P, C, O> {
-    /// Prepares the kernels of a choice, and returns what launches them. `also`: what else decides which kernels these are.
-    pub(crate) fn prepare(&self, device: &Device, of: S, params: P, choice: C, also: impl Numbers) -> Result<Run<O>> {
+    /// Prepares the kernels of a choice, and returns what launches them with the operands of a run, the workspace and the stream, and returns the
+    /// status. `also`: what else decides which kernels these are.
+    pub(crate) fn prepare<K: Numbers>(
+        &self,
+        device: &Device,
+        of: S,
+        params: P,
+        choice: C,
+        also: K,
+    ) -> Result<impl Fn(&O, *mut c_void, *mut c_void) -> bops_status + Send + Sync + use<S, P, C, O, K>> {
         // SAFETY: the structs live across the call and hold what the form allows.
         device.prepare(self.name, (of, choice, also), || unsafe { (self.prepare)(&of, &params, &choice) })?;
         let launch = self.launch;
-        Ok(Box::new(move |operands, workspace, stream| {
+        Ok(move |operands: &O, workspace, stream| {
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
             unsafe { launch(&of, &params, &choice, operands, workspace, stream) }
-        }))
+        })
     }
 
     /// The same as a kernel, which runs with those `operands`; without work it prepares and launches nothing.

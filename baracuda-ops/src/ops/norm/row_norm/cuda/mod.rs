@@ -9,6 +9,7 @@ mod forward;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::c_void;
 use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
@@ -17,7 +18,7 @@ pub(super) use backward::Backward;
 pub(super) use forward::Forward;
 
 use super::{RowNorm, Valid};
-use crate::backend::cuda::calls::{self, Numbers, Run};
+use crate::backend::cuda::calls::{self, Numbers};
 use crate::backend::cuda::{self, Launch, Props, c_dtype, resident_clusters};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
@@ -305,6 +306,9 @@ impl Rows {
 /// The C functions of a form with parameters `P`, operands `O` and the choice `C`.
 type Calls<P, C, O> = calls::Calls<sys::bops_row_norm_specialisation, P, C, O>;
 
+/// A launch with the operands of a run, the workspace and the stream; returns its status.
+type Run<O> = Box<dyn Fn(&O, *mut c_void, *mut c_void) -> sys::bops_status + Send + Sync>;
+
 /// A norm as its forms are told of it.
 struct Task<P, O> {
     problem: RowProblem,
@@ -330,10 +334,10 @@ impl<P: Copy + Send + Sync + 'static, O: 'static> Task<P, O> {
             let device = cuda::Device::of(device)?;
             let mut runs: Vec<Run<O>> = Vec::new();
             if launches > 0 {
-                runs.push(calls.prepare(device, of, params, choice, ())?);
+                runs.push(Box::new(calls.prepare(device, of, params, choice, ())?));
             }
             if let Some((calls, choice)) = then {
-                runs.push(calls.prepare(device, of, params, choice, ())?);
+                runs.push(Box::new(calls.prepare(device, of, params, choice, ())?));
             }
             let start = move |located: &Located<'_>, stream| {
                 let (operands, workspace) = (operands(located), located.workspace_pointer());
