@@ -52,7 +52,8 @@ typedef struct {
 /* Operands: left is the gathered factor, right the plain one. More than one split: gemm_finish follows, with params.product; not with a bias of more
  * than one group. */
 
-/* Registers and shared memory; all dtypes. left_across, right_across: neighbouring threads take neighbouring rows, columns, rather than terms. */
+/* Registers and shared memory; all dtypes. left_across, right_across: neighbouring threads take neighbouring rows, columns, rather than terms. f32 with
+ * is_long 0: the choice is as that of mma, and factors are of f32. */
 bops_status bops_conv_simt_prepare(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype);
 bops_status bops_conv_simt_launch(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype,
                                   const bops_gemm_operands *operands, bops_stream stream);

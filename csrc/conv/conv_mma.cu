@@ -1,181 +1,23 @@
 // conv_mma: tensor cores of compute capability 8.0 and later, through mma.sync. Factors of f16 and bf16, or of f32 that are rounded to tf32.
 #include "../gemm/mma.cuh"
-#include "conv.cuh"
+#include "steps.cuh"
 
 namespace bops {
 namespace conv {
 namespace {
 
-using gemm::copy_or_zero;
-using gemm::mma_shape;
-using gemm::mma_stages;
-using gemm::step_bytes;
-
-using row = row_part<int32_t>;
-using term = term_part<int32_t>;
-
-// A thread's part in bringing steps of one factor to shared memory: a few chunks of 16 bytes. Their lines are rows of the factor, which are columns of the
-// plain one, and chunks follow one another along the terms; across, lines are terms, and chunks follow along the rows.
-template <typename T, int tile, bool across> struct chunks_of {
-    static constexpr int threads = mma_shape<tile>::threads, elements = 16 / int(sizeof(T));
-    static constexpr int per_line = across ? tile * int(sizeof(T)) / 16 : gemm::step_row_bytes / 16;
-    static constexpr int line_step = threads / per_line, count = tile * gemm::step_row_bytes / 16 / threads;
-
-    __device__ __forceinline__ static uint32_t address(int line, int fast) {
-        return across ? gemm::across_address<T, tile>(line, fast) : gemm::along_k_address(line, fast / elements);
-    }
-    // Each chunk in one access. at(line, fast, there): where the chunk begins, and how many of its bytes there are.
-    template <typename At> __device__ __forceinline__ static void fetch(uint32_t step, const void *base, const At &at) {
-        const int line = int(threadIdx.x) / per_line, fast = int(threadIdx.x) % per_line * elements;
-#pragma unroll
-        for (int i = 0; i < count; ++i) {
-            int there = 0;
-            const int64_t element = at(line + i * line_step, fast, there);
-            const T *from = static_cast<const T *>(base) + (there > 0 ? element : 0);
-            copy_or_zero<16>(step + address(line + i * line_step, fast), from, there);
-        }
-    }
-    // Element by element; neighbouring threads have neighbouring rows. at(row, term, is_there): where the element lies.
-    template <typename At> __device__ __forceinline__ static void fetch_elements(uint32_t step, const void *base, const At &at) {
-        // Chunks of a line of shared memory lie at its rows, or across at its terms.
-        constexpr int lines = across ? gemm::step_row_bytes / int(sizeof(T)) : tile, part = across ? per_line : lines;
-        static_assert(threads % part == 0, "threads share lines evenly");
-#pragma unroll 1
-        for (int i = 0; i < count; ++i) {
-            const int index = int(threadIdx.x) + i * threads;
-            const int line = across ? index / per_line : index % lines, fast = (across ? index % per_line : index / lines) * elements;
-            uint32_t words[4] = {0, 0, 0, 0};
-#pragma unroll
-            for (int j = 0; j < elements; ++j) {
-                bool is_there = false;
-                const int64_t element = across ? at(fast + j, line, is_there) : at(line, fast + j, is_there);
-                if constexpr (sizeof(T) == 2) {
-                    // No asynchronous copy is this short.
-                    if (is_there) words[j / 2] |= uint32_t(static_cast<const unsigned short *>(base)[element]) << (16 * (j % 2));
-                } else {
-                    const T *from = static_cast<const T *>(base) + (is_there ? element : 0);
-                    copy_or_zero<4>(step + address(line, fast) + 4 * j, from, is_there ? 4 : 0);
-                }
-            }
-            if constexpr (sizeof(T) == 2)
-                asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(step + address(line, fast)), "r"(words[0]), "r"(words[1]),
-                             "r"(words[2]), "r"(words[3])
-                             : "memory");
-        }
-    }
-};
-
-template <typename T, int tile, bool left_across, bool right_across> __global__ void __launch_bounds__(mma_shape<tile>::threads, tile == 128 ? 2 : 3)
-    mma(const __grid_constant__ bops_conv_params params, const bops_conv_choice choice, const bops_gemm_operands operands) {
-    using shape = mma_shape<tile>;
-    using of_gathered = chunks_of<T, tile, left_across>;
-    using of_plain = chunks_of<T, tile, right_across>;
-    constexpr int depth = gemm::step_row_bytes / int(sizeof(T));
-    extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ row rows[tile];
-    __shared__ term terms[2][depth];
-    const uint32_t steps = shared_address(shared);
-    const gemm::place at = gemm::place_of_block(params.product, choice.product.splits, tile);
-    const uint64_t m_first = uint64_t(at.tile_m) * tile, n_first = uint64_t(at.tile_n) * tile;
-    const gemm::reduction range(params.product, depth, at.split, choice.product.splits);
-
-    // 1. The factors of the block. What a step needs of its terms is laid down while the one before it is fetched.
-    lay_rows<int32_t, tile, shape::threads>(params, at.z, m_first, rows);
-    term_walker<int32_t, depth> walker(params, range.first);
-    walker.lay(params, terms[0]);
-    __syncthreads();
-    const int64_t column_first = int64_t(plain_of_group(params, at.z) + n_first * params.plain_column);
-    const int columns = int(min(uint64_t(tile), params.product.n - n_first));
-    uint64_t steps_to_fetch = range.last - range.first, terms_left = params.product.k - range.first * depth;
-    int laid = 0; // where the terms of the next step are
-    // The next step goes to place `to`.
-    const auto fetch = [&](int to) {
-        if (steps_to_fetch > 0) {
-            const uint32_t step = steps + uint32_t(to) * 2 * step_bytes<T, tile>;
-            const term *const now = terms[laid];
-            const int left = int(min(uint64_t(depth), terms_left));
-            const auto element = [&](int r, int t, bool &is_there) {
-                int64_t place;
-                is_there = find(params, rows[r], now[t], place);
-                return place;
-            };
-            if (left_across || choice.product.left_bytes == 16)
-                of_gathered::fetch(step, operands.left, [&](int line, int fast, int &there) {
-                    bool is_there;
-                    const int64_t place = left_across ? element(fast, line, is_there) : element(line, fast, is_there);
-                    there = is_there ? 16 : 0;
-                    return place;
-                });
-            else of_gathered::fetch_elements(step, operands.left, element);
-            const auto place = [&](int column, int t) {
-                return column_first + int64_t(column) * int64_t(params.plain_column) + int64_t(now[t].plain);
-            };
-            if (choice.product.right_bytes == 16)
-                of_plain::fetch(step + step_bytes<T, tile>, operands.right, [&](int line, int fast, int &there) {
-                    const int column = right_across ? fast : line, t = right_across ? line : fast;
-                    const int most = right_across ? min(columns - column, of_plain::elements) : column < columns ? of_plain::elements : 0;
-                    there = t < left ? max(most, 0) * int(sizeof(T)) : 0;
-                    return place(column, t);
-                });
-            else
-                of_plain::fetch_elements(step + step_bytes<T, tile>, operands.right, [&](int column, int t, bool &is_there) {
-                    is_there = column < columns && t < left;
-                    return place(column, t);
-                });
-            --steps_to_fetch, terms_left -= left, laid ^= 1;
-            walker.lay(params, terms[laid]);
-        }
-        copy_commit();
-    };
-
-    // 2. The sums.
-    float sums[shape::row_blocks][shape::column_blocks][4];
-#pragma unroll
-    for (int i = 0; i < shape::row_blocks; ++i)
-#pragma unroll
-        for (int j = 0; j < shape::column_blocks; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.0f;
-    const int warp = int(threadIdx.x) / 32, warp_m = warp % shape::warps_m * shape::warp_rows, warp_n = warp / shape::warps_m * shape::warp_columns;
-    int now = 0;
-#pragma unroll 1
-    for (int i = 0; i < mma_stages - 1; ++i) {
-        fetch(i);
-        __syncthreads(); // The terms of the next step are there.
-    }
-#pragma unroll 1
-    for (uint64_t steps_left = range.last - range.first; steps_left > 0; --steps_left) {
-        copy_wait(mma_stages - 2);
-        __syncthreads(); // The step has come for all threads, none reads the one that is replaced, and the terms of the next one are there.
-        fetch(now == 0 ? mma_stages - 1 : now - 1);
-        gemm::add_step<T, tile, left_across, right_across>(sums, steps + uint32_t(now) * 2 * step_bytes<T, tile>, warp_m, warp_n);
-        now = now + 1 == mma_stages ? 0 : now + 1;
-    }
-    copy_wait(0);
-    __syncthreads();
-
-    // 3. What is done with them.
-    float *const stage = reinterpret_cast<float *>(shared);
-    gemm::stage_sums<tile>(stage, choice.product.across != 0, sums, warp_m, warp_n);
-    __syncthreads();
-    gemm::leave_tile<T, tile, shape::threads>(params.product, choice.product, of_group<T>(params, operands, at.z), at, stage);
-}
-
 template <typename T, int tile, typename Action>
-bops_status with_shape(const bops_conv_params &params, const bops_conv_choice &choice, const bops_gemm_operands &operands, const Action &action) {
-    launch_shape shape;
-    shape.grid = dim3(gemm::blocks_of(params.product, choice.product)), shape.block = dim3(mma_shape<tile>::threads);
-    shape.shared_bytes = gemm::mma_shared_bytes<T, tile>();
-    if (!choice.product.right_across) return action(mma<T, tile, false, false>, shape, params, choice, operands);
-    if (!choice.product.left_across) return action(mma<T, tile, false, true>, shape, params, choice, operands);
-    return action(mma<T, tile, true, true>, shape, params, choice, operands);
+bops_status with_tile(const bops_conv_params &params, const bops_conv_choice &choice, const bops_gemm_operands &operands, const Action &action) {
+    if (!choice.product.right_across) return with_sums<gemm::mma_sums<T, tile, false, false>>(params, choice, operands, action);
+    if (!choice.product.left_across) return with_sums<gemm::mma_sums<T, tile, false, true>>(params, choice, operands, action);
+    return with_sums<gemm::mma_sums<T, tile, true, true>>(params, choice, operands, action);
 }
 
 template <typename Action> bops_status with_kernel(const bops_conv_params &params, const bops_conv_choice &choice, bops_dtype dtype,
                                                    const bops_gemm_operands &operands, const Action &action) {
     const auto of_type = [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return choice.product.tile == 64 ? with_shape<T, 64>(params, choice, operands, action) : with_shape<T, 128>(params, choice, operands, action);
+        return choice.product.tile == 64 ? with_tile<T, 64>(params, choice, operands, action) : with_tile<T, 128>(params, choice, operands, action);
     };
     switch (dtype) {
     case BOPS_F32: return of_type(type_tag<float>{});

@@ -1,6 +1,7 @@
-// conv_simt: sums in registers, factors in shared memory, of any strides and all types.
+// conv_simt: sums in registers, factors in shared memory, of any strides and all types. Those of f32 whose coordinates fit 32 bits come in steps.
+#include "../gemm/fma.cuh"
 #include "../gemm/simt_tile.cuh"
-#include "conv.cuh"
+#include "steps.cuh"
 
 namespace bops {
 namespace conv {
@@ -133,8 +134,17 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
     gemm::leave_tile<T, tile, simt_threads>(params.product, choice.product, of_group<T>(params, operands, at.z), at, stage);
 }
 
+template <int tile, typename Action>
+bops_status with_tile(const bops_conv_params &params, const bops_conv_choice &choice, const bops_gemm_operands &operands, const Action &action) {
+    if (!choice.product.right_across) return with_sums<gemm::fma_sums<tile, false, false>>(params, choice, operands, action);
+    if (!choice.product.left_across) return with_sums<gemm::fma_sums<tile, false, true>>(params, choice, operands, action);
+    return with_sums<gemm::fma_sums<tile, true, true>>(params, choice, operands, action);
+}
+
 template <typename Action> bops_status with_kernel(const bops_conv_params &params, const bops_conv_choice &choice, bops_dtype dtype,
                                                    const bops_gemm_operands &operands, const Action &action) {
+    if (dtype == BOPS_F32 && !choice.is_long)
+        return choice.product.tile == 64 ? with_tile<64>(params, choice, operands, action) : with_tile<128>(params, choice, operands, action);
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
@@ -144,10 +154,11 @@ template <typename Action> bops_status with_kernel(const bops_conv_params &param
         if (choice.product.tile == 32) {
             shape.shared_bytes = gemm::simt_shared_bytes<A, 32>();
             if (choice.is_long) return action(simt<T, 2, int64_t>, shape, params, choice, operands);
-            return action(simt<T, 2, int32_t>, shape, params, choice, operands);
+            if constexpr (sizeof(T) != 4) return action(simt<T, 2, int32_t>, shape, params, choice, operands);
         }
         shape.shared_bytes = gemm::simt_shared_bytes<A, side * most>();
-        return action(simt<T, most, int32_t>, shape, params, choice, operands);
+        if constexpr (sizeof(T) != 4) return action(simt<T, most, int32_t>, shape, params, choice, operands);
+        else return bops_status(cudaErrorInvalidValue);
     });
 }
 

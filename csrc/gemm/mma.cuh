@@ -1,23 +1,15 @@
-// What products of tensor cores share: instructions of mma.sync, and a step's way to shared memory and from it.
+// Sums of tensor cores, through mma.sync: what a thread takes of a step in shared memory.
 #pragma once
-#include "gemm.cuh"
-#include "mma_tile.cuh"
+#include "steps.cuh"
 
 namespace bops {
 namespace gemm {
-
-constexpr int mma_stages = 4; // steps in flight or in use
 
 // A block of four warps, each of which has a quarter of the tile: the larger that is, the more products there are for each word from shared memory.
 template <int tile> struct mma_shape {
     static constexpr int threads = 128, warps_m = 2, warps_n = 2;
     static constexpr int warp_rows = tile / warps_m, warp_columns = tile / warps_n, row_blocks = warp_rows / 16, column_blocks = warp_columns / 8;
 };
-
-template <typename T, int tile> constexpr uint32_t mma_shared_bytes() {
-    constexpr uint32_t stage = tile * staged_row<tile> * 4, pipeline = mma_stages * 2 * step_bytes<T, tile>;
-    return stage > pipeline ? stage : pipeline;
-}
 
 __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -84,58 +76,55 @@ template <typename T, int tile, bool across> __device__ __forceinline__ void loa
     round_factors<T>(b);
 }
 
-// `bytes` of a copy into shared memory, of which `there` exist; the others become 0.
-template <int bytes> __device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, int there) {
-    if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(bytes), "r"(there) : "memory");
-}
-// A chunk in parts of `bytes`, of `there` bytes; elements lie `stride` apart, which is 1 where a part has several.
-template <typename T, int bytes> __device__ __forceinline__ void copy_parts(uint32_t to, const T *from, uint64_t stride, int there) {
-    constexpr int each = bytes / int(sizeof(T));
-#pragma unroll
-    for (int i = 0; i < 16 / bytes; ++i) {
-        const int left = max(min(there - i * bytes, bytes), 0);
-        copy_or_zero<bytes>(to + i * bytes, left > 0 ? from + uint64_t(i * each) * stride : from, left);
-    }
-}
+// The sums of a thread, of the quarter of the tile that its warp has.
+template <typename T_, int tile_, bool left_across_, bool right_across_> struct mma_sums {
+    using T = T_;
+    using shape = mma_shape<tile_>;
+    static constexpr int tile = tile_, threads = shape::threads, blocks = tile == 128 ? 2 : 3; // blocks: of a multiprocessor
+    static constexpr bool left_across = left_across_, right_across = right_across_;
 
-// sums += the product of a step, of the quarter of the tile that a warp has from row warp_m and column warp_n on.
-template <typename T, int tile, bool left_across, bool right_across>
-__device__ __forceinline__ void add_step(float (&sums)[mma_shape<tile>::row_blocks][mma_shape<tile>::column_blocks][4], uint32_t step, int warp_m,
-                                         int warp_n) {
-    using shape = mma_shape<tile>;
+    float sums[shape::row_blocks][shape::column_blocks][4];
+    int warp_m, warp_n; // the first row and column of the warp
+
+    __device__ __forceinline__ mma_sums() {
+        const int warp = int(threadIdx.x) / 32;
+        warp_m = warp % shape::warps_m * shape::warp_rows, warp_n = warp / shape::warps_m * shape::warp_columns;
 #pragma unroll
-    for (int k_step = 0; k_step < 2; ++k_step) {
-        uint32_t b[shape::column_blocks / 2][4];
+        for (int i = 0; i < shape::row_blocks; ++i)
 #pragma unroll
-        for (int j = 0; j < shape::column_blocks / 2; ++j)
-            load_right<T, tile, right_across>(b[j], step + step_bytes<T, tile>, warp_n + 16 * j, k_step);
+            for (int j = 0; j < shape::column_blocks; ++j)
 #pragma unroll
-        for (int i = 0; i < shape::row_blocks; ++i) {
-            uint32_t a[4];
-            load_left<T, tile, left_across>(a, step, warp_m + 16 * i, k_step);
+                for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.0f;
+    }
+    // Adds the product of a step.
+    __device__ __forceinline__ void add(uint32_t step) {
 #pragma unroll
-            for (int j = 0; j < shape::column_blocks; ++j) multiply<T>(sums[i][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        for (int k_step = 0; k_step < 2; ++k_step) {
+            uint32_t b[shape::column_blocks / 2][4];
+#pragma unroll
+            for (int j = 0; j < shape::column_blocks / 2; ++j)
+                load_right<T, tile, right_across>(b[j], step + step_bytes<T, tile>, warp_n + 16 * j, k_step);
+#pragma unroll
+            for (int i = 0; i < shape::row_blocks; ++i) {
+                uint32_t a[4];
+                load_left<T, tile, left_across>(a, step, warp_m + 16 * i, k_step);
+#pragma unroll
+                for (int j = 0; j < shape::column_blocks; ++j) multiply<T>(sums[i][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+            }
         }
     }
-}
-
-// The sums of all warps go to shared memory, slow index after slow index.
-template <int tile> __device__ __forceinline__ void stage_sums(float *stage, bool across,
-                                                               const float (&sums)[mma_shape<tile>::row_blocks][mma_shape<tile>::column_blocks][4],
-                                                               int warp_m, int warp_n) {
-    using shape = mma_shape<tile>;
-    const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1;
+    // Writes the sums to shared memory, slow index after slow index.
+    __device__ __forceinline__ void stage(float *to, bool across) const {
+        const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1, lane = int(threadIdx.x) % 32;
 #pragma unroll
-    for (int i = 0; i < shape::row_blocks; ++i)
+        for (int i = 0; i < shape::row_blocks; ++i)
 #pragma unroll
-        for (int j = 0; j < shape::column_blocks; ++j)
+            for (int j = 0; j < shape::column_blocks; ++j)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int lane = int(threadIdx.x) % 32;
-                stage[(warp_m + 16 * i + sum_row(lane, e)) * slow_step + (warp_n + 8 * j + sum_column(lane, e)) * fast_step] = sums[i][j][e];
-            }
-}
+                for (int e = 0; e < 4; ++e)
+                    to[(warp_m + 16 * i + sum_row(lane, e)) * slow_step + (warp_n + 8 * j + sum_column(lane, e)) * fast_step] = sums[i][j][e];
+    }
+};
 
 } // namespace gemm
 } // namespace bops

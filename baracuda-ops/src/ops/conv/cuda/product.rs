@@ -87,7 +87,7 @@ impl Planned {
         };
         let choice = match form {
             Form::Wgmma => return wgmma::plan(contraction, dtype, limits),
-            Form::Simt => {
+            Form::Simt if is_long || dtype != DType::F32 => {
                 let large = if dtype == DType::F64 { 64 } else { 128 };
                 let sizes = if is_long { [32, 32] } else { [large, 32] };
                 let mut choice = planned.product.tiled(&product, Tiles::choose(&product, sizes, 256, limits), false)?;
@@ -97,20 +97,14 @@ impl Planned {
                 choice.right_across = u32::from(plain.column != 0 && i128::from(plain.column) <= terms);
                 choice
             }
+            Form::Simt => in_steps(&mut planned.product, contraction, &product, limits)?,
             Form::Mma => {
                 mma_serves(contraction, dtype, limits)?;
                 if is_long {
                     let rule = format!("it counts coordinates in 32 bits, here they are made of numbers up to {reach}");
                     return Err(rule.into());
                 }
-                let mut choice =
-                    planned.product.tiled(&product, Tiles::choose(&product, [128, 64], 512, limits), false)?;
-                let accesses = Accesses::choose(contraction, dtype.size_bytes());
-                choice.left_bytes = word(if accesses.gathered_in_chunks { 16 } else { dtype.size_bytes() });
-                choice.right_bytes = word(if accesses.plain_in_chunks { 16 } else { dtype.size_bytes() });
-                choice.left_across = u32::from(accesses.gathered_across);
-                choice.right_across = u32::from(accesses.plain_across);
-                choice
+                in_steps(&mut planned.product, contraction, &product, limits)?
             }
         };
         planned.params.product = planned.product.params;
@@ -123,6 +117,23 @@ impl Planned {
         let turns = self.turns.iter().flatten().map(|_| 1).sum::<u32>();
         turns + u32::from(self.choice.is_some()) + u32::from(self.product.finish.is_some())
     }
+}
+
+/// The choice of a form whose factors asynchronous copies bring to shared memory.
+fn in_steps(
+    planned: &mut gemm::Planned,
+    contraction: &Contraction,
+    product: &Product,
+    limits: &Limits<'_>,
+) -> Result<sys::bops_gemm_choice, Reason> {
+    let element_bytes = product.left.dtype.size_bytes();
+    let mut choice = planned.tiled(product, Tiles::choose(product, [128, 64], 512, limits), false)?;
+    let accesses = Accesses::choose(contraction, element_bytes);
+    choice.left_bytes = word(if accesses.gathered_in_chunks { 16 } else { element_bytes });
+    choice.right_bytes = word(if accesses.plain_in_chunks { 16 } else { element_bytes });
+    choice.left_across = u32::from(accesses.gathered_across);
+    choice.right_across = u32::from(accesses.plain_across);
+    Ok(choice)
 }
 
 /// The type of the call: that of the factors, one of which may be of f32.
