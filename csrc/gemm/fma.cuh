@@ -1,8 +1,8 @@
-// Sums of f32 without tensor cores: what a thread takes of a step in shared memory.
+// Sums of f32 without tensor cores: what a thread reads of a step in shared memory, and the sums it has.
 //
 // A thread has 16 rows and 8 columns of a tile of 128 (8 and 8 of one of 64). Shared memory gives a multiprocessor 128 bytes a clock, however many lanes
-// ask for the same ones: what 8 rows and 8 columns read for a term takes as long as its 64 products do, what 16 rows and 8 columns read three quarters of
-// the time of theirs. On an H200 4096 x 4096 x 4096 takes 4.0 ms so, and took 4.55 ms with 8 rows.
+// ask for the same bytes. With 8 rows and 8 columns, reading a term takes as long as its 64 products do; with 16 rows and 8 columns, three quarters of
+// that of its 128 products. On an H200 4096 x 4096 x 4096 takes 4.0 ms with 16 rows and 4.55 ms with 8.
 #pragma once
 #include "steps.cuh"
 
@@ -17,14 +17,14 @@ template <int bytes> __device__ __forceinline__ void load_shared(float (&to)[byt
 
 template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     using T = float;
-    static constexpr int tile = tile_, rows = tile == 128 ? 16 : 8, columns = 8; // of a thread
+    static constexpr int tile = tile_, rows = tile == 128 ? 16 : 8, columns = 8; // rows, columns: of a thread
     static constexpr int high = tile / rows, wide = tile / columns;              // threads along a column and along a row of the tile
-    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 5;    // blocks: of a multiprocessor
+    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 5;    // blocks: how many a multiprocessor has
     static constexpr bool left_across = left_across_, right_across = right_across_;
     static constexpr int pair = 2; // terms that are read at once
 
     float sums[rows][columns];
-    int y, x;
+    int y, x; // the thread's place among those of the tile
 
     // A warp is four threads high and eight wide.
     __device__ __forceinline__ fma_sums() {
@@ -36,12 +36,12 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
 #pragma unroll
             for (int j = 0; j < columns; ++j) sums[i][j] = 0.0f;
     }
-    // Element i of thread `at` of `count`. Along k neighbouring threads have neighbouring lines, which lie in different banks; across a thread has four
-    // neighbours, which are one access.
+    // The row or column of the tile that is element i of thread `at` of `count`. If steps lie along k, neighbouring threads have neighbouring lines, which
+    // lie in different banks. If they lie across it, a thread has groups of four neighbours, which it reads in one access.
     template <bool across, int count> __device__ __forceinline__ static int place(int at, int i) {
         return across ? i / 4 * (4 * count) + 4 * at + i % 4 : i * count + at;
     }
-    // Terms `k` and `k` + 1 of a factor.
+    // Loads terms `k` and `k` + 1 of a factor.
     template <bool across, int count, int each>
     __device__ __forceinline__ static void load_pair(float (&to)[each][pair], uint32_t step, int at, int k) {
         if constexpr (across) {
@@ -74,7 +74,7 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
                     for (int j = 0; j < columns; ++j) sums[i][j] = fmaf(a[i][t], b[j][t], sums[i][j]);
         }
     }
-    // Writes the sums to shared memory, slow index after slow index.
+    // Writes the sums to shared memory as [slow][fast].
     __device__ __forceinline__ void stage(float *to, bool across) const {
         const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1;
 #pragma unroll

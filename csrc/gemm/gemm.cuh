@@ -20,7 +20,7 @@ __host__ __device__ __forceinline__ uint64_t product_of(uint32_t rank, const uin
     return product;
 }
 
-// Where element `index` of a run over `extents` lies.
+// The offset of element `index` of a run over `extents`, of which the last varies fastest.
 __device__ __forceinline__ uint64_t offset_of(uint32_t rank, const uint64_t (&extents)[BOPS_GEMM_EXTENTS],
                                               const uint64_t (&strides)[BOPS_GEMM_EXTENTS], uint64_t index) {
     if (rank == 0) return 0;
@@ -46,7 +46,7 @@ __device__ __forceinline__ place place_of_block(const bops_gemm_params &params, 
     return {matrix / splits, matrix % splits, high * group + in_group % rows, in_group / rows};
 }
 
-// Steps of `depth` along k, of one summed index after the other, that a split takes.
+// The steps along k that one split takes, each of `depth` of k, through one summed index after the other.
 struct reduction {
     uint64_t steps_of_k, first, last;
     __device__ __forceinline__ reduction(const bops_gemm_params &params, int depth, uint32_t split, uint32_t splits) {
@@ -59,7 +59,7 @@ struct reduction {
 
 // ---- four elements --------------------------------------------------------------
 
-// `count` of four elements, which lie `step` apart from `from` on; 0 stands for the others. vector: all four with one access, or of f64 with two.
+// Loads `count` of four elements, which lie `step` apart from `from` on; the others become 0. vector: all four are one access, or two of f64.
 template <typename T, typename A> __device__ __forceinline__ void load_four_of(const T *from, uint64_t step, int count, bool vector, A (&to)[4]) {
     if (vector && count == 4) {
         constexpr int bytes = sizeof(T) == 2 ? 8 : 16, each = bytes / int(sizeof(T));
@@ -92,7 +92,7 @@ template <typename T, typename A> __device__ __forceinline__ void store_four_of(
     }
 }
 
-// Of an operand whose elements are those of the call, T, or f32.
+// Loads from an operand whose elements have the dtype of the call, T, or f32.
 template <typename T> __device__ __forceinline__ void load_four(const void *base, bops_dtype dtype, uint64_t at, uint64_t step, int count,
                                                                 bool vector, accumulator_t<T> (&to)[4]) {
     if constexpr (sizeof(T) == 2)
@@ -108,15 +108,15 @@ template <typename T> __device__ __forceinline__ void store_four(void *base, bop
 
 // ---- what is done with the sums of a tile -----------------------------------------
 
-// A matrix as threads walk over it.
+// A matrix of out, of pre or dout, or of parts, in the order in which threads walk over a tile.
 struct walk {
     uint64_t slow, fast;
     __device__ __forceinline__ walk(const bops_gemm_matrix &matrix, bool across)
         : slow(across ? matrix.column : matrix.row), fast(across ? matrix.row : matrix.column) {}
 };
 
-// Adds up what threads that own the same four columns of a tile have, in a fixed order, and writes a row of column sums. `scratch` has room for four
-// elements of every thread, and no thread uses it.
+// Adds up, in a fixed order, what the threads that own the same four columns of a tile have, and writes a row of column sums. `scratch` has room for
+// four elements of every thread; at the call no thread uses it.
 template <int fast_tile, int threads, typename A>
 __device__ __forceinline__ void write_column_sums(const A (&sum)[4], A *scratch, A *to, uint64_t columns_left) {
     constexpr int per_row = fast_tile / 4, rows = threads / per_row;
@@ -132,8 +132,8 @@ __device__ __forceinline__ void write_column_sums(const A (&sum)[4], A *scratch,
     }
 }
 
-// The epilogue over a tile of slow_tile * fast_tile elements, number (tile_slow, tile_fast) of matrix z. source(slow, fast, count, v) gives the sums of
-// `count` elements, before alpha; scratch is as in write_column_sums once all threads have called source for the last time.
+// The epilogue of a tile of slow_tile * fast_tile elements, number (tile_slow, tile_fast) of matrix z. source(slow, fast, count, v) gives the sums of
+// `count` elements, before alpha. Once all threads have called it for the last time, write_column_sums may use `scratch`.
 template <typename T, int slow_tile, int fast_tile, int threads, typename Source>
 __device__ __forceinline__ void finish_tile(const bops_gemm_params &params, const bops_gemm_operands &operands, bool across, bool quads, uint32_t z,
                                             uint32_t tile_slow, uint32_t tile_fast, const Source &source, accumulator_t<T> *scratch) {
@@ -144,7 +144,8 @@ __device__ __forceinline__ void finish_tile(const bops_gemm_params &params, cons
     const uint64_t slow_first = uint64_t(tile_slow) * slow_tile, fast_first = uint64_t(tile_fast) * fast_tile;
     const int rows = int(min(uint64_t(slow_tile), slow_extent - slow_first));
     const int row = int(threadIdx.x) / per_row, column = int(threadIdx.x) % per_row * 4;
-    const int count = int(min(fast_extent - fast_first, uint64_t(fast_tile))) - column; // 4 or more: all four
+    // Columns of the tile that exist from this thread's first one on. If there are 4 or more, all of the thread's columns exist.
+    const int count = int(min(fast_extent - fast_first, uint64_t(fast_tile))) - column;
     const walk out(params.out, across), other(params.other, across), bias(params.bias, across);
     uint64_t out_at = offset_of(params.batch_rank, params.batch, params.out.batch, z), other_at = 0, bias_at = 0;
     out_at += (slow_first + row) * out.slow + (fast_first + column) * out.fast;
@@ -203,7 +204,8 @@ __device__ __forceinline__ void finish_tile(const bops_gemm_params &params, cons
 
 // ---- a tile in shared memory --------------------------------------------------------
 
-// A row of a tile along its slow index, with room that keeps neighbouring rows out of the same banks; a multiple of 16 bytes.
+// Elements from one row of a tile (along its slow index) to the next: padded, so that neighbouring rows lie in different banks, to a multiple of 16
+// bytes.
 template <int tile> constexpr int staged_row = tile + 4;
 
 template <int tile, typename A> struct staged {
@@ -221,7 +223,7 @@ template <int tile, typename A> struct staged {
     }
 };
 
-// The end of every block: the sums of its tile lie in shared memory, slow index after slow index; threads have synchronised.
+// The end of every block: applies the epilogue to the sums of its tile, which lie in shared memory, [slow][fast]. Threads have synchronised.
 template <typename T, int tile, int threads>
 __device__ __forceinline__ void leave_tile(const bops_gemm_params &params, const bops_gemm_choice &choice, const bops_gemm_operands &operands,
                                            const place &at, accumulator_t<T> *stage) {
@@ -233,7 +235,7 @@ __device__ __forceinline__ void leave_tile(const bops_gemm_params &params, const
         finish_tile<T, tile, tile, threads>(params, operands, across, quads, at.z, tile_slow, tile_fast, source, stage);
         return;
     }
-    // A part of the sums.
+    // Writes a tile's part of the sums, if several splits share the tile.
     constexpr int per_row = tile / 4, row_step = threads / per_row;
     const uint64_t slow_extent = across ? params.n : params.m, fast_extent = across ? params.m : params.n;
     const uint64_t slow_first = uint64_t(tile_slow) * tile, fast_first = uint64_t(tile_fast) * tile;
@@ -251,7 +253,7 @@ __device__ __forceinline__ void leave_tile(const bops_gemm_params &params, const
     }
 }
 
-// Blocks of a launch of the product itself.
+// The grid of the product's own launch.
 inline uint32_t blocks_of(const bops_gemm_params &params, const bops_gemm_choice &choice) {
     return uint32_t(tiles_of(params.m, int(choice.tile)) * tiles_of(params.n, int(choice.tile)) * product_of(params.batch_rank, params.batch) *
                     choice.splits);

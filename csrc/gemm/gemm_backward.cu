@@ -1,4 +1,4 @@
-// What backward of gemm needs beside products: the gradient of the pre-activation, and that of the bias.
+// What backward of gemm needs beside products: the gradient of the pre-activation (dpre), and that of the bias.
 #include "gemm.cuh"
 
 namespace bops {
@@ -8,7 +8,7 @@ namespace {
 // ---- dpre -----------------------------------------------------------------------
 
 constexpr int dpre_threads = 256, dpre_columns = BOPS_GEMM_DPRE_COLUMNS, dpre_row_step = dpre_threads / (dpre_columns / 4);
-// Rows of a thread whose elements are in flight together.
+// Rows of a thread that are loaded together.
 template <typename T> constexpr int dpre_batch = sizeof(T) == 8 ? 1 : 4;
 
 // Multiplies gradients by the derivative at the results y of a relu, sigmoid or tanh.
@@ -21,7 +21,7 @@ template <typename A, int count> __device__ __forceinline__ void differentiate_a
     for (int i = 0; i < count; ++i) g[i] *= kind == BOPS_SIGMOID ? y[i] * (A(1) - y[i]) : (A(1) - y[i]) * (A(1) + y[i]);
 }
 
-// The tile of a block.
+// The tile of dpre that a block computes.
 struct dpre_place {
     uint32_t tiles_m, tile_m, z;
     int rows;
@@ -35,7 +35,7 @@ struct dpre_place {
     }
 };
 
-// Rows of whole vectors: those of a few rows are on their way at a time.
+// dpre where rows are whole vectors of 16 bytes. A thread loads a few rows together.
 template <typename T> __global__ void __launch_bounds__(dpre_threads, 4)
     dpre_vectors(const __grid_constant__ bops_gemm_dpre_params params, const T *dout, const T *saved, T *to, accumulator_t<T> *column_sums) {
     using A = accumulator_t<T>;
@@ -54,7 +54,7 @@ template <typename T> __global__ void __launch_bounds__(dpre_threads, 4)
         to += to == nullptr ? 0 : (uint64_t(at.z) * params.m + at.m_first) * params.n + at.n_first + column;
 #pragma unroll 1
         for (int first = group; first < at.rows; first += BOPS_GEMM_DPRE_ROWS) {
-            // 1. The elements of a few rows; the last row stands for those behind it.
+            // 1. The elements of a few rows. Past the last row, that row is loaded again and not used.
             packed<16> of_dout[batch], of_saved[batch];
 #pragma unroll
             for (int i = 0; i < batch; ++i) of_dout[i] = load<16>(dout + uint64_t(min(first + i * groups, at.rows - 1)) * params.dout.row);
@@ -149,7 +149,7 @@ template <typename T> __global__ void __launch_bounds__(dpre_threads)
             to_at += batch * dpre_row_step * params.n;
         }
     }
-    // 3. Column sums. The place is worked out once more: kept, it would cost f64 registers that it does not have.
+    // 3. Column sums. The offset is computed once more: if it were kept, kernels of f64 would run out of registers.
     if (column_sums != nullptr) {
         const dpre_place again(params);
         const uint64_t line = uint64_t(again.z) * again.tiles_m + again.tile_m;
@@ -178,14 +178,14 @@ template <typename Action> bops_status with_dpre(const bops_gemm_dpre_params &pa
 
 constexpr int dbias_columns = 32, dbias_groups = 32, dbias_chain = 16;
 
-// T: the type of dbias, A: that of the sums.
+// T is the type of dbias, A that of the sums.
 template <typename T, typename A> __global__ void __launch_bounds__(dbias_columns *dbias_groups)
     dbias(const bops_gemm_dbias_params params, const A *column_sums, T *to) {
     __shared__ A scratch[dbias_groups][dbias_columns];
     wait_for_dependency();
     const int lane = int(threadIdx.x) % dbias_columns, group = int(threadIdx.x) / dbias_columns;
     const uint64_t column = uint64_t(blockIdx.x) * dbias_columns + lane;
-    // 1. A group takes every so many rows, in short chains.
+    // 1. A group of threads adds up rows at equal distances, in short chains of additions.
     A total = 0;
     if (column < params.n) {
 #pragma unroll 1
@@ -201,7 +201,7 @@ template <typename T, typename A> __global__ void __launch_bounds__(dbias_column
     }
     scratch[group][lane] = total;
     __syncthreads();
-    // 2. The groups, pair by pair.
+    // 2. The groups' sums are added pair by pair.
 #pragma unroll
     for (int half = dbias_groups / 2; half > 0; half /= 2) {
         if (group < half) scratch[group][lane] += scratch[group + half][lane];

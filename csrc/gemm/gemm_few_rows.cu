@@ -12,14 +12,15 @@ namespace {
 constexpr int few_rows = 16, few_warps = 16, few_threads = 32 * few_warps;
 constexpr int few_depth = 32, few_ahead = 2; // k of a step; steps of a warp whose elements are in flight together
 
-// Eight of k of a row of left, or of a column of right, that lie one after the other; 0 stands for those that are not there.
+// Loads eight elements along k of a row of left, or of a column of right; those that do not exist become 0.
 template <typename T, bool streamed> __device__ __forceinline__ packed<16> eight_of_k(const T *from, bool there) {
     packed<16> words = {{0, 0, 0, 0}};
     if (there) words = load<16, streamed>(from);
     return words;
 }
 
-// tiles: of eight columns. across: right lies along n; column c of tile t is then column tiles * c + t of the block, so that a lane reads neighbours.
+// tiles: tiles of eight columns that a block has. across: right lies along n. Column c of tile t is then column tiles * c + t of the block, so that a
+// lane reads neighbouring columns.
 template <typename T, int tiles, bool across> __global__ void __launch_bounds__(few_threads)
     multiply_few_rows(const __grid_constant__ bops_gemm_params params, const __grid_constant__ bops_gemm_operands operands) {
     constexpr int columns = 8 * tiles;
@@ -32,7 +33,7 @@ template <typename T, int tiles, bool across> __global__ void __launch_bounds__(
     const T *const right = static_cast<const T *>(operands.right) + offset_of(params.batch_rank, params.batch, params.right.matrix.batch, z);
     const uint64_t steps = tiles_of(params.k, few_depth);
 
-    // 1. Sums over the steps of a warp.
+    // 1. The sums over the steps of this warp.
     float sums[tiles][4];
 #pragma unroll
     for (int t = 0; t < tiles; ++t)
@@ -85,7 +86,7 @@ template <typename T, int tiles, bool across> __global__ void __launch_bounds__(
             }
     }
 
-    // 2. Those of all warps, in their order.
+    // 2. The sums of all warps, added in the order of the warps.
 #pragma unroll
     for (int t = 0; t < tiles; ++t)
 #pragma unroll
@@ -101,7 +102,7 @@ template <typename T, int tiles, bool across> __global__ void __launch_bounds__(
 #pragma unroll
     for (int i = 0; i < few_warps; ++i) total += parts[i][row][column];
 
-    // 3. What is done with them.
+    // 3. The epilogue.
     float v[1] = {float(params.alpha) * total};
     const uint64_t out_at = offset_of(params.batch_rank, params.batch, params.out.batch, z) + uint64_t(row) * params.out.row + n * params.out.column;
     if (params.epilogue == BOPS_GEMM_FORWARD) {

@@ -15,13 +15,13 @@ namespace gemm {
 namespace {
 
 constexpr int stream_rows = 16, stream_columns = 64, stream_warps = 4, stream_threads = 32 * (stream_warps + 1);
-constexpr int box_depth = 64, boxes = 2, stream_depth = box_depth * boxes; // k of a box of the copy engine, and of a step
+constexpr int box_depth = 64, boxes = 2, stream_depth = box_depth * boxes; // k of a box that the copy engine brings, and of a step
 constexpr uint32_t left_box_bytes = stream_rows * wgmma_line_bytes, right_box_bytes = stream_columns * wgmma_line_bytes;
 constexpr uint32_t right_at = boxes * left_box_bytes, stream_step_bytes = right_at + boxes * right_box_bytes;
 
-// Shared memory: the ring; of every block of the cluster a part of the sums of the block's own columns; two barriers for each stage.
+// Shared memory: the ring; from every block of the cluster, its part of the sums of this block's columns; two barriers for each stage.
 __host__ __device__ constexpr int own_columns(int splits) { return stream_columns / splits; }
-// Of a row of a part: eight rows that lanes write at once begin at different banks.
+// The pitch of a part's rows: eight rows that lanes write at once begin in different banks.
 __host__ __device__ constexpr int part_row(int splits) { return stream_columns / splits + 8; }
 __host__ __device__ constexpr uint32_t part_bytes(int splits) { return uint32_t(stream_rows * part_row(splits) * 4); }
 __host__ __device__ constexpr uint32_t barriers_at(int stages, int splits) { return stages * stream_step_bytes + splits * part_bytes(splits); }
@@ -43,11 +43,11 @@ template <typename T, bool across> __global__ void __launch_bounds__(stream_thre
     const uint32_t full = ring + barriers_at(stages, splits), empty = full + 8 * stages;
     const uint32_t rank = blockIdx.x % splits, tile = blockIdx.x / splits, tiles_n = uint32_t(tiles_of(params.n, stream_columns));
     const uint32_t z = tile / tiles_n, n_first = tile % tiles_n * stream_columns;
-    // Steps of this block.
+    // The steps along k that this block takes.
     const uint32_t steps = uint32_t(tiles_of(params.k, stream_depth)), share = steps / splits, left_over = steps % splits;
     const uint32_t first = share * rank + min(rank, left_over), last = first + share + (rank < left_over ? 1 : 0);
 
-    // 1. Barriers: a step is there; all warps have used it.
+    // 1. Barriers for each stage: the step has arrived; all warps have used it.
     if (threadIdx.x == 0) {
         prefetch_map(left_map);
         prefetch_map(right_map);
@@ -68,7 +68,7 @@ template <typename T, bool across> __global__ void __launch_bounds__(stream_thre
         if (++stage == stages) stage = 0, parity ^= 1;
     };
     if (warp == stream_warps) {
-        // 2. The factors.
+        // 2. The producer's warp fetches both factors.
         int of_left[2], of_right[2];
         in_batch(params, z, of_left);
         in_batch(params, z, of_right);
@@ -101,7 +101,7 @@ template <typename T, bool across> __global__ void __launch_bounds__(stream_thre
 #pragma unroll
             for (int i = 0; i < stream_depth / 16; ++i) {
                 uint32_t a[4], b[4];
-                const int box = i / 4, part = i % 4; // of 16 of k
+                const int box = i / 4, part = i % 4; // a part is 16 of k
                 load_matrices(a, left + box * left_box_bytes + lane % 16 * wgmma_line_bytes + ((part * 2 + lane / 16) ^ lane % 8) * 16);
                 if constexpr (across) {
                     const int k = part * 16 + lane % 16, chunk = warp * 2 + lane / 16;
@@ -119,7 +119,7 @@ template <typename T, bool across> __global__ void __launch_bounds__(stream_thre
         }
     }
 
-    // 4. Every block sends its part of each sum to the one that owns the column.
+    // 4. Every block sends its part of each sum to the block that owns the column.
     const int own = own_columns(splits);
     cluster_wait();
     if (warp < stream_warps)
@@ -136,7 +136,7 @@ template <typename T, bool across> __global__ void __launch_bounds__(stream_thre
     cluster_arrive_release();
     cluster_wait();
 
-    // 5. The sums, and what is done with them.
+    // 5. The sums over the cluster, and the epilogue.
     const bool quads = choice.quads != 0;
     const uint64_t out_start = offset_of(params.batch_rank, params.batch, params.out.batch, z);
     const uint64_t other_start = offset_of(params.batch_rank, params.batch, params.other.batch, z);
@@ -176,7 +176,7 @@ template <typename T, bool across> __global__ void __launch_bounds__(stream_thre
     }
 }
 
-// launches: of a prepared kernel the maps are made, which needs addresses.
+// Makes the maps, which need addresses, and launches. launches: false if the kernel is only prepared, and addresses are not known.
 template <typename T, bool across, typename Action> bops_status with_maps(const bops_gemm_params &params,
                                                                           const bops_gemm_few_rows_stream_choice &choice, bops_dtype dtype,
                                                                           const bops_gemm_operands *operands, const Action &action) {

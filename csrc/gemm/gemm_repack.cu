@@ -1,4 +1,4 @@
-// A copy of a factor of 16-bit elements whose lines begin at multiples of 16 bytes, as the copy engine takes them.
+// Copies a factor of 16-bit elements so that its lines begin at multiples of 16 bytes, which the copy engine requires.
 #include <algorithm>
 
 #include "gemm.cuh"
@@ -8,9 +8,9 @@ namespace gemm {
 namespace {
 
 constexpr int repack_threads = 256, repack_warps = repack_threads / 32, repack_blocks_each = 8; // blocks of a multiprocessor
-constexpr int chunk_elements = 8;                                                               // of 16 bytes
+constexpr int chunk_elements = 8;                                                               // elements in 16 bytes
 
-// Eight elements from any address on. `left`: those that are there, of more than eight it may say more; others are 0.
+// Loads eight elements from any address on. Of these `left` exist, or all if it is more; the others become 0.
 __device__ __forceinline__ packed<16> eight_from(const unsigned short *from, uint64_t left) {
     packed<16> chunk;
     if (left < chunk_elements) {
@@ -24,7 +24,7 @@ __device__ __forceinline__ packed<16> eight_from(const unsigned short *from, uin
 #pragma unroll
         for (int i = 0; i < 4; ++i) chunk.word[i] = words[i];
     } else {
-        // Between its first and its last element lie three words.
+        // The first and the last element are loaded alone; the six between them are three aligned words.
         const uint32_t *const words = reinterpret_cast<const uint32_t *>(from + 1);
         const uint32_t middle[3] = {words[0], words[1], words[2]};
         chunk.word[0] = from[0] | middle[0] << 16;
@@ -35,7 +35,7 @@ __device__ __forceinline__ packed<16> eight_from(const unsigned short *from, uin
     return chunk;
 }
 
-// A warp takes a line, and then the one that as many lines behind it as there are warps.
+// Warps take lines in turn: a warp's next line is as many lines further on as there are warps.
 __global__ void __launch_bounds__(repack_threads)
     repack(const __grid_constant__ bops_gemm_repack_params params, const unsigned short *from, packed<16> *to) {
     const int lane = int(threadIdx.x) % 32;

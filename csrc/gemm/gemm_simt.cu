@@ -1,4 +1,4 @@
-// gemm_simt: sums in registers, factors in shared memory, of any strides and all types. Those of f32 come in steps.
+// gemm_simt: products with sums in registers and factors in shared memory, of any strides and all types. Factors of f32 come in steps (steps.cuh).
 #include "fma.cuh"
 #include "simt_tile.cuh"
 
@@ -6,14 +6,14 @@ namespace bops {
 namespace gemm {
 namespace {
 
-// A thread's part in bringing a tile of one factor, `tile` rows of simt_depth elements along k, to shared memory, where it lies [k][row].
+// A thread's share of the loads that bring a tile of one factor, `tile` rows of simt_depth elements along k, to shared memory as [k][row].
 template <typename T, int tile> struct simt_carrier {
     static constexpr int count = tile * simt_depth / simt_threads, line = tile + 4;
     const T *from;         // the thread's first element in the current step
-    uint64_t step;         // how far the next one is from it
-    int place, place_step; // where they go
-    int depth, depth_step; // along k
-    uint32_t is_there;     // a bit for each whose row exists
+    uint64_t step;         // elements from there to the thread's next one
+    int place, place_step; // where they go in shared memory
+    int depth, depth_step; // which k of the step they are
+    uint32_t is_there;     // a bit for each of them, set if its row exists
     T held[count];
 
     __device__ __forceinline__ simt_carrier(uint64_t row_stride, uint64_t k_stride, int rows_left) {
@@ -29,7 +29,7 @@ template <typename T, int tile> struct simt_carrier {
 #pragma unroll
         for (int i = 0; i < count; ++i) is_there |= uint32_t(row + i * row_step < rows_left) << i;
     }
-    // Where the thread's first element lies in a tile.
+    // The position, in a tile, of the thread's first element.
     static __device__ __forceinline__ uint64_t first(uint64_t row_stride, uint64_t k_stride) {
         const int thread = int(threadIdx.x);
         return row_stride == 1 ? uint64_t(thread % tile) + uint64_t(thread / tile) * k_stride
@@ -59,7 +59,7 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
     const uint64_t m_first = uint64_t(at.tile_m) * tile, n_first = uint64_t(at.tile_n) * tile;
     const reduction range(params, simt_depth, at.split, choice.splits);
 
-    // 1. The factors of the block.
+    // 1. Fetching: where this thread's elements of both factors lie.
     const bops_gemm_matrix &left = params.left.matrix, &right = params.right.matrix;
     simt_carrier<T, tile> of_left(left.row, left.column, int(min(uint64_t(tile), params.m - m_first)));
     simt_carrier<T, tile> of_right(right.column, right.row, int(min(uint64_t(tile), params.n - n_first)));
@@ -78,7 +78,7 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
         of_left.put(steps[0].left), of_right.put(steps[0].right);
     }
 
-    // 2. The sums: a step is computed while the next one comes.
+    // 2. The sums. A step is computed while the next one is loaded.
     A sums[each][each];
 #pragma unroll
     for (int i = 0; i < each; ++i)
@@ -101,7 +101,7 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
                     for (int j = 0; j < each; ++j) sums[i][j] = fma(a[i], b[j], sums[i][j]);
             }
         };
-        // One factor comes during each half of a step, so that few registers hold what comes.
+        // One factor is loaded during each half of a step, so that few registers hold what is in flight.
         const bool has_next = steps_left > 1;
         int depth_left = 0;
         if (has_next) {
@@ -109,7 +109,7 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
                 k_left -= simt_depth;
                 of_left.from += simt_depth * left.column, of_right.from += simt_depth * right.row;
             } else {
-                // The start of k, of the next summed index.
+                // From the end of k to its start at the next summed index.
                 const auto jump = [&](const bops_gemm_factor &factor, uint64_t k_stride) {
                     return offset_of(params.summed_rank, params.summed, factor.summed, summed + 1) -
                            offset_of(params.summed_rank, params.summed, factor.summed, summed) - (range.steps_of_k - 1) * simt_depth * k_stride;
@@ -132,7 +132,7 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
         __syncthreads();
     }
 
-    // 3. What is done with them.
+    // 3. The epilogue.
     A *const stage = reinterpret_cast<A *>(shared);
     stage_sums<each>(stage, choice.across != 0, sums);
     __syncthreads();

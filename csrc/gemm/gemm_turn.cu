@@ -1,4 +1,4 @@
-// A copy of a factor of f32 along the other index, as wgmma takes it: lines become columns.
+// Copies a factor of f32 with lines turned into columns, since wgmma reads tf32 along k only.
 #include "../bops_gemm_sm90.h"
 #include "gemm.cuh"
 
@@ -9,7 +9,7 @@ namespace {
 constexpr int turn_tile = 64, turn_threads = 256;
 
 __global__ void __launch_bounds__(turn_threads) turn(const __grid_constant__ bops_gemm_repack_params params, const float *from, float *to) {
-    __shared__ float tile[turn_tile][turn_tile + 1]; // Neither the lines nor the columns of it begin at the same bank.
+    __shared__ float tile[turn_tile][turn_tile + 1]; // padded: neighbouring lines, and neighbouring columns, begin in different banks
     const uint64_t across = tiles_of(params.length, turn_tile), down = tiles_of(params.lines, turn_tile);
     const uint64_t outer = blockIdx.x / (across * down), in_matrix = blockIdx.x % (across * down);
     const uint64_t line = in_matrix / across * turn_tile, element = in_matrix % across * turn_tile, width = tiles_of(params.lines, 4) * 4;

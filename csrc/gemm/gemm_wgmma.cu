@@ -1,7 +1,7 @@
-// gemm_wgmma: the tensor cores of compute capability 9.0 through wgmma, of factors of f16 and bf16 that the copy engine brings.
+// gemm_wgmma: products of f16 and bf16 on the tensor cores of compute capability 9.0, through wgmma; the copy engine brings the factors.
 //
-// A block has three warpgroups and stays for all its tiles. Two threads of the first bring steps of the factors into a ring in shared memory; the other
-// two, the consumers, have every other tile each: one multiplies while the other is busy with its sums.
+// A block has three warpgroups and is persistent: it takes one tile after another. Two threads of the first warpgroup bring steps of the factors into
+// a ring in shared memory. The other two warpgroups, the consumers, take every other tile each: one multiplies while the other applies the epilogue.
 //
 // Compiled for sm_90a in place of sm_90.
 #include <algorithm>
@@ -13,29 +13,30 @@ namespace gemm {
 namespace {
 
 constexpr int wgmma_threads = 384, group_threads = 128;
-// Barriers of threads: of the threads of a consumer from this number on, of the turns of both from the other.
+// Numbers of named barriers: group_barrier and the next one are each for the threads of one consumer, turn_barrier and the next one for the turns of
+// both.
 constexpr int group_barrier = 1, turn_barrier = 3;
 
-// A tile. only_copies: its sums leave no registers for threads that read or store out by themselves.
+// The shape of a tile. only_copies: its sums take so many registers that the copy engine has to load and store out.
 template <int columns_, int stages_, int stages_reading_, bool only_copies_> struct wgmma_shape {
     static constexpr int rows = 128, columns = columns_, stages = stages_, stages_reading = stages_reading_, blocks = rows / 64;
     static constexpr bool only_copies = only_copies_;
     static constexpr uint32_t left_bytes = rows * wgmma_line_bytes, right_bytes = columns * wgmma_line_bytes, step_bytes = left_bytes + right_bytes;
-    // Rounds whose instructions follow each other.
+    // Rounds of the epilogue that are unrolled.
     static constexpr int unrolled = only_copies ? 1 : 2;
-    // Of a thread that brings factors, and of one of a consumer.
+    // Registers of a thread in the producer's warpgroup, and in a consumer.
     static constexpr int few_registers = only_copies ? 24 : 40, most_registers = only_copies ? 240 : 232;
 };
 
-// A warp ends its rows of a tile in *parts* of sixteen rows and 32 columns, those of the same columns in a *round*. A part that the copy engine stores or
-// reads lies in shared memory as it swizzles lines of 64 bytes: the chunk of 16 bytes with number c of row r at place c ^ r / 2 % 4 of the row. A warp
-// has places for two rounds.
-constexpr int part_rows = 16, part_columns = 32, part_sums = 16; // sums of a lane
+// The epilogue of a warp takes its rows of a tile in *parts* of 16 rows and 32 columns. The parts with the same columns form a *round*. A part that
+// the copy engine stores or reads lies in shared memory in the swizzle of lines of 64 bytes: 16-byte chunk number c of row r is at chunk c ^ r / 2 %
+// 4 of the row. A warp has room for two rounds.
+constexpr int part_rows = 16, part_columns = 32, part_sums = 16; // part_sums: sums of a lane in a part
 constexpr int places = 2, consumer_warps = 8;
 constexpr uint32_t part_bytes = part_rows * part_columns * 2, round_bytes = 2 * part_bytes;
 
-// Shared memory. Behind the ring: the rounds; of each consumer the bias and, where they are made, four rows of column sums; the barriers, of the ring and
-// of rounds that are read.
+// Shared memory. Behind the ring lie the rounds; then for each consumer the bias of its columns and, if they are wanted, four rows of column sums;
+// then the barriers of the ring and of the rounds that are read.
 template <typename shape, bool reads> struct wgmma_room {
     static constexpr int stages = reads ? shape::stages_reading : shape::stages;
     static constexpr uint32_t row_bytes = 2 * shape::columns * 4, rounds_at = stages * shape::step_bytes;
@@ -48,10 +49,10 @@ template <typename shape, bool reads> struct wgmma_room {
 
 // ---- what is done with sums ----------------------------------------------------------
 
-// Of the sums of a part, numbers 4 j + 2 i and the next are those of row i of a lane's two, which lie eight apart, and of columns 8 j + 2 q and the next,
-// q = lane % 4. Sums 8 to 15 are the second half.
+// A lane has two rows of a part, eight rows apart. Its sums number 4 j + 2 i and the next one are in row i of those, in columns 8 j + 2 q and the
+// next one, q = lane % 4. Sums 8 to 15 are the second half.
 
-// Two neighbours in memory, of which `left` are there. wide: both are one access.
+// Store and load two neighbouring elements, of which `left` exist. wide: both are one access.
 template <typename T> __device__ __forceinline__ void store_two(T *to, int left, bool wide, float first, float second) {
     if (wide && left > 1) {
         const float two[2] = {first, second};
@@ -70,7 +71,8 @@ template <typename T> __device__ __forceinline__ float2 fetch_two(const T *from,
     return {left > 0 ? float(widen<T>(from[0])) : 0.0f, left > 1 ? float(widen<T>(from[1])) : 0.0f};
 }
 
-// A part to shared memory and from there, whose place with place_in_part is `at`. Of the second half it differs in bit 5.
+// Move a part to shared memory and back. `at` is the part's address plus place_in_part(); in the second half of a row's chunks, bit 5 of the address
+// is flipped.
 template <typename T> __device__ __forceinline__ void stage_part(uint32_t at, const float (&v)[part_sums]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -91,13 +93,13 @@ template <typename T> __device__ __forceinline__ void unstage_part(uint32_t at, 
         for (int i = 0; i < 8; ++i) v[8 * half + i] = some[i];
     }
 }
-// Of the row whose place a lane gives store_matrices and load_matrices, and of its chunk in the first half.
+// The offset in a part of the row whose address this lane gives to store_matrices and load_matrices, at its chunk in the first half.
 __device__ __forceinline__ uint32_t place_in_part() {
     const uint32_t lane = threadIdx.x % 32, row = lane % 16;
     return row * (part_columns * 2) + ((lane / 16 ^ row / 2 % 4) * 16);
 }
 
-// The sums of four values over the lanes with the same lane % 4; lane 4 i + q has that of value i.
+// Sums four values over the lanes with equal lane % 4. Lane 4 i + q gets the sum of value i.
 __device__ __forceinline__ float sum_of_rows(const float (&v)[4]) {
     const bool high = threadIdx.x & 8, odd = threadIdx.x & 4;
     float two[2];
@@ -107,28 +109,28 @@ __device__ __forceinline__ float sum_of_rows(const float (&v)[4]) {
     return one + __shfl_xor_sync(0xffffffffu, one, 16);
 }
 
-// Where a consumer's part of a tile lies.
+// Which part of out a consumer's sums are.
 struct wgmma_target {
     uint32_t z, split, m, n; // m, n: of its first row and column
 };
 
-// What the end of a tile uses besides its sums.
+// What the epilogue uses besides the sums of the tile.
 struct wgmma_ending {
-    const CUtensorMap *out_map, *other_map; // of what the copy engine stores or reads
-    uint32_t rounds, barriers;              // the warp's places for rounds in shared memory, with place_in_part; a barrier for each
+    const CUtensorMap *out_map, *other_map; // of what the copy engine stores, and of what it reads
+    uint32_t rounds, barriers;              // addresses: of the warp's two rounds in shared memory, plus place_in_part(); of a barrier for each
     const float *bias;                      // of the tile's columns, in shared memory
     float *scratch;                         // four rows of column sums of the consumer
-    int group;                              // the number of the consumer
+    int group;                              // which consumer this is
 };
 
-// Where a part of the warp lies in out and what lies as it does.
+// Where a part of this warp lies in out, and in pre or dout.
 __device__ __forceinline__ box_place box_of(const bops_gemm_params &params, const wgmma_target &target, int round, int part) {
     box_place box{int(target.n) + round * part_columns, int(target.m) + int(threadIdx.x / 32 % 4) * part_rows + 64 * part, {}, 0};
     in_batch(params, target.z, box.batch);
     return box;
 }
 
-// Has a round brought of what the end of a tile reads besides sums. By one thread of a warp.
+// Starts the copies of what the epilogue reads in a round. Called by one thread of a warp.
 __device__ __forceinline__ void read_round(const bops_gemm_params &params, const wgmma_target &target, const wgmma_ending &ending, int round) {
     const uint32_t place = uint32_t(round % places), barrier = ending.barriers + place * 8;
     mbarrier::expect(barrier, round_bytes);
@@ -138,7 +140,7 @@ __device__ __forceinline__ void read_round(const bops_gemm_params &params, const
                  params.epilogue == BOPS_GEMM_DERIVATIVE ? *ending.other_map : *ending.out_map, box_of(params, target, round, part), barrier);
 }
 
-// The end of a tile. copies: the copy engine stores its parts, and brings what is read; otherwise threads do.
+// The epilogue of a tile. copies: the copy engine stores the parts and brings what is read; otherwise threads do both.
 template <typename T, typename shape, bool reads, bool copies>
 __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, const bops_gemm_operands &operands,
                                       const wgmma_work &work, const wgmma_target &target, float (&sums)[shape::blocks][shape::columns / 2],
@@ -152,7 +154,7 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
 #pragma unroll
         for (int i = 0; i < unrolled; ++i) {
             const int round = first + i;
-            // 1. The place of the round in shared memory; pre has the one behind it.
+            // 1. Where the round lies in shared memory; pre lies in the place behind it.
             const int place = has_pre ? 0 : round % places;
             const uint32_t at = ending.rounds + place * round_bytes;
             if constexpr (copies) {
@@ -163,10 +165,10 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
             }
 #pragma unroll
             for (int part = 0; part < 2; ++part) {
-                // Element (8 i, 8 j) of those of a lane in a part, two of which are neighbours.
+                // The offset of element (8 i, 8 j) of this lane in a part; the one after it is the lane's, too.
                 const auto row_at = [&](int i) { return target.m + uint32_t(64 * part + part_rows * warp + lane / 4 + 8 * i); };
                 const auto column_at = [&](int j) { return target.n + uint32_t(round * part_columns + 8 * j + 2 * q); };
-                const auto left_at = [&](int i, int j) { // elements from there on
+                const auto left_at = [&](int i, int j) { // columns that exist from there on
                     return row_at(i) < uint32_t(params.m) ? int(params.n) - int(column_at(j)) : 0;
                 };
                 const auto offset_at = [&](const bops_gemm_matrix &matrix, int i, int j) {
@@ -182,7 +184,7 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                     }
                 };
                 const uint32_t part_at = at + part * part_bytes;
-                // 2. The sums, times alpha; with the bias, pre.
+                // 2. The sums times alpha; with the bias, pre.
                 float v[part_sums];
 #pragma unroll
                 for (int j = 0; j < part_sums; ++j) v[j] = sums[part][i * part_sums + j] * work.alpha;
@@ -219,7 +221,7 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                     }
                     if (is_derivative) {
                         differentiate(params.activation, v, g);
-                        // The column sums of a warp; of elements that are not there dout is 0, but pre may be anything.
+                        // The column sums of this warp. Of elements that do not exist dout is 0, but pre may be anything.
                         if (operands.column_sums != nullptr)
 #pragma unroll
                             for (int half = 0; half < 2; ++half) {
@@ -256,20 +258,20 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                     }
                     commit_boxes();
                     if constexpr (reads) {
-                        // The place of the round before is free.
+                        // The stores of the round before have been read from shared memory, so that its place is free.
                         wait_for_boxes<1>();
                         if (round > 0 && round - 1 + places < rounds) read_round(params, target, ending, round - 1 + places);
                     }
                 }
             }
         }
-        // 4. The sums of the next rounds take the place of these, so that what is written above serves all of them.
+        // 4. The sums of the next rounds move to the registers of these, so that one copy of the code above serves all rounds.
 #pragma unroll
         for (int block = 0; block < shape::blocks; ++block)
 #pragma unroll
             for (int i = 0; i < shape::columns / 2 - unrolled * part_sums; ++i) sums[block][i] = sums[block][i + unrolled * part_sums];
     }
-    // 5. The column sums of the consumer.
+    // 5. The column sums of the consumer, over its warps.
     if constexpr (reads)
         if (is_derivative && operands.column_sums != nullptr) {
             synchronize_group(group_barrier + ending.group);
@@ -300,9 +302,9 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t ring = shared_address(shared), full = ring + room::barriers_at, empty = full + 8 * stages;
     const uint32_t first = blockIdx.x, step = gridDim.x;
-    const int group = int(threadIdx.x) / group_threads - 1; // of the consumers; the one that brings the factors is -1
+    const int group = int(threadIdx.x) / group_threads - 1; // which consumer this is; -1 is the producer
 
-    // 1. Barriers: a step is there; it has been used, by all warps that do.
+    // 1. Barriers for each stage: the step has arrived; all warps of a consumer have used it.
     if (threadIdx.x == 0) {
         prefetch_map(left_map);
         prefetch_map(right_map);
@@ -317,13 +319,13 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
     __syncthreads();
 
     if (group < 0) {
-        // 2. The factors.
+        // 2. The producer fetches the factors.
         release_registers<shape::few_registers>();
         if (threadIdx.x == 0) bring_steps<T, shape, stages, true, left_across ? across_k : along_k>(params, work, left_map, ring, full, empty);
         if (threadIdx.x == 32) bring_steps<T, shape, stages, false, right_across ? across_k : along_k>(params, work, right_map, ring, full, empty);
         __syncwarp();
     } else {
-        // 3. The sums.
+        // 3. The consumers multiply.
         claim_registers<shape::most_registers>();
         float *const bias = reinterpret_cast<float *>(shared + room::bias_at) + group * shape::columns;
         float *const scratch = reads ? reinterpret_cast<float *>(shared + room::sums_at) + group * 4 * shape::columns : nullptr;
@@ -333,9 +335,10 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
         };
-        uint32_t turn = 0; // as that of the producer
+        uint32_t turn = 0; // counts as the producer's does
         const auto skip = [&](uint32_t count) { turn = (turn + count) % (2 * stages); };
-        // Alternating, a consumer waits for steps only once the other has seen its last one: a barrier tells but two turns apart.
+        // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two
+        // phases.
         uint32_t number = first;
         if (group == 1) {
             give_turn(turn_barrier);
@@ -350,7 +353,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
             const wgmma_unit unit(work, number);
             const uint32_t m = unit.tile_m * shape::rows;
             const uint32_t n = unit.tile_n * shape::columns;
-            // No warp of the group reads the bias of the tile before.
+            // All warps of the consumer have read the bias of the tile before.
             if (operands.bias != nullptr || operands.column_sums != nullptr) synchronize_group(group_barrier + group);
             if (operands.bias != nullptr) {
                 for (int i = int(threadIdx.x) % group_threads; i < shape::columns; i += group_threads) {
@@ -398,7 +401,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
 #pragma unroll
             for (int block = 0; block < shape::blocks; ++block) settle(sums[block]);
             release(before);
-            // 4. What is done with them.
+            // 4. The epilogue.
             if (shape::only_copies || work.copies) leave<T, shape, reads, true>(params, choice, operands, work, target, sums, ending);
             else if constexpr (!shape::only_copies) leave<T, shape, reads, false>(params, choice, operands, work, target, sums, ending);
             number += step;
@@ -414,7 +417,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
 
 // ---- the launch -------------------------------------------------------------------------
 
-// The map of a matrix of 16 bits that is stored in parts.
+// The map of a matrix of 16-bit elements that the copy engine stores or reads in parts.
 bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_matrix &matrix, bops_dtype dtype, void *base) {
     const encode_map encode = find_encode_map();
     if (encode == nullptr) return bops_status(cudaErrorNotSupported);
@@ -429,7 +432,7 @@ bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bop
     return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-// launches: of a prepared kernel the maps are made, which needs addresses.
+// Makes the maps, which need addresses, and launches. launches: false if the kernel is only prepared, and addresses are not known.
 template <typename T, typename shape, bool left_across, bool right_across, bool reads, typename Action>
 bops_status with_maps(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands *operands,
                       const Action &action) {

@@ -1,7 +1,7 @@
 // gemm_wgmma for factors of f32, which the copy engine rounds to tf32. Blocks, rings and turns are those of gemm_wgmma.cu.
 //
-// wgmma reads tf32 along k alone: of factors that lie across gemm_turn makes copies. A tile is computed as that of the transposed product: n are the rows
-// of an instruction and m its columns. The copy engine orders the rows of right so that a thread has sums of four neighbours of out.
+// wgmma reads tf32 along k only; gemm_turn copies factors that lie across. The kernel computes the transposed product: the rows of an instruction are
+// n and its columns are m. The copy engine orders the rows of right so that a thread has the sums of four neighbours of out.
 //
 // Compiled for sm_90a in place of sm_90.
 #include <algorithm>
@@ -14,23 +14,23 @@ namespace gemm {
 namespace {
 
 constexpr int words_threads = 384, words_consumer_warps = 8;
-constexpr int turn_barrier = 1; // of the turns of both consumers
+constexpr int turn_barrier = 1; // number of the named barrier for the turns of both consumers; the next one is for them, too
 
-// A warp ends its columns of a tile, 32 of them, in rounds of sixteen rows of out, and has places for two rounds in shared memory.
+// The epilogue of a warp takes its 32 columns of a tile in rounds of 16 rows of out, and has room for two rounds in shared memory.
 constexpr int round_rows = 16, warp_columns = 32, places = 2;
 constexpr uint32_t round_bytes = round_rows * warp_columns * 4;
 
-// A tile of out. blocks: of 64 columns, the rows of an instruction.
+// The shape of a tile of out. blocks: of 64 columns each, which are the rows of an instruction.
 template <int rows_, int stages_> struct words_shape {
     static constexpr int rows = rows_, columns = 128, stages = stages_, blocks = columns / 64;
     static constexpr uint32_t left_bytes = rows * wgmma_line_bytes, right_bytes = columns * wgmma_line_bytes, step_bytes = left_bytes + right_bytes;
     static constexpr uint32_t rounds_at = stages * step_bytes, barriers_at = rounds_at + words_consumer_warps * places * round_bytes;
     static constexpr uint32_t shared_bytes = barriers_at + 2 * stages * 8;
-    // Of a thread that brings factors, and of one of a consumer.
+    // Registers of a thread in the producer's warpgroup, and in a consumer.
     static constexpr int few_registers = 40, most_registers = 232;
     static_assert(shared_bytes <= 232448, "");
 };
-constexpr int words_instructions = wgmma_depth<float> / 8; // of a step, for each block
+constexpr int words_instructions = wgmma_depth<float> / 8; // instructions of a step, for each block
 
 // ---- what is done with sums --------------------------------------------------------------
 
@@ -38,24 +38,25 @@ __device__ __forceinline__ void store_chunk(uint32_t to, float first, float seco
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(first), "f"(second), "f"(third), "f"(fourth) : "memory");
 }
 
-// The end of a tile. Lane 4 r + q has four neighbouring columns of out, chunk r of the warp's line of 32: the copy engine puts columns c, c + 4, ... one
-// after the other, so that they are row r of an atom for each of the first and the second block, and then eight rows further on. A lane has rows 2 q and 2 q + 1 of a round, and those eight further on: element e of a round is of its column e % 4 and of row
-// 2 q + e / 4 % 2 + 8 * (e / 8). out_map, pre_map: of what the copy engine stores. rounds: the warp's places in shared memory.
+// The epilogue of a tile. Lane 4 r + q has four neighbouring columns of out, chunk r of the warp's line of 32 columns: the copy engine puts columns
+// c, c + 4, ... one after the other, so that they are row r of an atom in the first and in the second block, and then the row eight further on. A
+// lane has rows 2 q and 2 q + 1 of a round, and the rows eight further on: element e of a round is in column e % 4 and in row 2 q + e / 4 % 2 + 8 *
+// (e / 8). out_map, pre_map: of what the copy engine stores. rounds: where the warp's rounds lie in shared memory.
 template <typename shape, bool reads> __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops_gemm_operands &operands,
                                                                             const wgmma_work &work, const wgmma_unit &unit,
                                                                             const CUtensorMap &out_map, const CUtensorMap &pre_map, uint32_t rounds,
                                                                             float (&sums)[shape::blocks][shape::rows / 2]) {
-    constexpr int count = shape::rows / round_rows, round_sums = 8; // sums: of a block
+    constexpr int count = shape::rows / round_rows, round_sums = 8; // sums of a lane in a round, for each block
     const uint32_t lane = threadIdx.x % 32, r = lane / 4, q = lane % 4;
     const uint32_t m = unit.tile_m * shape::rows, n = unit.tile_n * shape::columns + threadIdx.x / 32 % 4 * warp_columns, own = n + 4 * r;
     const bool is_there = own < params.n, is_derivative = params.epilogue == BOPS_GEMM_DERIVATIVE;
     const bool has_pre = !reads && operands.other != nullptr;
-    const uint32_t place = rounds + q * (2 * wgmma_line_bytes) + (r ^ (2 * q)) * 16; // of the first element
+    const uint32_t place = rounds + q * (2 * wgmma_line_bytes) + (r ^ (2 * q)) * 16; // address of the lane's first element
 
-    int batch[2] = {int(unit.z), int(unit.split)}; // of parts, all of which are matrices of one map
+    int batch[2] = {int(unit.z), int(unit.split)}; // of the map of parts, all of which are matrices of one batch
     if (work.splits == 1) in_batch(params, unit.z, batch);
 
-    // 1. The bias of the lane's columns; where what is read lies.
+    // 1. The bias of the lane's columns, and where what the epilogue reads lies.
     float bias[4] = {}, totals[4] = {}, next[16];
     if (operands.bias != nullptr && is_there)
 #pragma unroll
@@ -82,14 +83,14 @@ template <typename shape, bool reads> __device__ __forceinline__ void leave(cons
     if constexpr (reads) fetch(0);
 #pragma unroll 1
     for (int round = 0; round < count; ++round) {
-        // 2. The sums, times alpha; with the bias, pre.
+        // 2. The sums times alpha; with the bias, pre.
         float v[16];
 #pragma unroll
         for (int e = 0; e < 16; ++e) {
             const int at = e / 8 * 4 + e / 4 % 2, c = e % 4;
             v[e] = fmaf(sums[c % 2][at + c / 2 * 2], work.alpha, bias[c]);
         }
-        // 3. out. pre has the place behind it.
+        // 3. out. pre lies in the place behind it.
         const uint32_t at = has_pre || round % places == 0 ? 0 : round_bytes;
         if (has_pre) wait_for_boxes<0>();
         else wait_for_boxes<places - 1>();
@@ -123,13 +124,13 @@ template <typename shape, bool reads> __device__ __forceinline__ void leave(cons
             if (has_pre) store_box(pre_map, box, rounds + at + round_bytes);
             commit_boxes();
         }
-        // 4. The sums of the next rounds take the place of these, so that what is written above serves all of them.
+        // 4. The sums of the next rounds move to the registers of these, so that one copy of the code above serves all rounds.
 #pragma unroll
         for (int block = 0; block < shape::blocks; ++block)
 #pragma unroll
             for (int i = 0; i < shape::rows / 2 - round_sums; ++i) sums[block][i] = sums[block][i + round_sums];
     }
-    // 5. The sums of the columns of dpre.
+    // 5. The column sums of dpre.
     if constexpr (reads)
         if (is_derivative && operands.column_sums != nullptr) {
             const uint64_t line = uint64_t(unit.z) * work.tiles_m + unit.tile_m;
@@ -154,9 +155,9 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
     constexpr int stages = shape::stages;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t ring = shared_address(shared), full = ring + shape::barriers_at, empty = full + 8 * stages;
-    const int group = int(threadIdx.x) / 128 - 1; // of the consumers; the one that brings the factors is -1
+    const int group = int(threadIdx.x) / 128 - 1; // which consumer this is; -1 is the producer
 
-    // 1. Barriers: a step is there; it has been used, by all warps that do.
+    // 1. Barriers for each stage: the step has arrived; all warps of a consumer have used it.
     if (threadIdx.x == 0) {
         prefetch_map(left_map);
         prefetch_map(right_map);
@@ -169,22 +170,23 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
     __syncthreads();
 
     if (group < 0) {
-        // 2. The factors.
+        // 2. The producer fetches the factors.
         release_registers<shape::few_registers>();
         if (threadIdx.x == 0) bring_steps<float, shape, stages, true, along_k>(params, work, left_map, ring, full, empty);
         if (threadIdx.x == 32) bring_steps<float, shape, stages, false, fours_along_k>(params, work, right_map, ring, full, empty);
         __syncwarp();
     } else {
-        // 3. The sums.
+        // 3. The consumers multiply.
         claim_registers<shape::most_registers>();
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4;
         const uint32_t rounds = ring + shape::rounds_at + warp * places * round_bytes;
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
         };
-        uint32_t turn = 0; // as that of the producer
+        uint32_t turn = 0; // counts as the producer's does
         const auto skip = [&](uint32_t count) { turn = (turn + count) % (2 * stages); };
-        // Alternating, a consumer waits for steps only once the other has seen its last one: a barrier tells but two turns apart.
+        // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two
+        // phases.
         uint32_t number = blockIdx.x;
         if (group == 1) {
             give_turn(turn_barrier);
@@ -223,7 +225,7 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
 #pragma unroll
             for (int block = 0; block < shape::blocks; ++block) settle(sums[block]);
             release(before);
-            // 4. What is done with them.
+            // 4. The epilogue.
             leave<shape, reads>(params, operands, work, unit, out_map, pre_map, rounds, sums);
             number += gridDim.x;
             if (number < work.units) {
@@ -238,7 +240,7 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
 
 // ---- the launch ----------------------------------------------------------------------------
 
-// The map of a matrix that is stored in rounds; of parts, dense matrices of all splits.
+// The map of a matrix that the copy engine stores in rounds. The parts of all splits are dense matrices of one map.
 bops_status make_rounds_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_matrix &matrix, void *base, uint32_t splits) {
     const encode_map encode = find_encode_map();
     if (encode == nullptr) return bops_status(cudaErrorNotSupported);
@@ -257,7 +259,7 @@ bops_status make_rounds_map(CUtensorMap &map, const bops_gemm_params &params, co
     return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-// launches: of a prepared kernel the maps are made, which needs addresses.
+// Makes the maps, which need addresses, and launches. launches: false if the kernel is only prepared, and addresses are not known.
 template <typename shape, bool reads, typename Action> bops_status with_maps(const bops_gemm_params &params,
                                                                              const bops_gemm_wgmma_words_choice &choice,
                                                                              const bops_gemm_operands *operands, const Action &action) {

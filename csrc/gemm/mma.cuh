@@ -1,11 +1,12 @@
-// Sums of tensor cores, through mma.sync: what a thread takes of a step in shared memory.
+// Sums on tensor cores, through mma.sync: what a thread reads of a step in shared memory, and the sums it has.
 #pragma once
 #include "steps.cuh"
 
 namespace bops {
 namespace gemm {
 
-// A block of four warps, each of which has a quarter of the tile: the larger that is, the more products there are for each word from shared memory.
+// A block has four warps, each with a quarter of the tile. The larger the quarter is, the more products follow from each word read from shared
+// memory.
 template <int tile> struct mma_shape {
     static constexpr int threads = 128, warps_m = 2, warps_n = 2;
     static constexpr int warp_rows = tile / warps_m, warp_columns = tile / warps_n, row_blocks = warp_rows / 16, column_blocks = warp_columns / 8;
@@ -45,14 +46,14 @@ template <typename T> __device__ __forceinline__ void multiply(float (&sums)[4],
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// f32 to tf32, to nearest; the instruction would cut the rest off.
+// Rounds f32 to the nearest tf32; the instruction itself would cut off the low bits.
 template <typename T> __device__ __forceinline__ void round_factors(uint32_t (&words)[4]) {
     if constexpr (sizeof(T) == 4)
 #pragma unroll
         for (int i = 0; i < 4; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(words[i]) : "f"(__uint_as_float(words[i])));
 }
 
-// The words of the left factor that a lane holds: rows first.. of 16, over 32 bytes of k from chunk 2 * k_step on.
+// Loads the words of the left factor that a lane holds: of the 16 rows from `first` on, over 32 bytes of k from chunk 2 * k_step on.
 template <typename T, int tile, bool across> __device__ __forceinline__ void load_left(uint32_t (&a)[4], uint32_t step, int first, int k_step) {
     const int lane = int(threadIdx.x) % 32;
     if constexpr (!across) load_matrices(a, step + along_k_address(left_row(lane, first), left_chunk(lane, k_step)));
@@ -64,7 +65,8 @@ template <typename T, int tile, bool across> __device__ __forceinline__ void loa
     round_factors<T>(a);
 }
 
-// The words of the right factor for 16 columns from `first` on: b[0], b[1] are those of the first eight, b[2], b[3] of the others.
+// Loads the words of the right factor for the 16 columns from `first` on: b[0] and b[1] are those of the first eight, b[2] and b[3] those of the
+// others.
 template <typename T, int tile, bool across> __device__ __forceinline__ void load_right(uint32_t (&b)[4], uint32_t step, int first, int k_step) {
     const int lane = int(threadIdx.x) % 32;
     if constexpr (!across) load_matrices(b, step + along_k_address(right_column(lane, first), right_chunk(lane, k_step)));
@@ -76,11 +78,11 @@ template <typename T, int tile, bool across> __device__ __forceinline__ void loa
     round_factors<T>(b);
 }
 
-// The sums of a thread, of the quarter of the tile that its warp has.
+// A thread's sums: its share of the quarter of the tile that its warp has.
 template <typename T_, int tile_, bool left_across_, bool right_across_> struct mma_sums {
     using T = T_;
     using shape = mma_shape<tile_>;
-    static constexpr int tile = tile_, threads = shape::threads, blocks = tile == 128 ? 2 : 3; // blocks: of a multiprocessor
+    static constexpr int tile = tile_, threads = shape::threads, blocks = tile == 128 ? 2 : 3; // blocks: how many a multiprocessor has
     static constexpr bool left_across = left_across_, right_across = right_across_;
 
     float sums[shape::row_blocks][shape::column_blocks][4];
@@ -113,7 +115,7 @@ template <typename T_, int tile_, bool left_across_, bool right_across_> struct 
             }
         }
     }
-    // Writes the sums to shared memory, slow index after slow index.
+    // Writes the sums to shared memory as [slow][fast].
     __device__ __forceinline__ void stage(float *to, bool across) const {
         const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1, lane = int(threadIdx.x) % 32;
 #pragma unroll

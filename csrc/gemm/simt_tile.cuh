@@ -1,14 +1,14 @@
-// What products in registers share: a block's tile, and where its factors lie in shared memory.
+// What the products in registers share: the tile of a block, and how its factors lie in shared memory.
 #pragma once
 #include "gemm.cuh"
 
 namespace bops {
 namespace gemm {
 
-constexpr int simt_threads = 256, side = 16; // a block's threads are a square
-constexpr int simt_depth = 16;               // elements along k of one step
+constexpr int simt_threads = 256, side = 16; // a block's threads form a square
+constexpr int simt_depth = 16;               // k of a step
 
-// A step's factors. A row has room that keeps the elements which a warp writes along k in different banks.
+// The factors of a step. Rows are padded, so that the elements which a warp writes along k lie in different banks.
 template <typename A, int tile> struct step_of { alignas(16) A left[simt_depth * (tile + 4)], right[simt_depth * (tile + 4)]; };
 
 template <typename A, int tile> constexpr uint32_t simt_shared_bytes() {
@@ -16,7 +16,7 @@ template <typename A, int tile> constexpr uint32_t simt_shared_bytes() {
     return stage > steps ? (stage > sums ? stage : sums) : (steps > sums ? steps : sums);
 }
 
-// Element i of a thread along one side of the tile: in groups of four, which are one access.
+// The position of a thread's element i along one side of the tile: in groups of four, each of which is one access.
 template <int each> __device__ __forceinline__ int place_in_tile(int thread, int i) {
     constexpr int group = each < 4 ? each : 4;
     return i / group * (side * group) + thread * group + i % group;
@@ -32,7 +32,7 @@ template <int each, typename A> __device__ __forceinline__ void read_line(const 
     }
 }
 
-// The sums of all threads go to shared memory, slow index after slow index.
+// Stores the sums of all threads to shared memory, [slow][fast].
 template <int each, typename A> __device__ __forceinline__ void stage_sums(A *stage, bool across, const A (&sums)[each][each]) {
     constexpr int tile = side * each;
     const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;

@@ -1,4 +1,5 @@
-// Products whose factors pass shared memory step by step: a step's way there, and the kernel, of which the sums (mma.cuh, fma.cuh) are a parameter.
+// Products whose factors pass through shared memory in steps: how a step gets there, and the kernel. The kernel's type of sums is a parameter (mma.cuh,
+// fma.cuh).
 #pragma once
 #include "gemm.cuh"
 #include "mma_tile.cuh"
@@ -13,12 +14,13 @@ template <typename T, int tile> constexpr uint32_t ring_shared_bytes() {
     return stage > ring ? stage : ring;
 }
 
-// `bytes` of a copy into shared memory, of which `there` exist; the others become 0.
+// An asynchronous copy of `bytes` bytes to shared memory, of which `there` exist; the others become 0.
 template <int bytes> __device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, int there) {
     if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there) : "memory");
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(bytes), "r"(there) : "memory");
 }
-// A chunk in parts of `bytes`, of `there` bytes; elements lie `stride` apart, which is 1 where a part has several.
+// Copies a chunk in accesses of `bytes` bytes, of which `there` bytes exist in all. Elements lie `stride` apart, which is 1 if an access has several
+// of them.
 template <typename T, int bytes> __device__ __forceinline__ void copy_parts(uint32_t to, const T *from, uint64_t stride, int there) {
     constexpr int each = bytes / int(sizeof(T));
 #pragma unroll
@@ -28,20 +30,21 @@ template <typename T, int bytes> __device__ __forceinline__ void copy_parts(uint
     }
 }
 
-// A thread's part in bringing steps of one factor to shared memory: a few chunks of 16 bytes.
+// A thread's share of the copies that bring steps of one factor to shared memory: a few chunks of 16 bytes.
 template <typename T, int tile, bool across, int threads> struct carrier {
     static constexpr int elements = 16 / int(sizeof(T));
-    static constexpr int per_line = across ? tile * int(sizeof(T)) / 16 : step_row_bytes / 16;          // chunks
-    static constexpr int line_step = threads / per_line, chunks = tile * step_row_bytes / 16 / threads; // from one chunk of the thread to the next
+    static constexpr int per_line = across ? tile * int(sizeof(T)) / 16 : step_row_bytes / 16; // chunks of a line of a step
+    // line_step: lines from one chunk of the thread to its next one.
+    static constexpr int line_step = threads / per_line, chunks = tile * step_row_bytes / 16 / threads;
     const T *from;
-    int lines_left, fast_left; // from the first chunk on, of the index that k is not
+    int lines_left, fast_left; // how many rows of the factor exist from the first chunk on, counted in lines and along a line
 
     __device__ __forceinline__ static int line() { return int(threadIdx.x) / per_line; }
     __device__ __forceinline__ static int fast() { return int(threadIdx.x) % per_line * elements; }
 
-    // row_stride, k_stride: those of the factor, here and below.
+    // row_stride and k_stride are strides of the factor, in this struct and below.
     __device__ __forceinline__ carrier(int rows_left) : from(nullptr), lines_left(rows_left - line()), fast_left(rows_left - fast()) {}
-    // Where the thread's first element lies in a tile.
+    // The position, in a tile, of the thread's first element.
     __device__ __forceinline__ static uint64_t first(uint64_t row_stride, uint64_t k_stride) {
         return across ? uint64_t(line()) * k_stride + uint64_t(fast()) * row_stride : uint64_t(line()) * row_stride + uint64_t(fast()) * k_stride;
     }
@@ -58,7 +61,7 @@ template <typename T, int tile, bool across, int threads> struct carrier {
             else if (bytes == 8) copy_parts<T, 8>(to, at, stride, there);
             else if (bytes == 4) copy_parts<T, 4>(to, at, stride, there);
             else if constexpr (sizeof(T) == 2) {
-                // No asynchronous copy is this short.
+                // cp.async copies at least 4 bytes, so a single element of 16 bits is loaded and stored.
                 uint32_t words[4] = {0, 0, 0, 0};
 #pragma unroll
                 for (int j = 0; j < 8; ++j)
@@ -70,7 +73,7 @@ template <typename T, int tile, bool across, int threads> struct carrier {
     }
 };
 
-// Sums: what a thread has of a tile, and how it adds a step.
+// Sums: a thread's sums of a tile, with `add` for a step in shared memory and `stage` to write them there.
 template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::blocks)
     multiply_steps(const __grid_constant__ bops_gemm_params params, const bops_gemm_choice choice, const bops_gemm_operands operands) {
     using T = typename Sums::T;
@@ -82,7 +85,7 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
     const uint64_t m_first = uint64_t(at.tile_m) * tile, n_first = uint64_t(at.tile_n) * tile;
     const reduction range(params, depth, at.split, choice.splits);
 
-    // 1. The factors of the block.
+    // 1. Fetching: where this thread's chunks of both factors lie.
     const bops_gemm_matrix &left = params.left.matrix, &right = params.right.matrix;
     carrier<T, tile, Sums::left_across, Sums::threads> of_left(int(min(uint64_t(tile), params.m - m_first)));
     carrier<T, tile, Sums::right_across, Sums::threads> of_right(int(min(uint64_t(tile), params.n - n_first)));
@@ -95,7 +98,7 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
     of_right.from = static_cast<const T *>(operands.right) + offset_of(params.batch_rank, params.batch, right.batch, at.z) +
                     offset_of(params.summed_rank, params.summed, params.right.summed, summed) + n_first * right.column +
                     (params.k - k_left) * right.row + of_right.first(right.column, right.row);
-    // The next step goes to place `to`.
+    // Starts the copies of the next step to place `to` of the ring.
     const auto fetch = [&](int to) {
         if (steps_to_fetch > 0) {
             const int depth_left = int(min(uint64_t(depth), k_left));
@@ -106,7 +109,7 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
                 k_left -= depth;
                 of_left.from += depth * left.column, of_right.from += depth * right.row;
             } else if (steps_to_fetch > 1) {
-                // The start of k, of the next summed index.
+                // From the end of k to its start at the next summed index.
                 const auto jump = [&](const bops_gemm_factor &factor, uint64_t k_stride) {
                     return offset_of(params.summed_rank, params.summed, factor.summed, summed + 1) -
                            offset_of(params.summed_rank, params.summed, factor.summed, summed) - (range.steps_of_k - 1) * depth * k_stride;
@@ -128,7 +131,7 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
 #pragma unroll 1
     for (uint64_t steps_left = range.last - range.first; steps_left > 0; --steps_left) {
         copy_wait(ring_steps - 2);
-        __syncthreads(); // The step has come for all threads, and none reads the one that is replaced.
+        __syncthreads(); // every thread's copies of this step have arrived, and no thread reads the place that is filled next
         fetch(now == 0 ? ring_steps - 1 : now - 1);
         sums.add(steps + uint32_t(now) * 2 * step_bytes<T, tile>);
         now = now + 1 == ring_steps ? 0 : now + 1;
@@ -136,7 +139,7 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
     copy_wait(0);
     __syncthreads();
 
-    // 3. What is done with them.
+    // 3. The epilogue.
     float *const stage = reinterpret_cast<float *>(shared);
     sums.stage(stage, choice.across != 0);
     __syncthreads();

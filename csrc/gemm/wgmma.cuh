@@ -14,7 +14,7 @@
 namespace bops {
 namespace gemm {
 
-// The instructions exist for sm_90a alone: elsewhere these do nothing, and no kernel that has them is launched.
+// The instructions exist for sm_90a only. Compiled for other targets these functions do nothing, and no kernel that calls them is launched.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define BOPS_SM_90A 1
 #endif
@@ -24,32 +24,32 @@ constexpr bool has_sm_90a = true;
 constexpr bool has_sm_90a = false;
 #endif
 
-constexpr int wgmma_line_bytes = 128, wgmma_atom_bytes = 1024;                       // a line; eight lines
+constexpr int wgmma_line_bytes = 128, wgmma_atom_bytes = 1024;                       // bytes of a line, and of eight lines
 template <typename T> constexpr int wgmma_depth = wgmma_line_bytes / int(sizeof(T)); // k of a step
 constexpr int across_block_bytes = wgmma_depth<uint16_t> * wgmma_line_bytes;         // of 16-bit elements
 
 // ---- descriptors of factors in shared memory ---------------------------------------
 
-// The descriptor of a factor without its address: distances in units of 16 bytes, and the swizzle of 128 bytes. The second distance is that from one
-// atom to the next; across, the first one leads to the next 64 rows.
+// The descriptor of a factor in shared memory, without its address: distances in units of 16 bytes, and the swizzle of 128 bytes. The second distance
+// leads from one atom to the next; for a factor that lies across, the first distance leads to the next 64 rows.
 template <bool across> __device__ __forceinline__ constexpr uint64_t wgmma_layout() {
     constexpr uint64_t first = across ? across_block_bytes / 16 : 1, second = wgmma_atom_bytes / 16;
     return (uint64_t(1) << 62) | (second << 32) | (first << 16);
 }
-// Of 64 rows that lie in every other atom.
+// The descriptor for 64 rows that lie in every other atom.
 __device__ __forceinline__ uint64_t wgmma_descriptor_of_other_atoms(uint32_t at) {
     constexpr uint64_t layout = (uint64_t(1) << 62) | (uint64_t(2 * wgmma_atom_bytes / 16) << 32) | (uint64_t(1) << 16);
     return layout | ((at & 0x3ffff) >> 4);
 }
-// Of the rows from `row` on, a multiple of 64, over 16 of k, number k_part of the step at `step`.
+// The descriptor of the 64 rows from `row` on, a multiple of 64, over 16 of k: number k_part of the step at `step`.
 template <bool across> __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t step, int row, int k_part) {
     const uint32_t at = step + uint32_t(row * wgmma_line_bytes + k_part * (across ? 2 * wgmma_atom_bytes : 32));
-    return wgmma_layout<across>() | ((at & 0x3ffff) >> 4); // The bits above say which block of a cluster it is.
+    return wgmma_layout<across>() | ((at & 0x3ffff) >> 4); // the bits above 18 tell which block of a cluster the address belongs to
 }
 
 // ---- products ---------------------------------------------------------------------
 
-// Before the first product, and where threads have touched sums since the last.
+// Called before the first product, and again whenever threads have used the registers of sums.
 __device__ __forceinline__ void wgmma_fence() {
 #ifdef BOPS_SM_90A
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -60,13 +60,13 @@ __device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-// Until at most `pending` committed groups are not done.
+// Waits until at most `pending` committed groups are unfinished.
 template <int pending> __device__ __forceinline__ void wgmma_wait() {
 #ifdef BOPS_SM_90A
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 #endif
 }
-// The compiler takes no sum from before this.
+// Keeps the compiler from reading the sums before this point.
 template <int count> __device__ __forceinline__ void settle(float (&sums)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
@@ -99,8 +99,8 @@ template <int count> __device__ __forceinline__ void settle(float (&sums)[count]
                  : "l"(left), "l"(right), "r"(adds), "n"(int(left_across)), "n"(int(right_across)) : "memory")
 // clang-format on
 
-// sums = left * right, or where `adds` is not 0, sums += left * right: of 64 rows and `columns` columns over 16 of k, by a warpgroup. Sum i of a lane
-// is that of row 16 * warp + lane / 4 + 8 * (i / 2 % 2) and column 8 * (i / 4) + lane % 4 * 2 + i % 2.
+// sums = left * right, or sums += left * right if `adds` is not 0: 64 rows and `columns` columns over 16 of k, by a warpgroup. Sum i of a lane is in
+// row 16 * warp + lane / 4 + 8 * (i / 2 % 2) and column 8 * (i / 4) + lane % 4 * 2 + i % 2.
 template <typename T, int columns, bool left_across, bool right_across>
 __device__ __forceinline__ void wgmma(float (&d)[columns / 2], uint64_t left, uint64_t right, int adds) {
 #ifdef BOPS_SM_90A
@@ -114,7 +114,7 @@ __device__ __forceinline__ void wgmma(float (&d)[columns / 2], uint64_t left, ui
 #endif
 }
 
-// The same of f32 whose last bits do not count, over 8 of k, both along k.
+// As wgmma of 16-bit elements, for f32 whose last bits do not count (tf32): over 8 of k, with both factors along k.
 __device__ __forceinline__ void wgmma_words(float (&d)[64], uint64_t left, uint64_t right, int adds) {
 #ifdef BOPS_SM_90A
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" BOPS_PLACES_128 "}, "
@@ -142,7 +142,7 @@ __device__ __forceinline__ void wgmma_words(float (&d)[96], uint64_t left, uint6
 
 // ---- registers ----------------------------------------------------------------------
 
-// What each thread of a warpgroup holds from here on.
+// Sets the number of registers that each thread of a warpgroup holds from here on.
 template <int registers> __device__ __forceinline__ void release_registers() {
 #ifdef BOPS_SM_90A
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
@@ -162,12 +162,12 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap &map) {
 #endif
 }
 
-// Where a box begins: its two indices of the matrix, the one whose elements lie one after the other first, two of the batch, one that is summed over.
+// Where a box begins: two indices in the matrix, first that along which elements are neighbours, two of the batch, and one that is summed over.
 struct box_place {
     int inner, outer, batch[2], summed;
 };
 
-// Brings a box to `to`; `barrier` counts its bytes.
+// Starts a copy of a box to `to`; `barrier` counts its bytes.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap &map, const box_place &at, uint32_t barrier) {
 #ifdef BOPS_SM_90A
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
@@ -176,8 +176,8 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap &map, co
 #endif
 }
 
-// Stores a box of shared memory at `from`, but for what lies beyond the matrix: of `at`, inner, outer and batch count. By one thread of a warp, behind
-// whose stores all others of the warp have called publish_stores and come together.
+// Starts to store the box that lies in shared memory at `from`; what lies beyond the matrix is not written. Of `at`, inner, outer and batch count.
+// Called by one thread of a warp after all threads of the warp have called publish_stores and synchronised.
 __device__ __forceinline__ void store_box(const CUtensorMap &map, const box_place &at, uint32_t from) {
 #ifdef BOPS_SM_90A
     asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map), "r"(from), "r"(at.inner),
@@ -185,26 +185,26 @@ __device__ __forceinline__ void store_box(const CUtensorMap &map, const box_plac
                  : "memory");
 #endif
 }
-// The boxes that this thread has stored since the last time are a group.
+// Makes a group of the boxes that this thread has stored since the last call.
 __device__ __forceinline__ void commit_boxes() {
 #ifdef BOPS_SM_90A
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 #endif
 }
-// Until of at most `pending` groups of this thread shared memory is still read.
+// Waits until at most `pending` groups of this thread have still to be read from shared memory.
 template <int pending> __device__ __forceinline__ void wait_for_boxes() {
 #ifdef BOPS_SM_90A
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
 #endif
 }
-// What this thread has stored in shared memory is there for the copy engine.
+// Makes this thread's stores to shared memory visible to the copy engine.
 __device__ __forceinline__ void publish_stores() {
 #ifdef BOPS_SM_90A
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-// Four matrices of eight rows of eight elements of 16 bits: lane 8 i + j says where row j of number i lies; a lane has of each two elements of row
-// lane / 4, those from column lane % 4 * 2 on.
+// Stores four matrices of eight rows of eight 16-bit elements: lane 8 i + j gives the address of row j of matrix i. Of each matrix a lane has two
+// elements of row lane / 4, in columns lane % 4 * 2 and the next one.
 __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t (&words)[4]) {
 #ifdef BOPS_SM_90A
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
@@ -213,7 +213,7 @@ __device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t (&wor
 #endif
 }
 
-// The same from shared memory.
+// Loads four such matrices from shared memory.
 __device__ __forceinline__ void load_matrices(uint32_t from, uint32_t (&words)[4]) {
 #ifdef BOPS_SM_90A
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -225,9 +225,9 @@ __device__ __forceinline__ void load_matrices(uint32_t from, uint32_t (&words)[4
 
 // ---- turns ----------------------------------------------------------------------------
 
-// The threads of a warpgroup; each has a number of its own.
+// A barrier of the threads of one warpgroup; each warpgroup has a barrier number of its own.
 __device__ __forceinline__ void synchronize_group(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
-// Of two warpgroups one waits until the other has given way, which goes on.
+// A turn of two warpgroups: the one that calls wait_for_turn goes on once the other has called give_turn, which does not wait.
 __device__ __forceinline__ void wait_for_turn(int number) { asm volatile("bar.sync %0, 256;" ::"r"(number) : "memory"); }
 __device__ __forceinline__ void give_turn(int number) { asm volatile("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
 

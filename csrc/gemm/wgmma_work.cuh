@@ -1,4 +1,4 @@
-// What kernels of wgmma share: the units of a launch, how their factors come, and the maps of those.
+// What the kernels of wgmma share: the units of work of a launch, how their factors are fetched, and the maps for that.
 #pragma once
 #include "gemm.cuh"
 #include "wgmma.cuh"
@@ -6,16 +6,17 @@
 namespace bops {
 namespace gemm {
 
-// The tiles of a launch, and the steps along k, of one summed index after the other. A unit is a tile, or what a split has of it.
+// The tiles of a launch, and the steps along k, through one summed index after the other. A *unit* of work is a tile, or the part of one that a split
+// takes.
 struct wgmma_work {
     uint32_t tiles_m, tiles_n, matrices, splits, group, units;
     uint32_t steps_of_k, steps;
-    uint64_t split_stride; // of the elements of out
+    uint64_t split_stride; // elements of out from one part to the next
     uint32_t copies;       // as in the choice of gemm_wgmma
     float alpha, beta;
 };
 struct wgmma_unit {
-    uint32_t z, split, tile_m, tile_n, first, last; // first, last: of the steps
+    uint32_t z, split, tile_m, tile_n, first, last; // the unit's steps: from `first` to before `last`
     // Neighbouring blocks take tiles of `group` rows of tiles, column after column, so that those that run at the same time share factors in the L2.
     __device__ __forceinline__ wgmma_unit(const wgmma_work &work, uint32_t number) {
         const uint32_t in_matrix = number % (work.tiles_m * work.tiles_n), matrix = number / (work.tiles_m * work.tiles_n);
@@ -28,20 +29,20 @@ struct wgmma_unit {
     }
 };
 
-// The two indices of matrix z.
+// The two batch indices of matrix z.
 __device__ __forceinline__ void in_batch(const bops_gemm_params &params, uint32_t z, int (&index)[2]) {
     index[0] = int(z), index[1] = 0;
     if (params.batch_rank == 2) index[0] = int(z / uint32_t(params.batch[1])), index[1] = int(z % uint32_t(params.batch[1]));
 }
 
-// ---- bringing factors ---------------------------------------------------------------
+// ---- fetching factors ---------------------------------------------------------------
 
-// How a factor lies. fours_along_k: along k, and in shared memory not row after row: of 32 rows first those whose number is a multiple of four, then
-// those behind them, ... It has no second extent of the batch beside one that is summed over.
+// How a factor lies. fours_along_k: it lies along k, and shared memory does not have it row after row: of 32 rows, those whose number is a multiple
+// of four come first, then those with remainder 1, and so on. It then has no second batch extent beside one that is summed over.
 enum wgmma_order { along_k, across_k, fours_along_k };
 constexpr int fours_rows = 32;
 
-// The boxes of `rows` rows of a step.
+// The boxes that make `rows` rows of a step.
 template <typename T, wgmma_order order, int rows>
 __device__ __forceinline__ void bring(uint32_t to, const CUtensorMap &map, int row, int k, const int (&batch)[2], int summed, uint32_t barrier) {
     constexpr int box_rows = order == across_k ? wgmma_depth<T> : order == fours_along_k ? fours_rows : rows;
@@ -54,14 +55,14 @@ __device__ __forceinline__ void bring(uint32_t to, const CUtensorMap &map, int r
     }
 }
 
-// Brings one factor's part of every step of a block's units into a ring of `stages` steps. By one thread; `full` is the barrier that counts the
-// bytes of the first step, `empty` the one at which those arrive that have used it.
+// Fetches one factor's part of every step of a block's units into a ring of `stages` stages. Called by one thread. `full` is the barrier of the first
+// stage that counts the bytes that arrive, `empty` the one at which warps arrive that have used it.
 template <typename T, typename shape, int stages, bool of_left, wgmma_order order>
 __device__ __forceinline__ void bring_steps(const bops_gemm_params &params, const wgmma_work &work, const CUtensorMap &map, uint32_t ring,
                                             uint32_t full, uint32_t empty) {
     constexpr int rows = of_left ? shape::rows : shape::columns;
     constexpr uint32_t bytes = of_left ? shape::left_bytes : shape::right_bytes, at = of_left ? 0 : shape::left_bytes;
-    uint32_t turn = 0; // of the ring, and of the barriers with the other parity behind them
+    uint32_t turn = 0; // which stage is next, counted over two rounds of the ring: the second one is the barriers' other phase
 #pragma unroll 1
     for (uint32_t number = blockIdx.x; number < work.units; number += gridDim.x) {
         const wgmma_unit unit(work, number);
@@ -90,7 +91,7 @@ __device__ __forceinline__ void bring_steps(const bops_gemm_params &params, cons
 using encode_map = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                                 const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// The driver's function; null where it has none.
+// The driver's cuTensorMapEncodeTiled; null if the driver has none.
 inline encode_map find_encode_map() {
     static const encode_map found = [] {
         void *function = nullptr;
@@ -102,19 +103,20 @@ inline encode_map find_encode_map() {
     return found;
 }
 
-// The map of a factor of `rows` rows (columns of the right factor), whose strides are `row` and `column` (of k), in boxes of box_rows of them.
+// Makes the map of a factor of `rows` rows (columns of the right factor) in boxes of box_rows of them; `row` and `column` are its strides, the second
+// one along k.
 inline bops_status make_factor_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_factor &factor, bops_dtype dtype,
                                    const void *base, uint64_t rows, uint64_t row, uint64_t column, wgmma_order order, uint32_t box_rows) {
     const encode_map encode = find_encode_map();
     if (encode == nullptr) return bops_status(cudaErrorNotSupported);
     const uint32_t element = dtype == BOPS_F32 ? 4 : 2, depth = wgmma_line_bytes / element;
-    // What is read of f32 is rounded to tf32.
+    // f32 is rounded to tf32 as it is read
     const CUtensorMapDataType type = dtype == BOPS_F32   ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
                                      : dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                          : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     cuuint64_t extents[5] = {params.k, rows, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
     cuuint32_t box[5] = {depth, box_rows, 1, 1, 1};
-    uint32_t outer = 2; // of the first index of the batch
+    uint32_t outer = 2; // where the first batch index goes
     if (order == across_k) {
         extents[0] = rows, extents[1] = params.k, box[1] = depth;
         if (params.k > 1) strides[0] = element * column;
@@ -145,12 +147,12 @@ template <typename T, typename shape> wgmma_work work_of(const bops_gemm_params 
     return work;
 }
 
-// What a kernel is given.
+// The arguments of a kernel.
 struct wgmma_call {
     bops_gemm_params params;
     bops_gemm_operands operands;
 };
-// Parts of sums are matrices of f32 one after the other, with which nothing is done.
+// The target for parts of sums, which are matrices of f32 one after the other, without an epilogue.
 inline void leave_parts(bops_gemm_params &params, bops_gemm_operands &operands) {
     operands.out = operands.parts, operands.other = nullptr, operands.bias = nullptr, operands.column_sums = nullptr;
     params.out = {params.n, 1, {}}, params.out_dtype = BOPS_F32;
