@@ -33,31 +33,34 @@ enum {
 
 /* ---- contiguous: the spatial stride of every tensor is 1 ---- */
 
-/* Parts of segments: a launch for moments, one that merges them, one for the output; x is read twice. Backward likewise, with sums in place of moments.
- * With uses_running forward is the last launch alone, and backward is sums, which write dx, and their merge. Any dtype and alignment. */
+/* `split`: segments are divided into parts. The first launch takes the moments of parts, backward their sums; the second merges those of a group; the
+ * third writes the output, backward dx and dresidual. So x, backward also dy, is read twice. With uses_running forward is the third launch alone, and
+ * backward is the first, which writes dx and dresidual too, and the second. Any dtype and alignment. */
 typedef struct {
     uint32_t access_bytes;   /* of one load or store: 16, 4 or 2, for f64 8 */
     uint32_t threads;        /* of a part: a power of two up to 32, or 256; a block has 256 */
     uint32_t accesses;       /* of a thread in a part: a multiple of 4 */
     uint32_t parts;          /* of a segment, of threads * accesses accesses each */
-    uint32_t writes_gapless; /* forward: 1: the output goes in vectors of 16 bytes over all channels of a sample, which lie without gaps in every
-                                 tensor, at multiples of 16 bytes, and are a whole number of vectors; spatial is 16 bytes at least */
-    uint32_t later_overlaps; /* `overlaps`, of the launches after the first */
+    uint32_t writes_gapless; /* forward, 1: the output is written in vectors of 16 bytes that may span two channels. The channels of a sample lie
+                                 without gaps in every tensor, start at multiples of 16 bytes and are a whole number of vectors together; a segment
+                                 has 16 bytes or more */
+    uint32_t later_overlaps; /* `overlaps` of the launches after the first */
 } bops_channel_norm_split_choice;
 
-/* groups = 0: a block holds a few channels of every sample in shared memory. The channels' run in a sample is gapless, starts at a multiple of 16
- * bytes and is a whole number of vectors, though a segment need not be. With a residual, y or dresidual: no activation but relu. */
+/* `stripe`, groups = 0: a block holds a few channels of every sample in shared memory. In a sample these channels form a *run*: they lie without gaps,
+ * start at a multiple of 16 bytes and are a whole number of vectors together, though a segment need not be. With a residual, y or dresidual it serves
+ * no activation but relu. */
 typedef struct {
     uint32_t channels;        /* of a block: 1, 2, 4 or 8 */
     uint32_t samples_at_once; /* the block has a thread for each vector of the run in so many samples */
     uint32_t threads;         /* up to 512 */
     uint32_t blocks;
-    uint32_t in_registers; /* forward: 1: registers hold the channels. 16-bit elements, at most relu, 256 threads, 13 samples a thread */
+    uint32_t in_registers; /* forward, 1: registers hold the channels; 16-bit elements, at most relu, 256 threads, 13 samples a thread */
     uint32_t overlaps;
 } bops_channel_norm_stripe_choice;
 
-/* groups > 0 and a group is one segment: a block holds a group in registers, backward x of 16-bit elements in shared memory. Short activations, no
- * residual; backward dx is wanted. */
+/* `segment`, groups > 0 and a group is one segment: a block holds a group in registers; backward, x of 16-bit elements lies in shared memory. Short
+ * activations, no residual; backward, dx is wanted. */
 typedef struct {
     uint32_t vectors; /* of a thread: up to 8, backward 4 */
     uint32_t threads; /* up to 512 */
@@ -65,7 +68,7 @@ typedef struct {
     uint32_t overlaps;
 } bops_channel_norm_segment_choice;
 
-/* A team, which is a block or a cluster, takes one group into shared memory. */
+/* `single`, forward: a team, which is a block or a cluster, takes one group into shared memory. */
 typedef struct {
     uint32_t cluster_blocks;   /* of a team */
     uint32_t vectors;          /* of a thread */
@@ -78,22 +81,24 @@ typedef struct {
     uint32_t residents;       /* where blocks are staggered: blocks that share a multiprocessor */
 } bops_channel_norm_single_choice;
 
-/* The same backward with groups > 0, in rows of 32 vectors of dy and of x, which a warp takes. A second launch adds up the gradients of parameters. */
+/* `single`, backward with groups > 0: a team takes one group into shared memory, in rows of 32 vectors of dy and of x, each of which a warp takes. A
+ * second launch adds up the gradients of parameters. */
 typedef struct {
     uint32_t cluster_blocks; /* of a team */
     uint32_t vectors;        /* of a thread: up to 27 */
     uint32_t threads;        /* up to 640 */
     uint32_t blocks;
     uint32_t
-        merges_samples;  /* 1: the teams of all samples are one cluster, which makes the gradients of parameters; no second launch, no workspace */
-    uint32_t keeps_dpre; /* 1: silu and 16-bit elements: dpre stays in shared memory, in 16 more bytes a vector */
+        merges_samples;  /* 1: the teams of all samples are one cluster, which adds up the gradients of parameters; no second launch, no workspace */
+    uint32_t keeps_dpre; /* 1: dpre of silu and 16-bit elements stays in shared memory, in 16 more bytes a vector */
     uint32_t overlaps;
-    uint32_t stagger_cycles; /* as forward; not 0 only with a short activation */
-    uint32_t multiprocessors;
-    uint32_t residents;
+    uint32_t stagger_cycles;  /* clock cycles between the starts of the first blocks of a multiprocessor, with a short activation; 0: at once */
+    uint32_t multiprocessors; /* where blocks are staggered: of the device */
+    uint32_t residents;       /* where blocks are staggered: blocks that share a multiprocessor */
 } bops_channel_norm_backward_single_choice;
 
-/* The same backward with groups = 0, relu, and a residual or y that tells what passes it. */
+/* `single_masked`, backward with groups = 0, relu, and a residual or y that tells where relu passes the gradient: a team takes one group of dy and x
+ * into shared memory. */
 typedef struct {
     uint32_t cluster_blocks; /* of a team */
     uint32_t vectors;        /* of a thread: up to 8 */
@@ -102,10 +107,9 @@ typedef struct {
     uint32_t overlaps;
 } bops_channel_norm_backward_single_masked_choice;
 
-/* Teams walk over groups. A warp beside a block's `threads` threads fetches them ahead into a ring of places in shared memory. In a step the threads
- * take a part of one segment, or several whole segments, a vector each, backward one of dy and one of x. The first 12 steps of a group, backward 4, go
- * on to registers, but none with an activation that is not short; there are more places than other steps. No residual, y or dresidual. Compute
- * capability 9.0. */
+/* `held`, forward: teams walk over groups. A warp beside a block's `threads` threads fetches vectors ahead into a ring of places in shared memory. In a
+ * step each of the threads takes one vector, all together a part of one segment or several whole segments. The first 12 steps of a group go on to
+ * registers, none if the activation is not short; the ring has more places than there are other steps. No residual. Compute capability 9.0. */
 typedef struct {
     uint32_t cluster_blocks; /* of a team */
     uint32_t steps;          /* of a group in one block */
@@ -115,8 +119,11 @@ typedef struct {
     uint32_t overlaps;
 } bops_channel_norm_held_choice;
 
-/* The same backward; places are of threads * 32 bytes. In a grid, with a block a multiprocessor, 10 steps stay in registers and threads are up to 352,
- * with relu or silu 6 and 384; other activations are not served. */
+/* `held`, backward: teams walk over groups as forward does. In a step each thread takes a vector of dy and one of x, so a place has threads * 32 bytes.
+ *   A cluster: the first 4 steps of a group go on to registers, none if the activation is not short. Up to 480 threads; no residual, y or dresidual.
+ *   A grid, with one block a multiprocessor: the first 10 steps go on to registers, and there are up to 352 threads; with relu or silu 6 steps and up to
+ *   384 threads. It serves no other activation, and a residual, y or dresidual only with reads_extra.
+ * The ring has more places than there are other steps. Compute capability 9.0. */
 typedef struct {
     bops_norm_team team;
     uint32_t team_blocks; /* of a team */
@@ -125,30 +132,32 @@ typedef struct {
     uint32_t threads;     /* that hold vectors */
     uint32_t blocks;      /* team_blocks times teams */
     uint32_t
-        reads_extra; /* 1: in a grid, groups = 0, relu and a residual or y, which passes through the ring, too: places are of threads * 48 bytes, and
-                              the steps in registers and the threads are as without an activation */
+        reads_extra; /* 1, in a grid with groups = 0 and relu: a residual or y passes through the ring as well. A place has threads * 48 bytes, 10
+                              steps go on to registers, and there are up to 352 threads */
     uint32_t overlaps;
 } bops_channel_norm_backward_held_choice;
 
-/* As held, but groups stay in shared memory: `threads` threads of a block write one out, as many, in a cluster with silu half as many, add up the
- * next, and 64 further ones fetch and merge, in a grid 96. A step is two vectors of a thread that writes, and a place is of threads * 32 bytes. There
- * are more places than steps of a group beside those for a residual. No activation but relu and silu; with a residual groups = 0, at most relu, and 32
- * further threads. Compute capability 9.0. */
+/* `relay`, forward: teams walk over groups, which stay in a ring of places in shared memory until they are written. In a block three kinds of warps work
+ * at once: `threads` threads write one group; as many, or half as many in a cluster with silu, add up the next one; 64 more, in a grid 96, fetch vectors
+ * and merge moments. In a step each thread that writes takes two vectors, so a place has threads * 32 bytes. The ring has more places than a group has
+ * steps, beside those for a residual. No activation but relu and silu. With a residual groups = 0, the activation is at most relu, and 32 more threads
+ * fetch it. Compute capability 9.0. */
 typedef struct {
     bops_norm_team team;      /* in a grid a block a multiprocessor */
     uint32_t team_blocks;     /* of a team, in a grid up to 160 */
     uint32_t steps;           /* of a group in one block */
     uint32_t places;          /* of the ring: up to 32 */
     uint32_t residual_places; /* of them, for a residual; 0 without one */
-    uint32_t repeated_steps;  /* in a grid, of groups that do not fit: steps of a group in one block that are fetched twice; else 0 */
-    uint32_t repeated_places; /* places for each of the two readings of those; there are more others than other steps */
+    uint32_t repeated_steps;  /* in a grid whose groups do not fit: steps of a group in one block that are fetched twice; else 0 */
+    uint32_t repeated_places; /* places for each of the two readings of repeated steps; the ring has more other places than there are other steps */
     uint32_t arriving_places; /* in a grid: places that are being filled at once */
     uint32_t threads;         /* that write: up to 416, with a residual or in a grid 384, in a cluster with silu 512 */
     uint32_t blocks;          /* team_blocks times teams, at most as many as are resident */
     uint32_t overlaps;
 } bops_channel_norm_relay_choice;
 
-/* The same backward, groups = 0, with places of threads * 64 bytes; no residual, y or dresidual, and in a grid no activation but relu. */
+/* `relay`, backward with groups = 0: as forward, with a place of threads * 64 bytes for the vectors of dy and x of a step. No residual, y or dresidual,
+ * no activation but relu and silu, and in a grid none but relu. */
 typedef struct {
     bops_norm_team team;
     uint32_t team_blocks;     /* of a team, in a grid up to 160 */
@@ -165,8 +174,9 @@ typedef struct {
  * A row is the channels of one position. A block takes a *tile* of channels in a *chunk* of the rows of a sample. Where is_merged is 1 the rows of all
  * samples lie at one stride and count as those of one sample (groups = 0). */
 
-/* A launch for moments, one that merges them, one for the output; x is read twice. Backward likewise, with sums in place of moments. With uses_running
- * forward is the last launch alone, and backward is sums, which write dx, and their merge. Any dtype and alignment. */
+/* `split`: the first launch takes the moments of chunks, backward their sums; the second merges those of a group; the third writes the output, backward
+ * dx and dresidual. So x, backward also dy, is read twice. With uses_running forward is the third launch alone, and backward is the first, which writes
+ * dx and dresidual too, and the second. Any dtype and alignment. */
 typedef struct {
     uint32_t access_bytes; /* 16, or one element */
     uint32_t tile_vectors; /* accesses of a tile: up to 64 */
@@ -177,7 +187,8 @@ typedef struct {
     uint32_t overlaps;
 } bops_channels_last_norm_split_choice;
 
-/* The same in one cooperative launch of at most one block a multiprocessor. Rows pass through a ring in shared memory, and the last of them stay there. */
+/* `cooperative`: one cooperative launch, of at most one block a multiprocessor, does what the launches of `split` do. Rows pass through a ring in shared
+ * memory, and the last of them stay there for the second reading. */
 typedef struct {
     uint32_t tile_vectors; /* up to 32, backward 16 */
     uint32_t chunks;       /* of a sample */
@@ -188,8 +199,8 @@ typedef struct {
     uint32_t tensors;      /* that pass through the ring: 1; backward 2, or 3 where y or the residual is read beside dy and x */
 } bops_channels_last_norm_cooperative_choice;
 
-/* The chunks of a tile are the blocks of a cluster, in whose shared memory they stay. A tile is whole groups, of at most 256 channels and `threads`, and
- * tiles divide the channels. No num_batches, no running statistics of samples. Compute capability 9.0. */
+/* `cluster`: each block of a cluster takes one chunk of a tile, which stays in its shared memory. A tile is whole groups and divides the channels; it has
+ * at most 256 channels, and no more than `threads`. No num_batches, no running statistics of samples. Compute capability 9.0. */
 typedef struct {
     uint32_t tile_vectors;
     uint32_t chunks; /* of a sample */
@@ -202,8 +213,8 @@ typedef struct {
     uint32_t overlaps;
 } bops_channels_last_norm_cluster_choice;
 
-/* Forward of one sample, or of merged ones: one cooperative launch with a block for every tile and chunk. Rows pass through a ring in shared memory, the
- * last of them stay there, and further ones stay in registers. */
+/* `resident`, forward of one sample or of merged ones: one cooperative launch with a block for every tile and chunk. Rows pass through a ring in shared
+ * memory. The last of them stay there, and others stay in registers. */
 typedef struct {
     uint32_t tile_vectors; /* a power of two up to 32, of at most 128 channels, that divides the vectors of a row */
     uint32_t chunks;
@@ -214,35 +225,33 @@ typedef struct {
     uint32_t cached_batches; /* that the L2 is asked to keep between the two walks over the rows */
 } bops_channels_last_norm_resident_choice;
 
-/* One cooperative launch takes slabs one after another, with a block for every tile and chunk of one; most of a slab stays on chip. A slab is whole
- * samples, if blocks is a multiple of chunks times all tiles, else tiles of one sample. One sample, merged ones, or groups > 0; no activation, no
- * residual; a tile is whole groups that divide the channels, from 128 bytes on. Forward: no num_batches, no running statistics of samples. Backward: dx
- * is wanted. */
+/* `slabs`: one cooperative launch takes slabs one after another, with a block for every tile and chunk of a slab, most of which stays on chip. A slab is
+ * whole samples if `blocks` is a multiple of `chunks` times all tiles, else some tiles of one sample. It serves one sample, merged ones, or groups > 0; no
+ * activation, no residual. A tile is whole groups, divides the channels, and has at least 128 bytes. Forward: no num_batches, no running statistics of
+ * samples. Backward: dx is wanted. */
 typedef struct {
     uint32_t tile_vectors;
     uint32_t chunks; /* of a sample */
     uint32_t is_merged;
     uint32_t threads; /* 256 */
     uint32_t blocks;
-    uint32_t ring_batches;   /* of 4 rows of a thread, backward 2: 13, before compute capability 9.0 9; backward with several slabs at most those of a
-                                chunk */
+    uint32_t ring_batches;   /* batches of 4 rows of a thread, backward 2: 13, or 9 before compute capability 9.0. Backward with several slabs a chunk
+                                 has at least as many batches */
     uint32_t cached_batches; /* that the L2 is asked to keep between the two walks over a slab */
     uint32_t overlaps;
 } bops_channels_last_norm_slabs_choice;
 
-/* groups > 0: one launch with a block for every tile and chunk, whose rows stay in registers. A tile is whole groups, of at most 512 channels, and tiles
- * divide the channels; no vector has channels of three groups. threads: a multiple of 32 and of 4 * tile_vectors. No num_batches, no running statistics
- * of samples. The chunks of a sample are the blocks of a cluster, backward those of all samples; compute capability 9.0. Forward: a group lies in at
- * most 16 vectors. Backward: no activation, dx is wanted; without a cluster the launch is cooperative, and samples * chunks * 64 is at least the channels
- * of a tile. */
+/* `rows`, groups > 0: one launch with a block for every tile and chunk, whose rows stay in registers. A tile is whole groups, divides the channels, and
+ * has at most 512 channels; no vector has channels of three groups. No num_batches, no running statistics of samples.
+ *   Forward: the chunks of a sample are the blocks of a cluster. A group lies in at most 16 vectors. Compute capability 9.0.
+ *   Backward: no activation, dx is wanted. The chunks of all samples are the blocks of a cluster, which needs compute capability 9.0, or the launch is
+ *   cooperative, and then samples * chunks * 64 is at least the channels of a tile. */
 typedef struct {
     uint32_t tile_vectors;
     uint32_t chunks;         /* of a sample */
-    uint32_t cluster_blocks; /* backward 0: no cluster */
-    uint32_t threads;        /* up to 640 */
-    uint32_t
-        thread_rows; /* rows of a thread: all of its chunk. 4, or with up to 480 threads 8, and threads / tile_vectors is 4, 8, 12 or a multiple of
-                                16; without a cluster 1, 2, 4, or with up to 320 threads 8 */
+    uint32_t cluster_blocks; /* backward, 0: the launch is cooperative */
+    uint32_t threads; /* up to 640: a multiple of 32 and of 4 * tile_vectors; in a cluster threads / tile_vectors is 4, 8, 12 or a multiple of 16 */
+    uint32_t thread_rows; /* rows of a thread: all of its chunk. In a cluster 4, or 8 with up to 480 threads; else 1, 2, 4, or 8 with up to 320 */
     uint32_t overlaps;
 } bops_channels_last_norm_rows_choice;
 

@@ -72,7 +72,8 @@ typedef struct {
 
 BOPS_ROW_NORM_FORM(packed, )
 
-/* As packed, in the registers of a warp: cols = 32 * `vectors` vectors. Two rows a block, no residual, one row stride a tensor. */
+/* layer_norm of 16-bit elements with parameters of the same type. A row stays in the registers of a warp as it came, 16-bit elements in pairs, and fills
+ * them: cols = 32 * `vectors` vectors. A block has two rows. No residual; the rows of each tensor lie at one stride. */
 typedef struct {
     uint32_t vectors; /* of a lane: 3 to 8 */
     uint32_t grid;    /* = ceil(rows / 2) */
@@ -132,35 +133,35 @@ typedef struct {
     void *dx, *dweight, *dbias;
 } bops_row_norm_backward_operands;
 
-/* All forms but few_rows write partial gradients of the parameters, sums over some rows each, to the start of the workspace: [dweight, and of
- * layer_norm dbias][partial_rows][cols rounded up to 32], of the accumulator type, where either gradient is wanted. `parameters` adds them up.
- * Three fields mean the same in every choice: flush_rows    rows that an accumulator takes before it is added to the next level or, where there
- * is none, written as a partial row flushes       accumulators that the next level takes before it is written as a partial row partial_rows
- * partial rows in the workspace */
+/* If the gradient of a parameter is wanted, all forms but few_rows write *partial rows* to the start of the workspace: sums over some rows for every
+ * column, [dweight, and of layer_norm dbias][partial_rows][cols rounded up to 32], of the accumulator type. `parameters` adds them up. A thread adds up
+ * rows in an accumulator, so that chains of additions stay short. Three fields mean the same in every choice:
+ *   flush_rows    rows that an accumulator takes. It is then added to an accumulator of the next level or, if there is none, written as a partial row
+ *   flushes       accumulators that one of the next level takes before it is written as a partial row
+ *   partial_rows  partial rows in the workspace */
 
-/* Teams, of part of a block up to a cluster, walk over rows with fixed columns and stage whole rows through shared memory. One row stride below
- * 2^32 a tensor. Columns of a thread, vectors * 16 / element bytes: 8, 16 or 32; with dh not 32, with a cluster not 8; 8 needs 256 threads. */
+/* Teams walk over rows and stage whole rows through shared memory. A team is a part of a block, a block or a cluster, and each of its threads keeps its
+ * columns. The rows of each tensor lie at one stride below 2^32. A thread has vectors * 16 / element bytes columns: 8 (256 threads, no cluster), 16, or 32
+ * (no dh). */
 typedef struct {
-    uint32_t vectors; /* of a row and a thread */
-    uint32_t
-        threads_per_row; /* in one block: at least 16, a power of two up to 32 or a multiple of 32; at least 32 with 16 or 32 columns, more with a
-                                 cluster */
-    uint32_t threads;    /* of a block, 256 or 512: room for threads_per_row times the rows of a block, of which clusters have one */
-    uint32_t cluster;    /* blocks that share a row, 1 to 16. More than 1: compute capability 9.0 */
-    uint32_t stages;     /* rows of a team in flight, 1 to 4 */
-    uint32_t grid;       /* a multiple of cluster */
+    uint32_t vectors;         /* of a row and a thread */
+    uint32_t threads_per_row; /* in one block: 16, 32 or a multiple of 32; not 16 with 16 or 32 columns; more than 32 with a cluster */
+    uint32_t threads;         /* of a block, 256 or 512: room for threads_per_row times the rows of a block, of which clusters have one */
+    uint32_t cluster;         /* blocks that share a row, 1 to 16. More than 1: compute capability 9.0 */
+    uint32_t stages;          /* rows of a team in flight, 1 to 4 */
+    uint32_t grid;            /* a multiple of cluster */
     uint32_t overlaps;
     uint32_t flush_rows;
-    uint32_t flushes;     /* 0: no next level, for blocks of one row */
-    uint32_t late_blocks; /* rms_norm without a cluster: the last blocks of the grid, which begin as others end and take the rows that are left */
-    uint32_t early_turns; /* with late blocks: turns of every other block */
+    uint32_t flushes;     /* 0: there is no next level; for blocks of one row */
+    uint32_t late_blocks; /* rms_norm without a cluster: the last blocks of the grid. They begin as others end, and take the rows that are left */
+    uint32_t early_turns; /* with late blocks: rows that each team of the other blocks takes */
     uint32_t partial_rows;
 } bops_row_norm_backward_persistent_choice;
 
 BOPS_ROW_NORM_FORM(persistent, backward_)
 
-/* One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients, which it writes itself; in place two launches. Rows of
- * at most 8192 columns. */
+/* One launch, in which a block computes a row of dx or a strip of columns of the parameters' gradients. If dx is dy in place, these are two launches. Rows
+ * have at most 8192 columns. */
 typedef struct {
     uint32_t grid; /* = rows + ceil(cols * element bytes / 128) */
     uint32_t overlaps;
@@ -168,7 +169,8 @@ typedef struct {
 
 BOPS_ROW_NORM_FORM(few_rows, backward_)
 
-/* As ring of forward, with dy and x in the rings, threads * slots * 32 bytes a block. */
+/* Teams, blocks or clusters, walk over rows and read dy and x ahead through rings of vectors in shared memory, threads * slots * 32 bytes a block.
+ * Compute capability 9.0; parameters of the type of x. */
 typedef struct {
     uint32_t vectors;  /* of a row and a thread: 4 */
     uint32_t slots;    /* of a thread's ring: 13, of f32 also 11; layer_norm of f32: 11 */
@@ -190,9 +192,9 @@ enum {
     BOPS_ROW_NORM_COOPERATIVE_MESSAGE = 16 /* bytes of what a block tells its team of a row */
 };
 
-/* Teams of blocks, wherever these lie, walk over rows and give each other their sums through the workspace: grid * rows of a turn *
- * BOPS_ROW_NORM_COOPERATIVE_TURNS messages behind the partial rows. Without dh; compute capability 9.0; all blocks are resident at once; one
- * row stride below 2^32 a tensor. */
+/* Teams of blocks, on whichever SMs they run, walk over rows and give each other their sums through the workspace. It has room for grid * (rows of a
+ * turn) * BOPS_ROW_NORM_COOPERATIVE_TURNS messages behind the partial rows. No dh. Compute capability 9.0. All blocks are resident at once. The rows of
+ * each tensor lie at one stride below 2^32. */
 typedef struct {
     uint32_t vectors;     /* of a row and a thread: 2, of 16-bit elements 1 and two rows a turn */
     uint32_t readers;     /* threads of a block that read rows: 256, of layer_norm of 16-bit elements 512 */
@@ -219,7 +221,7 @@ typedef struct {
 
 BOPS_ROW_NORM_FORM(split, backward_)
 
-/* The launch behind a form: dweight and dbias from the partial rows in the workspace; zeros where there are none. */
+/* The launch that follows a form: dweight and dbias are the sums of the partial rows in the workspace, zeros if there are none. */
 typedef struct {
     uint32_t partial_rows;
     uint32_t overlaps;

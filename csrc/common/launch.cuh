@@ -77,8 +77,8 @@ struct launch_action {
 
 } // namespace bops
 
-// Defines the two functions of a form, declared by BOPS_FORM, by `kernels`(of, params, choice, operands, workspace, action), which hands each kernel
-// of the form with its launch shape and its arguments to the action.
+// Defines the two functions of a form, declared by BOPS_FORM. `kernels`(of, params, choice, operands, workspace, action) calls the action with each
+// kernel of the form, its launch shape and its arguments.
 #define BOPS_DEFINE_FORM(form, specialisation_type, params_type, choice_type, operands_type, kernels)                                                \
     bops_status form##_prepare(const specialisation_type *of, const params_type *params, const choice_type *choice) {                                \
         return kernels(*of, *params, *choice, operands_type{}, nullptr, bops::prepare_action{});                                                     \

@@ -16,13 +16,13 @@ __device__ __forceinline__ uint32_t remote_address(uint32_t address, uint32_t ra
 
 namespace mbarrier {
 
-// By one thread. A phase of the barrier is complete after `arrivals` arrivals, and the bytes announced by `expect`.
+// Called by one thread. A phase of the barrier is complete after `arrivals` arrivals and the bytes announced by `expect`.
 __device__ __forceinline__ void initialize(uint32_t barrier, uint32_t arrivals) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 #endif
 }
-// By the thread that initialized barriers, before the __syncthreads after which other threads use them.
+// Called by the thread that initialized barriers, before the __syncthreads after which other threads use them.
 __device__ __forceinline__ void fence_initialized() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

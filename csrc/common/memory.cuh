@@ -26,8 +26,8 @@ __device__ __forceinline__ uint64_t evict_last() {
     return policy;
 }
 
-// Does not use the non-coherent path: in place, the kernel writes the same elements later. Volatile, so that loads stay ahead of the work that follows
-// them in the source. streamed: the cache line is the first to be evicted.
+// A load that does not use the non-coherent path: in place, the kernel writes the same elements later. It is volatile, so that loads stay ahead of
+// the work that follows them in the source. streamed: the cache line is the first to be evicted.
 template <int bytes, bool streamed = true> __device__ __forceinline__ packed<bytes> load(const void *from) {
     packed<bytes> to;
     if constexpr (bytes == 16 && streamed)
@@ -190,7 +190,7 @@ __device__ __forceinline__ void copy_wait_groups(int pending) {
 #undef BOPS_WAIT
 }
 
-// Programmatic dependent launch. allow_dependents: the next kernel of the stream may be scheduled. wait_for_dependency: waits until the previous
+// Programmatic dependent launch. allow_dependents lets the next kernel of the stream be scheduled. wait_for_dependency waits until the previous
 // kernel has ended and its writes are visible.
 __device__ __forceinline__ void allow_dependents() {
 #if __CUDA_ARCH__ >= 900

@@ -104,14 +104,14 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 #endif
     return rank;
 }
-// Relaxed, after cluster_exchange::initialize, whose fence is all that the other blocks need: a release at the start of every block would wait for
-// all memory accesses of the SM.
+// Arrives without release. It follows cluster_exchange::initialize, whose fence is all that the other blocks need: a release at the start of every
+// block would wait for all memory accesses of the SM.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-// With release, where the other blocks read this block's shared memory after their wait.
+// Arrives with release. For kernels whose other blocks read this block's shared memory after their wait.
 __device__ __forceinline__ void cluster_arrive_release() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -203,7 +203,7 @@ template <typename A> __device__ __forceinline__ bool recenter(moments<A> &m, A 
     return is_far;
 }
 
-// Does so for elements that the lanes of a warp share, and sums again: add(shift, sums) sums those of this lane.
+// Calls recenter for elements that the lanes of a warp share and, if the shift moves, sums them again: add(shift, sums) sums those of this lane.
 template <typename A, typename Add> __device__ __forceinline__ void recenter(moments<A> &m, A reciprocal_count, const Add &add) {
     if (__builtin_expect(!recenter(m, reciprocal_count), true)) return;
     A sums[2];
@@ -212,7 +212,7 @@ template <typename A, typename Add> __device__ __forceinline__ void recenter(mom
     m.sum = sums[0], m.square = sums[1];
 }
 
-// Keeps NaN.
+// The larger of v and 0; a NaN stays.
 template <typename A> __device__ __forceinline__ A at_least_zero(A v) { return v < A(0) ? A(0) : v; }
 
 // 1 / sqrt(v) within an ulp.

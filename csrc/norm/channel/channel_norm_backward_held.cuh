@@ -33,18 +33,18 @@ template <typename T, int width> __device__ __forceinline__ void mask_relu(const
     }
 }
 
-// As in forward; a place holds a step of dy and one of x.
+// Teams walk over groups, as the forward of this form does; a place holds a step of dy and one of x.
 //
-// by_segment: the sums of each segment are wanted, or have a weight of their own. A warp then takes one segment at a time; when it leaves a segment,
-// it stores its sums in a slot of their own. With SiLU the numbers in registers stand for dpre / silu_unit.
+// by_segment: the sums of each segment are wanted, or a segment has a weight of its own. A warp then takes one segment at a time; when it leaves a
+// segment, it stores its sums in a slot of their own. With SiLU the numbers in registers stand for dpre / silu_unit.
 //
-// cooperative: a team is any number of blocks, wherever they lie. They exchange their sums through memory, two messages a block. What the messages
-// hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp joins once it can fetch nothing more. active:
-// cooperative, with an activation.
+// cooperative: a team is any number of blocks, on whichever SMs they run. They exchange their sums through memory, two messages a block. What the
+// messages hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp joins once it can fetch nothing more.
+// active: cooperative, with an activation.
 //
-// masks: cooperative, through a ReLU whose sign a residual or y gives, which passes through the same places. When an element is added up, dpre (which
-// is dy or 0) replaces dy, so that nothing else is needed later. dpre is also the gradient of the residual, and is written while the team exchanges
-// sums.
+// masks: cooperative, through a ReLU whose sign a residual or y gives. The residual or y passes through the same places. When an element is added up,
+// dpre (which is dy or 0) replaces dy, so that nothing else is needed later. dpre is also the gradient of the residual, and is written while the team
+// exchanges sums.
 template <typename T, activation_form form, bool active, bool by_segment, bool cooperative, bool masks = false>
 __global__ void __maxnreg__(held_registers(active, cooperative))
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {

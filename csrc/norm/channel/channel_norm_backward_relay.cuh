@@ -10,8 +10,8 @@ struct relay_sums {
     float2 of_warp[merge_lanes];
 };
 
-// As in forward; a place holds a step of dy and one of x. cooperative: a team is any number of blocks, wherever they lie; the activation is then
-// identity or ReLU.
+// The warps of a block work as in the forward of this form; a place holds a step of dy and one of x. cooperative: a team is any number of blocks, on
+// whichever SMs they run; the activation is then identity or ReLU.
 template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_backward_relay(const __grid_constant__ channel_backward_walk_arguments a) {
     if (!has_sm_90) return;

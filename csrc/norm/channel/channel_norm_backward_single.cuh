@@ -27,10 +27,10 @@ struct channel_backward_single_arguments {
     uint32_t stagger_cycles, multiprocessors, residents;
 };
 
-// As in forward; a place holds a vector of dy and one of x, and if dpre is kept, the second half of dpre. Segments are cut into rows of 32 vectors,
-// and a warp takes consecutive rows; its sums of a segment go to the slot of the last row that it has of the segment. With `samples` the first block
-// of a cluster receives all sums and writes the gradients of the parameters. With SiLU the numbers in registers stand for dpre silu_unit. apart: the
-// first blocks of a multiprocessor start one after another.
+// Every team takes one group; a place holds a vector of dy and one of x and, if dpre is kept, the second half of dpre. Segments are cut into rows of
+// 32 vectors, and a warp takes consecutive rows; its sums of a segment go to the slot of the last row that it has of the segment. With `samples` the
+// first block of a cluster receives all sums and writes the gradients of the parameters. With SiLU the numbers in registers stand for dpre silu_unit.
+// apart: the first blocks of a multiprocessor start one after another.
 template <typename T, activation_form form, bool apart>
 __global__ void __launch_bounds__(form == any_activation ? single_general_threads : single_threads, 1)
     channel_norm_backward_single(const __grid_constant__ channel_backward_single_arguments single) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
     uint32_t sample, channel;
     const auto find_segments = [&] {
         uint32_t number = group;
-        asm volatile("" : "+r"(number)); // else what follows from it stays in registers
+        asm volatile("" : "+r"(number)); // without it, what follows from the number stays in registers
         a.geometry.segment(number, 0, sample, channel);
     };
     find_segments();
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
     uint32_t vector;
     const auto start = [&] { // the first row's segment
         uint32_t row = own_row;
-        asm volatile("" : "+r"(row)); // as above
+        asm volatile("" : "+r"(row)); // without it, what follows from the row stays in registers
         const uint32_t segment = ring.by_chunks.quotient(row);
         vector = (row - segment * ring.chunks) * 32 + lane;
         return segment;
@@ -85,8 +85,9 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
     const auto first_element = [&](const bops_channel_strides &s, uint32_t segment) {
         return segment_offset(s, sample, channel) + segment * s.channel + vector * width;
     };
-    const auto jump_of = [&](const bops_channel_strides &s) { return s.channel - uint64_t(segment_end) * width; }; // beyond the last row of a segment
-    const uint32_t own_place = kept_address(dynamic_shared + threadIdx.x * 16), half = (vectors + 1) / 2;          // of the copies, looked at first
+    // Elements from the end of a segment's last row to the next segment.
+    const auto jump_of = [&](const bops_channel_strides &s) { return s.channel - uint64_t(segment_end) * width; };
+    const uint32_t own_place = kept_address(dynamic_shared + threadIdx.x * 16), half = (vectors + 1) / 2; // half: copies that are waited for first
     const uint32_t own_segment = start();
     const T *dy_from = static_cast<const T *>(a.o.dy) + first_element(a.p.dy, own_segment);
     const T *x_from = static_cast<const T *>(a.o.x) + first_element(a.p.x, own_segment);

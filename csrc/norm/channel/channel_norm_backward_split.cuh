@@ -46,7 +46,7 @@ __device__ __forceinline__ gradient_terms<A> load_terms(const channel_backward_a
 // What the derivative of the activation reads beside x: nothing, a residual, or y in place of the pre-activation.
 enum class extra_operand { none, residual, y };
 
-// Keeps deviations in registers that are needed after the activation, too: the compiler would else compute them from x again.
+// Keeps deviations in registers that are needed after the activation, too: otherwise the compiler would compute them from x again.
 template <typename A, int width> __device__ __forceinline__ void keep(A (&d)[width]) {
 #pragma unroll
     for (int i = 0; i < width; ++i)
@@ -72,7 +72,7 @@ template <typename O> __host__ __device__ __forceinline__ extra_operand extra_of
     return kind == BOPS_IDENTITY ? extra_operand::none : o.y ? extra_operand::y : o.residual ? extra_operand::residual : extra_operand::none;
 }
 
-// With a short activation and without dresidual, residual and y; with a short activation; with any.
+// The forms of the last launch: a short activation without dresidual, residual and y; a short activation; any activation.
 enum gradient_form { bare_gradient, short_gradient, any_gradient };
 
 template <typename O> __host__ gradient_form gradient_form_of(const O &o, bops_activation kind) {
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
     }
 }
 
-// The same with a part of a segment in each block, as in forward: for 16-bit elements and a bare gradient through SiLU.
+// The gradients of elements, a part of a segment in each block: for 16-bit elements through SiLU, without dresidual, residual and y.
 constexpr int apply_accesses_backward = 2;
 
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)

@@ -13,8 +13,8 @@ struct channel_backward_stripe_arguments {
     uint32_t weight_is_wide, overlaps;
 };
 
-// As forward, with dy and x. dpre_first: when an element is added up, dpre replaces dy in shared memory. dpre is dy or 0, which no rounding changes;
-// it may depend on a residual or y, and it is dresidual.
+// A block holds a stripe of dy and of x. dpre_first: when an element is added up, dpre replaces dy in shared memory. dpre is then dy or 0, which no
+// rounding changes; it may depend on a residual or y, and it is dresidual.
 template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_threads)
     channel_norm_backward_stripe(const __grid_constant__ channel_backward_stripe_arguments a) {
     constexpr int width = 16 / int(sizeof(T));

@@ -1,4 +1,4 @@
-// What the kernels of gradients share that walk over groups: arguments, and the sum over the sums of segments that they leave.
+// What the gradient kernels share that walk over groups: their arguments, and the launch that adds up the sums of segments which they leave.
 #pragma once
 #include "channel_norm_backward_split.cuh"
 #include "channel_norm_walk.cuh"

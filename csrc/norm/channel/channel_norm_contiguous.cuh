@@ -5,14 +5,14 @@
 
 namespace bops {
 
-// Specialisations of a kernel, each more general than the one before; two or three.
+// Two or three specialisations of a kernel, each more general than the one before.
 template <typename... P> struct specialisations { void (*kernel[3])(P...); };
 
 template <typename... P> specialisations<P...> specialised(void (*first)(P...), void (*second)(P...), void (*third)(P...) = nullptr) {
     return {{first, second, third}};
 }
 
-// Either action on kernels: it prepares or launches them.
+// An action on kernels: it prepares them or launches them.
 struct kernel_call {
     bool prepares;
     bops_stream stream;
@@ -24,7 +24,8 @@ struct kernel_call {
         return prepares ? prepare(kernel, shape) : launch(kernel, shape, stream, arguments...);
     }
 
-    // Launches specialisation `first`. Prepares it and those after it, which the operands, not known yet, may need instead.
+    // Launches specialisation `first`. If the action prepares, it prepares the later ones as well, since operands, which are not known yet, may need
+    // them instead.
     template <typename... P>
     bops_status one_of(int first, const specialisations<P...> &of, const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
         bops_status status = (*this)(of.kernel[first], shape, arguments...);

@@ -103,9 +103,9 @@ __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geo
 // A barrier of the reading warps.
 __device__ __forceinline__ void readers_sync(uint32_t readers) { asm volatile("bar.sync 1, %0;" ::"r"(readers) : "memory"); }
 
-// The first `held` steps of a group go to registers, which frees their places at once. Further steps keep their places until they are written out. A
-// warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the warp adds up its part once
-// more. general: for activations that take many instructions.
+// Teams walk over groups. The first `held` steps of a group go to registers, which frees their places at once. Further steps keep their places until
+// they are written out. A warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the
+// warp adds up its part once more. general: for activations that take many instructions.
 template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_walk_arguments a) {
     if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_steps;

@@ -119,7 +119,8 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
             }
         }
     }
-    // The same for steps that have left shared memory: reads one tensor, whose group begins at `from`, from global memory.
+    // Walks through steps that have left shared memory: reads one tensor, whose group begins at `from`, from global memory. Calls take as `pass`
+    // does.
     template <typename T, typename Take> __device__ __forceinline__ void pass_in_memory(const walk_geometry &ring, const step_range &range,
                                                                                         const T *from, uint64_t segment_stride, Take &&take) const {
         constexpr uint32_t width = 16 / sizeof(T);
@@ -138,7 +139,7 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
     }
 };
 
-// Number of vectors that a warp has in the first `places` places of its lanes in a step.
+// Number of vectors that a warp has in a step, if each of its lanes has `places` vectors there.
 __device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint32_t step, uint32_t warp, uint32_t team, int places) {
     const uint32_t whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
     const uint32_t have = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * min(ring.segments - min(segment, ring.segments), ring.multi);
@@ -250,7 +251,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
             moments<float> total = {0, 0, 0};
             uint32_t step = 0;
             const bulk_place start = place;
-#pragma unroll 1 // the second time is rare
+#pragma unroll 1 // a second time is rare
             for (bool is_first = true;; is_first = false, place = start) {
                 float sum[width] = {}, square[width] = {}, early[2] = {}; // early: of the steps before, where a chain of additions ended
                 uint32_t chain = 0;

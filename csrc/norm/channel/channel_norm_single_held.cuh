@@ -5,8 +5,9 @@
 
 namespace bops {
 
-// As channel_norm_single, but the first `held` vectors of a thread go to registers. With so few blocks latency counts: addresses are computed before
-// the wait for the previous kernel, x is read straight to where it stays, and the warps of a cluster exchange their moments directly.
+// Every team takes one group. The first `held` vectors of a thread go to registers and the others to shared memory. With so few blocks latency
+// counts: addresses are computed before the wait for the previous kernel, x is read straight to where it stays, and the warps of a cluster exchange
+// their moments directly.
 template <typename T, activation_form form, int held> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single_held(const __grid_constant__ channel_single_arguments a) {
     if (!has_sm_90) return;

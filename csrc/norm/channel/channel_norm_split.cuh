@@ -32,7 +32,7 @@ __device__ __forceinline__ void save_group(const Arguments &a, uint64_t group, c
     if (a.geometry.is_batch) update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), unbiased_variance);
 }
 
-// Row and chunk of a part, without a division if there are fewer than 2^32 parts.
+// Row and chunk of a part. Where there are fewer than 2^32 parts this needs no division.
 template <typename Arguments>
 __device__ __forceinline__ void split_item(const Arguments &a, uint64_t items, uint64_t item, uint64_t &row, uint64_t &chunk) {
     row = items >> 32 ? item / a.chunks : a.by_chunks.quotient(uint32_t(item));
@@ -229,7 +229,7 @@ __device__ __forceinline__ void apply_access(const channel_split_arguments<accum
     apply_accesses<T, vec_bytes, 1, streamed, true>(a, uint32_t(row), within, [](int) { return true; });
 }
 
-// One access a thread. The blocks go in the opposite order of the launch for moments, which left its last elements in the cache.
+// The output, one access a thread. The blocks go in the opposite order of the launch for moments, which left its last elements in the cache.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, sizeof(T) < 8 ? 8 : 1)
     channel_norm_apply(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
     const uint64_t blocks = (a.geometry.rows * a.vectors + split_block - 1) / split_block;
@@ -237,8 +237,8 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         apply_access<T, vec_bytes, true>(a, (blocks - 1 - block) * split_block + threadIdx.x);
 }
 
-// The same with a part of a segment in each block: what depends on the segment is computed once for all accesses of a thread. For 16-bit elements,
-// whose instructions take longer than the memory; without a residual, with a short activation.
+// The output, a part of a segment in each block: what depends on the segment is computed once for all accesses of a thread. This serves 16-bit
+// elements, whose instructions take longer than the memory, without a residual and with a short activation.
 constexpr int apply_part_accesses = 4;
 
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
@@ -258,13 +258,13 @@ inline uint32_t parts_of(uint64_t rows, uint64_t vectors, int accesses) {
 
 constexpr int apply_known_block = 128;
 
-// The same in inference, where it is the only launch: little more than a copy, so it has the blocks that serve a copy best.
+// The output in inference, where it is the only launch. It does little more than a copy does, so it has the blocks that serve a copy best.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(apply_known_block, sizeof(T) < 8 ? 16 : 1)
     channel_norm_apply_known(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
     apply_access<T, vec_bytes, false>(a, uint64_t(blockIdx.x) * apply_known_block + threadIdx.x);
 }
 
-// The same with accesses of 16 bytes where segments allow only narrower ones: the channels of a sample follow each other without a gap, and an access
+// The output in accesses of 16 bytes where segments allow only narrower ones: the channels of a sample follow each other without a gap, and an access
 // spans at most two of them.
 template <typename T> __global__ void __launch_bounds__(split_block)
     channel_norm_apply_gapless(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a, const __grid_constant__ divisor by_spatial,

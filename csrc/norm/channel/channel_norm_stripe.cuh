@@ -193,9 +193,9 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
 
 constexpr int stripe_held_threads = 256, stripe_held = 13; // of a block, at most; samples of a thread, at most
 
-// The same for 16-bit elements, which registers hold: that takes fewer instructions, of which these need as many as 32-bit elements for half the
-// bytes. A thread takes the moments of each of its elements over its samples, about the mean of the first quarter of them. Dynamic shared memory has
-// them as sums, squares and shifts, [turn][run] each. The activation is identity or ReLU.
+// BatchNorm forward of 16-bit elements with a stripe in registers. This takes fewer instructions than shared memory does, and 16-bit elements need as
+// many instructions as 32-bit elements for half the bytes. A thread takes the moments of each of its elements over its samples, about the mean of the
+// first quarter of them. Dynamic shared memory has these moments as sums, squares and shifts, [turn][run] each. The activation is identity or ReLU.
 template <typename T, bool has_residual> __global__ void __launch_bounds__(stripe_held_threads, 2)
     channel_norm_stripe_held(const __grid_constant__ channel_stripe_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), early = (stripe_held + 3) / 4;

@@ -193,7 +193,7 @@ template <int width, typename A> struct thread_moments_of {
 #pragma unroll
         for (int i = 0; i < width; ++i) shift[i] = 0, sum[i] = 0, square[i] = 0;
     }
-    // Moves the shift to the mean; `more` are squares that are not in `square` yet.
+    // Moves the shift of a thread's moments to the mean; `more` are squares that are not yet in `square`.
     __device__ __forceinline__ void recenter(A (&more)[width]) {
         const A share = A(1) / count;
 #pragma unroll
@@ -340,7 +340,7 @@ template <bool is_block> struct list_team {
     }
 };
 
-constexpr int merge_batch = 6; // parts of a lane that are read together
+constexpr int merge_batch = 6; // parts of a lane that are loaded together
 
 // Walks over the parts lane, lane + lanes, .. of a list of chunks of `channels` channels: channel is part % channels, chunk part / channels.
 struct part_walk {
@@ -611,7 +611,7 @@ template <typename T, int vec_bytes, bool has_extras> __global__ void __launch_b
     }
 }
 
-// ---- cooperative: the same in one launch; rows pass through a ring, and the last of them stay there ----------------------------------------
+// ---- cooperative: one launch does the work of the three; rows pass through a ring, and the last of them stay there -------------------------
 
 template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
     channel_last_cooperative(const __grid_constant__ channel_last_arguments<accumulator_t<T>> a) {

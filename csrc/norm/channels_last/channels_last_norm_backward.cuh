@@ -423,7 +423,7 @@ template <typename T, int vec_bytes, bool has_extras> __global__ void __launch_b
     }
 }
 
-// ---- cooperative: the same in one launch; as many rows as shared memory takes stay there ----------------------------------------
+// ---- cooperative: one launch does the work of the three; as many rows as shared memory takes stay there -------------------------
 
 template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
     channel_last_backward_cooperative(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {

@@ -156,7 +156,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         const bool has_next = slab + 1 < slabs;
         if (has_next) {
             coming = source_of(tile_of(slab + 1));
-            if (again < slots && mine * sizeof(T) % 128 == 0) { // else what is read again takes the L2
+            if (again < slots && mine * sizeof(T) % 128 == 0) { // otherwise the L2 is needed for what is read again
                 const T *dy = coming.dy, *x = coming.x;
                 for (int j = 0; j < min(int(slab_prefetched) * batch, coming.rows); ++j, dy += dy_step, x += x_step)
                     prefetch_line(dy), prefetch_line(x);

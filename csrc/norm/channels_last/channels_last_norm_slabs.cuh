@@ -21,7 +21,7 @@ constexpr uint32_t slabs_slots = 13;
 
 __device__ __forceinline__ float middle(float a, float b, float c) { return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c)); }
 
-// What the warps' values of a channel mostly are: three or more have to be far off for that to move.
+// What most warps' values of a channel are near: it moves only if three or more of them are far off.
 __device__ __forceinline__ float middle_of_warps(const float (&values)[slabs_warps][resident_channels], uint32_t channel) {
     float of_warp[slabs_warps];
 #pragma unroll
@@ -29,8 +29,8 @@ __device__ __forceinline__ float middle_of_warps(const float (&values)[slabs_war
     return middle(middle(of_warp[0], of_warp[1], of_warp[2]), middle(of_warp[3], of_warp[4], of_warp[5]), 0.5f * (of_warp[6] + of_warp[7]));
 }
 
-// The shift as a number of x's type: differences of those are exact and add up exactly for long, where those from another number are rounded all the
-// same way.
+// The shift, rounded to a number of x's type: differences of two such numbers are exact, and long sums of them stay exact, while differences from
+// another number are all rounded in the same direction.
 template <typename T> __device__ __forceinline__ float representable(float shift) { return widen(narrow<T>(shift)); }
 
 template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
@@ -170,7 +170,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         if (slab > 0) {
             // What is in the ring, which makes room for what is read again, last to first, and then for this slab.
             packed<16> data[batch];
-            uint32_t turn = 0; // batches that left the ring
+            uint32_t turn = 0; // batches that have left the ring
             const auto leave = [&] {
                 get(place, data);
                 advance(place);

@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm backward over rows that many blocks share, wherever they lie.
+// LayerNorm and RMSNorm backward over rows that many blocks share, on whichever SMs they run.
 #include <cooperative_groups.h>
 
 #include "../../common/messages.cuh"
@@ -12,7 +12,8 @@ constexpr uint32_t cooperative_lane_messages = BOPS_ROW_NORM_COOPERATIVE_TEAM / 
 static_assert(sizeof(uint4) == BOPS_ROW_NORM_COOPERATIVE_MESSAGE, "");
 // Rows of a turn: a thread has two vectors of them together.
 __host__ __device__ constexpr int cooperative_batch(int vectors) { return 2 / vectors; }
-// Threads of a block: those that read, a warp that sends, and one that receives or, in blocks that have an SM to themselves, two that take turns.
+// Threads of a block: those that read rows; a warp that sends; and a warp that receives or, in blocks that have an SM to themselves, two that take
+// turns.
 __host__ __device__ constexpr int cooperative_threads(int readers) { return readers + (readers == 512 ? 96 : 64); }
 
 // Sums each value over the lanes of a warp; value k ends up in lane k * 32 / count. `count` is a power of two up to 32.
@@ -66,7 +67,8 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
     cooperative_groups::this_grid().sync();
 
     // A turn's places may be written again: a block sums a turn only once it has received the sums of lag + 1 turns before. All blocks have sent
-    // those, once they had received the sums of 2 (lag + 1) turns before; no one still reads what is older, and there are more places than that.
+    // those, once they had received the sums of 2 (lag + 1) turns before. No block still reads older sums, and there are more places than that.
+    //
     // The warp that sends.
     if (warp == warps) {
         for (uint32_t turn = 0; turn < turns; ++turn) {
@@ -85,7 +87,7 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         }
         return;
     }
-    // Warps that receive.
+    // The warps that receive.
     if (warp > warps) {
         for (uint32_t turn = warp - warps - 1; turn < turns; turn += receivers) {
             float mean[batch] = {}, rstd[batch] = {};
@@ -205,7 +207,7 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         }
     };
 
-    // Turn number `turn` is summed while number turn - lag is finished.
+    // In each turn, turn number `turn` is summed and number turn - lag is finished.
     for (uint32_t turn = 0; turn < turns + lag; ++turn) {
         // 1. Sum the rows by warp, and add to the parameters' gradients.
         if (turn < turns) {
@@ -249,7 +251,7 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         }
         if (turn < lag) continue;
 
-        // 2. Write dx of the rows `lag` turns before; their stage takes others.
+        // 2. Write dx of the rows `lag` turns before. Their stage is filled again.
         wait(merged, turn - lag);
 #pragma unroll
         for (int r = 0; r < batch; ++r) {

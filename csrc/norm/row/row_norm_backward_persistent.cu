@@ -3,10 +3,11 @@
 
 namespace bops {
 
-// Teams, of part of a block up to a cluster, walk over rows. A thread has the same `columns` columns of all rows of its team, whose parameters'
-// gradients it sums. A block is (threads of a row, rows), or with `clustered` one of the blocks of a cluster that holds one row; the blocks of a
-// cluster exchange the sums of one row while they work on the next one and the one before. Rows have one stride. Late blocks, the last of the grid,
-// begin as others end and take the rows that these left. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
+// Teams walk over rows. A team is a part of a block, a block or a cluster. A thread has the same `columns` columns of all rows of its team, and adds
+// up the parameters' gradients for them. A block is (threads of a row, rows) or, if `clustered`, one of the blocks of a cluster that holds one row;
+// the blocks of a cluster exchange the sums of one row while they work on the next one and on the one before. The rows of each tensor lie at one
+// stride. Late blocks, which are the last of the grid, begin as other blocks end and take the rows that are left. With d = x - mean and g' = rstd *
+// g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int columns, int threads, bool clustered, bool has_dh>
 __global__ void __launch_bounds__(threads, columns <= 8     ? 3
                                            : threads == 256 ? 2
@@ -275,7 +276,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
                 if (wants_parameters && (++taken == a.flush_rows || last)) flush(last);
             }
             if (turn >= lag) {
-                // 2. Write dx of the row before; its stage takes another row.
+                // 2. Write dx of the row before. Its stage is filled again.
                 const float(*const parts)[4] = exchange.wait(turn - lag);
                 float sum[sums] = {};
                 for (uint32_t r = 0; r < a.cluster; ++r)

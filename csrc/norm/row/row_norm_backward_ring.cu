@@ -4,10 +4,10 @@
 
 namespace bops {
 
-// Teams, blocks or clusters, walk over rows; a thread has the same columns of all rows of its team, whose parameters' gradients it sums. A thread's
-// ring holds its vectors of dy and x of three rows: of the one that is summed, of the one before it, which is finished, and the first `lookahead`
-// vectors of the next one. As soon as a vector is done with its slot fetches another one. whole: every vector of every thread exists, so that
-// nothing is compared. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
+// Teams, which are blocks or clusters, walk over rows. A thread has the same columns of all rows of its team, and adds up the parameters' gradients
+// for them. A thread's ring holds its vectors of dy and x of three rows: of the row that is summed, of the row before, which is finished, and the
+// first `lookahead` vectors of the next one. As soon as a vector is done with, its slot fetches another one. whole: every vector of every thread
+// exists, so that nothing is compared. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(512, 1)
     row_norm_backward_ring(const __grid_constant__ row_norm_backward_arguments<float> a) {
     if (!has_sm_90) return;

@@ -1,4 +1,4 @@
-// LayerNorm forward of 16-bit elements: a row in the registers of a warp or a block, as it came, which takes half the registers of f32.
+// LayerNorm forward of 16-bit elements: a row stays in the registers of a warp or a block as 16-bit elements, which take half the registers of f32.
 #include "row_norm.cuh"
 
 namespace bops {
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(of_warp ? packed_rows * 32 : packed_threads, o
         total.shift = tree_sum(values) * (1.0f / width);
         add_up();
         if (recenter(total, a.reciprocal_cols)) {
-            __syncthreads(); // everyone has read the slots
+            __syncthreads(); // every thread has read the slots
             add_up();
         }
         total.sum += total.sum - total.sum; // an infinity makes it NaN, as it does where the shift is the mean

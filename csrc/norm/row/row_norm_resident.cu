@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     constexpr bool kept = streamed && vec_bytes == 16 && !(centered && sizeof(T) == 2);
     __shared__ __align__(16) A slots[3][limit / 32];
     __shared__ cluster_exchange exchange;
-    if (a.overlaps) { // with a branch the compiler moves what does not depend on the wait before it
+    if (a.overlaps) { // the branch makes the compiler move what does not depend on the wait before it
         wait_for_dependency();
         if (a.overlaps > 1) allow_dependents();
     }
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
 template <typename T, typename P, bool centered, int vec_bytes, int vectors, typename Action>
 bops_status for_resident_vectors(const bops_row_norm_resident_choice &c, const launch_shape &shape, const row_norm_arguments<float> &a,
                                  const Action &action) {
-    constexpr bool wide = vec_bytes == 16;          // there is one kernel of narrower vectors
+    constexpr bool wide = vec_bytes == 16;          // narrower vectors have one kernel
     constexpr bool has_whole = wide && vectors < 8; // with 8 vectors it would take more than half of an SM's registers
     if constexpr (vectors == 8)
         if (c.cluster > 1) return action(row_norm_resident<T, P, centered, vec_bytes, vectors, false, true>, shape, a);

@@ -4,10 +4,10 @@
 
 namespace bops {
 
-// Teams, blocks or clusters, walk over rows. A thread's ring holds its vectors of three rows: of the one whose moments are summed, of the one
-// before it, which is finished, and the first `lookahead` vectors of the next one. As soon as a vector is written out its slot fetches another one,
-// so that memory is read all the time. The moments of a warp's part of a row are about the mean of its first vectors, a quarter of the part or
-// more. whole: every vector of every thread exists, so that nothing is compared.
+// Teams, which are blocks or clusters, walk over rows. A thread's ring holds its vectors of three rows: of the row whose moments are summed, of the
+// row before, which is finished, and the first `lookahead` vectors of the next one. As soon as a vector is written out, its slot fetches another one,
+// so that memory is read all the time. The moments of a warp's part of a row are about the mean of its first vectors, a quarter of the part or more.
+// whole: every vector of every thread exists, so that nothing is compared.
 template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1)
     row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
     if (!has_sm_90) return;

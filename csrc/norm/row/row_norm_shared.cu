@@ -6,8 +6,8 @@ namespace bops {
 constexpr int shared_threads = 256; // of a block
 constexpr int shared_blocks = 6;    // of an SM, for which the compiler limits registers
 
-// It takes few registers, so that several blocks share an SM and some load while others store. A thread reads only vectors that it copied itself. The
-// moments of a warp's part of the row are about the mean of its first vectors, a quarter of the part or more.
+// A block takes few registers, so that several blocks share an SM and some load while others store. A thread reads only vectors that it copied
+// itself. The moments of a warp's part of the row are about the mean of its first vectors, a quarter of the part or more.
 template <typename T, typename P, bool centered, bool clustered> __global__ void __launch_bounds__(shared_threads, shared_blocks)
     row_norm_shared(const __grid_constant__ row_norm_arguments<float> a) {
     if (clustered && !has_sm_90) return;
