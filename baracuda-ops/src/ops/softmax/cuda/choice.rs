@@ -40,20 +40,20 @@ const WARP: u64 = 32;
 const MAX_THREADS: u64 = 512;
 /// Threads of a block of several short rows.
 const SHORT_THREADS: u64 = 64;
-/// Rows of 64 vectors to this many, where they are at most two for each multiprocessor, are spread thin: two vectors for each thread.
+/// Rows of 64 to this many vectors are spread thin if there are at most two for each multiprocessor: a thread has two vectors.
 const MOST_THIN_VECTORS: u64 = 1024;
 /// Fewest threads of a block that shares a row with others.
 const FEWEST_CLUSTER_THREADS: u64 = 64;
-/// Threads of a block that stages x in shared memory, up to `SHARED_VECTORS` vectors of it and more.
+/// Threads of a block that stages x in shared memory: with up to `SHARED_VECTORS` vectors of x, and with more.
 const SHARED_THREADS: [u64; 2] = [256, 512];
 const SHARED_VECTORS: u64 = 2048;
 /// Bytes of shared memory that kernels declare themselves and that the device keeps for itself.
 const RESERVED_SHARED_BYTES: u64 = 4096;
-/// Vectors of a thread where a cluster's shared memory holds a row, backward.
+/// Vectors of a thread, backward, if a cluster's shared memory holds a row.
 const SHARED_ROW_VECTORS: u64 = 8;
 /// Vectors of each tensor of a thread in `channels_shared`.
 const SHARED_CHANNEL_VECTORS: u64 = 16;
-/// Accesses of a chunk of a row, elements of a chunk of a line that strides.
+/// Accesses in a chunk of a row, and elements in a chunk of a line whose elements are not neighbours.
 const ROW_CHUNK: u64 = 1024;
 const CHANNEL_CHUNK: u64 = 32;
 /// Threads of a block of `split`.
@@ -73,15 +73,15 @@ const fn row(up_to: u64, vectors: u64, cluster: u64) -> RowHolding {
     RowHolding { up_to, vectors, cluster }
 }
 
-/// Rows in registers, the first that suffices: forward; backward of 2 and of 4 bytes.
+/// Rows in registers, of which the first entry that suffices is taken: forward; backward of 2 and of 4 bytes.
 const ROWS: &[RowHolding] = &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1)];
 const BACKWARD_ROWS: [&[RowHolding]; 2] = [
     &[row(512, 1, 1), row(1024, 4, 1), row(2048, 8, 1), row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)],
     &[row(256, 1, 1), row(1024, 2, 1), row(2048, 4, 1), row(4096, 8, 4), row(8192, 8, 8), row(16384, 8, 16)],
 ];
-/// As `ROWS`, where rows are spread thin.
+/// As `ROWS`, for rows that are spread thin.
 const THIN_ROWS: &[RowHolding] = &[row(MOST_THIN_VECTORS, 2, 1)];
-/// As `ROWS`, in accesses below 16 bytes.
+/// As `ROWS`, for accesses below 16 bytes.
 const NARROW_ROWS: &[RowHolding] = &[row(16 * MAX_THREADS, 16, 1)];
 /// Rows in the shared memory of clusters, forward; backward of f32, whose y lies there.
 const SHARED_ROWS: &[RowHolding] = &[row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)];
@@ -99,7 +99,7 @@ const fn channel(up_to: u64, vectors: u64, across: u64) -> ChannelHolding {
     ChannelHolding { up_to, vectors, across }
 }
 
-/// Lines in registers, the first that suffices: forward of 2 bytes, four to an access, and of 4 bytes.
+/// Lines in registers, of which the first entry that suffices is taken: forward of 2 bytes, with four elements to an access, and of 4 bytes.
 const CHANNELS: [&[ChannelHolding]; 2] = [
     &[
         channel(4, 4, 32),
@@ -123,22 +123,22 @@ const CHANNELS: [&[ChannelHolding]; 2] = [
         channel(2048, 16, 4),
     ],
 ];
-/// Forward of 2 bytes where every vector of every thread exists.
+/// Forward of 2 bytes if every vector of every thread exists.
 const WHOLE_CHANNELS: ChannelHolding = channel(256, 32, 16);
-/// Backward, accesses of 16 bytes.
+/// Backward in accesses of 16 bytes.
 const BACKWARD_CHANNELS: &[ChannelHolding] = &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8)];
-/// Accesses of 2 elements, and of one; backward both as the last.
+/// For accesses of two elements, and of one; backward takes the last entry for both.
 const NARROW_CHANNELS: [&[ChannelHolding]; 2] = [&[channel(128, 16, 32), channel(512, 16, 8)], &[channel(512, 16, 32)]];
-/// Backward with y in shared memory, of 2 and of 4 bytes. Of 4 bytes, a block that takes a whole line of the cache comes first, where shared
-/// memory has room.
+/// Backward with y in shared memory, of 2 and of 4 bytes. Of 4 bytes, blocks that take whole cache lines come first, if shared memory has room for
+/// them.
 const SHARED_CHANNELS: [&[ChannelHolding]; 2] = [
     &[channel(1024, SHARED_CHANNEL_VECTORS, 4)],
     &[channel(1024, SHARED_CHANNEL_VECTORS, 8), channel(1024, SHARED_CHANNEL_VECTORS, 4)],
 ];
-/// How many vectors of a thread lie in shared memory there, of 2 and of 4 bytes: those of y, and of 2 bytes 10 of dy.
+/// How many vectors of a thread lie in shared memory in that form, of 2 and of 4 bytes: those of y and, of 2 bytes, 10 of dy.
 const STAGED_VECTORS: [u64; 2] = [26, 16];
-/// Lines of 2 bytes whose tiles all find a place at once, one or two on a multiprocessor, are taken by blocks of two where a tile has more
-/// threads than this.
+/// Forward of 2 bytes, if all tiles are resident at once, one or two on a multiprocessor: a block takes two tiles if a tile has more threads than
+/// this.
 const ALONE_THREADS: u64 = 128;
 
 impl Lines {
@@ -151,7 +151,7 @@ impl Lines {
         u64::from(vec_bytes / self.element_bytes)
     }
 
-    /// The widest access of some that the layouts allow; of f64 one element.
+    /// The widest of some accesses that the layouts allow; of f64 one element.
     fn widest(&self, of: &[u32]) -> u32 {
         let fits = |&&bytes: &&u32| bytes >= self.element_bytes && self.vector_bytes.is_multiple_of(bytes);
         of.iter().filter(|_| self.element_bytes < 8).find(fits).copied().unwrap_or(self.element_bytes)
@@ -200,12 +200,18 @@ fn team(vectors: u64) -> u64 {
     if vectors <= WARP { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(WARP) }
 }
 
-/// Why none of some holdings takes rows.
+/// Why none of some holdings takes rows of so many accesses.
 fn too_long(lines: &Lines, all: u64, holdings: &[RowHolding], props: &Props) -> String {
-    let clusters = holdings.iter().filter(|holding| holding.cluster <= u64::from(props.cluster));
-    let most = clusters.map(|holding| holding.up_to).max().unwrap_or(0);
-    let rows = lines.outer;
-    format!("{rows} rows of {all} accesses: it holds at most {most} of a row, and {} blocks on this device", i32::MAX)
+    let blocks = u64::from(props.cluster);
+    let Some(most) = holdings.iter().filter(|holding| holding.cluster <= blocks).map(|holding| holding.up_to).max()
+    else {
+        let least = holdings.iter().map(|holding| holding.cluster).min().unwrap_or_default();
+        return format!("it needs clusters of {least} blocks, the limit of the device is {blocks}");
+    };
+    if all > most {
+        return format!("a row has {all} accesses, it holds at most {most} on this device");
+    }
+    format!("{} rows make more than {} blocks, the limit of a grid", lines.outer, i32::MAX)
 }
 
 /// A row in the registers of a part of a block, a block or a cluster.
@@ -213,7 +219,7 @@ pub(super) fn rows_resident(lines: &Lines, props: &Props) -> Result<RowsResident
     lines.check_on_chip(true)?;
     let vec_bytes = lines.widest(&[16, 4, 2]);
     let all = lines.dim / lines.elements(vec_bytes);
-    // Few rows leave the chip to latency: spread them thin.
+    // Few rows leave the chip to latency, so they are spread thin.
     let is_thin = lines.outer <= 2 * u64::from(props.multiprocessors) && (64..=MOST_THIN_VECTORS).contains(&all);
     let holdings = match lines.is_backward {
         _ if vec_bytes < 16 => NARROW_ROWS,
@@ -248,17 +254,18 @@ pub(super) fn rows_shared(lines: &Lines, props: &Props) -> Result<RowsShared, St
     lines.check_on_chip(true)?;
     lines.check_wide()?;
     let holdings = match lines.is_backward {
-        // x is copied to shared memory as it is, which elements that become wider are not.
+        // x is copied to shared memory as it is, without making its elements wider.
         false if lines.is_widening => return Err("it stages x as it is, and x is to become wider".into()),
         true if lines.element_bytes != 4 => return Err("of gradients it takes those of f32".into()),
         false => SHARED_ROWS,
         true => BACKWARD_SHARED_ROWS,
     };
     let all = lines.dim / lines.elements(16);
+    let bytes_of_slice = |vectors: u64| vectors * 16 + RESERVED_SHARED_BYTES;
     let choice = |holding: &RowHolding| {
         let &RowHolding { up_to, vectors, cluster } = holding;
         let slice = all.div_ceil(cluster);
-        let has_room = slice * 16 + RESERVED_SHARED_BYTES <= u64::from(props.shared_bytes);
+        let has_room = bytes_of_slice(slice) <= u64::from(props.shared_bytes);
         if all > up_to || cluster > u64::from(props.cluster) || !has_room {
             return None;
         }
@@ -269,8 +276,15 @@ pub(super) fn rows_shared(lines: &Lines, props: &Props) -> Result<RowsShared, St
         Some(RowsShared { threads: word(threads), cluster: word(cluster), grid: grid(lines.outer * cluster)? })
     };
     holdings.iter().find_map(choice).ok_or_else(|| {
-        let bytes = props.shared_bytes;
-        format!("{}, which have {bytes} bytes of shared memory", too_long(lines, all, holdings, props))
+        let is_usable = |holding: &&RowHolding| all <= holding.up_to && holding.cluster <= u64::from(props.cluster);
+        let largest = holdings.iter().filter(is_usable).map(|holding| holding.cluster).max();
+        match largest.map(|cluster| (cluster, bytes_of_slice(all.div_ceil(cluster)))) {
+            Some((cluster, needed)) if needed > u64::from(props.shared_bytes) => {
+                let limit = props.shared_bytes;
+                format!("each of {cluster} blocks needs {needed} bytes of shared memory for its part of a row, the limit is {limit}")
+            }
+            _ => too_long(lines, all, holdings, props),
+        }
     })
 }
 
@@ -357,14 +371,14 @@ impl Tiled {
         Ok(Self {
             threads: word(threads * tiles),
             tiles: word(tiles),
-            // No more than columns.
+            // There is no use for more threads than columns.
             grid: word(blocks),
             overlaps: overlaps(props, blocks),
         })
     }
 }
 
-/// Chunks of lines: parts, merge, apply; and the workspace in bytes.
+/// Three launches over chunks of lines: parts, merge, apply. Returns also the bytes of workspace.
 pub(super) fn split(lines: &Lines) -> Result<(Split, u64), String> {
     lines.check_blocks()?;
     let vec_bytes = lines.widest(&[16, 4, 2]);
@@ -377,7 +391,7 @@ pub(super) fn split(lines: &Lines) -> Result<(Split, u64), String> {
     let blocks = lines.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID);
     let too_many = |_| format!("lines of {} elements make {chunks} chunks", lines.dim);
     let choice = Split { vec_bytes, chunks: u32::try_from(chunks).map_err(too_many)?, grid: word(blocks) };
-    // Of each part and of each line, backward a sum, forward a maximum, too.
+    // Each part and each line has a sum and, forward, a maximum.
     let values = if lines.is_backward { 1 } else { 2 };
     let count = lines.outer.checked_mul(lines.inner).and_then(|n| n.checked_mul(chunks + 1));
     let bytes = count.and_then(|n| n.checked_mul(values * u64::from(lines.accumulator_bytes)));
@@ -621,7 +635,20 @@ mod tests {
         assert!(rows_resident(&lines(false, 600, 65536, 1, 4), &props).unwrap_err().contains("at most 4096"));
         assert!(rows_shared(&lines(false, 6, 7, 1, 4), &props).unwrap_err().contains("allow 4"));
         assert!(rows_shared(&lines(true, 6, 40, 1, 2), &props).unwrap_err().contains("f32"));
-        assert!(rows_shared(&short, &Props { cluster: 2, ..h200() }).unwrap_err().contains("at most 0"));
+        let refusal = |lines: &Lines, props: &Props| rows_shared(lines, props).unwrap_err();
+        assert!(
+            refusal(&short, &Props { cluster: 2, ..h200() })
+                .contains("clusters of 4 blocks, the limit of the device is 2")
+        );
+        let (long, little) = (lines(true, 6, 200_000, 1, 4), Props { shared_bytes: 32 << 10, ..h200() });
+        assert!(
+            refusal(&long, &little)
+                .contains("needs 54096 bytes of shared memory for its part of a row, the limit is 32768")
+        );
+        assert!(
+            refusal(&lines(true, 6, 400_000, 1, 4), &props)
+                .contains("a row has 100000 accesses, it holds at most 65536")
+        );
         assert_eq!(rows_shared(&short, &props).map(|choice| choice.cluster), Ok(4));
         assert!(channels_shared(&lines(true, 2, 2000, 40, 4), &props).unwrap_err().contains("at most 1024"));
     }

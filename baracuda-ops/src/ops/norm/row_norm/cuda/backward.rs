@@ -23,13 +23,13 @@ use crate::options::PlanOptions;
 pub(in super::super) enum Backward {
     /// One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients.
     FewRows,
-    /// Teams of blocks, wherever these lie, walk over rows and exchange sums through the workspace.
+    /// Teams of blocks, on whichever SMs they run, walk over rows and exchange sums through the workspace.
     Cooperative,
     /// Teams, blocks or clusters, walk over rows and read ahead through rings of vectors in shared memory.
     Ring,
-    /// Teams, of part of a block up to a cluster, walk over rows with fixed columns and stage whole rows in shared memory.
+    /// Teams, each a part of a block, a block or a cluster, walk over rows with fixed columns and stage whole rows in shared memory.
     Persistent,
-    /// Chunks of rows: sums, merge, apply. Where there are no rows, the parameters' gradients alone, which are zeros.
+    /// Three launches over chunks of rows: sums, merge, apply. Without rows there is only the launch for the parameters' gradients, which are zeros.
     Split,
 }
 
@@ -46,7 +46,7 @@ const PERSISTENT: Calls<Params, sys::bops_row_norm_backward_persistent_choice, O
     calls!(bops_row_norm_backward_persistent_prepare, bops_row_norm_backward_persistent_launch);
 const SPLIT: Calls<Params, sys::bops_row_norm_backward_split_choice, Operands> =
     calls!(bops_row_norm_backward_split_prepare, bops_row_norm_backward_split_launch);
-/// Behind the launches of a form.
+/// The launch that follows those of a form.
 const PARAMETERS: Calls<Params, sys::bops_row_norm_backward_parameters_choice, Operands> =
     calls!(bops_row_norm_backward_parameters_prepare, bops_row_norm_backward_parameters_launch);
 
@@ -126,7 +126,7 @@ fn operands(located: &Located<'_>) -> Operands {
     }
 }
 
-/// Additions between an element and its sum over rows, at most (docs/numerics.md).
+/// The most additions between an element and its sum over rows (docs/numerics.md).
 pub(super) const LONGEST_CHAIN: u64 = 48;
 
 /// Bytes of partial rows.
@@ -145,8 +145,8 @@ fn partial_row_count(partial_rows: u64) -> Result<u32, Reason> {
     u32::try_from(partial_rows).map_err(|_| words())
 }
 
-/// Additions between one of so many partial rows and their sum, as `row_norm_backward_parameters` makes them: of four rows at once, in chains
-/// of eight a level, and in a tree of the threads that share a column.
+/// Additions between one of so many partial rows and their sum, as `row_norm_backward_parameters` adds them up: four rows at once, in chains of eight
+/// on each level, and in a tree of the threads that share a column.
 pub(super) fn column_sum_chain(partial_rows: u64) -> u64 {
     let threads = partial_rows.div_ceil(4).next_power_of_two().min(32);
     let blocks = partial_rows.div_ceil(threads * 4);
@@ -157,7 +157,7 @@ pub(super) fn column_sum_chain(partial_rows: u64) -> u64 {
 /// Turns of a team from which on there may be fewer teams than are resident.
 const EVEN_FROM_TURNS: u64 = 16;
 
-/// How many of the `resident` teams take `items` in turn. `is_even`: no more than their turns need, so that all have as many turns.
+/// How many of the `resident` teams take `items` in turn. `is_even`: no more teams than their turns need, so that all have as many turns.
 pub(super) fn teams_for(items: u64, resident: u64, is_even: bool) -> u64 {
     let turns = items.div_ceil(resident);
     if is_even && turns >= EVEN_FROM_TURNS { items.div_ceil(turns) } else { items.min(resident) }
@@ -179,7 +179,7 @@ const FEW_ROWS_UP_TO: u64 = 256;
 const FEW_ROWS_COLS: u64 = 16 * MAX_THREADS;
 /// Threads of a block that share a column, each of which adds up every 64th row.
 const FEW_ROWS_COLUMN_THREADS: u64 = MAX_THREADS / 8;
-/// Additions between a thread's sum and that of the column: two in a warp, and those of 16 warps.
+/// Additions between a thread's sum and the sum of the column: two in a warp, and one for each of 16 warps.
 const FEW_ROWS_CHAIN: u64 = 2 + 16;
 
 pub(super) fn few_rows(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_backward_few_rows_choice, Reason> {
@@ -204,7 +204,7 @@ pub(super) fn few_rows(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_ba
 struct Cooperative {
     /// Vectors of the longest rows that other forms serve faster.
     above_vectors: u64,
-    /// Threads of a block that read.
+    /// Threads of a block that read rows.
     readers: u64,
     /// Vectors of a row and a thread.
     vectors: u64,
@@ -216,15 +216,15 @@ const COOPERATIVE_KERNELS: ByKind<Cooperative> = ByKind {
     layer_norm_32: Cooperative { above_vectors: 12288, readers: 256, vectors: 2 },
     rms_norm_32: Cooperative { above_vectors: 12288, readers: 256, vectors: 2 },
 };
-/// Vectors of a thread's turn: those of as many rows as have so many.
+/// Vectors that a thread has in a turn; the turn has as many rows as make so many.
 const COOPERATIVE_TURN_VECTORS: u64 = 2;
-/// Threads of a multiprocessor that read.
+/// Threads of a multiprocessor that read rows.
 const COOPERATIVE_READERS: u64 = 512;
-/// Vectors of a row of LayerNorm, 16-bit elements, for which clusters are faster: it fills their rings.
+/// Vectors of a row of LayerNorm, 16-bit elements, for which clusters are faster: such a row fills their rings.
 const FULL_RING_VECTORS: u64 = 8192;
 
-/// Rows so long that a team of many blocks serves them faster than a cluster does: it takes every multiprocessor, holds more rows, and leaves
-/// fewer partial rows. Returns the bytes of workspace, too.
+/// Serves rows so long that a team of many blocks is faster than a cluster: it takes every multiprocessor, holds more rows, and leaves fewer partial
+/// rows. Returns the bytes of workspace, too.
 pub(super) fn cooperative(
     p: &RowProblem,
     ask: Ask,
@@ -250,7 +250,7 @@ pub(super) fn cooperative(
     if team_blocks > most {
         return Err(format!("a row takes {team_blocks} blocks, the limit is {most}").into());
     }
-    // Sums under way take as much again as other kernels declare.
+    // Sums under way take as much shared memory again as other kernels declare.
     let shared_bytes = stages * COOPERATIVE_TURN_VECTORS * readers * 32;
     if !p.has_shared(shared_bytes + super::RESERVED_SHARED, blocks_per_sm) {
         return Err(
@@ -290,9 +290,9 @@ pub(super) fn cooperative(
 /// A kernel of the ring form, and how it is launched. A thread has four vectors of a row.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
-    /// Of a block.
+    /// Threads of a block.
     threads: u64,
-    /// Vectors of a thread's ring: those of the row that is read, of the one before, which is finished, and three or five that follow.
+    /// Vectors of a thread's ring: those of the row that is read, those of the row before, which is finished, and three or five more.
     slots: u64,
     /// Blocks that share a row.
     cluster: u64,
@@ -337,8 +337,8 @@ const RINGS: ByKind<&[Ring]> = ByKind {
 /// Vectors of the longest rows that `persistent` serves faster.
 const RING_ABOVE_VECTORS: ByKind<u64> =
     ByKind { layer_norm_16: 1024, rms_norm_16: 1024, layer_norm_32: 2048, rms_norm_32: 2560 };
-/// Vectors of the longest rows of LayerNorm, 16-bit elements and no dh, that `persistent` serves faster: in blocks whose threads have 32 columns,
-/// which leaves no room for dh.
+/// Vectors of the longest rows of LayerNorm, 16-bit elements and no dh, that `persistent` serves faster: its threads then have 32 columns each, which
+/// leaves no room for dh.
 const RING_ABOVE_VECTORS_WITHOUT_DH: u64 = 2048;
 
 /// Long rows, with the parameters' gradients in registers. Returns the bytes of workspace, too.
@@ -479,7 +479,7 @@ const IN_CLUSTER_WITH_DH: &[Persistent] = &[
 const LATE_FROM_TURNS: u64 = 40;
 /// Late blocks take one row in so many.
 const LATE_ROWS: u64 = 20;
-/// A late block takes one turn for so many of another block.
+/// Turns of another block for each turn of a late block.
 const LATE_TURNS: u64 = 16;
 
 /// Returns the bytes of workspace, too.
@@ -488,15 +488,84 @@ pub(super) fn persistent(p: &RowProblem) -> Result<(sys::bops_row_norm_backward_
     p.check_one_stride()?;
     let (in_block, in_cluster) =
         if p.has_residual { (IN_BLOCK_WITH_DH, IN_CLUSTER_WITH_DH) } else { (IN_BLOCK.of(p), IN_CLUSTER.of(p)) };
-    // A wider kernel rather than none, a larger cluster rather than a wider kernel.
+    // A wider kernel is better than none, and a larger cluster is better than a wider kernel.
     let of_clusters = |kernel| p.clusters().find_map(|cluster| persistent_in(p, kernel, cluster));
     let found = in_block.iter().find_map(|kernel| persistent_in(p, kernel, 1));
     let (choice, partial_rows) = found
         .or_else(|| in_cluster.iter().find_map(of_clusters))
-        .ok_or_else(|| format!("rows of {} columns exceed the shared memory of a block or a cluster", p.cols))?;
+        .ok_or_else(|| no_persistent(p, in_block, in_cluster))?;
     let choice =
         sys::bops_row_norm_backward_persistent_choice { partial_rows: partial_row_count(partial_rows)?, ..choice };
     Ok((choice, partial_bytes(p, partial_rows)?))
+}
+
+/// Why no persistent kernel serves: the rows are too long for all of them, or those that are not too short for their rows need more shared memory.
+fn no_persistent(p: &RowProblem, in_block: &[Persistent], in_cluster: &[Persistent]) -> Reason {
+    let clusters = || p.clusters().flat_map(|cluster| in_cluster.iter().map(move |kernel| (kernel, cluster)));
+    let all = || in_block.iter().map(|kernel| (kernel, 1)).chain(clusters());
+    let needed = all().filter_map(|(kernel, cluster)| {
+        let of_block = Placed::new(p, kernel, cluster)?.shared_bytes + super::RESERVED_SHARED;
+        Some(of_block * kernel.blocks_per_sm)
+    });
+    match needed.min() {
+        Some(bytes) => {
+            let (cols, limit) = (p.cols, p.shared_bytes);
+            format!(
+                "rows of {cols} columns need {bytes} bytes of a multiprocessor's shared memory, the limit is {limit}"
+            )
+        }
+        None => {
+            let most = all().map(|(kernel, cluster)| kernel.most_cols * cluster).max().unwrap_or_default();
+            format!("rows of {} columns, the limit of the device is {most}", p.cols)
+        }
+    }
+    .into()
+}
+
+/// How the rows lie in the blocks of a persistent kernel.
+struct Placed {
+    /// Vectors of a row and a thread.
+    vectors: u64,
+    /// Threads of a row in one block.
+    threads_per_row: u64,
+    block_rows: u64,
+    /// Whether the parameters' gradients have a second level of accumulators.
+    has_levels: bool,
+    /// Shared memory of a block.
+    shared_bytes: u64,
+}
+
+impl Placed {
+    /// In teams of so many blocks, if rows are not too long for that, nor so short that a block would take several and cannot.
+    fn new(p: &RowProblem, kernel: &Persistent, cluster: u64) -> Option<Self> {
+        let Persistent { most_cols, columns, threads, stages, .. } = *kernel;
+        if p.cols.div_ceil(cluster) > most_cols {
+            return None;
+        }
+        // 1. Threads of a row, and rows of a block.
+        let vectors = columns / p.elements(16);
+        let slice = (p.cols / p.elements(16)).div_ceil(cluster);
+        let least_threads = match (cluster, columns) {
+            (2.., _) => 64,
+            (_, 9..) => 32,
+            _ => 16,
+        };
+        let threads_per_row = threads_for(slice.div_ceil(vectors)).max(least_threads);
+        let block_rows = if cluster > 1 { 1 } else { threads / threads_per_row };
+        // With 32 columns a thread has no room for a second level, nor a block for several rows.
+        let has_levels = columns <= 16;
+        if threads_per_row > threads || (!has_levels && block_rows > 1) {
+            return None;
+        }
+        // 2. Shared memory: the stages; then weights, or the second level of the parameters' gradients.
+        let sums = if p.is_centered { 2 } else { 1 };
+        let tensors = if p.has_residual { 3 } else { 2 };
+        let column_bytes = columns * threads * 4;
+        let weights = if !has_levels && p.is_centered { column_bytes } else { 0 };
+        let levels = if has_levels { sums * column_bytes } else { 0 };
+        let shared_bytes = stages * tensors * vectors * threads * 16 + weights + levels;
+        Some(Self { vectors, threads_per_row, block_rows, has_levels, shared_bytes })
+    }
 }
 
 /// The choice of a kernel whose teams are so many blocks, if it serves, and the partial rows.
@@ -505,33 +574,10 @@ fn persistent_in(
     kernel: &Persistent,
     cluster: u64,
 ) -> Option<(sys::bops_row_norm_backward_persistent_choice, u64)> {
-    let Persistent { most_cols, columns, threads, blocks_per_sm, stages, has_late, is_even } = *kernel;
-    if p.cols.div_ceil(cluster) > most_cols {
-        return None;
-    }
-    // 1. Threads of a row, and rows of a block.
-    let vectors = columns / p.elements(16);
-    let slice = (p.cols / p.elements(16)).div_ceil(cluster);
-    let least_threads = match (cluster, columns) {
-        (2.., _) => 64,
-        (_, 9..) => 32,
-        _ => 16,
-    };
-    let per_row = threads_for(slice.div_ceil(vectors)).max(least_threads);
-    let block_rows = if cluster > 1 { 1 } else { threads / per_row };
-    let has_levels = columns <= 16; // of 32 columns a thread has no room for a second level, nor a block for several rows
-    if per_row > threads || (!has_levels && block_rows > 1) {
-        return None;
-    }
-    // 2. Shared memory: the stages; then weights, or the second level of the parameters' gradients.
-    let sums = if p.is_centered { 2 } else { 1 };
-    let tensors = if p.has_residual { 3 } else { 2 };
-    let column_bytes = columns * threads * 4;
-    let weights = if !has_levels && p.is_centered { column_bytes } else { 0 };
-    let levels = if has_levels { sums * column_bytes } else { 0 };
-    if !p.has_shared(stages * tensors * vectors * threads * 16 + weights + levels, blocks_per_sm) {
-        return None;
-    }
+    let Persistent { threads, blocks_per_sm, stages, has_late, is_even, .. } = *kernel;
+    // Steps 1 and 2.
+    let placed = Placed::new(p, kernel, cluster).filter(|placed| p.has_shared(placed.shared_bytes, blocks_per_sm))?;
+    let Placed { vectors, threads_per_row, block_rows, has_levels, .. } = placed;
     // 3. Teams. Late blocks are fewer than the others, so that none of them follows the slowest of those.
     let resident = p.resident_teams(cluster, blocks_per_sm);
     let teams = teams_for(p.rows.div_ceil(block_rows), resident, is_even);
@@ -552,7 +598,7 @@ fn persistent_in(
     let partial_rows = (teams + late_blocks) * turns.div_ceil(flush_rows * flushes.max(1));
     let choice = sys::bops_row_norm_backward_persistent_choice {
         vectors: word(vectors),
-        threads_per_row: word(per_row),
+        threads_per_row: word(threads_per_row),
         threads: word(threads),
         cluster: word(cluster),
         stages: word(stages),
@@ -569,9 +615,9 @@ fn persistent_in(
 
 // ---- split ------------------------------------------------------------------------------------------------------------------
 
-/// Blocks for each multiprocessor that partial rows should leave at least.
+/// Blocks that there should be at least for each multiprocessor when partial rows are made longer.
 const SPLIT_BLOCKS: u64 = 4;
-/// Threads of a block that applies.
+/// Threads of a block of the last launch.
 const SPLIT_THREADS: u64 = 256;
 
 /// Returns the bytes of workspace, too.

@@ -477,3 +477,13 @@ fn absurd_sizes_are_refused_not_wrapped() {
         }
     }
 }
+
+#[test]
+fn persistent_says_which_limit_a_row_exceeds() {
+    let p = |cols| RowProblem { max_cluster: 1, shared_bytes: 101_376, capability: 89, ..h200(300, cols, 4) };
+    let refusal = |cols| backward::persistent(&p(cols)).unwrap_err().to_string();
+    let bytes = "rows of 8192 columns need 135168 bytes of a multiprocessor's shared memory, the limit is 101376";
+    assert_eq!(refusal(8192), bytes);
+    assert_eq!(refusal(20_000), "rows of 20000 columns, the limit of the device is 16384");
+    assert!(backward::persistent(&p(2048)).is_ok());
+}
