@@ -6,7 +6,8 @@ use super::super::backward::{
     BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
 };
 use super::{
-    BackwardFields, Form, Located, Pass, Problem, Task, Valid, c_strides, channels_last, contiguous, specialisation,
+    BackwardFields, ChannelProblem, Form, Located, Pass, Task, Valid, c_strides, channels_last, contiguous,
+    specialisation,
 };
 use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{Props, c_activation};
@@ -48,14 +49,14 @@ impl Pass for BackwardFields {
         norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS])?;
         let geometry = norm.geometry()?;
         let (fields, shape) = (&norm.fields, geometry.shape);
-        let problem = Problem {
+        let problem = ChannelProblem {
             inference: fields.inference,
             activation: fields.activation,
             has_extra: norm.slots.all_at(&[RESIDUAL, Y]).next().is_some() || fields.dresidual,
             has_dx: fields.dx,
             has_element_gradients: fields.dx || fields.dresidual,
             has_parameter_gradients: fields.dweight || fields.dbias,
-            ..Problem::of(fields.x.dtype(), &geometry, &norm.slots, props)
+            ..ChannelProblem::of(fields.x.dtype(), &geometry, &norm.slots, props)
         };
         let strides = |index| c_strides(&geometry, index);
         let params = sys::bops_channel_norm_backward_params {

@@ -4,7 +4,8 @@ use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::{
-    Form, ForwardFields, Located, Pass, Problem, Task, Valid, c_strides, channels_last, contiguous, specialisation,
+    ChannelProblem, Form, ForwardFields, Located, Pass, Task, Valid, c_strides, channels_last, contiguous,
+    specialisation,
 };
 use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{Props, c_activation};
@@ -46,13 +47,13 @@ impl Pass for ForwardFields {
         norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR])?;
         let geometry = norm.geometry()?;
         let (fields, shape) = (&norm.fields, geometry.shape);
-        let problem = Problem {
+        let problem = ChannelProblem {
             inference: fields.inference,
             has_running: fields.momentum.is_some() || fields.cumulative,
             cumulative: fields.cumulative,
             activation: fields.activation,
             has_extra: fields.residual,
-            ..Problem::of(fields.x.dtype(), &geometry, &norm.slots, props)
+            ..ChannelProblem::of(fields.x.dtype(), &geometry, &norm.slots, props)
         };
         let strides = |index| c_strides(&geometry, index);
         let params = sys::bops_channel_norm_params {

@@ -72,7 +72,7 @@ impl Form {
         Self::ChannelsLastSplit,
     ];
 
-    /// What stands behind the op's name in the kernel's.
+    /// What follows the op's name in the kernel's name.
     const fn suffix(self) -> &'static str {
         match self {
             Self::Stripe => "_stripe",
@@ -127,7 +127,7 @@ impl<D: Described<Fields: Pass>> Kernel<D> for Form {
 
     fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
         let task = D::Fields::task(descriptor.valid(), Props::of(props)?)?;
-        let problem = Problem { is_pinned: ask == Ask::Pinned, ..task.problem };
+        let problem = ChannelProblem { is_pinned: ask == Ask::Pinned, ..task.problem };
         D::Fields::choose(*self, &Task { problem, ..task })
     }
 }
@@ -162,9 +162,9 @@ trait Pass: Fields<Kind = ChannelNorm, Derived = ()> + 'static {
     fn choose(form: Form, task: &Task<Self>) -> Accepted<'static>;
 }
 
-/// A norm as its forms are told of it.
+/// A norm, in the terms in which its forms are asked.
 struct Task<F: Pass> {
-    problem: Problem,
+    problem: ChannelProblem,
     of: sys::bops_channel_norm_specialisation,
     params: F::Params,
     /// Whether a run writes anything.
@@ -172,18 +172,19 @@ struct Task<F: Pass> {
 }
 
 impl<F: Pass> Task<F> {
-    /// What a form answers with what it chose.
+    /// The candidate of a form that has made its choice.
     fn candidate<C: Numbers + Debug>(&self, calls: &'static Calls<F, C>, chosen: Chosen<C>) -> Candidate<'static> {
         let Self { problem, of, params, has_work } = *self;
         let Chosen { choice, workspace_bytes, launches } = chosen;
-        // Which kernels a form has also depends on the extents and the activation.
+        // The extents and the activation decide, too, which kernels a form has.
         let build = move |device: &Device| calls.build(device, has_work, (of, params, choice, problem), F::operands);
         let workspace = WorkspaceReq::new(workspace_bytes, 16);
         Candidate { workspace, launches, ..Candidate::new(choice, build) }
     }
 }
 
-/// What kernels are compiled for: the type of x, that of weight and bias, and whether there is a residual, or backward its gradient is wanted.
+/// What kernels are compiled for: the type of x, the type of weight and bias, and whether there is a residual, or backward whether its gradient is
+/// wanted.
 fn specialisation(
     x: DType,
     parameters: Option<DType>,
@@ -198,7 +199,7 @@ fn specialisation(
 
 /// What a choice depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Problem {
+struct ChannelProblem {
     shape: ChannelShape,
     order: ChannelOrder,
     /// Channels last: whether the rows of all samples lie at one stride in every tensor.
@@ -213,7 +214,7 @@ struct Problem {
     vector_bytes: u32,
     /// Contiguous: the widest such vector of whole samples, if the channels of a sample follow each other without a gap in every tensor; else 0.
     sample_vector_bytes: u32,
-    /// Whether the running statistics are the statistics.
+    /// Whether the running statistics are the statistics (inference).
     inference: bool,
     /// Whether running statistics are updated.
     has_running: bool,
@@ -237,8 +238,8 @@ struct Problem {
     max_cluster: u32,
 }
 
-impl Problem {
-    /// What both passes have.
+impl ChannelProblem {
+    /// The problem without what only one of the passes has.
     fn of(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props: &Props) -> Self {
         Self {
             shape: geometry.shape,
@@ -297,7 +298,7 @@ fn needs(is_met: bool, what: &'static str) -> Result<(), Reason> {
     if is_met { Ok(()) } else { Err(what.into()) }
 }
 
-/// See [`Problem::sample_vector_bytes`].
+/// See [`ChannelProblem::sample_vector_bytes`].
 fn sample_vector_bytes(geometry: &ChannelGeometry, slots: &Slots, element_bytes: u64) -> u32 {
     let shape = &geometry.shape;
     let mut common = 16 | shape.channels.wrapping_mul(shape.spatial).wrapping_mul(element_bytes);

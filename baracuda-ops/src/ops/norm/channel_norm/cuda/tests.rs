@@ -30,7 +30,7 @@ impl Found {
 }
 
 /// What one form answers, its numbers read from how the choice is printed.
-pub(super) fn asked<F: Pass>(form: Form, p: &Problem) -> Result<Found, Reason> {
+pub(super) fn asked<F: Pass>(form: Form, p: &ChannelProblem) -> Result<Found, Reason> {
     let (of, params) = (Default::default(), Default::default());
     let candidate = F::choose(form, &Task { problem: *p, of, params, has_work: true })?;
     let words = format!("{:?}", candidate.choice);
@@ -44,15 +44,15 @@ pub(super) fn asked<F: Pass>(form: Form, p: &Problem) -> Result<Found, Reason> {
 }
 
 /// What the first form chooses that accepts.
-pub(super) fn first<F: Pass>(p: &Problem) -> Option<Found> {
+pub(super) fn first<F: Pass>(p: &ChannelProblem) -> Option<Found> {
     Form::ALL.into_iter().find_map(|form| asked::<F>(form, p).ok())
 }
 
-pub(super) fn forward(p: &Problem) -> Option<Found> {
+pub(super) fn forward(p: &ChannelProblem) -> Option<Found> {
     first::<ForwardFields>(p)
 }
 
-pub(super) fn backward(p: &Problem) -> Option<Found> {
+pub(super) fn backward(p: &ChannelProblem) -> Option<Found> {
     first::<BackwardFields>(p)
 }
 
@@ -104,7 +104,7 @@ fn every_form_is_reachable_on_an_example_device() {
             {
                 let run = if order == ChannelOrder::Contiguous { spatial } else { channels };
                 let width = |n: u64| 1 << (16 | (n * u64::from(element_bytes))).trailing_zeros();
-                let p = Problem {
+                let p = ChannelProblem {
                     shape: ChannelShape { batch, channels, spatial, groups },
                     order,
                     is_merged: order == ChannelOrder::ChannelsLast,
@@ -121,7 +121,7 @@ fn every_form_is_reachable_on_an_example_device() {
                     multiprocessors: props.multiprocessors,
                     shared_bytes: props.shared_bytes,
                     max_cluster: props.cluster,
-                    ..Problem::default()
+                    ..ChannelProblem::default()
                 };
                 seen.extend(forward(&p).map(|found| (1, found.form as usize, found.get("team"))));
                 seen.extend(backward(&p).map(|found| (2, found.form as usize, found.get("team"))));

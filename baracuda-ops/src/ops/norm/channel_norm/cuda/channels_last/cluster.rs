@@ -2,31 +2,26 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, Chosen, Numbers, Problem, Rows, THREADS, gcd, needs, slabs};
+use super::{Answer, ChannelProblem, Chosen, Clustered, Numbers, Rows, THREADS, gcd, needs, slabs};
 use crate::narrow::{grid, signed, to_usize, word};
 
 pub(super) type Choice = sys::bops_channels_last_norm_cluster_choice;
 
 /// Channels of the widest tile.
 const MOST_CHANNELS: u64 = 256;
-/// Bytes of the channels of a tile, at least and at most, unless groups are wider: narrower ones load memory badly.
-pub(super) const LEAST_TILE_BYTES: u64 = 64;
+/// Bytes of the channels of a tile, at most, unless a group is wider.
 const MOST_TILE_BYTES: u64 = 256;
-/// Blocks of a cluster.
-pub(super) const CLUSTERS: [u64; 7] = [1, 2, 3, 4, 6, 8, 16];
-/// Rows of a thread that the threads of a block are chosen for; the half of them in blocks of fewer threads than these.
+/// Rows of a thread that the threads of a block are chosen for; blocks of fewer than `FEW_THREADS` threads have half as many rows a thread.
 const WANTED_ROWS: u64 = 8;
 const FEW_THREADS: u64 = 160;
 /// The most rows of a thread.
 const MOST_ROWS: u64 = 28;
-/// Rows of a thread up to which forward with groups does not take slabs instead.
+/// Rows of a thread up to which forward with groups prefers clusters to slabs.
 const SLAB_ROWS: u64 = 16;
-/// Vectors of x in a block, at least, where there could be fewer blocks.
-pub(super) const LEAST_VECTORS: u64 = 512;
 /// Bytes of x in a block of a cluster up to which two of them share a multiprocessor.
 const PAIR_BYTES: u64 = 12 << 10;
-/// Blocks that are clusters alone and more than are resident at once: the most bytes of x, so that two share a multiprocessor, and the bytes of the
-/// narrowest tile that is not a whole row.
+/// For tiles that are each taken by one block, of which there are more than are resident at once: the most bytes of x, so that two blocks share a
+/// multiprocessor, and the bytes of the narrowest tile that is not a whole row.
 const TURN_BYTES: u64 = 64 << 10;
 const TURN_TILE_BYTES: u64 = 128;
 /// Shared memory that the kernels declare themselves, in bytes.
@@ -41,11 +36,11 @@ struct Block {
     shared_bytes: u64,
 }
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::forward(p)?.on_chip()?;
     rows.check_clusters()?;
     let clusters = rows.of_samples(1);
-    // In clusters, which leave multiprocessors out, so many rows of a thread are slower than slabs, if these serve.
+    // Clusters leave some multiprocessors without work. With so many rows of a thread they are slower than slabs, if slabs serve.
     let may_take_slabs =
         |found: &Chosen<Choice>| !p.is_pinned && p.shape.groups > 0 && u64::from(found.choice.thread_rows) > SLAB_ROWS;
     if let Some(found) = clusters.filter(|found| !may_take_slabs(found)).or_else(|| rows.in_turns()) {
@@ -56,7 +51,7 @@ pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
 }
 
 /// A cluster of the blocks of all samples needs no other launch for the gradients of parameters.
-pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::backward(p)?.on_chip()?;
     rows.check_clusters()?;
     let has_sums = rows.samples > 1 && p.has_parameter_gradients;
@@ -65,8 +60,8 @@ pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
 }
 
 impl Rows<'_> {
-    /// Forward of tiles that are small and more than are resident at once: each in the shared memory of a block. The narrowest that memory
-    /// serves well.
+    /// Forward of small tiles, of which there are more than are resident at once: each lies in the shared memory of one block. Takes the narrowest
+    /// tile that memory serves well.
     fn in_turns(&self) -> Option<Chosen<Choice>> {
         let (p, shape) = (self.p, &self.p.shape);
         let (group_channels, unit) = self.tile_unit();
@@ -97,55 +92,33 @@ impl Rows<'_> {
         })
     }
 
-    /// Clusters, each of the blocks of `together` samples, that are all resident at once: those with the most blocks.
+    /// The clusters with the most blocks among those that are all resident at once. A cluster has the blocks of `together` samples.
     fn of_samples(&self, together: u64) -> Option<Chosen<Choice>> {
-        let resident = self.find(together, false);
-        resident.or_else(|| self.p.is_pinned.then(|| self.find(together, true)).flatten())
-    }
-
-    fn find(&self, together: u64, may_take_turns: bool) -> Option<Chosen<Choice>> {
         let (p, shape) = (self.p, &self.p.shape);
-        let is_apart = shape.groups > 0;
         let (group_channels, unit) = self.tile_unit();
-        let mut best: Option<((i64, i64), Chosen<Choice>)> = None;
-        for times in 1..=(MOST_CHANNELS / unit).min(shape.channels.div_ceil(unit)) {
-            let channels = unit * times;
-            let bytes = channels * u64::from(p.element_bytes);
-            if !shape.channels.is_multiple_of(channels)
-                || (bytes < LEAST_TILE_BYTES && channels < shape.channels)
-                || (bytes > MOST_TILE_BYTES && times > 1)
-            {
-                continue;
-            }
-            let units = self.samples / together * (shape.channels / channels);
-            for cluster in CLUSTERS {
-                let chunks = cluster / together;
-                if cluster > u64::from(p.max_cluster)
-                    || !cluster.is_multiple_of(together)
-                    || self.even_chunks(chunks) != chunks
-                    || (chunks > 1 && self.rows.div_ceil(chunks) * channels < LEAST_VECTORS * self.width)
-                {
-                    continue;
-                }
-                let Some(block) = self.block(channels, group_channels, cluster, chunks) else { continue };
-                let is_small = self.rows.div_ceil(chunks) * bytes <= PAIR_BYTES
+        let is_wide = move |tile: &Clustered| tile.channels * u64::from(p.element_bytes) > MOST_TILE_BYTES;
+        let tiles =
+            || self.clustered(MOST_CHANNELS, together).filter(move |tile| !is_wide(tile) || tile.channels == unit);
+        let best = self.best(|may_take_turns| {
+            tiles().filter_map(move |tile| {
+                let Clustered { channels, cluster, chunks, chunk_rows, clusters } = tile;
+                let block = self.block(channels, group_channels, cluster, chunks)?;
+                let is_small = chunk_rows * channels * u64::from(p.element_bytes) <= PAIR_BYTES
                     && block.shared_bytes <= u64::from(p.shared_bytes) / 2;
-                let all = units * cluster;
-                // As many as there are multiprocessors, or few more; small ones in small clusters, others with wide tiles.
+                let are_resident = clusters <= p.resident_clusters(cluster, 1 + u64::from(is_small));
+                // Prefers as many blocks as there are multiprocessors, or few more. Small blocks have small clusters, others wide tiles.
+                let all = clusters * cluster;
                 let fill = if all <= u64::from(p.multiprocessors) { signed(all) } else { -signed(all) };
-                let rank = (fill, if is_small { -signed(times) } else { signed(times) });
-                let are_resident = units <= p.resident_clusters(cluster, 1 + u64::from(is_small));
-                if !(are_resident || may_take_turns) || best.is_some_and(|(most, _)| most >= rank) {
-                    continue;
-                }
-                let sums = self.tensors > 1 && is_apart && self.samples > together && p.has_parameter_gradients;
-                let numbers = Numbers { of_chunk_channel: 2, of_group: 0 };
-                let workspace_bytes = if sums { self.workspace_bytes(1, numbers)? } else { 0 };
-                let choice = self.choice(channels, chunks, cluster, &block, all)?;
-                best = Some((rank, Chosen { choice, workspace_bytes, launches: 1 + u32::from(sums) }));
-            }
-        }
-        best.map(|(_, chosen)| chosen)
+                let rank = (fill, if is_small { -signed(channels) } else { signed(channels) });
+                (are_resident || may_take_turns).then_some((rank, (tile, block)))
+            })
+        });
+        let (_, (Clustered { channels, cluster, chunks, clusters, .. }, block)) = best?;
+        let sums = self.tensors > 1 && shape.groups > 0 && self.samples > together && p.has_parameter_gradients;
+        let numbers = Numbers { of_chunk_channel: 2, of_group: 0 };
+        let workspace_bytes = if sums { self.workspace_bytes(1, numbers)? } else { 0 };
+        let choice = self.choice(channels, chunks, cluster, &block, clusters * cluster)?;
+        Some(Chosen { choice, workspace_bytes, launches: 1 + u32::from(sums) })
     }
 
     /// A block of a cluster, with the shared memory as in `csrc/norm/channels_last/channels_last_norm_cluster.cuh`.

@@ -11,16 +11,23 @@ pub(super) mod slabs;
 #[cfg(test)]
 mod tests;
 
-use super::{Answer, ChannelOrder, Chosen, Problem, needs};
+use super::{Answer, ChannelOrder, ChannelProblem, Chosen, needs};
 use crate::error::Reason;
+use crate::narrow::to_usize;
 
 /// Threads of the largest block.
 const THREADS: u64 = 512;
+/// Blocks of a cluster.
+const CLUSTERS: [u64; 7] = [1, 2, 3, 4, 6, 8, 16];
+/// Bytes of the channels of a tile in a cluster, at least, unless it has whole rows: narrower tiles load memory badly.
+const LEAST_TILE_BYTES: u64 = 64;
+/// Vectors of x in a block of a cluster, at least, if there could be fewer blocks.
+const LEAST_VECTORS: u64 = 512;
 /// The most rows of a thread in a chunk: they bound its chains of additions.
 const CHAIN_ROWS: u64 = 256;
 /// Rows of a thread in one batch of a ring.
 const BATCH_ROWS: u64 = 4;
-/// The share of the multiprocessors that has work, below which other numbers are tried.
+/// The share of the multiprocessors that have work, below which other numbers are tried.
 const BUSY: f64 = 0.9;
 /// Shared memory that `resident` and `slabs` declare themselves, with what the device keeps of a block, in bytes.
 const OWN_SHARED_BYTES: u64 = 11 * 1024;
@@ -28,11 +35,11 @@ const OWN_SHARED_BYTES: u64 = 11 * 1024;
 /// A problem as rows of vectors of channels.
 #[derive(Clone, Copy, Debug)]
 struct Rows<'p> {
-    p: &'p Problem,
+    p: &'p ChannelProblem,
     /// Whether the rows of all samples count as those of one.
     is_merged: bool,
     samples: u64,
-    /// Of a sample.
+    /// Rows of a sample.
     rows: u64,
     /// Channels of a vector.
     width: u64,
@@ -40,6 +47,20 @@ struct Rows<'p> {
     vectors: u64,
     /// Tensors that pass through shared memory: forward x, backward dy, x and what tells the activation.
     tensors: u64,
+}
+
+/// A tile whose chunks are the blocks of clusters.
+#[derive(Clone, Copy)]
+struct Clustered {
+    /// Channels of the tile.
+    channels: u64,
+    /// Blocks of a cluster.
+    cluster: u64,
+    /// Chunks of a sample, and rows of a chunk.
+    chunks: u64,
+    chunk_rows: u64,
+    /// Clusters in all.
+    clusters: u64,
 }
 
 /// How many numbers a workspace has for each chunk and channel, and for each group.
@@ -50,15 +71,15 @@ struct Numbers {
 }
 
 impl<'p> Rows<'p> {
-    fn forward(p: &'p Problem) -> Result<Self, Reason> {
+    fn forward(p: &'p ChannelProblem) -> Result<Self, Reason> {
         Self::new(p, 1)
     }
 
-    fn backward(p: &'p Problem) -> Result<Self, Reason> {
+    fn backward(p: &'p ChannelProblem) -> Result<Self, Reason> {
         Self::new(p, if p.has_extra { 3 } else { 2 })
     }
 
-    fn new(p: &'p Problem, tensors: u64) -> Result<Self, Reason> {
+    fn new(p: &'p ChannelProblem, tensors: u64) -> Result<Self, Reason> {
         let shape = &p.shape;
         needs(p.order == ChannelOrder::ChannelsLast, "the channels do not have stride 1 in every tensor")?;
         needs(p.has_elements(), "there are no elements")?;
@@ -91,12 +112,12 @@ impl<'p> Rows<'p> {
         self.vectors.div_ceil(self.vectors.div_ceil(most))
     }
 
-    /// Chunks of as many rows, none without a row.
+    /// As many chunks as asked for, or fewer so that all have as many rows and none is without a row.
     fn even_chunks(&self, chunks: u64) -> u64 {
         self.rows.div_ceil(self.rows.div_ceil(chunks.clamp(1, self.rows)))
     }
 
-    /// Chunks as kernels number them over all samples.
+    /// The number of chunks of a sample, if kernels can number the chunks of all samples.
     fn chunks(&self, chunks: u64) -> Option<u32> {
         u32::try_from(chunks).ok().filter(|_| self.samples * chunks < u64::from(u32::MAX))
     }
@@ -109,7 +130,8 @@ impl<'p> Rows<'p> {
         parts.checked_add(groups)?.checked_mul(u64::from(self.p.accumulator_bytes))
     }
 
-    /// Shift, sum and square of a chunk's channel, and the statistics of a group; backward two sums, and two means.
+    /// Numbers of the workspace: forward the shift, the sum and the square of a channel in a chunk, and the statistics of a group; backward two sums,
+    /// and two means.
     fn partial_numbers(&self) -> Numbers {
         if self.tensors == 1 {
             Numbers { of_chunk_channel: 3, of_group: 4 }
@@ -135,12 +157,47 @@ impl<'p> Rows<'p> {
         self.check_statistics()
     }
 
-    /// Refuses what the forms of one launch do not serve whose blocks make statistics for themselves.
+    /// Refuses what the forms of one launch do not serve whose blocks compute the statistics themselves.
     fn check_statistics(&self) -> Result<(), Reason> {
         let (p, is_apart) = (self.p, self.p.shape.groups > 0);
         needs(!p.cumulative, "it does not count batches")?;
         needs(!(is_apart && p.has_running), "it does not update running statistics of samples")?;
         needs(self.is_merged || is_apart || self.samples == 1, "the rows of all samples have to lie at one stride")
+    }
+
+    /// The tiles of whole groups with at most so many channels, in clusters that each have the blocks of `together` samples. Leaves out narrow tiles and
+    /// small blocks.
+    fn clustered(&self, most_channels: u64, together: u64) -> impl Iterator<Item = Clustered> {
+        let (p, all) = (self.p, self.p.shape.channels);
+        let (_, unit) = self.tile_unit();
+        let is_tile = move |channels: &u64| {
+            let is_narrow = channels * u64::from(p.element_bytes) < LEAST_TILE_BYTES && *channels < all;
+            all.is_multiple_of(*channels) && !is_narrow
+        };
+        let tiles = (unit..=most_channels.min(all)).step_by(to_usize(unit)).filter(is_tile);
+        tiles.flat_map(move |channels| {
+            CLUSTERS.into_iter().filter_map(move |cluster| {
+                let chunks = cluster / together;
+                let chunk_rows = self.rows.div_ceil(chunks.max(1));
+                let is_small = chunks > 1 && chunk_rows * channels < LEAST_VECTORS * self.width;
+                let exists = cluster <= u64::from(p.max_cluster) && cluster.is_multiple_of(together);
+                let clusters = self.samples / together * (all / channels);
+                (exists && self.even_chunks(chunks) == chunks && !is_small).then_some(Clustered {
+                    channels,
+                    cluster,
+                    chunks,
+                    chunk_rows,
+                    clusters,
+                })
+            })
+        })
+    }
+
+    /// The first of the highest rank of what a search finds: of clusters that are all resident at once or, if the form is pinned and there are none, of
+    /// clusters that may take turns.
+    fn best<R: Ord, T, I: Iterator<Item = (R, T)>>(&self, search: impl Fn(bool) -> I) -> Option<(R, T)> {
+        let first = |found: I| found.reduce(|best, next| if next.0 > best.0 { next } else { best });
+        first(search(false)).or_else(|| self.p.is_pinned.then(|| first(search(true))).flatten())
     }
 
     /// Channels of a group, and of the narrowest tile of whole groups and whole vectors.

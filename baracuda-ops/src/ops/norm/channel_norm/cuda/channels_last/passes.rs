@@ -1,24 +1,25 @@
-//! Rows that are read twice: `cooperative` in one launch, which keeps the last of them on chip, `split` in three.
+//! The forms that read rows twice: `cooperative` in one launch, which keeps the last rows on chip, and `split` in three.
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, BATCH_ROWS, BUSY, CHAIN_ROWS, Chosen, Problem, Rows, THREADS};
+use super::{Answer, BATCH_ROWS, BUSY, CHAIN_ROWS, ChannelProblem, Chosen, Rows, THREADS};
 use crate::error::Reason;
 use crate::narrow::{grid, word};
 
 pub(super) type Choice = sys::bops_channels_last_norm_cooperative_choice;
 pub(super) type SplitChoice = sys::bops_channels_last_norm_split_choice;
 
-/// Vectors of the widest tile, and channels of it where a vector is one channel.
+/// Vectors of the widest tile; and channels of the widest tile, if a vector is one channel.
 const FORWARD_TILE_VECTORS: u64 = 32;
 const BACKWARD_TILE_VECTORS: u64 = 16;
 const TILE_CHANNELS: u64 = 64;
-/// Shared memory that `cooperative` declares for one channel of a thread's vector, and beyond that for all, with what the device keeps of a block.
+/// Shared memory that `cooperative` declares for each channel of a thread's vector; and what it declares besides, with what the device keeps of a
+/// block. In bytes.
 const SUM_BYTES: u64 = 640 * 4;
 const OWN_BYTES: u64 = 1024;
-/// Turns that its blocks may take.
+/// How many numbers of turns are tried, from the least number on.
 const TURNS: u64 = 4;
-/// The share of the multiprocessors by which a further turn has to give more of them work: it costs a walk over more, shorter chunks.
+/// The share of the multiprocessors to which a further turn has to give work to be worth it: it costs a walk over more, shorter chunks.
 const WORTH_A_TURN: f64 = 0.02;
 
 /// Blocks of `split`.
@@ -32,11 +33,11 @@ const WITHOUT_SUMS: SplitBlock = SplitBlock { threads: 256, rows: 4 };
 /// The most blocks of `split`, which take tiles and chunks in turn.
 const MOST_BLOCKS: u64 = 1 << 19;
 
-pub(in super::super) fn cooperative_forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn cooperative_forward(p: &ChannelProblem) -> Answer<Choice> {
     cooperative(Rows::forward(p)?.on_chip()?)
 }
 
-pub(in super::super) fn cooperative_backward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn cooperative_backward(p: &ChannelProblem) -> Answer<Choice> {
     cooperative(Rows::backward(p)?.on_chip()?)
 }
 
@@ -44,7 +45,7 @@ fn cooperative(rows: Rows<'_>) -> Answer<Choice> {
     rows.cooperative().ok_or_else(|| rows.too_large())
 }
 
-pub(in super::super) fn split_forward(p: &Problem) -> Answer<SplitChoice> {
+pub(in super::super) fn split_forward(p: &ChannelProblem) -> Answer<SplitChoice> {
     let rows = Rows::forward(p)?;
     if p.inference {
         return Ok(Chosen { choice: rows.split(&WITHOUT_SUMS, 0)?, workspace_bytes: 0, launches: 1 });
@@ -52,7 +53,7 @@ pub(in super::super) fn split_forward(p: &Problem) -> Answer<SplitChoice> {
     rows.split_with_sums(3)
 }
 
-pub(in super::super) fn split_backward(p: &Problem) -> Answer<SplitChoice> {
+pub(in super::super) fn split_backward(p: &ChannelProblem) -> Answer<SplitChoice> {
     let applies = !p.inference && p.has_element_gradients;
     Rows::backward(p)?.split_with_sums(2 + u32::from(applies))
 }
@@ -62,7 +63,7 @@ impl Rows<'_> {
         if self.tensors == 1 { FORWARD_TILE_VECTORS } else { BACKWARD_TILE_VECTORS }
     }
 
-    /// One block a multiprocessor: with the fewest turns that give all of them work, or nearly.
+    /// One block a multiprocessor, with the fewest turns that give all or nearly all of them work.
     fn cooperative(&self) -> Option<Chosen<Choice>> {
         let p = self.p;
         let blocks = u64::from(p.multiprocessors);

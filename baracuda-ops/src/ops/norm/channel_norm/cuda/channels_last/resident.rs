@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, CHAIN_ROWS, Chosen, OWN_SHARED_BYTES, Problem, Rows, THREADS, needs};
+use super::{Answer, CHAIN_ROWS, ChannelProblem, Chosen, OWN_SHARED_BYTES, Rows, THREADS, needs};
 use crate::narrow::{grid, word};
 
 pub(super) type Choice = sys::bops_channels_last_norm_resident_choice;
@@ -10,15 +10,15 @@ pub(super) type Choice = sys::bops_channels_last_norm_resident_choice;
 /// Channels and vectors of the widest tile.
 const MOST_CHANNELS: u64 = 128;
 const MOST_VECTORS: u64 = 32;
-/// Bytes of the narrowest tile that is not a whole row: neighbours of a narrower one are read at another time.
+/// Bytes of the narrowest tile that is not a whole row: the rest of its cache lines would be read at another time.
 const TILE_BYTES: u64 = 128;
-/// Batches of the ring, from compute capability 9.0 on and before.
+/// Batches of the ring, on devices of compute capability 9.0 and later, and on earlier ones.
 const BATCHES: u64 = 6;
 const BATCHES_BEFORE_90: u64 = 4;
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::forward(p)?.on_chip()?;
     needs(rows.samples == 1, "there is more than one sample, or their rows do not lie at one stride")?;
     p.needs_capability(80)?;
@@ -43,7 +43,7 @@ impl Rows<'_> {
             return None;
         }
         let blocks = tiles * chunks;
-        // Rounded: whole batches of all blocks.
+        // A batch of all blocks; the number of cached batches is rounded to whole ones.
         let batch = blocks * self.batch_bytes(THREADS);
         let choice = Choice {
             tile_vectors: word(tile),

@@ -2,23 +2,22 @@
 
 use baracuda_ops_sys as sys;
 
-use super::cluster::{CLUSTERS, LEAST_TILE_BYTES, LEAST_VECTORS};
-use super::{Answer, BUSY, Chosen, Numbers, Problem, Rows, gcd, needs};
+use super::{Answer, BUSY, ChannelProblem, Chosen, Clustered, Numbers, Rows, gcd, needs};
 use crate::narrow::{signed, to_usize, word};
 
 pub(super) type Choice = sys::bops_channels_last_norm_rows_choice;
 
-/// How many rows of a thread the registers of so many threads hold.
+/// How many rows of a thread the registers hold if a block has so many threads.
 struct Registers {
     threads: u64,
     rows: u64,
 }
 const IN_CLUSTERS: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 480, rows: 8 }];
 const IN_GRID: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 320, rows: 8 }];
-/// Rows that a block reads side by side: a multiple of the first number; beyond the second, a multiple of that.
+/// Rows that a block reads side by side: a multiple of `LANE_STEP`; above `WHOLE_LANES`, a multiple of that.
 const LANE_STEP: u64 = 4;
 const WHOLE_LANES: u64 = 16;
-/// Vectors that the channels of a group may lie in, forward: one warp goes through them.
+/// Vectors that the channels of a group may lie in, forward, where one warp goes through them.
 const GROUP_VECTORS: u64 = 16;
 /// Channels of a tile, at most.
 const MOST_CHANNELS: u64 = 512;
@@ -26,7 +25,7 @@ const MOST_CHANNELS: u64 = 512;
 const WANTED_ROWS: u64 = 4;
 /// Samples of a grid, which are its last dimension.
 const MOST_SAMPLES: u64 = 65_535;
-/// The share of the multiprocessors that it has blocks for, at least.
+/// The share of the multiprocessors that at least have a block.
 const LEAST_BUSY: f64 = 0.6;
 /// In a grid: threads of a block, at least; lanes of a block, at most; bytes of the narrowest tile that is not a whole row.
 const LEAST_THREADS: u64 = 128;
@@ -35,7 +34,7 @@ const TILE_BYTES: u64 = 128;
 /// Quads of columns of sums that one block of a grid merges, at most.
 const QUADS: u64 = 32;
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::forward(p)?.on_chip()?;
     rows.check_groups()?;
     rows.check_clusters()?;
@@ -44,8 +43,8 @@ pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
     rows.in_clusters(1).map(|(_, chosen)| chosen).ok_or_else(|| rows.too_large())
 }
 
-/// From dy and x alone: in clusters of the blocks of all samples, or where these would leave many multiprocessors without work, in a grid.
-pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+/// The gradients from dy and x alone: in clusters of the blocks of all samples or, if these would leave many multiprocessors without work, in a grid.
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::backward(p)?.on_chip()?;
     rows.check_groups()?;
     needs(p.is_plain(), "it writes dx, and takes no activation and no residual")?;
@@ -67,63 +66,40 @@ impl Rows<'_> {
         needs(self.has_long_groups(), "it serves groups of channels, of which no three have channels in one vector")
     }
 
-    /// Rows that the blocks of a cluster share, each of the blocks of `together` samples. Of the clusters that are all resident at once, no two blocks on
-    /// one multiprocessor, those with the most blocks, and of these those with the widest tile; with the number of blocks.
+    /// Rows that the blocks of a cluster share; a cluster has the blocks of `together` samples. Of the clusters that are all resident at once, no two
+    /// blocks on one multiprocessor, takes those with the most blocks, and of these those with the widest tile. Returns the number of blocks, too.
     fn in_clusters(&self, together: u64) -> Option<(u64, Chosen<Choice>)> {
-        let resident = self.find_clusters(together, false);
-        resident.or_else(|| self.p.is_pinned.then(|| self.find_clusters(together, true)).flatten())
-    }
-
-    fn find_clusters(&self, together: u64, may_take_turns: bool) -> Option<(u64, Chosen<Choice>)> {
-        let (p, shape) = (self.p, &self.p.shape);
-        let (_, unit) = self.tile_unit();
-        let mut best: Option<((u64, u64), Chosen<Choice>)> = None;
-        for channels in (unit..=MOST_CHANNELS.min(shape.channels)).step_by(to_usize(unit)) {
-            let is_narrow = channels * u64::from(p.element_bytes) < LEAST_TILE_BYTES && channels < shape.channels;
-            if !shape.channels.is_multiple_of(channels) || is_narrow {
-                continue;
-            }
-            let (tile, units) = (channels / self.width, self.samples / together * (shape.channels / channels));
-            let step = LANE_STEP.max(32 / gcd(tile, 32));
-            for cluster in CLUSTERS {
-                let chunks = cluster / together;
-                let of_chunk = self.rows.div_ceil(chunks.max(1));
-                let are_resident = units <= p.resident_clusters(cluster, 1);
-                if cluster > u64::from(p.max_cluster)
-                    || !cluster.is_multiple_of(together)
-                    || self.even_chunks(chunks) != chunks
-                    || (chunks > 1 && of_chunk * tile < LEAST_VECTORS)
-                    || !(are_resident || may_take_turns && self.samples <= MOST_SAMPLES)
-                {
-                    continue;
-                }
+        let best = self.best(|may_take_turns| {
+            let may_take_turns = may_take_turns && self.samples <= MOST_SAMPLES;
+            self.clustered(MOST_CHANNELS, together).filter_map(move |tile| {
+                let Clustered { channels, cluster, chunk_rows, clusters, .. } = tile;
+                let vectors = channels / self.width;
+                let step = LANE_STEP.max(32 / gcd(vectors, 32));
                 let in_registers = |registers: &Registers| {
-                    let lanes = of_chunk.div_ceil(registers.rows).next_multiple_of(step);
+                    let lanes = chunk_rows.div_ceil(registers.rows).next_multiple_of(step);
                     let whole = if lanes > WHOLE_LANES { WHOLE_LANES } else { 1 };
-                    let threads = lanes.next_multiple_of(whole) * tile;
+                    let threads = lanes.next_multiple_of(whole) * vectors;
                     (threads <= registers.threads).then_some((threads, registers.rows))
                 };
-                let Some((threads, rows)) = IN_CLUSTERS.iter().find_map(in_registers) else { continue };
-                let rank = (units * cluster, tile);
-                if best.is_some_and(|(most, _)| most >= rank) {
-                    continue;
-                }
-                let choice = Choice {
-                    tile_vectors: word(tile),
-                    chunks: self.chunks(chunks)?,
-                    cluster_blocks: word(cluster),
-                    threads: word(threads),
-                    thread_rows: word(rows),
-                    overlaps: 1,
-                };
-                best = Some((rank, Chosen { choice, workspace_bytes: 0, launches: 1 }));
-            }
-        }
-        best.map(|((blocks, _), chosen)| (blocks, chosen))
+                let found = IN_CLUSTERS.iter().find_map(in_registers)?;
+                let are_resident = clusters <= self.p.resident_clusters(cluster, 1);
+                (are_resident || may_take_turns).then_some(((clusters * cluster, vectors), (tile, found)))
+            })
+        });
+        let ((blocks, vectors), (tile, (threads, rows))) = best?;
+        let choice = Choice {
+            tile_vectors: word(vectors),
+            chunks: self.chunks(tile.chunks)?,
+            cluster_blocks: word(tile.cluster),
+            threads: word(threads),
+            thread_rows: word(rows),
+            overlaps: 1,
+        };
+        Some((blocks, Chosen { choice, workspace_bytes: 0, launches: 1 }))
     }
 
-    /// A block for every tile and chunk, all at once. Of the numbers with enough blocks those with the narrowest tile, in which sums of the fewest
-    /// channels are exchanged.
+    /// A block for every tile and chunk, all resident at once. Of the numbers of blocks that suffice, takes the one with the narrowest tile, for
+    /// which sums of the fewest channels are exchanged.
     fn in_grid(&self) -> Option<Chosen<Choice>> {
         let (p, shape) = (self.p, &self.p.shape);
         let blocks = u64::from(p.multiprocessors);

@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, BATCH_ROWS, BUSY, Chosen, Numbers, OWN_SHARED_BYTES, Problem, Rows, needs};
+use super::{Answer, BATCH_ROWS, BUSY, ChannelProblem, Chosen, Numbers, OWN_SHARED_BYTES, Rows, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
@@ -13,10 +13,10 @@ const THREADS: u64 = 256;
 /// Bytes of the tiles that are tried, and of the narrow one.
 const TILE_BYTES: [u64; 2] = [256, NARROW_TILE_BYTES];
 const NARROW_TILE_BYTES: u64 = 128;
-/// Batches of the ring, from compute capability 9.0 on and before.
+/// Batches of the ring, on devices of compute capability 9.0 and later, and on earlier ones.
 const BATCHES: u64 = 13;
 const BATCHES_BEFORE_90: u64 = 9;
-/// The most rows of a thread: its chains add up 40 of them, backward 32, and then the sums of those.
+/// The most rows of a thread. Its chains of additions take 40 rows, backward 32, and then the sums of those.
 const MOST_ROWS: u64 = 1024;
 /// Bytes that a block could move while its slab exchanges sums.
 const EXCHANGE_BYTES: u64 = 120_000;
@@ -33,10 +33,11 @@ const NARROW_TILE_PERCENT: u64 = 108;
 const BACKWARD_BATCH_ROWS: u64 = 2;
 const REGISTER_BATCHES_OF_2_BYTES: u64 = 10;
 const REGISTER_BATCHES_OF_4_BYTES: u64 = 11;
-/// Batches of a slab that the L2 is asked to keep between the two walks; of 4 bytes, where fewer than those in shared memory are read again.
+/// Batches of a slab that the L2 is asked to keep between the two walks, by the bytes of an element. With 4 bytes it is asked only if fewer batches
+/// are read again than shared memory holds.
 const CACHED_BATCHES_OF_2_BYTES: u64 = 9;
 const CACHED_BATCHES_OF_4_BYTES: u64 = 6;
-/// What a byte costs if a slab does not have whole rows, relative to one of whole rows: the other parts of a row are read at another time.
+/// What a byte costs if a slab does not have whole rows, relative to a slab of whole rows: the other parts of a row are read at another time.
 const PART_OF_ROW_COST: f64 = 1.08;
 
 /// How slabs are taken.
@@ -51,8 +52,8 @@ struct Slabs {
     has_whole_rows: bool,
 }
 
-/// Forward from x alone: the slabs whose blocks move the fewest bytes, where those that the L2 keeps count half.
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+/// Forward from x alone: the slabs whose blocks move the fewest bytes. Bytes that the L2 keeps count half.
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::forward(p)?.on_chip()?;
     needs(!p.has_extra && p.activation == Activation::Identity, "it takes no activation and no residual")?;
     rows.check_statistics()?;
@@ -61,7 +62,7 @@ pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
 }
 
 /// Backward from dy and x alone: the slabs whose blocks move the fewest bytes.
-pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::backward(p)?.on_chip()?;
     needs(p.is_plain(), "it writes dx, and takes no activation, no residual and no y")?;
     rows.check_statistics()?;
@@ -70,7 +71,8 @@ pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
 }
 
 impl Rows<'_> {
-    /// The slabs whose blocks keep the multiprocessors busy, or if the form is pinned, any: all tiles of some samples, or some tiles of one.
+    /// The slabs whose blocks keep the multiprocessors busy, or any slabs if the form is pinned. A slab is all tiles of some samples, or some tiles
+    /// of one sample.
     fn slabs(&self) -> impl Iterator<Item = Slabs> {
         let (p, shape, samples) = (self.p, &self.p.shape, self.samples);
         let group_channels = shape.channels.checked_div(shape.groups).unwrap_or(1);
@@ -115,7 +117,7 @@ impl Rows<'_> {
 
     fn forward_slabs(&self) -> Option<Chosen<Choice>> {
         let batches = self.ring_batches();
-        // A row of a thread more.
+        // The rings, and one row of each thread.
         let shared_bytes = batches * self.batch_bytes(THREADS) + THREADS * 16 + OWN_SHARED_BYTES;
         if shared_bytes > u64::from(self.p.shared_bytes) {
             return None;

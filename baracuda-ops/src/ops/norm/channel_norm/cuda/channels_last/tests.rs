@@ -4,18 +4,18 @@ use super::*;
 use crate::ops::activation::Activation;
 
 /// What is chosen where the rows of all samples lie at one stride, or do not.
-fn forward(p: &Problem, is_merged: bool) -> Option<Found> {
-    super::super::tests::forward(&Problem { is_merged, ..*p })
+fn forward(p: &ChannelProblem, is_merged: bool) -> Option<Found> {
+    super::super::tests::forward(&ChannelProblem { is_merged, ..*p })
 }
 
-fn backward(p: &Problem, is_merged: bool) -> Option<Found> {
-    super::super::tests::backward(&Problem { is_merged, ..*p })
+fn backward(p: &ChannelProblem, is_merged: bool) -> Option<Found> {
+    super::super::tests::backward(&ChannelProblem { is_merged, ..*p })
 }
 
-fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> Problem {
+fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> ChannelProblem {
     let [batch, channels, spatial] = dims;
     let row = channels * u64::from(element_bytes);
-    Problem {
+    ChannelProblem {
         shape: ChannelShape { batch, channels, spatial, groups },
         element_bytes,
         accumulator_bytes: element_bytes.max(4),
@@ -30,7 +30,7 @@ fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> Problem {
     }
 }
 
-const PLAIN: Problem = Problem {
+const PLAIN: ChannelProblem = ChannelProblem {
     shape: ChannelShape { batch: 0, channels: 0, spatial: 0, groups: 0 },
     element_bytes: 4,
     accumulator_bytes: 4,
@@ -55,7 +55,7 @@ const PLAIN: Problem = Problem {
 
 #[test]
 fn large_tensors_are_kept_on_chip_as_far_as_they_fit() {
-    let p = Problem { activation: Activation::Relu, ..h200([64, 256, 56 * 56], 0, 2) };
+    let p = ChannelProblem { activation: Activation::Relu, ..h200([64, 256, 56 * 56], 0, 2) };
     let tuned = forward(&p, true).unwrap();
     assert_eq!(tuned.form, Form::ChannelsLastResident);
     assert_eq!(
@@ -68,7 +68,7 @@ fn large_tensors_are_kept_on_chip_as_far_as_they_fit() {
         ),
         (16, 66, 132, 6, 1)
     );
-    let p = Problem { cumulative: true, ..h200([256, 256, 112 * 112], 0, 2) };
+    let p = ChannelProblem { cumulative: true, ..h200([256, 256, 112 * 112], 0, 2) };
     let tuned = forward(&p, true).unwrap();
     assert_eq!((tuned.form, tuned.at("tile_vectors")), (Form::ChannelsLastCooperative, 32));
     let tuned = backward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
@@ -103,16 +103,16 @@ fn forward_takes_slabs_of_which_most_stays_on_chip() {
     // Rows that are read again.
     assert_eq!(form([8, 64, 26_000], 0, 4), (16, 132, 132, 2));
     // What their blocks would have to wait for: the count of batches, running statistics of samples.
-    let p = Problem { cumulative: true, ..h200([64, 256, 56 * 56], 0, 2) };
+    let p = ChannelProblem { cumulative: true, ..h200([64, 256, 56 * 56], 0, 2) };
     assert_eq!(forward(&p, true).unwrap().form, Form::ChannelsLastResident);
-    let p = Problem { has_running: true, ..h200([32, 256, 56 * 56], 256, 2) };
+    let p = ChannelProblem { has_running: true, ..h200([32, 256, 56 * 56], 256, 2) };
     assert_eq!(forward(&p, false).unwrap().form, Form::ChannelsLastCooperative);
 }
 
 #[test]
 fn gradients_take_slabs_that_fit_on_chip() {
     let form = |dims, groups, bytes| {
-        let p = Problem { has_dx: true, ..h200(dims, groups, bytes) };
+        let p = ChannelProblem { has_dx: true, ..h200(dims, groups, bytes) };
         let tuned = backward(&p, groups == 0).unwrap();
         assert_eq!((tuned.form, tuned.at("threads"), tuned.launches), (Form::ChannelsLastSlabs, 256, 1));
         (tuned.at("tile_vectors"), tuned.at("chunks"), tuned.at("blocks"), tuned.at("cached_batches"))
@@ -132,7 +132,7 @@ fn gradients_take_slabs_that_fit_on_chip() {
     assert_eq!(form([64, 2048, 49], 0, 4), (16, 4, 128, 1));
     assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 4, 128, 2));
     // A group that no tile holds.
-    let p = Problem { has_dx: true, ..h200([1, 512, 128 * 128], 2, 2) };
+    let p = ChannelProblem { has_dx: true, ..h200([1, 512, 128 * 128], 2, 2) };
     assert_eq!(backward(&p, false).unwrap().form, Form::ChannelsLastCooperative);
 }
 
@@ -146,7 +146,7 @@ fn slabs_are_whole() {
                 [(2, 90, 227 << 10), (4, 90, 227 << 10), (2, 80, 163 << 10)]
             {
                 let dims = [samples, channels, rows];
-                let p = Problem { has_dx: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
+                let p = ChannelProblem { has_dx: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
                 let both = [forward(&p, groups == 0).unwrap(), backward(&p, groups == 0).unwrap()];
                 for tuned in both.into_iter().filter(|tuned| tuned.form == Form::ChannelsLastSlabs) {
                     let width = 16 / u64::from(element_bytes);
@@ -196,8 +196,8 @@ fn many_small_samples_take_a_block_each() {
 #[test]
 fn gradients_of_few_rows_stay_in_registers() {
     let form = |dims, bytes| {
-        let p = Problem { has_dx: true, ..h200(dims, 32, bytes) };
-        let both = [p, Problem { max_cluster: 1, ..p }].map(|p| backward(&p, false).unwrap());
+        let p = ChannelProblem { has_dx: true, ..h200(dims, 32, bytes) };
+        let both = [p, ChannelProblem { max_cluster: 1, ..p }].map(|p| backward(&p, false).unwrap());
         both.map(|tuned| {
             assert_eq!((tuned.form, tuned.launches, tuned.at("overlaps")), (Form::ChannelsLastRows, 1, 1));
             (
@@ -217,7 +217,7 @@ fn gradients_of_few_rows_stay_in_registers() {
     assert_eq!(form([2, 1280, 16 * 16], 4)[1], (10, 320, 4, 2, 0));
     assert_eq!(form([1, 640, 64 * 64], 2), alone((10, 320, 8, 16, 0)));
     // Few blocks, short groups, and rows that no registers hold.
-    let variant = |dims| backward(&Problem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().form;
+    let variant = |dims| backward(&ChannelProblem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().form;
     assert_eq!(variant([1, 320, 64]), Form::ChannelsLastRows);
     assert_eq!(variant([1, 64, 64]), Form::ChannelsLastCluster);
     assert_eq!(variant([1, 512, 128 * 128]), Form::ChannelsLastSlabs);
@@ -230,7 +230,7 @@ fn forward_of_few_rows_stays_in_registers() {
         let tuned = forward(&plain, false).unwrap();
         assert_eq!((tuned.form, tuned.launches, tuned.workspace_bytes), (Form::ChannelsLastRows, 1, 0));
         assert_eq!(
-            forward(&Problem { has_extra: true, activation: Activation::Silu, ..plain }, false).as_ref(),
+            forward(&ChannelProblem { has_extra: true, activation: Activation::Silu, ..plain }, false).as_ref(),
             Some(&tuned)
         );
         assert_eq!(tuned.at("cluster_blocks"), tuned.at("chunks"));
@@ -241,8 +241,8 @@ fn forward_of_few_rows_stays_in_registers() {
     assert_eq!(form([2, 1280, 16 * 16], 2), (5, 160, 4, 2));
     assert_eq!(form([2, 1280, 16 * 16], 4), (10, 320, 4, 2));
     // Running statistics of samples, vectors with channels of three groups, more samples than blocks.
-    let variant = |p: Problem| forward(&p, false).unwrap().form;
-    let p = Problem { has_running: true, ..h200([2, 640, 32 * 32], 32, 2) };
+    let variant = |p: ChannelProblem| forward(&p, false).unwrap().form;
+    let p = ChannelProblem { has_running: true, ..h200([2, 640, 32 * 32], 32, 2) };
     assert_eq!(variant(p), Form::ChannelsLastCooperative);
     assert_eq!(variant(h200([2, 96, 32 * 32], 32, 2)), Form::ChannelsLastCluster);
     assert_eq!(variant(h200([4096, 64, 8 * 8], 8, 2)), Form::ChannelsLastCluster);
@@ -253,13 +253,13 @@ fn registers_hold_all_rows() {
     for (channels, groups) in [(64, 8), (96, 4), (320, 32), (1280, 32), (1280, 1), (136, 17), (24, 8), (2048, 512)] {
         for (samples, rows) in [(1, 1), (2, 49), (3, 333), (16, 1000), (2, 4097), (64, 64), (132, 640), (200, 9)] {
             for element_bytes in [2, 4] {
-                let p = Problem { has_dx: true, ..h200([samples, channels, rows], groups, element_bytes) };
-                let rows_of = |p: &Problem| {
+                let p = ChannelProblem { has_dx: true, ..h200([samples, channels, rows], groups, element_bytes) };
+                let rows_of = |p: &ChannelProblem| {
                     let form = Form::ChannelsLastRows;
                     [(1, asked::<ForwardFields>(form, p)), (2, asked::<BackwardFields>(form, p))]
                 };
-                let pinned = Problem { is_pinned: true, ..p };
-                let alone = Problem { max_cluster: 1, ..p };
+                let pinned = ChannelProblem { is_pinned: true, ..p };
+                let alone = ChannelProblem { max_cluster: 1, ..p };
                 let all = [p, pinned, alone].iter().flat_map(rows_of).collect::<Vec<_>>();
                 for (pass, tuned) in all.into_iter().filter_map(|(pass, found)| Some((pass, found.ok()?))) {
                     let (vectors, threads, thread_rows) =
@@ -293,7 +293,7 @@ fn registers_hold_all_rows() {
 #[test]
 fn small_tensors_are_held_by_clusters_of_whole_groups() {
     for dims in [[2, 320, 64 * 64], [2, 640, 32 * 32], [2, 1280, 16 * 16]] {
-        let p = Problem { activation: Activation::Silu, ..h200(dims, 32, 2) };
+        let p = ChannelProblem { activation: Activation::Silu, ..h200(dims, 32, 2) };
         let tuned = backward(&p, false).unwrap();
         assert_eq!(tuned.form, Form::ChannelsLastCluster);
         assert_eq!((tuned.launches, tuned.workspace_bytes), (1, 0));
@@ -317,7 +317,7 @@ fn clusters_hold_all_rows_in_what_shared_memory_they_have() {
             for element_bytes in [2, 4] {
                 let p = h200([samples, channels, rows], groups, element_bytes);
                 let is_merged = groups == 0;
-                for p in [false, true].map(|is_pinned| Problem { is_merged, is_pinned, ..p }) {
+                for p in [false, true].map(|is_pinned| ChannelProblem { is_merged, is_pinned, ..p }) {
                     let form = Form::ChannelsLastCluster;
                     let both = [asked::<ForwardFields>(form, &p), asked::<BackwardFields>(form, &p)];
                     for tuned in both.into_iter().flatten() {
@@ -351,7 +351,7 @@ fn what_has_no_vectors_is_split() {
 
 #[test]
 fn running_statistics_leave_nothing_to_merge() {
-    let p = Problem { inference: true, ..h200([64, 256, 56 * 56], 0, 2) };
+    let p = ChannelProblem { inference: true, ..h200([64, 256, 56 * 56], 0, 2) };
     let tuned = forward(&p, true).unwrap();
     assert_eq!((tuned.launches, tuned.workspace_bytes), (1, 0));
     assert_eq!(backward(&p, true).unwrap().launches, 2);

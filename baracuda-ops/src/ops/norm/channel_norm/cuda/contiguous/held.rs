@@ -3,7 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::walk::{MOST_PLACES, MOST_STEPS, READ_TWICE_BYTES, Steps};
-use super::{Answer, Chosen, Problem, RESERVED_SHARED, needs};
+use super::{Answer, ChannelProblem, Chosen, RESERVED_SHARED, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
@@ -12,9 +12,9 @@ pub(super) type BackwardChoice = sys::bops_channel_norm_backward_held_choice;
 
 /// Blocks that hold groups in registers.
 struct Blocks {
-    /// Threads that hold vectors, at most; a warp that fetches comes beside them.
+    /// Threads that hold vectors, at most; the block has a further warp, which fetches.
     threads: u64,
-    /// How many such blocks share a multiprocessor: 16 warps of their registers fit.
+    /// How many such blocks share a multiprocessor: registers suffice for 16 warps.
     residents: u64,
     /// Groups that a team takes one after another, at most.
     rounds: u64,
@@ -22,17 +22,17 @@ struct Blocks {
 const BLOCKS: [Blocks; 3] = [
     Blocks { threads: 480, residents: 1, rounds: u64::MAX },
     Blocks { threads: 224, residents: 2, rounds: u64::MAX },
-    // For few groups.
+    // For groups of which a team takes few.
     Blocks { threads: 128, residents: 3, rounds: 2 },
 ];
-/// Steps of a group that stay in registers; none with an activation that takes many instructions.
+/// Steps of a group that stay in registers. With an activation that takes many instructions none do.
 const FORWARD_REGISTER_STEPS: u64 = 12;
 const BACKWARD_REGISTER_STEPS: u64 = 4;
-/// The most places beyond those that wait for a group's statistics, and how many are enough in all: more are slower.
+/// The most places beyond those of the steps that wait for a group's statistics; and the places that are enough in all, since more are slower.
 const PLACES_AHEAD: u64 = 12;
 const PLACES_ENOUGH: u64 = 16;
-/// What a group costs beyond its bytes, of one block, of a cluster, of a cluster of 16: blocks that share a multiprocessor hide it from each other. In
-/// bytes.
+/// What a group costs beyond its bytes in one block, in a cluster, and in a cluster of 16; blocks that share a multiprocessor hide this cost from
+/// each other. In bytes.
 const BLOCK_GROUP_COST: u64 = 88 << 10;
 const CLUSTER_GROUP_COST: u64 = 96 << 10;
 const LARGE_CLUSTER_GROUP_COST: u64 = 120 << 10;
@@ -45,27 +45,27 @@ struct GridBlocks {
     register_steps: u64,
     /// What a group costs beyond its bytes. In bytes.
     group_cost: u64,
-    /// Bytes of what is read from which reading it twice is slower.
+    /// Bytes of what is read, from which on reading it twice is slower.
     read_twice_bytes: u64,
 }
 const GRID_IDENTITY: GridBlocks =
     GridBlocks { threads: &[352, 320], register_steps: 10, group_cost: 112 << 10, read_twice_bytes: READ_TWICE_BYTES };
-/// Of 384 threads each SM sub-partition has as many warps, which matters where they compute an activation.
+/// With 384 threads each SM sub-partition has as many warps, which matters if they compute an activation.
 const GRID_ACTIVE: GridBlocks = GridBlocks { threads: &[384, 352], register_steps: 6, ..GRID_IDENTITY };
-/// Where a residual or y decides what passes a ReLU.
+/// For a residual or y that tells where a ReLU passes the gradient.
 const GRID_MASKED: GridBlocks =
     GridBlocks { threads: &[352, 320, 288, 256], register_steps: 10, group_cost: 48 << 10, read_twice_bytes: 12 << 20 };
-/// Bytes of the places for the following group that hide an exchange where a residual or y passes through them.
+/// Bytes of the places for the next group that hide an exchange if a residual or y passes through them, too.
 const MASKED_AHEAD_BYTES: u64 = 200 << 10;
 /// Shared memory that the kernel declares itself in a grid, in bytes.
 const GRID_SHARED_BYTES: u64 = 2 << 10;
 /// What the three launches of `split` cost beyond their bytes. In bytes.
 const SPLIT_LAUNCH_COST: u64 = 192 << 10;
-/// Where clusters of so many blocks take more than one group each, teams of a grid that take at most so many are faster.
+/// If clusters of at least so many blocks take more than one group each, teams of a grid that take at most so many groups are faster.
 const SLOW_CLUSTER: u32 = 8;
 const FASTER_ROUNDS: u64 = 3;
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     p.group_vectors()?;
     p.needs_capability(90)?;
     needs(!p.has_extra, "it takes no residual")?;
@@ -74,7 +74,7 @@ pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
 }
 
 /// The threads and the cluster with the least predicted time, if any cluster holds a group. `arrays`: tensors on chip, which are x, or dy and x.
-pub(super) fn in_clusters(p: &Problem, arrays: u64) -> Option<Choice> {
+pub(super) fn in_clusters(p: &ChannelProblem, arrays: u64) -> Option<Choice> {
     let shape = &p.shape;
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
@@ -111,7 +111,7 @@ pub(super) fn in_clusters(p: &Problem, arrays: u64) -> Option<Choice> {
                 2..=8 => CLUSTER_GROUP_COST,
                 _ => LARGE_CLUSTER_GROUP_COST,
             };
-            // With fewer places ahead than that memory waits for the group to be finished.
+            // The cost of having fewer places ahead than hide the time in which the group is finished.
             let missing = (PLACES_AHEAD + waiting).saturating_sub(places) * steps.threads * 8 * (arrays + 1) * together;
             let cost = rounds * (bytes + missing + group_cost / together);
             if best.is_some_and(|(least, _)| least <= cost) {
@@ -131,7 +131,7 @@ pub(super) fn in_clusters(p: &Problem, arrays: u64) -> Option<Choice> {
     best.map(|(_, choice)| choice)
 }
 
-pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
     let group = p.group_vectors()?;
     p.needs_capability(90)?;
     needs(!p.has_extra || p.is_masked(), "it takes a residual or y of BatchNorm through relu alone")?;
@@ -150,8 +150,8 @@ pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
     Ok(Chosen { choice, workspace_bytes: messages + sums, launches: 1 + u32::from(sums > 0) })
 }
 
-/// Whether teams of a grid may be faster.
-fn may_be_slow(clusters: &Choice, p: &Problem) -> bool {
+/// Whether teams of a grid may be faster than these clusters.
+fn may_be_slow(clusters: &Choice, p: &ChannelProblem) -> bool {
     let teams = u64::from(clusters.blocks / clusters.cluster_blocks);
     p.shape.groups > 0 && clusters.cluster_blocks >= SLOW_CLUSTER && teams < p.shape.group_count()
 }
@@ -162,16 +162,16 @@ fn backward_choice(clusters: Choice) -> BackwardChoice {
     BackwardChoice { team, team_blocks: cluster_blocks, steps, places, threads, blocks, reads_extra: 0, overlaps }
 }
 
-/// Groups that the multiprocessors hold together: the teams with the least predicted time, where that is less than for reading the groups twice, or
-/// `always` if they hold them. With them the groups that a team takes one after another.
-fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<(u64, BackwardChoice)> {
+/// Groups that the multiprocessors hold together: the teams with the least predicted time, if it is less than that of reading the groups twice; if
+/// `always`, whatever it is. Returns also how many groups a team takes one after another.
+fn backward_in_grid(p: &ChannelProblem, group: u64, always: bool) -> Option<(u64, BackwardChoice)> {
     let is_masked = p.is_masked();
     if p.is_general() && !is_masked {
         return None;
     }
     let shape = &p.shape;
     let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
-    // Tensors that are read, and with them what is written.
+    // Tensors that are read, and tensors that are read or written.
     let (arrays, passes) = if is_masked { (3, 5) } else { (2, 3) };
     let form = match p.activation {
         _ if is_masked => &GRID_MASKED,
@@ -181,7 +181,7 @@ fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<(u64, Backw
     let bytes = groups.checked_mul(group * 32).filter(|&bytes| bytes >= form.read_twice_bytes || always)?;
     let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
     let split = (bytes / multiprocessors).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCH_COST;
-    // What tells teams apart weighs more with a mask than what they take in all.
+    // With a mask, predicted times compare teams well, but are too long beside that of reading twice.
     let mut least = match () {
         () if always => u64::MAX,
         () if is_masked => split.saturating_mul(4) / 3,
@@ -199,7 +199,7 @@ fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<(u64, Backw
             let places = (room / place_bytes).min(MOST_PLACES);
             let waiting = own.saturating_sub(form.register_steps);
             if waiting + 1 >= places || own > MOST_STEPS {
-                break; // Nor do smaller teams hold their groups.
+                break; // nor do smaller teams hold their groups
             }
             let ahead_bytes = (places - waiting) * place_bytes;
             let missing = if is_masked { MASKED_AHEAD_BYTES.saturating_sub(ahead_bytes) / 2 } else { 0 };
@@ -208,7 +208,7 @@ fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<(u64, Backw
                 continue;
             }
             least = cost;
-            // Blocks without a step have nothing to add.
+            // A team has no block without a step.
             let team = if is_masked { steps.all.div_ceil(own) } else { team };
             let choice = BackwardChoice {
                 team: sys::BOPS_NORM_GRID,

@@ -2,8 +2,8 @@
 //!
 //! The tuning numbers were measured on an H200 (132 multiprocessors, CUDA 13.0).
 //!
-//! Predicted times are in bytes: those that a multiprocessor moves while the memory serves all of them alike, so that what costs time otherwise
-//! counts as the bytes that would take as long.
+//! Predicted times are in bytes: the bytes that a multiprocessor moves in that time while the memory serves all multiprocessors alike. Costs of other
+//! kinds count as the bytes that take as long.
 
 pub(super) mod held;
 pub(super) mod relay;
@@ -15,7 +15,7 @@ pub(super) mod stripe;
 mod tests;
 mod walk;
 
-use super::{Answer, ChannelOrder, Chosen, Problem, needs};
+use super::{Answer, ChannelOrder, ChannelProblem, Chosen, needs};
 use crate::error::Reason;
 use crate::ops::activation::Activation;
 
@@ -25,13 +25,13 @@ const RESERVED_SHARED: u64 = 4096;
 /// Cluster sizes, in blocks, that the forms try.
 const CLUSTERS: [u64; 5] = [1, 2, 4, 8, 16];
 
-impl Problem {
+impl ChannelProblem {
     /// Forward: whether a residual is all that is added, with no activation or a ReLU behind it.
     fn adds_residual(&self) -> bool {
         self.has_extra && self.is_at_most_relu() && self.shape.groups == 0
     }
 
-    /// Backward: whether a residual or y tells what passes a ReLU.
+    /// Backward: whether a residual or y tells where a ReLU passes the gradient.
     fn is_masked(&self) -> bool {
         self.has_extra && self.activation == Activation::Relu && self.shape.groups == 0
     }
@@ -96,17 +96,17 @@ impl Problem {
         format!("a group of x has {bytes} bytes, which have no room beside what else it keeps in the {shared} bytes of shared memory of each block (clusters have up to {blocks} blocks, the device {} multiprocessors)", self.multiprocessors).into()
     }
 
-    /// Launches after a forward: the counter of batches, or the running statistics of samples that have their own.
+    /// Launches after the main one of forward: for the counter of batches, or for the running statistics if samples have statistics of their own.
     fn running_launches(&self) -> u32 {
         u32::from(if self.shape.groups == 0 { self.cumulative } else { self.has_running })
     }
 
-    /// Workspace of such running statistics.
+    /// Workspace for the running statistics if samples have statistics of their own.
     fn running_bytes(&self) -> u64 {
         if self.shape.groups > 0 && self.has_running { self.shape.group_count() * 16 } else { 0 }
     }
 
-    /// Backward with groups > 0: workspace of the two sums of each segment for the gradients of parameters, in so many parts.
+    /// Backward with groups > 0: workspace for two sums of each segment in each of so many parts, from which the gradients of parameters follow.
     fn segment_sum_bytes(&self, parts: u64) -> u64 {
         if self.shape.groups > 0 && self.has_parameter_gradients {
             self.shape.batch * self.shape.channels * parts * 8

@@ -5,7 +5,7 @@ use baracuda_ops_sys as sys;
 use super::walk::{
     ARRIVING_BYTES, ARRIVING_BYTES_IN_LITTLE_ROOM, MESSAGES, MOST_PLACES, MOST_TEAM_BLOCKS, READ_TWICE_BYTES,
 };
-use super::{Answer, Chosen, Problem, RESERVED_SHARED, held, needs, single};
+use super::{Answer, ChannelProblem, Chosen, RESERVED_SHARED, held, needs, single};
 use crate::error::Reason;
 use crate::narrow::{grid, to_usize, word};
 use crate::ops::activation::Activation;
@@ -13,24 +13,26 @@ use crate::ops::activation::Activation;
 pub(super) type Choice = sys::bops_channel_norm_relay_choice;
 pub(super) type BackwardChoice = sys::bops_channel_norm_backward_relay_choice;
 
-/// Threads that write, beside which a block has as many that add up: the fewest that keep up, the most, and the most beside a residual's warp.
+/// Threads that write; a block has as many more that add up. The fewest that keep up with memory, the most, and the most if a further warp fetches a
+/// residual.
 const LEAST_THREADS: u64 = 224;
 const MOST_THREADS: u64 = 416;
 const MOST_RESIDUAL_THREADS: u64 = 384;
-/// The same where those that write compute exponentials, forward: half as many add up.
+/// Threads that write if they compute exponentials, forward: the fewest and the most. Half as many add up.
 const LEAST_EXPONENTIAL_THREADS: u64 = 256;
 const MOST_EXPONENTIAL_THREADS: u64 = 512;
-/// In long segments those are a multiple of this, so that each of the four SM sub-partitions gets as many warps.
+/// In long segments the threads that compute exponentials are a multiple of this, so that each of the four SM sub-partitions gets as many warps.
 const EVEN_THREADS: u64 = 4 * 32;
 /// Vectors of a thread in a step.
 const VECTORS: u64 = 2;
 /// Bytes of the places for a residual.
 const RESIDUAL_BYTES: u64 = 32 << 10;
-/// Bytes of a group in one block from which clusters are faster than those of `single`, which take one group each. Without a residual.
+/// Without a residual: bytes of a group in one block from which on clusters that walk over groups are faster than those of `single`, which take one
+/// group each.
 const LEAST_BYTES: u64 = 64 << 10;
-/// Bytes of a group in one block from which clusters are faster than `single`, with a residual.
+/// With a residual: bytes of a group in one block from which on clusters that walk over groups are faster than those of `single`.
 const LEAST_RESIDUAL_BYTES: u64 = 48 << 10;
-/// Blocks of a cluster of `held`, backward, from which clusters of this form are faster.
+/// Backward: blocks of a cluster of `held` from which on clusters of this form are faster.
 const HELD_CLUSTER: u32 = 4;
 /// Bytes under way beyond the group that hide the exchange of a team's sums.
 const AHEAD_BYTES: u64 = 96 << 10;
@@ -43,11 +45,11 @@ const STEP_COST: u64 = 1 << 10;
 struct Grid {
     /// Threads that write, of which all numbers are tried, without a residual.
     threads: &'static [u64],
-    /// The same with a residual.
+    /// Threads that write, of which all numbers are tried, with a residual.
     residual_threads: &'static [u64],
     /// Blocks of the largest clusters that are faster, without a residual: clusters of 16 leave an eighth of the multiprocessors without work.
     clusters: u32,
-    /// The same with a residual: clusters of 4 and 8 leave some multiprocessors without work.
+    /// Blocks of the largest clusters that are faster, with a residual: clusters of 4 and 8 leave some multiprocessors without work.
     residual_clusters: u32,
     /// Bytes of x from which a grid is faster than reading x twice, and than clusters that leave multiprocessors without work.
     least_bytes: u64,
@@ -58,9 +60,9 @@ struct Grid {
     /// What a group costs beyond its bytes, by the bytes of an element. In bytes.
     turn_of_4_bytes: u64,
     turn_of_2_bytes: u64,
-    /// The same through an activation with exponentials.
+    /// What a group costs beyond its bytes through an activation with exponentials. In bytes.
     turn_of_exponentials: u64,
-    /// The same of 2-byte elements with a residual.
+    /// What a group of 2-byte elements costs beyond its bytes with a residual. In bytes.
     turn_of_residual: u64,
     /// What a step costs beyond its bytes. In bytes.
     step: u64,
@@ -80,13 +82,13 @@ const GRID: Grid = Grid {
     step: 1 << 10,
 };
 
-/// Forward in a grid, of groups that do not fit: some steps are fetched twice.
+/// Forward in a grid whose multiprocessors do not hold a group: some steps are fetched twice.
 struct Overflowing {
     /// Threads that write, the preferred number first.
     threads: [u64; 3],
     /// Places for each of the two readings of the steps that are fetched twice.
     places: u64,
-    /// The most bytes of those steps on all multiprocessors: the L2 has to keep them for two groups.
+    /// The most bytes of the steps that are fetched twice, on all multiprocessors: the L2 has to keep them for two groups.
     most_bytes: u64,
 }
 const OVERFLOWING: Overflowing = Overflowing { threads: [320, 256, 224], places: 2, most_bytes: 28 << 20 };
@@ -131,7 +133,7 @@ struct Share {
     /// Steps, and places for them.
     steps: u64,
     places: u64,
-    /// Bytes that it reads and writes, averaged over the multiprocessors, or its instructions where those take longer. In bytes.
+    /// Bytes that the block reads and writes, averaged over the multiprocessors, or its instructions if those take longer. In bytes.
     time: u64,
     /// How many fewer bytes are under way than would hide the exchange of sums.
     missing: u64,
@@ -140,7 +142,7 @@ struct Share {
 }
 
 impl Steps {
-    fn new(p: &Problem, threads: u64, arrays: u64) -> Self {
+    fn new(p: &ChannelProblem, threads: u64, arrays: u64) -> Self {
         let (vectors, places) = (p.segment_vectors(), threads * VECTORS);
         let (segments, of_segment) = ((places / vectors).max(1), vectors.div_ceil(places));
         let residual_places = if arrays == 1 && p.has_extra { RESIDUAL_BYTES.div_ceil(places * 16) } else { 0 };
@@ -148,8 +150,9 @@ impl Steps {
         Self { threads, segments, of_segment, all, residual_places }
     }
 
-    /// Of `blocks` blocks in all, `team` a group, whose vectors are `group`. step: what one costs in instructions.
-    fn share(&self, p: &Problem, group: u64, arrays: u64, team: u64, blocks: u64, step: u64) -> Option<Share> {
+    /// What a block takes of a group of `group` vectors if there are `blocks` blocks in all, `team` for each group. step: what the instructions of
+    /// one step cost.
+    fn share(&self, p: &ChannelProblem, group: u64, arrays: u64, team: u64, blocks: u64, step: u64) -> Option<Share> {
         let steps = self.all.div_ceil(team);
         let parameters = if p.shape.groups == 0 { 1 } else { ((steps - 1) / self.of_segment + 2) * self.segments };
         let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
@@ -167,7 +170,7 @@ impl Steps {
     }
 }
 
-impl Problem {
+impl ChannelProblem {
     /// Whether a segment has work for a step of all threads.
     fn has_long_segments(&self) -> bool {
         self.segment_vectors() >= MOST_THREADS * VECTORS
@@ -178,7 +181,7 @@ impl Problem {
         self.activation != Activation::Silu || !self.has_long_segments() || threads.is_multiple_of(EVEN_THREADS)
     }
 
-    /// Teams of the least size that takes a group in as few steps as a share of the multiprocessors does.
+    /// Blocks of the smallest team that takes a group in as few steps as a team with its share of the multiprocessors does.
     fn grid_team(&self, steps: &Steps, teams: u64) -> u64 {
         let most = (u64::from(self.multiprocessors) / teams).min(MOST_TEAM_BLOCKS).min(steps.all);
         steps.all.div_ceil(steps.all.div_ceil(most))
@@ -186,7 +189,7 @@ impl Problem {
 }
 
 /// Threads that write, most first.
-fn cluster_threads(p: &Problem, arrays: u64) -> impl Iterator<Item = u64> {
+fn cluster_threads(p: &ChannelProblem, arrays: u64) -> impl Iterator<Item = u64> {
     let (fewest, most, step) = match arrays == 1 && p.activation == Activation::Silu {
         false if arrays == 1 && p.has_extra => (LEAST_THREADS, MOST_RESIDUAL_THREADS, 32),
         false => (LEAST_THREADS, MOST_THREADS, 32),
@@ -208,7 +211,7 @@ struct Clusters {
 
 /// The threads and the cluster with the least predicted time, if any cluster holds a group of `group` vectors. `arrays`: tensors on chip, which are x,
 /// or dy and x.
-fn in_clusters(p: &Problem, group: u64, arrays: u64) -> Option<Clusters> {
+fn in_clusters(p: &ChannelProblem, group: u64, arrays: u64) -> Option<Clusters> {
     let groups = p.shape.group_count();
     let mut best: Option<(u64, Clusters)> = None;
     for threads in cluster_threads(p, arrays) {
@@ -228,7 +231,7 @@ fn in_clusters(p: &Problem, group: u64, arrays: u64) -> Option<Clusters> {
 
 impl Clusters {
     /// Whether they are faster than teams that take one group each.
-    fn are_faster_than(&self, one: &single::Choice, p: &Problem) -> bool {
+    fn are_faster_than(&self, one: &single::Choice, p: &ChannelProblem) -> bool {
         match p.adds_residual() {
             true => {
                 let blocks = self.teams * self.blocks;
@@ -265,13 +268,13 @@ fn choice(steps: &Steps, share: &Share, team: sys::bops_norm_team, team_blocks: 
     })
 }
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let group = p.group_vectors()?;
     p.needs_capability(90)?;
     let serves = !p.is_general() || p.adds_residual();
     needs(serves, "it takes no activation but relu and silu, and a residual of BatchNorm with at most relu")?;
     let clusters = in_clusters(p, group, 1);
-    // Blocks of a cluster, and groups that one takes one after another, of this form or else of `held`.
+    // Blocks of a cluster, and groups that a cluster takes one after another, of this form or, if its clusters hold no group, of `held`.
     let mut by_clusters = clusters.as_ref().map(|clusters| (clusters.blocks, clusters.rounds));
     let most = u64::from(if p.adds_residual() { GRID.residual_clusters } else { GRID.clusters });
     if !p.is_pinned {
@@ -299,9 +302,9 @@ pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
     Ok(Chosen { choice, workspace_bytes, launches: 1 + p.running_launches() })
 }
 
-/// Groups that any number of blocks share, if that is predicted to be faster, or `always` if they can. cluster_rounds: the groups that clusters take one
-/// after another, if they hold one.
-fn forward_in_grid(p: &Problem, group: u64, cluster_rounds: Option<u64>, always: bool) -> Option<Choice> {
+/// Groups that any number of blocks share, if that is predicted to be faster; if `always`, whenever they hold a group. cluster_rounds: the groups
+/// that a cluster takes one after another, if clusters hold a group.
+fn forward_in_grid(p: &ChannelProblem, group: u64, cluster_rounds: Option<u64>, always: bool) -> Option<Choice> {
     let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
     let few_rounds = cluster_rounds.filter(|&rounds| rounds <= GRID.rounds);
     let is_small = group * 16 < GRID.group_bytes && !p.has_extra;
@@ -324,7 +327,7 @@ fn forward_in_grid(p: &Problem, group: u64, cluster_rounds: Option<u64>, always:
         for teams in 1..=multiprocessors.min(groups) {
             let team = p.grid_team(&steps, teams);
             let Some(share) = steps.share(p, group, 1, team, teams * team, instructions) else {
-                break; // Nor do smaller teams hold their groups.
+                break; // nor do smaller teams hold their groups
             };
             let ahead = share.places - share.steps + steps.residual_places;
             let missing = AHEAD_BYTES.saturating_sub(ahead * (share.bytes / share.steps));
@@ -332,7 +335,7 @@ fn forward_in_grid(p: &Problem, group: u64, cluster_rounds: Option<u64>, always:
             if is_small && few_rounds.is_some_and(|rounds| groups.div_ceil(teams) > rounds) {
                 continue;
             }
-            // The first group is not written while it is read, nor is one read while the last is written.
+            // The first group is not written while it is read, and while the last one is written no group is read.
             let cost = groups.div_ceil(teams) * own + 2 * share.bytes;
             let is_starved = missing > AHEAD_BYTES / 2 && !always;
             if is_starved || best.is_some_and(|(least, _)| least <= cost) {
@@ -350,8 +353,8 @@ fn forward_in_grid(p: &Problem, group: u64, cluster_rounds: Option<u64>, always:
     best.map(|(_, choice)| choice).or_else(|| overflowing_forward(p, group, always))
 }
 
-/// The same of groups that are more than all multiprocessors hold.
-fn overflowing_forward(p: &Problem, group: u64, always: bool) -> Option<Choice> {
+/// Groups that are more than all multiprocessors hold, if that is predicted to be faster than other forms; if `always`, whenever it serves.
+fn overflowing_forward(p: &ChannelProblem, group: u64, always: bool) -> Option<Choice> {
     if p.has_extra {
         return None;
     }
@@ -365,7 +368,7 @@ fn overflowing_forward(p: &Problem, group: u64, always: bool) -> Option<Choice> 
         let place_bytes = threads * VECTORS * 16;
         let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
         let places = (room / place_bytes).min(MOST_PLACES);
-        // One place more than the steps that stay.
+        // One place more than there are steps that stay.
         let Some(staying) = places.checked_sub(2 * OVERFLOWING.places + 1).filter(|&staying| staying > 0) else {
             continue;
         };
@@ -388,7 +391,7 @@ fn overflowing_forward(p: &Problem, group: u64, always: bool) -> Option<Choice> 
 }
 
 /// The gradients of BatchNorm.
-pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
     let group = p.group_vectors()?;
     p.needs_capability(90)?;
     needs(p.shape.groups == 0, "every sample has statistics of its own")?;
@@ -426,8 +429,8 @@ fn backward_choice(share: &Share, steps: &Steps, team_blocks: u64, teams: u64) -
     })
 }
 
-/// Channels that any number of blocks share, if that is predicted to be faster than clusters, or `always` if they can.
-fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<BackwardChoice> {
+/// Channels that any number of blocks share, if that is predicted to be faster than clusters; if `always`, whenever they hold a channel.
+fn backward_in_grid(p: &ChannelProblem, group: u64, always: bool) -> Option<BackwardChoice> {
     let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
     let bytes = group * 32;
     let is_large = bytes >= BACKWARD_GRID.group_bytes && groups * bytes >= READ_TWICE_BYTES;
@@ -440,11 +443,11 @@ fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<BackwardCho
         for teams in 1..=multiprocessors.min(groups) {
             let team = p.grid_team(&steps, teams);
             let Some(share) = steps.share(p, group, 2, team, teams * team, 0) else {
-                break; // Nor do smaller teams hold their groups.
+                break; // nor do smaller teams hold their groups
             };
             let ahead = (share.places - share.steps) * (share.bytes / share.steps);
             let missing = BACKWARD_GRID.ahead_bytes.saturating_sub(ahead);
-            // The first group is not written while it is read, nor is one read while the last is written.
+            // The first group is not written while it is read, and while the last one is written no group is read.
             let cost = groups.div_ceil(teams) * (share.time + missing / 2 + BACKWARD_GRID.turn) + 2 * share.bytes;
             let is_starved = missing > BACKWARD_GRID.most_missing_bytes && !always;
             if is_starved || best.is_some_and(|(least, _)| least <= cost) {

@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, Chosen, Problem, needs};
+use super::{Answer, ChannelProblem, Chosen, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
@@ -11,13 +11,13 @@ const FORWARD_VECTORS: u64 = 8;
 const BACKWARD_VECTORS: u64 = 4;
 /// The most threads of a block.
 const THREADS: u64 = 512;
-/// Bytes of x beyond which forward is slower than `single`, whose blocks start one after another; but not through SiLU of 16-bit elements, whose
-/// instructions `single` does not make fewer.
+/// Bytes of x beyond which forward is slower than `single`, whose blocks start one after another. This does not hold for SiLU of 16-bit elements, for
+/// which `single` takes as many instructions.
 const FORWARD_BYTES: u64 = 96 << 20;
 
 pub(super) type Choice = sys::bops_channel_norm_segment_choice;
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let chosen = choose(p, FORWARD_VECTORS)?;
     let bytes = p.shape.group_count().saturating_mul(p.group_vectors()? * 16);
     let is_costly = p.activation == Activation::Silu && p.element_bytes == 2;
@@ -25,14 +25,14 @@ pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
     Ok(Chosen { workspace_bytes: p.running_bytes(), launches: 1 + p.running_launches(), ..chosen })
 }
 
-pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     needs(p.has_dx, "it writes dx, which is not wanted")?;
     let chosen = choose(p, BACKWARD_VECTORS)?;
     let workspace_bytes = p.segment_sum_bytes(1);
     Ok(Chosen { workspace_bytes, launches: 1 + u32::from(workspace_bytes > 0), ..chosen })
 }
 
-fn choose(p: &Problem, most_vectors: u64) -> Answer<Choice> {
+fn choose(p: &ChannelProblem, most_vectors: u64) -> Answer<Choice> {
     let all = p.group_vectors()?;
     needs(p.shape.groups > 0 && p.shape.group_segments() == 1, "a group is more than one segment")?;
     needs(!p.is_general(), "it takes no residual, and no activation but relu and silu")?;
@@ -41,7 +41,7 @@ fn choose(p: &Problem, most_vectors: u64) -> Answer<Choice> {
     let choice = Choice {
         vectors: word(all.div_ceil(threads)),
         threads: word(threads),
-        // Below 2^31 by `group_vectors`.
+        // below 2^31 by `group_vectors`
         blocks: grid(p.shape.group_count()).ok_or("too many groups")?,
         overlaps: u32::from(p.capability >= 90),
     };

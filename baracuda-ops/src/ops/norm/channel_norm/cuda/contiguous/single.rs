@@ -1,8 +1,8 @@
-//! Groups that a block or a cluster takes once, whole, into its shared memory.
+//! Groups that a block or a cluster takes as a whole into its shared memory, one group each.
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, Chosen, Problem, RESERVED_SHARED, needs};
+use super::{Answer, ChannelProblem, Chosen, RESERVED_SHARED, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
@@ -17,7 +17,8 @@ const EARLY_BLOCKS: u64 = 4;
 
 /// Forward: the most threads of a block that has a multiprocessor to itself.
 const ALONE_THREADS: u64 = 640;
-/// Threads of such a block, if each of them then has a number of vectors from the first to the second of `FEW_VECTORS`.
+/// Threads of a block that has a multiprocessor to itself, if each of them then has a number of vectors from the first to the second of
+/// `FEW_VECTORS`.
 const SMALL_THREADS: u64 = 320;
 const FEW_VECTORS: [u64; 2] = [2, 4];
 /// The most threads of a block that shares a multiprocessor with one other. Smaller blocks might lie three on one multiprocessor while another has one.
@@ -26,14 +27,14 @@ const PAIR_THREADS: u64 = 512;
 const SHARED_VECTORS: u64 = 15;
 /// Vectors of a thread that registers may hold, the preferred number first.
 const REGISTER_VECTORS: [u64; 2] = [4, 2];
-/// Clusters of 7 blocks are all resident at two blocks a multiprocessor where clusters of 8 are not.
+/// Clusters of 7 blocks are all resident at two blocks a multiprocessor; clusters of 8 are not.
 const CLUSTER_OF_SEVEN: u64 = 7;
 /// Shared memory of a block beside its group, in bytes.
 const OWN_SHARED_BYTES: u64 = 3 << 10;
 /// If more blocks follow, the first blocks of a multiprocessor start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block.
 const STAGGER_CYCLES: u64 = 2;
 const STAGGER_BYTES: u64 = 25;
-/// The largest cluster that is made of blocks half as large, of which four share a multiprocessor in place of two, by the bits of an element.
+/// The largest cluster that is made of blocks half as large, four of which share a multiprocessor in place of two, by the bits of an element.
 const HALVED_CLUSTER_OF_16_BITS: u64 = 2;
 const HALVED_CLUSTER_OF_32_BITS: u64 = 4;
 
@@ -43,7 +44,7 @@ const SHARING_BLOCK_WARPS: u64 = 15;
 const ALONE_WARPS: u64 = 20;
 /// The most warps of a block whose cluster takes all samples.
 const MERGED_WARPS: u64 = 5;
-/// The most rows of 32 vectors that a warp takes: its lanes add up so many vectors one after another.
+/// The most rows of 32 vectors that a warp takes: each of its lanes adds up so many vectors one after another, which bounds the roundings of a chain.
 const WARP_ROWS: u64 = 27;
 /// Bytes of shared memory of a row: 32 vectors of dy and of x, and its two sums.
 const ROW_BYTES: u64 = 2 * 32 * 16 + 8;
@@ -54,7 +55,7 @@ const BACKWARD_STAGGER_CYCLES: u64 = 3;
 const BACKWARD_STAGGER_CYCLES_OF_SILU: u64 = 5;
 const BACKWARD_STAGGER_BYTES: u64 = 64;
 
-/// Backward of f32 where several blocks of clusters share a multiprocessor.
+/// Backward of f32 if several blocks of clusters share a multiprocessor.
 struct Sharing {
     /// The clusters that are tried.
     clusters: [u64; 3],
@@ -80,7 +81,7 @@ const SHARING: Sharing = Sharing {
     residents_of_sevens: 4,
 };
 
-/// Backward in clusters of the teams of all samples, which need no further launch.
+/// Backward in clusters that have the teams of all samples and therefore need no further launch.
 struct Merged {
     /// The most bytes of dy and x in a block, of f32 without SiLU and of others.
     plain_bytes: u64,
@@ -104,14 +105,15 @@ struct Masked {
 }
 const MASKED: Masked = Masked { residents: 4, threads: 224, pair_threads: 448, vectors: 8 };
 
-impl Problem {
-    /// Shared memory of a block: two blocks fit on a multiprocessor, or one where neither clusters nor another form take more.
+impl ChannelProblem {
+    /// Shared memory of a block: two blocks fit on a multiprocessor, or one if neither clusters nor another form could take larger groups.
     fn single_room(&self) -> u64 {
         let blocks = if self.max_cluster > 1 { 2 } else { 1 };
         (u64::from(self.shared_bytes) / blocks).saturating_sub(RESERVED_SHARED)
     }
 
-    /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device, if a cluster does the first.
+    /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device; or the largest that takes them,
+    /// if none fills it.
     fn single_cluster(&self, all: u64, most: u64) -> Option<u64> {
         let fits = |&cluster: &u64| all.div_ceil(cluster) <= most;
         let fills = |&cluster: &u64| {
@@ -127,12 +129,12 @@ impl Problem {
     }
 }
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let all = p.group_vectors()?;
     choose_forward(p, all).ok_or_else(|| p.too_large())
 }
 
-fn choose_forward(p: &Problem, all: u64) -> Option<Chosen<Choice>> {
+fn choose_forward(p: &ChannelProblem, all: u64) -> Option<Chosen<Choice>> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
     let (multiprocessors, shared_bytes) = (u64::from(p.multiprocessors), u64::from(p.shared_bytes));
     let parameters = if p.shape.groups == 0 { 1 } else { segments };
@@ -145,7 +147,7 @@ fn choose_forward(p: &Problem, all: u64) -> Option<Chosen<Choice>> {
         }
         cluster => cluster,
     };
-    // Where two blocks share a multiprocessor and others follow, four of half the size hide each other's phases better.
+    // If two blocks share a multiprocessor and others follow, four blocks of half the size hide each other's phases better.
     let room = |blocks: u64| (shared_bytes / blocks).saturating_sub(OWN_SHARED_BYTES + parameters * 8) / 16;
     let is_pair = all.div_ceil(cluster) > room(3) && groups.checked_mul(cluster)? > 2 * multiprocessors;
     let halves = cluster * 2;
@@ -169,7 +171,7 @@ fn choose_forward(p: &Problem, all: u64) -> Option<Chosen<Choice>> {
     let bytes = threads * vectors * 16;
     let residents = (shared_bytes / (bytes + parameters * 8 + OWN_SHARED_BYTES)).min(1024 / threads.max(1));
     let is_staggered = (cluster == 1 || is_halved) && residents > 1 && blocks > multiprocessors * residents;
-    // Channels of 16 bits share lines with their neighbours, and launched early, blocks lose step with those.
+    // Channels of 16 bits share cache lines with their neighbours. Blocks that are launched early lose step with the blocks of those neighbours.
     let starts_early = is_staggered && p.capability >= 90 && (p.shape.groups > 0 || p.element_bytes == 4);
     let overlaps = p.starts_early(blocks) | u32::from(starts_early);
     let most_together = if p.element_bytes == 2 && p.activation != Activation::Silu { 2 } else { 1 };
@@ -192,7 +194,7 @@ fn choose_forward(p: &Problem, all: u64) -> Option<Chosen<Choice>> {
 }
 
 /// The gradients of GroupNorm and InstanceNorm.
-pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
     p.group_vectors()?;
     needs(p.shape.groups > 0, "samples share statistics")?;
     let or_held =
@@ -200,13 +202,13 @@ pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
     choose_backward(p).ok_or_else(or_held)
 }
 
-fn choose_backward(p: &Problem) -> Option<Chosen<BackwardChoice>> {
+fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
     let (multiprocessors, batch) = (u64::from(p.multiprocessors), p.shape.batch);
     let rows = segments.checked_mul(p.segment_vectors().div_ceil(32))?;
     let may_keep = p.activation == Activation::Silu && p.element_bytes == 2;
     let is_plain = p.element_bytes == 4 && p.is_at_most_relu();
-    // A choice with so many warps, if it fits; samples: those whose teams are one cluster, or 0.
+    // A choice with so many warps, if it fits. samples: the number of samples whose teams form one cluster, or 0.
     let with_warps = |cluster: u64, samples: u64, warps: u64, room: u64| {
         let own = rows.div_ceil(cluster);
         let vectors = own.div_ceil(warps);
@@ -289,14 +291,14 @@ fn choose_backward(p: &Problem) -> Option<Chosen<BackwardChoice>> {
     } else if p.is_pinned {
         with_warps(cluster, 0, SHARING_BLOCK_WARPS, room)?
     } else {
-        return None; // `held` is faster.
+        return None; // the form `held` is faster
     };
     let workspace_bytes = p.segment_sum_bytes(u64::from(choice.cluster_blocks));
     Some(Chosen { choice, workspace_bytes, launches: 1 + u32::from(workspace_bytes > 0) })
 }
 
-/// The gradients of BatchNorm through a ReLU that a residual or y decides.
-pub(in super::super) fn masked_backward(p: &Problem) -> Answer<MaskedChoice> {
+/// The gradients of BatchNorm through a ReLU, if a residual or y tells where it passes them.
+pub(in super::super) fn masked_backward(p: &ChannelProblem) -> Answer<MaskedChoice> {
     let all = p.group_vectors()?;
     needs(p.is_masked(), "it serves BatchNorm through relu with a residual or y")?;
     let room = (u64::from(p.shared_bytes) / MASKED.residents).saturating_sub(OWN_SHARED_BYTES) / 32;

@@ -1,8 +1,8 @@
-//! Groups in passes: read once for their moments or sums and again for what is written. Serves every contiguous problem.
+//! Groups in passes: they are read once for their moments or sums and again for what is written. Serves every contiguous problem.
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, Chosen, Problem};
+use super::{Answer, ChannelProblem, Chosen};
 use crate::error::Reason;
 use crate::narrow::word;
 
@@ -10,16 +10,16 @@ pub(super) type Choice = sys::bops_channel_norm_split_choice;
 
 /// Accesses of a thread in a part: those that are under way at once.
 const ACCESSES: u64 = 4;
-/// The same in long segments of large problems, where the sums of a part cost as much as reading 4.
+/// Accesses of a thread in a part of long segments in large problems, where the sums of a part cost as much as reading 4 accesses.
 const LONG_ACCESSES: u64 = 16;
-/// Blocks of a multiprocessor that make a problem large.
+/// Blocks of a multiprocessor from which on a problem counts as large.
 const LARGE_BLOCKS: u64 = 4;
 /// Threads of a block.
 const THREADS: u64 = 256;
-/// Backward: vectors of a segment up to which a part is of one warp. There is then no barrier to wait at, nor threads without a vector.
+/// Backward: vectors of a segment up to which a part is that of one warp. Such a part has no barrier to wait at, and no threads without a vector.
 const WARP_VECTORS: u64 = 1024;
 
-fn split(p: &Problem) -> Result<Choice, Reason> {
+fn split(p: &ChannelProblem) -> Result<Choice, Reason> {
     p.check_contiguous()?;
     let access_bytes = p.access_bytes();
     let vectors = p.shape.spatial / u64::from(access_bytes / p.element_bytes);
@@ -41,8 +41,8 @@ fn split(p: &Problem) -> Result<Choice, Reason> {
     })
 }
 
-/// Bytes of numbers of the accumulator's type: of each pair so many things, and numbers of each thing.
-fn number_bytes(p: &Problem, counts: &[(u64, u64)]) -> Result<u64, Reason> {
+/// Bytes of numbers of the accumulator's type. Each pair is a number of things, and how many numbers each thing has.
+fn number_bytes(p: &ChannelProblem, counts: &[(u64, u64)]) -> Result<u64, Reason> {
     let mut bytes = Some(0u64);
     for &(things, each) in counts {
         let more = things.checked_mul(each).and_then(|n| n.checked_mul(u64::from(p.accumulator_bytes)));
@@ -51,7 +51,7 @@ fn number_bytes(p: &Problem, counts: &[(u64, u64)]) -> Result<u64, Reason> {
     bytes.ok_or_else(|| "the workspace exceeds 2^64 bytes".into())
 }
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let mut choice = split(p)?;
     let elements = p.shape.batch.saturating_mul(p.shape.channels).saturating_mul(p.shape.spatial);
     let is_wide = p.sample_vector_bytes == 16 && p.shape.spatial * u64::from(p.element_bytes) >= 16;
@@ -63,12 +63,12 @@ pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
     }
     let segments = p.shape.batch * p.shape.channels;
     let parts = segments.checked_mul(u64::from(choice.parts)).ok_or("too many parts")?;
-    // A shift, a correction, rstd and the unbiased variance of a group; a shift, a sum and a sum of squares of a part.
+    // A group has a shift, a correction, rstd and the unbiased variance; a part has a shift, a sum and a sum of squares.
     let workspace_bytes = number_bytes(p, &[(p.shape.group_count(), 4), (parts, 3)])?;
     Ok(Chosen { choice, workspace_bytes, launches: 3 + p.running_launches() })
 }
 
-pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let mut choice = split(p)?;
     let vectors = p.shape.spatial / u64::from(choice.access_bytes / p.element_bytes);
     if choice.threads == word(THREADS) && vectors <= WARP_VECTORS {
@@ -81,7 +81,7 @@ pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
     let segments = p.shape.batch * p.shape.channels;
     let parts = segments.checked_mul(u64::from(choice.parts)).ok_or("too many parts")?;
     let apart = if p.shape.groups == 0 { 0 } else { segments };
-    // Two means of a group, two sums of a segment and of a part.
+    // A group has two means; a segment and a part have two sums.
     let workspace_bytes = number_bytes(p, &[(p.shape.group_count(), 2), (apart, 2), (parts, 2)])?;
     let launches =
         2 + u32::from(!p.inference && p.has_element_gradients) + u32::from(apart > 0 && p.has_parameter_gradients);

@@ -1,8 +1,8 @@
-//! Channels of small spatial extents, of all samples on chip.
+//! Channels with small spatial extents: all samples of a few channels on chip.
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, Chosen, Problem, needs};
+use super::{Answer, ChannelProblem, Chosen, needs};
 use crate::narrow::{grid, word};
 
 pub(super) type Choice = sys::bops_channel_norm_stripe_choice;
@@ -11,32 +11,32 @@ pub(super) type Choice = sys::bops_channel_norm_stripe_choice;
 const THREADS: u64 = 512;
 /// Channels that a block may have.
 const CHANNELS: [u64; 4] = [1, 2, 4, 8];
-/// Threads of all blocks that share a multiprocessor.
+/// Threads of all blocks that share a multiprocessor, at most.
 const FORWARD_RESIDENT_THREADS: u64 = 1024;
 const BACKWARD_RESIDENT_THREADS: u64 = 512;
 /// The most blocks that share a multiprocessor.
 const RESIDENTS: u64 = 4;
 /// Shared memory of a block that kernels declare themselves and that the device keeps for itself, in bytes.
 const OWN_SHARED_BYTES: u64 = 1536;
-/// Where registers hold 16-bit elements: the most threads of a block, and samples of a thread.
+/// If registers hold 16-bit elements: the most threads of a block, and the most samples of a thread.
 const REGISTER_THREADS: u64 = 256;
 const REGISTER_SAMPLES: u64 = 13;
 /// The longest chain of additions, over the samples of a thread and across threads: what the budget of the sums allows.
 const CHAIN: u64 = 48;
-/// Samples of a thread that make up for the sums across threads.
+/// Samples of a thread, at least, unless there are fewer: they outweigh the additions across threads.
 const SAMPLES: u64 = 8;
 
-pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let chosen = choose(p, 1, FORWARD_RESIDENT_THREADS)?;
     Ok(Chosen { launches: 1 + p.running_launches(), ..chosen })
 }
 
-pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     choose(p, 2, BACKWARD_RESIDENT_THREADS)
 }
 
 /// `arrays`: tensors on chip, which are x, or dy and x.
-fn choose(p: &Problem, arrays: u64, resident_threads: u64) -> Answer<Choice> {
+fn choose(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Answer<Choice> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
     p.check_contiguous()?;
@@ -55,7 +55,7 @@ fn choose(p: &Problem, arrays: u64, resident_threads: u64) -> Answer<Choice> {
     })
 }
 
-fn layout(p: &Problem, arrays: u64, resident_threads: u64) -> Option<Chosen<Choice>> {
+fn layout(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Option<Chosen<Choice>> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
     let channels = *CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
@@ -65,7 +65,7 @@ fn layout(p: &Problem, arrays: u64, resident_threads: u64) -> Option<Chosen<Choi
         return None;
     }
     let (blocks, vectors) = (shape.channels / channels, run * size / 16);
-    // Two sums of every element of a run for each of the samples that a block takes at once.
+    // For one of the samples that a block takes at once: two sums of every element of the run.
     let sums = run.checked_mul(8)?;
     let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(OWN_SHARED_BYTES)?;
     let residents = fitting.min(RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));

@@ -7,10 +7,10 @@ use super::*;
 const CLUSTER: u64 = sys::BOPS_NORM_CLUSTER as u64;
 const GRID: u64 = sys::BOPS_NORM_GRID as u64;
 
-fn h200(shape: [u64; 4], element_bytes: u32) -> Problem {
+fn h200(shape: [u64; 4], element_bytes: u32) -> ChannelProblem {
     let [batch, channels, spatial, groups] = shape;
     let width = |bytes: u64| 1 << (16 | bytes).trailing_zeros();
-    Problem {
+    ChannelProblem {
         shape: ChannelShape { batch, channels, spatial, groups },
         element_bytes,
         accumulator_bytes: element_bytes.max(4),
@@ -23,12 +23,12 @@ fn h200(shape: [u64; 4], element_bytes: u32) -> Problem {
         has_dx: true,
         has_element_gradients: true,
         has_parameter_gradients: true,
-        ..Problem::default()
+        ..ChannelProblem::default()
     }
 }
 
 /// Every device, option and shape that a test walks over.
-fn problems() -> impl Iterator<Item = Problem> {
+fn problems() -> impl Iterator<Item = ChannelProblem> {
     let spatial = (1..130).chain([196, 256, 392, 512, 784, 1024, 3136, 4096, 12544, 65536, 262_144, 1 << 20]);
     let devices = [(16, 232_448, 90), (8, 232_448, 90), (1, 166_912, 80), (1, 101_376, 89)];
     spatial.flat_map(move |spatial| {
@@ -36,7 +36,7 @@ fn problems() -> impl Iterator<Item = Problem> {
             [2, 4, 8].into_iter().flat_map(move |element_bytes| {
                 [(1, 6, 0), (64, 256, 0), (2, 320, 32), (3, 40, 40), (1, 2048, 1), (1, 8, 1)].into_iter().flat_map(
                     move |(batch, channels, groups)| {
-                        [0, 1, 2, 3, 4, 6, 7].map(|bits| Problem {
+                        [0, 1, 2, 3, 4, 6, 7].map(|bits| ChannelProblem {
                             max_cluster,
                             shared_bytes,
                             capability,
@@ -58,7 +58,7 @@ fn problems() -> impl Iterator<Item = Problem> {
 }
 
 /// Checks what a form chose against what `csrc/bops_channel_norm.h` says of it.
-fn check(arrays: u64, p: &Problem, found: &Found) {
+fn check(arrays: u64, p: &ChannelProblem, found: &Found) {
     let vectors = p.segment_vectors();
     let (segments, groups) = (p.shape.group_segments(), p.shape.group_count());
     let (threads, blocks) = (found.at("threads"), found.or_zero("blocks"));
@@ -188,7 +188,7 @@ fn check(arrays: u64, p: &Problem, found: &Found) {
 fn every_element_of_every_group_has_a_thread() {
     for p in problems() {
         assert!(forward(&p).is_some() && backward(&p).is_some(), "{p:?}");
-        for p in [p, Problem { is_pinned: true, ..p }] {
+        for p in [p, ChannelProblem { is_pinned: true, ..p }] {
             for form in Form::ALL {
                 let both = [asked::<ForwardFields>(form, &p), asked::<BackwardFields>(form, &p)];
                 for (arrays, found) in (1..).zip(both) {
@@ -220,7 +220,7 @@ fn groups_that_fit_stay_on_chip() {
     }
     // The whole device does not hold such a group.
     assert_eq!(backward(&h200([1, 256, 1 << 20, 32], 4)).unwrap().form, Form::Split);
-    let extra = |shape, bytes| Problem { has_extra: true, activation: Activation::Silu, ..h200(shape, bytes) };
+    let extra = |shape, bytes| ChannelProblem { has_extra: true, activation: Activation::Silu, ..h200(shape, bytes) };
     for (shape, threads, vectors, chunks) in
         [([64, 512, 784, 0], 32, 8, 1), ([64, 256, 3136, 0], 32, 8, 4), ([64, 64, 12544, 0], 256, 4, 4)]
     {
@@ -237,7 +237,7 @@ fn groups_that_fit_stay_on_chip() {
         (merged.launches, merged.workspace_bytes, merged.at("threads"), merged.at("keeps_dpre")),
         (1, 0, 160, 0)
     );
-    let silu = |shape, bytes| Problem { activation: Activation::Silu, ..h200(shape, bytes) };
+    let silu = |shape, bytes| ChannelProblem { activation: Activation::Silu, ..h200(shape, bytes) };
     for (shape, bytes, threads, stages) in [
         ([2, 1280, 256, 32], 2, 160, 1),
         ([2, 320, 4096, 32], 2, 640, 1),
@@ -285,7 +285,7 @@ fn groups_that_fit_stay_on_chip() {
         }
     }
     let with_residual = extra([64, 2048, 49, 0], 2);
-    let relu = Problem { activation: Activation::Relu, ..with_residual };
+    let relu = ChannelProblem { activation: Activation::Relu, ..with_residual };
     for (p, variant) in [(with_residual, Form::Split), (relu, Form::Stripe)] {
         assert_eq!((forward(&p).unwrap().form, backward(&p).unwrap().form), (variant, variant));
     }
@@ -308,7 +308,7 @@ fn groups_that_fit_stay_on_chip() {
     }
     // Registers have no room for a residual or a long activation.
     let with_residual = extra([2, 320, 4096, 32], 2);
-    let gelu = Problem { activation: Activation::GeluErf, ..h200([2, 320, 4096, 32], 2) };
+    let gelu = ChannelProblem { activation: Activation::GeluErf, ..h200([2, 320, 4096, 32], 2) };
     for p in [with_residual, gelu] {
         assert_eq!(forward(&p).unwrap().at("register_vectors"), 0, "{p:?}");
     }
@@ -332,7 +332,7 @@ fn groups_that_fit_stay_on_chip() {
 fn a_block_has_a_short_segment_in_registers() {
     let (identity, silu) = (Activation::Identity, Activation::Silu);
     let variants = |shape, bytes, activation| {
-        let p = Problem { activation, ..h200(shape, bytes) };
+        let p = ChannelProblem { activation, ..h200(shape, bytes) };
         (forward(&p).unwrap().form, backward(&p).unwrap().form)
     };
     let (segment, single) = (Form::Segment, Form::Single);
@@ -373,13 +373,13 @@ fn groups_that_clusters_hold_badly_are_shared_by_all_multiprocessors() {
         ([256, 64, 3136, 0], 4, identity, (224, 8, 64, 128, 9)),
         ([2, 64, 1 << 18, 0], 4, identity, (352, 3, 63, 126, 5)),
     ] {
-        let tuned = forward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
+        let tuned = forward(&ChannelProblem { activation, ..h200(shape, bytes) }).unwrap();
         assert_eq!((tuned.form, tuned.at("team")), (Form::Relay, GRID), "{shape:?}");
         let found = of_grid(&tuned);
         assert_eq!(found, expected, "{shape:?} {activation:?}");
     }
     // Through SiLU a residual is not fetched.
-    let with_residual = Problem { has_extra: true, activation: silu, ..h200([2, 64, 1 << 18, 0], 4) };
+    let with_residual = ChannelProblem { has_extra: true, activation: silu, ..h200([2, 64, 1 << 18, 0], 4) };
     assert_eq!(forward(&with_residual).unwrap().form, Form::Split);
 }
 
@@ -395,7 +395,7 @@ fn gradients_of_channels_that_a_cluster_has_no_room_for_two_of_relay_through_all
         ([32, 64, 12544, 0], 4, (160, 5, 64, 128, 6)),
     ] {
         for activation in [Activation::Identity, Activation::Relu] {
-            let tuned = backward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
+            let tuned = backward(&ChannelProblem { activation, ..h200(shape, bytes) }).unwrap();
             assert_eq!(
                 (tuned.form, tuned.at("team"), tuned.at("overlaps")),
                 (Form::Relay, GRID, 1),
@@ -405,7 +405,7 @@ fn gradients_of_channels_that_a_cluster_has_no_room_for_two_of_relay_through_all
             assert_eq!(found, expected, "{shape:?} {bytes}");
         }
     }
-    let silu = Problem { activation: Activation::Silu, ..h200([64, 64, 12544, 0], 2) };
+    let silu = ChannelProblem { activation: Activation::Silu, ..h200([64, 64, 12544, 0], 2) };
     for (p, why) in [
         (silu, "its gradient takes registers"),
         (h200([64, 256, 3136, 0], 4), "a cluster's blocks have room for two groups"),
@@ -419,7 +419,7 @@ fn gradients_of_channels_that_a_cluster_has_no_room_for_two_of_relay_through_all
 
 #[test]
 fn residuals_through_a_relu_stay_on_chip() {
-    let relu = |shape, bytes| Problem { has_extra: true, activation: Activation::Relu, ..h200(shape, bytes) };
+    let relu = |shape, bytes| ChannelProblem { has_extra: true, activation: Activation::Relu, ..h200(shape, bytes) };
     let (relay, masked) = ((Form::Relay, CLUSTER), Form::SingleMasked);
     let (cooperative, held) = ((Form::Relay, GRID), Form::Held);
     for (shape, bytes, ahead, back) in [
@@ -452,7 +452,7 @@ fn residuals_through_a_relu_stay_on_chip() {
     assert_eq!(forward(&relu([80, 12, 1024, 0], 4)).unwrap().form, Form::Single);
     let small = backward(&relu([32, 256, 256, 0], 2)).unwrap();
     assert_eq!((small.form, small.at("cluster_blocks"), small.at("overlaps")), (masked, 1, 1));
-    let identity = Problem { activation: Activation::Identity, ..relu([64, 512, 784, 0], 4) };
+    let identity = ChannelProblem { activation: Activation::Identity, ..relu([64, 512, 784, 0], 4) };
     assert_eq!(forward(&identity).unwrap().form, Form::Relay);
     assert_eq!(backward(&identity).unwrap().form, Form::Split);
 }
@@ -465,7 +465,7 @@ fn what_the_whole_device_does_not_hold_passes_twice() {
         ([1, 96, 1 << 20, 8], 4, Activation::Identity, (256, 47, 131, 25)),
         ([1, 80, 1 << 21, 8], 2, Activation::Identity, (256, 39, 132, 17)),
     ] {
-        let tuned = forward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
+        let tuned = forward(&ChannelProblem { activation, ..h200(shape, bytes) }).unwrap();
         assert_eq!((tuned.form, tuned.at("team")), (Form::Relay, GRID), "{shape:?}");
         let found = (tuned.at("threads"), tuned.at("steps"), tuned.at("blocks"), tuned.at("repeated_steps"));
         assert_eq!(found, expected, "{shape:?} {activation:?}");

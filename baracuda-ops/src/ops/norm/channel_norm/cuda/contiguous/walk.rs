@@ -4,14 +4,14 @@
 pub(super) const MOST_PLACES: u64 = 32;
 /// The most steps of a group in one block that `held` has sums for.
 pub(super) const MOST_STEPS: u64 = 36;
-/// The most blocks of a team that is no cluster.
+/// The most blocks of a team in a grid.
 pub(super) const MOST_TEAM_BLOCKS: u64 = 160;
-/// Bytes of dy and x in all from which reading them twice is slower: of fewer, the L2 still has enough the second time.
+/// Bytes of dy and x in all from which on reading them twice is slower: less data is still in the L2 the second time.
 pub(super) const READ_TWICE_BYTES: u64 = 24 << 20;
 /// Bytes that a block has on the way to shared memory at once.
 pub(super) const ARRIVING_BYTES: u64 = 64 << 10;
-/// The same where a group takes more than half of the places: more of them hold up what is written, unless exponentials or a residual take longer
-/// than that.
+/// Bytes that a block has on the way to shared memory at once if a group takes more than half of the places. More of them would hold up what is
+/// written, unless exponentials or a residual take longer than that.
 pub(super) const ARRIVING_BYTES_IN_LITTLE_ROOM: u64 = 31 << 10;
 /// `message_exchange::turns` of `csrc/norm/channel/channel_norm_walk.cuh`: messages of a block that memory has room for.
 pub(super) const MESSAGES: u64 = 8;
@@ -26,7 +26,8 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Of groups of `segments` segments of `vectors` vectors, in blocks of up to `most` threads. whole_warps: no warp takes two segments at once.
+    /// The steps of groups of `segments` segments of `vectors` vectors, in blocks of up to `most` threads. whole_warps: no warp takes two segments at
+    /// once.
     pub(super) fn new(segments: u64, vectors: u64, most: u64, whole_warps: bool) -> Self {
         let pitch = if whole_warps { vectors.next_multiple_of(32) } else { vectors };
         if pitch < most {
