@@ -41,7 +41,7 @@ const LAYOUT_BATCH_COUNT: c_int = 5;
 const LAYOUT_BATCH_STRIDE: c_int = 6;
 const PREFERENCE_WORKSPACE_BYTES: c_int = 1;
 const PREFERENCE_REDUCTION_SCHEMES: c_int = 3;
-/// Of A; those of B, C and D follow.
+/// The attribute of A; those of B, C and D follow.
 const PREFERENCE_ALIGNMENT_A: c_int = 5;
 const EPILOGUE_BIAS: u32 = 4;
 const REDUCE_IN_COMPUTE_TYPE: u32 = 2;
@@ -98,7 +98,7 @@ macro_rules! functions {
 pub(super) use functions;
 
 functions! {
-    /// The functions that are used.
+    /// The functions of cuBLASLt that are used.
     Functions {
         create = "cublasLtCreate": unsafe extern "C" fn(*mut *mut c_void) -> Status,
         destroy = "cublasLtDestroy": unsafe extern "C" fn(*mut c_void) -> Status,
@@ -153,11 +153,11 @@ pub(crate) fn version_words(version: usize) -> String {
     format!("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)
 }
 
-/// The library and its handle of one device.
+/// The library, and a handle for one device.
 pub(crate) struct CublasLt {
     handle: *mut c_void,
     functions: Functions,
-    /// Behind the functions, which point into it.
+    /// The opened library, after the functions, which point into it: fields are dropped in this order.
     _library: Library,
 }
 
@@ -188,14 +188,14 @@ impl CublasLt {
         }
     }
 
-    /// Of the library: 10000 times major, plus 100 times minor, plus patch.
+    /// The library's version: 10000 times major, plus 100 times minor, plus patch.
     pub(crate) fn version(&self) -> usize {
         // SAFETY: may be called any time.
         unsafe { (self.functions.version)() }
     }
 
     /// Fixes the algorithm of a product, and loads its kernels: the call is captured once and the capture dropped.
-    pub(crate) fn plan(self: &Arc<Self>, device: &Device, problem: &Problem) -> Result<Plan, BuildError> {
+    pub(crate) fn plan(self: &Arc<Self>, device: &Device, problem: &ProductProblem) -> Result<Plan, BuildError> {
         let _current = Current::set(device.0.context)?;
         let refused = |reason: String| BuildError::Refused(reason.into());
         let functions = &self.functions;
@@ -302,7 +302,7 @@ impl CublasLt {
 /// # Safety
 /// The function sets attributes of such objects, and this one has that type.
 unsafe fn set_attribute<O, T>((set, call): (Set, &str), of: &mut O, attribute: c_int, value: &T) -> Result<(), Reason> {
-    // SAFETY: the caller promises it; the size is that of the value.
+    // SAFETY: the caller promises the type; the size is that of the value.
     let status = unsafe { set(ptr::from_mut(of).cast(), attribute, ptr::from_ref(value).cast(), size_of::<T>()) };
     check(&format!("{call} {attribute}"), status)
 }
@@ -318,7 +318,7 @@ impl Drop for CublasLt {
     }
 }
 
-/// Addresses that are never read: what they point to is as aligned as any promise.
+/// Addresses that are never read: they are aligned as well as any promise asks for.
 pub(super) fn dummy(number: u64) -> u64 {
     (1 << 40) + (number << 32)
 }
@@ -335,20 +335,20 @@ fn c_type(dtype: DType) -> c_int {
 /// A matrix, column-major: columns are `leading` elements apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Factor {
-    /// Whether its transpose lies so.
+    /// Whether the transpose of this matrix is what lies in memory.
     pub(crate) is_transposed: bool,
     pub(crate) leading: u64,
-    /// Elements from one of the batch to the next.
+    /// Elements from one matrix of the batch to the next.
     pub(crate) batch: u64,
     pub(crate) align_bytes: u64,
 }
 
 /// `out = alpha * first * second + beta * out`, plus a bias for each row: first is `rows * depth`, second `depth * columns`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Problem {
-    /// Of the factors.
+pub(crate) struct ProductProblem {
+    /// The type of both factors.
     pub(crate) dtype: DType,
-    /// Of out and bias.
+    /// The type of out and bias.
     pub(crate) out_dtype: DType,
     pub(crate) rows: u64,
     pub(crate) columns: u64,
@@ -368,7 +368,7 @@ pub(crate) struct Problem {
 /// A product ready to run.
 pub(crate) struct Plan {
     library: Arc<CublasLt>,
-    /// Keeps the context alive, to which the handle belongs.
+    /// Keeps the context alive, to which the library's handle belongs.
     device: Device,
     desc: Desc,
     layouts: [Layout; 3],
@@ -430,7 +430,7 @@ impl Plan {
             Operands { first: dummy(0) as _, second: dummy(1) as _, out: dummy(2) as _, bias: dummy(3) as _ };
         // SAFETY: recorded calls read no memory of the device; its context is current.
         let recorded = super::rehearse(|stream| unsafe { self.launch(operands, dummy(4) as *mut c_void, stream) });
-        // What keeps the library from being warmed up keeps no kernel of this library from serving.
+        // A library that cannot be warmed up is refused, so that a kernel of our own may serve.
         match recorded {
             Ok(Ok(launches)) => Ok(launches),
             Ok(Err(status)) => {
@@ -446,7 +446,7 @@ impl Plan {
 /// `CUBLAS_STATUS_INVALID_VALUE`.
 const FAILED_TO_SET: Status = 7;
 
-/// Addresses of a run.
+/// The addresses of a run's operands.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands {
     pub(crate) first: *const c_void,

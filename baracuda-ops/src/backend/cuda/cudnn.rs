@@ -30,7 +30,7 @@ pub(crate) const WORKSPACE_BYTES: u64 = 256 << 20;
 pub(crate) const MAX_RANK: usize = 5;
 /// The library whose functions are those of this file.
 const MAJOR: usize = 9;
-/// Handles for runs on one device: so many threads enqueue at the same time, others wait for them.
+/// Handles for runs on one device: as many threads enqueue at the same time; further ones wait.
 const MOST_HANDLES: usize = 4;
 /// Memory spent on recording a call whose engine wants addresses that exist.
 const MOST_RECORDING_BYTES: u64 = 1 << 30;
@@ -222,11 +222,11 @@ calls! {
     Execute = "cudnnBackendExecute",
 }
 
-/// A call that failed.
+/// A call of the library that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Failure {
     call: Call,
-    /// The number of the attribute, else of the kind of descriptor, where the call has one.
+    /// The number of the attribute or, if the call has none, of the kind of descriptor.
     about: Option<c_int>,
     status: Status,
 }
@@ -239,7 +239,7 @@ impl Failure {
         if status == 0 { Ok(()) } else { Err(Self { call, about, status }) }
     }
 
-    /// As launches return it: less than 0, and read by [`failed`].
+    /// The error as a launch's status: less than 0, and read by [`failed`].
     fn code(self) -> i32 {
         -((1 + self.call as i32) * STATUSES + self.status.clamp(1, STATUSES - 1))
     }
@@ -269,7 +269,7 @@ pub(super) fn failed(status: i32) -> Option<(&'static str, Status)> {
     Some((call.name(), code % STATUSES))
 }
 
-/// A descriptor of a kind.
+/// An owned descriptor of the library.
 struct Descriptor {
     raw: *mut c_void,
     kind: c_int,
@@ -359,7 +359,7 @@ struct Handles {
 }
 
 impl Handles {
-    /// A handle that no other run has, as soon as there is one. There is one at least.
+    /// A handle that no other run uses, once there is one. At least one handle exists.
     fn lend(&self) -> Lent<'_> {
         let mut free = lock(&self.free);
         loop {
@@ -373,7 +373,7 @@ impl Handles {
 
 /// A handle that goes back when it is dropped.
 struct Lent<'h> {
-    /// Until then.
+    /// The handle, until it goes back.
     handle: Option<Handle>,
     handles: &'h Handles,
 }
@@ -397,10 +397,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The library and its handles of one device.
 pub(crate) struct Cudnn {
-    /// Makes plans, which takes long, so that runs need not wait for it.
+    /// A handle for making plans, which takes long, so that runs need not wait for it.
     builder: Mutex<Handle>,
     handles: Handles,
-    /// How many there are for runs.
+    /// How many handles there are for runs.
     made: Mutex<usize>,
     functions: Arc<Functions>,
 }
@@ -416,7 +416,7 @@ impl Cudnn {
         let missing = |name| Reason::from(format!("cuDNN is not found: the loader knows no {name}"));
         let front = open("cudnn", MAJOR).map_err(missing)?;
         let functions = Functions::of(&front).map_err(|e| Reason::from(format!("cuDNN lacks a function: {e}")))?;
-        // It ends the process where one of these is missing; of the others it says so.
+        // The library ends the process if one of these is missing; if others are missing it returns an error.
         let incomplete =
             |name| Reason::from(format!("cuDNN is incomplete: the loader knows no {name}, which it needs"));
         let graph = open("cudnn_graph", MAJOR).map_err(incomplete)?;
@@ -438,18 +438,18 @@ impl Cudnn {
         Ok(Self { builder, handles, made: Mutex::new(1), functions })
     }
 
-    /// Of the library: 10000 times major, plus 100 times minor, plus patch.
+    /// The library's version: 10000 times major, plus 100 times minor, plus patch.
     pub(crate) fn version(&self) -> usize {
         // SAFETY: may be called any time.
         unsafe { (self.functions.version)() }
     }
 
     /// Fixes the engine of a convolution, and loads its kernels: the call is recorded and the record dropped.
-    pub(crate) fn plan(self: &Arc<Self>, device: &Device, problem: &Problem) -> Result<Plan, BuildError> {
+    pub(crate) fn plan(self: &Arc<Self>, device: &Device, problem: &ConvProblem) -> Result<Plan, BuildError> {
         let _current = Current::set(device.0.context)?;
         let refused = |failure: Failure| BuildError::Refused(failure.into());
         {
-            // As many as plans, which bounds how many runs there are at a time.
+            // There are as many handles as plans, which bounds how many runs there are at a time.
             let mut made = lock(&self.made);
             if *made < MOST_HANDLES {
                 let handle = Handle::new(&self.functions).map_err(refused)?;
@@ -473,7 +473,7 @@ impl Cudnn {
     /// The first engine that may run the problem and that `warm_up` accepts.
     fn choose(
         &self,
-        problem: &Problem,
+        problem: &ConvProblem,
         capability: u32,
         warm_up: impl Fn(&Execution) -> Result<u32, String>,
     ) -> Result<Engine, Reason> {
@@ -526,7 +526,7 @@ impl Cudnn {
     }
 
     /// The operations of a problem.
-    fn graph(&self, handle: *mut c_void, problem: &Problem) -> Result<Graph, Failure> {
+    fn graph(&self, handle: *mut c_void, problem: &ConvProblem) -> Result<Graph, Failure> {
         let functions = &self.functions;
         let compute = problem.compute_type();
         // 1. What has memory, and what lies between operations.
@@ -568,7 +568,7 @@ impl Cudnn {
         convolution.set(alpha + 4, &[x.child()])?;
         convolution.set(alpha + 5, &[sum.as_ref().unwrap_or(&y).child()])?;
         let mut operations = vec![convolution.finalized()?];
-        // 3. What is added to it and applied to it.
+        // 3. What is added to the result and applied to it.
         let mut pointwise = |mode, x: &Descriptor, bias: Option<&Descriptor>, to: &Descriptor| {
             let function = Descriptor::new(functions, POINTWISE)?;
             function.set(POINTWISE_MODE, &[mode])?;
@@ -594,7 +594,7 @@ impl Cudnn {
         if let (true, Some(last)) = (problem.relu, pre.as_ref().or(sum.as_ref())) {
             pointwise(POINTWISE_RELU, last, None, &y)?;
         }
-        // 4. All of it.
+        // 4. The whole graph.
         let graph = Descriptor::new(functions, OPERATION_GRAPH)?;
         let children: Vec<Child> = operations.iter().map(Descriptor::child).collect();
         graph.set(GRAPH_HANDLE, &[Pointer::<0>(handle)])?;
@@ -616,13 +616,13 @@ impl Cudnn {
         let configs = (0..count).map(|_| Descriptor::new(&self.functions, ENGINE_CONFIG));
         let mut configs = configs.collect::<Result<Vec<_>, _>>()?;
         let mut children: Vec<Child> = configs.iter().map(Descriptor::child).collect();
-        // Fewer than were counted, where some turn out not to serve.
+        // The list may have fewer than were counted, if some turn out not to serve.
         let filled = if count == 0 { 0 } else { heuristics.get(HEURISTICS_RESULTS, &mut children)? };
         configs.truncate(filled);
         Ok(configs)
     }
 
-    fn execution(&self, handle: *mut c_void, config: &Descriptor, problem: &Problem) -> Result<Execution, Failure> {
+    fn execution(&self, handle: *mut c_void, config: &Descriptor, problem: &ConvProblem) -> Result<Execution, Failure> {
         let plan = Descriptor::new(&self.functions, EXECUTION_PLAN)?;
         plan.set(EXECUTION_PLAN_HANDLE, &[Pointer::<0>(handle)])?;
         plan.set(EXECUTION_PLAN_CONFIG, &[config.child()])?;
@@ -642,16 +642,16 @@ impl Cudnn {
         let functions = &self.functions;
         let (ids, addresses) = at.listed();
         let count = if execution.has_bias { ids.len() } else { ids.len() - 1 };
-        // Once finalized it cannot be changed, so that each run has one of its own.
+        // A finalized descriptor cannot be changed, so each run has one of its own.
         let pack = Descriptor::new(&self.functions, VARIANT_PACK)?;
         pack.set(VARIANT_PACK_UNIQUE_IDS, &ids[..count])?;
         pack.set(VARIANT_PACK_POINTERS, &addresses[..count])?;
         pack.set::<Address>(VARIANT_PACK_WORKSPACE, &[Pointer(at.workspace)])?;
         let pack = pack.finalized()?;
-        // The null stream of a library that is compiled as usual.
+        // The null stream means the legacy stream to a library that is compiled as usual.
         let stream = if stream as usize == LEGACY_STREAM { ptr::null_mut() } else { stream };
         let handle = self.handles.lend();
-        // SAFETY: nobody else has the handle, and the stream is one of its device.
+        // SAFETY: no other run has the handle, and the stream is one of its device.
         Failure::check(Call::SetStream, None, unsafe { (functions.set_stream)(handle.raw(), stream) })?;
         // SAFETY: as above; both descriptors are finalized, and the caller promises the rest.
         let status = unsafe { (functions.execute)(handle.raw(), execution.plan.raw, pack.raw) };
@@ -660,7 +660,7 @@ impl Cudnn {
 
     /// Records the call, drops the record, and returns how many launches it is. Kernels are content with addresses that nothing lies at;
     /// fills and copies, which some engines enqueue as well, are recorded with memory only.
-    fn warm_up(&self, device: &Device, problem: &Problem, execution: &Execution) -> Result<u32, String> {
+    fn warm_up(&self, device: &Device, problem: &ConvProblem, execution: &Execution) -> Result<u32, String> {
         let record = |at: Operands| {
             let recorded = super::rehearse(|stream| {
                 // SAFETY: recorded calls read and write no memory of the device.
@@ -700,13 +700,13 @@ impl Cudnn {
     }
 }
 
-/// What came of the engines that were proposed.
+/// What came of the proposed engines.
 #[derive(Default)]
 struct Refused {
     offered: u32,
     barred: u32,
     large: u32,
-    /// Why the last of the others failed.
+    /// Why the last of the engines failed.
     last: Option<String>,
 }
 
@@ -730,9 +730,9 @@ enum Id {
     Weight,
     Y,
     Bias,
-    /// The sums of the convolution, before anything else.
+    /// The sums of the convolution, before anything is added.
     Sum,
-    /// What ReLU is applied to.
+    /// The value that ReLU is applied to.
     Pre,
 }
 
@@ -781,8 +781,8 @@ impl Traits {
         &self.list[..self.count.min(NOTES)]
     }
 
-    /// Whether it is exact and reproducible enough. Notes that are not known here could say that it is not.
-    fn serves(&self, problem: &Problem, capability: u32, version: usize) -> bool {
+    /// Whether the engine is exact and reproducible enough. A note that is not known here could say that it is not.
+    fn serves(&self, problem: &ConvProblem, capability: u32, version: usize) -> bool {
         let allows = |&note: &Note| match note {
             NOTE_TENSOR_CORE => problem.tensor_cores,
             NOTE_NONDETERMINISTIC => !problem.is_reproducible,
@@ -804,7 +804,7 @@ impl Traits {
     }
 }
 
-/// What no note says of an engine.
+/// A fault of an engine that no note mentions.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// Results differ from run to run.
@@ -822,14 +822,14 @@ struct Erratum {
     fault: Fault,
     /// Compute capabilities: major times 10 plus minor.
     capabilities: Range<u32>,
-    /// Of the library.
+    /// Versions of the library.
     versions: Range<usize>,
 }
 
-/// What is known of such engines.
+/// Engines that are known to have such faults.
 const ERRATA: &[Erratum] = &[
     Erratum { fault: Fault::Varies, pass: Pass::Forward, engine: 5, capabilities: 86..87, versions: 92300..92400 },
-    // Seen with version 9.19 on an H200, with 40 and 131 channels of 2 x 3; nothing is known of others.
+    // Seen with version 9.19 on an H200, with 40 and 131 channels of 2 x 3 elements. It is not known where else it occurs.
     Erratum {
         fault: Fault::IsInexact,
         pass: Pass::Weight,
@@ -837,7 +837,7 @@ const ERRATA: &[Erratum] = &[
         capabilities: ANY_CAPABILITY,
         versions: ANY_VERSION,
     },
-    // Seen there, channels last with 3 channels.
+    // Seen with version 9.19 on an H200, channels last, with 3 channels.
     Erratum {
         fault: Fault::LosesInfinity(DType::F16),
         pass: Pass::Forward,
@@ -850,22 +850,22 @@ const ERRATA: &[Erratum] = &[
 const ANY_CAPABILITY: Range<u32> = 0..u32::MAX;
 const ANY_VERSION: Range<usize> = 0..usize::MAX;
 
-/// Operations, and what they consist of.
+/// The operations of a graph, and the tensors between them.
 struct Graph {
     whole: Descriptor,
     _parts: Vec<Descriptor>,
 }
 
-/// An engine that was chosen.
+/// An engine that was chosen, with its plan.
 struct Engine {
     execution: Execution,
-    /// Of a run.
+    /// Workspace of a run.
     launches: u32,
     _config: Descriptor,
     _graph: Graph,
 }
 
-/// What is executed.
+/// The execution plan of the library.
 struct Execution {
     plan: Descriptor,
     workspace_bytes: u64,
@@ -893,30 +893,31 @@ impl Tensor {
 
 /// A convolution: `out = result + beta * out`, where forward may add a bias and apply ReLU.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Problem {
+pub(crate) struct ConvProblem {
     pub(crate) pass: Pass,
-    /// Extents of each operand but the bias, which has as many.
+    /// Extents of each operand but the bias; all have the same rank.
     pub(crate) rank: usize,
-    /// x, or its gradient where that is computed; so for the other two.
+    /// The type of x, or of its gradient if that is computed. The two fields after this one likewise have the types of weight and y, or of their
+    /// gradients.
     pub(crate) x: Tensor,
     pub(crate) weight: Tensor,
     pub(crate) y: Tensor,
     pub(crate) bias: Option<Tensor>,
     pub(crate) relu: bool,
-    /// Of each spatial extent, of which there are two less than the rank; so for the next two.
+    /// One for each spatial extent, of which there are two fewer than the rank; the two fields after this one have as many.
     pub(crate) stride: [i64; MAX_RANK - 2],
     pub(crate) dilation: [i64; MAX_RANK - 2],
-    /// On both sides.
+    /// Padding on both sides.
     pub(crate) padding: [i64; MAX_RANK - 2],
     pub(crate) beta: f64,
-    /// Whether tensor cores may multiply; f32 they round to tf32.
+    /// Whether tensor cores may multiply. They round f32 to tf32.
     pub(crate) tensor_cores: bool,
-    /// Whether every run must make the same bits.
+    /// Whether every run must compute the same bits.
     pub(crate) is_reproducible: bool,
     pub(crate) workspace_bytes: u64,
 }
 
-impl Problem {
+impl ConvProblem {
     /// What sums are made in.
     fn sum_type(&self) -> DType {
         self.x.dtype.accumulator()
@@ -929,7 +930,7 @@ impl Problem {
 
 /// A convolution ready to run.
 pub(crate) struct Plan {
-    /// Until the plan is dropped.
+    /// Kept until the plan is dropped.
     engine: Option<Mutex<Engine>>,
     workspace_bytes: u64,
     launches: u32,
@@ -939,7 +940,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What a run uses of the workspace.
+    /// The workspace that a run uses.
     pub(crate) fn workspace_bytes(&self) -> u64 {
         self.workspace_bytes
     }
@@ -965,13 +966,13 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // What was compiled for it is unloaded from the context.
+        // Dropping the plan unloads the kernels that were compiled for it from the context.
         let _current = Current::set(self.device.0.context);
         drop(self.engine.take());
     }
 }
 
-/// Addresses of a run.
+/// The addresses of a run's operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operands {
     pub(crate) x: *mut c_void,
@@ -983,7 +984,7 @@ pub(crate) struct Operands {
 }
 
 impl Operands {
-    /// Numbers and addresses of the tensors that have memory, the bias last.
+    /// The numbers and the addresses of the tensors that have memory, the bias last.
     fn listed(&self) -> ([i64; 4], [Address; 4]) {
         let ids = [Id::X, Id::Weight, Id::Y, Id::Bias].map(|id| id as i64);
         (ids, [self.x, self.weight, self.y, self.bias].map(Pointer))

@@ -302,14 +302,14 @@ pub(crate) struct Shape {
     /// Channels of y in each group.
     channels_out: u64,
     /// Spatial extents, in front of which there are others of 1 if they are fewer than three.
-    axes: [Axis; MAX_AXES],
+    axes: [SpatialAxis; MAX_AXES],
     /// How many of them are those of the tensors: the last ones.
     rank: usize,
 }
 
 /// One spatial extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Axis {
+struct SpatialAxis {
     input: u64,
     kernel: u64,
     output: u64,
@@ -318,7 +318,7 @@ struct Axis {
     before: u64,
 }
 
-impl Axis {
+impl SpatialAxis {
     /// What stands in front where there are fewer than three.
     const NONE: Self = Self { input: 1, kernel: 1, output: 1, stride: 1, dilation: 1, before: 0 };
 }
@@ -356,7 +356,7 @@ impl Shape {
                 format!("must have one entry for each of the {count} spatial extents, got {given}")
             })?;
         }
-        let mut axes = [Axis::NONE; MAX_AXES];
+        let mut axes = [SpatialAxis::NONE; MAX_AXES];
         for at in 0..count {
             let (input, kernel) = (x.dims()[2 + at], weight.dims()[2 + at]);
             let of_axis = |list: &[u64]| list.get(at).copied().unwrap_or(1);
@@ -394,7 +394,7 @@ impl Shape {
             let output = (padded - reach - 1) / stride + 1;
             // Of a kernel with one element the dilation says nothing, and may be any number.
             let dilation = if kernel == 1 { 1 } else { dilation };
-            axes[MAX_AXES - count + at] = Axis { input, kernel, output, stride, dilation, before };
+            axes[MAX_AXES - count + at] = SpatialAxis { input, kernel, output, stride, dilation, before };
         }
         let (channels_in, channels_out) = (channels / groups, filters / groups);
         Ok(Self { samples: x.dims()[0], groups, channels_in, channels_out, axes, rank: count })

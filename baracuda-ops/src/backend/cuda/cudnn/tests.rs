@@ -241,8 +241,8 @@ fn dense(dtype: DType, dims: [i64; 4]) -> Tensor {
 }
 
 /// Of 2 samples with 3 channels and 8 filters of 3 x 3 elements.
-fn problem(pass: Pass, dtype: DType) -> Problem {
-    Problem {
+fn problem(pass: Pass, dtype: DType) -> ConvProblem {
+    ConvProblem {
         pass,
         rank: 4,
         x: dense(dtype, [2, 3, 9, 7]),
@@ -260,11 +260,11 @@ fn problem(pass: Pass, dtype: DType) -> Problem {
     }
 }
 
-fn fused(dtype: DType) -> Problem {
-    Problem { bias: Some(dense(dtype, [1, 8, 1, 1])), relu: true, ..problem(Pass::Forward, dtype) }
+fn fused(dtype: DType) -> ConvProblem {
+    ConvProblem { bias: Some(dense(dtype, [1, 8, 1, 1])), relu: true, ..problem(Pass::Forward, dtype) }
 }
 
-fn chosen(library: &Cudnn, problem: &Problem) -> Result<i64, String> {
+fn chosen(library: &Cudnn, problem: &ConvProblem) -> Result<i64, String> {
     let engine = library.choose(problem, 90, |_| Ok(1)).map_err(|reason| reason.to_string())?;
     Ok(with(|fake| fake.offer_of[&engine.execution.plan.raw.addr()].index))
 }
@@ -328,7 +328,7 @@ fn a_convolution_is_described_operand_by_operand() {
 fn gradients_have_operations_of_their_own_and_scalars_of_the_type_that_sums() {
     let operation = |pass, dtype| {
         let cudnn = library(&[offer(0, &[])], &[]);
-        chosen(&cudnn, &Problem { beta: 0.5, ..problem(pass, dtype) }).unwrap();
+        chosen(&cudnn, &ConvProblem { beta: 0.5, ..problem(pass, dtype) }).unwrap();
         let calls = calls();
         calls.into_iter().filter(|call| ["10 ", "11 ", "12 ", "1 100"].iter().any(|kind| call.starts_with(kind)))
     };
@@ -360,9 +360,9 @@ fn bias_and_relu_follow_the_sums_which_have_no_memory() {
 #[test]
 fn engines_serve_by_their_notes() {
     let strict = problem(Pass::Weight, DType::F32);
-    let cores = Problem { tensor_cores: true, ..strict };
-    let any = Problem { is_reproducible: false, ..strict };
-    let relu = Problem { relu: true, ..problem(Pass::Forward, DType::F32) };
+    let cores = ConvProblem { tensor_cores: true, ..strict };
+    let any = ConvProblem { is_reproducible: false, ..strict };
+    let relu = ConvProblem { relu: true, ..problem(Pass::Forward, DType::F32) };
     for (notes, serves) in [
         (&[][..], [true, true, true, false]),
         (&[0], [false, true, false, false]),
@@ -395,11 +395,11 @@ fn engines_serve_by_their_notes() {
 #[test]
 fn engines_that_are_known_not_to_be_reproducible_serve_where_nothing_needs_be() {
     let engine = Traits { index: 5, list: [NOTE_TENSOR_CORE; NOTES], count: 1 };
-    let problem = Problem { tensor_cores: true, ..problem(Pass::Forward, DType::BF16) };
+    let problem = ConvProblem { tensor_cores: true, ..problem(Pass::Forward, DType::BF16) };
     assert!(!engine.serves(&problem, 86, 92301));
     assert!(engine.serves(&problem, 86, 92400) && engine.serves(&problem, 90, 92301));
-    assert!(engine.serves(&Problem { is_reproducible: false, ..problem }, 86, 92301));
-    assert!(engine.serves(&Problem { pass: Pass::Data, ..problem }, 86, 92301));
+    assert!(engine.serves(&ConvProblem { is_reproducible: false, ..problem }, 86, 92301));
+    assert!(engine.serves(&ConvProblem { pass: Pass::Data, ..problem }, 86, 92301));
     assert!(Traits { index: 6, ..engine }.serves(&problem, 86, 92301));
 }
 

@@ -9,7 +9,7 @@ use std::ptr;
 
 use super::is_left_to_gemm;
 use crate::backend::cuda::cublaslt::version_words;
-use crate::backend::cuda::cudnn::{MAX_RANK, Operands, Problem, Tensor, WORKSPACE_BYTES};
+use crate::backend::cuda::cudnn::{ConvProblem, MAX_RANK, Operands, Tensor, WORKSPACE_BYTES};
 use crate::backend::cuda::{self, Launch, Props};
 use crate::backend::{Device, DeviceProps, Located};
 use crate::dtype::DType;
@@ -66,7 +66,7 @@ fn rows(pass: Pass) -> [usize; 3] {
 struct Planned {
     /// Of the factors.
     dtype: DType,
-    problem: Problem,
+    problem: ConvProblem,
     /// Of x, the weight and y, whichever of them are gradients.
     indices: [usize; 3],
     bias: Option<usize>,
@@ -153,9 +153,9 @@ impl Planned {
         let rank = x_tensor.rank;
         let spatial = rank - 2;
         let kernel = &weight_tensor.dims[2..rank];
-        let mut windows = [Window::NONE; MAX_AXES];
+        let mut windows = [SymmetricWindow::NONE; MAX_AXES];
         for (at, axis) in contraction.gathered.axes[MAX_AXES - spatial..].iter().enumerate() {
-            let window = Window::new(pass, axis);
+            let window = SymmetricWindow::new(pass, axis);
             let (input, output) = (x_tensor.dims[2 + at], y_tensor.dims[2 + at]);
             // Those of the weight's gradient were seen to give wrong sums, and NaN, in f32 and f64, where it is uneven.
             let outputs = window.outputs(input, kernel[at]);
@@ -180,7 +180,7 @@ impl Planned {
             return Err(format!("its engines let NaN and infinity of one of {groups} groups reach the others").into());
         }
         let limit = options.workspace_limit.unwrap_or(WORKSPACE_BYTES);
-        let problem = Problem {
+        let problem = ConvProblem {
             pass,
             rank,
             x: x_tensor,
@@ -279,13 +279,13 @@ fn tensor(of: &TensorDesc, dims: &[u64], lie: Lie) -> Tensor {
 
 /// How the kernel moves along one spatial extent, with as much padding behind it as before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Window {
+struct SymmetricWindow {
     stride: i64,
     dilation: i64,
     padding: i64,
 }
 
-impl Window {
+impl SymmetricWindow {
     const NONE: Self = Self { stride: 1, dilation: 1, padding: 0 };
 
     /// That of an extent of the gathered operand.
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(lies(&problem.weight), (4, &[6, 1, 1, 5][..], &[5, 5, 5, 1][..]));
         assert_eq!(lies(&problem.y), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
         assert_eq!(lies(&problem.bias.unwrap()), (4, &[1, 6, 1, 1][..], &[6, 1, 1, 1][..]));
-        let Problem { stride, dilation, padding, .. } = problem;
+        let ConvProblem { stride, dilation, padding, .. } = problem;
         assert_eq!([stride, dilation, padding], [[1, 1, 1], [1, 2, 1], [0, 4, 0]]);
         assert!(problem.tensor_cores && problem.is_reproducible && !problem.relu);
 
@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(lies(&problem.x), (4, &[2, 6, 7, 8][..], &[336, 1, 48, 6][..]));
             assert_eq!(lies(&problem.weight), (4, &[10, 3, 2, 3][..], &[18, 1, 9, 3][..]));
             assert_eq!(lies(&problem.y), (4, &[2, 10, 4, 10][..], &[400, 1, 100, 10][..]));
-            let Problem { stride, dilation, padding, tensor_cores, .. } = *problem;
+            let ConvProblem { stride, dilation, padding, tensor_cores, .. } = *problem;
             // Padding behind the rows, as before them, makes no more of them.
             assert_eq!([stride, dilation, padding], [[2, 1, 1], [1, 3, 1], [1, 4, 0]]);
             assert!(!tensor_cores);

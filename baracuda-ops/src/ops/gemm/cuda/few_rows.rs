@@ -8,21 +8,21 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
 
-/// Rows of an instruction.
+/// Rows of an instruction, and so the most rows.
 const ROWS: u64 = 16;
-/// Accesses to left, and to right where it lies along k.
+/// Bytes of an access to left, and to right if it lies along k.
 const VECTOR_BYTES: u64 = 16;
-/// Columns of a block: where there are as many blocks as multiprocessors, and where there are not.
+/// Columns of a block: if there are as many blocks as multiprocessors, and if there are fewer.
 const WIDE: u64 = 32;
 const NARROW: u64 = 16;
-/// Terms up to which a few blocks are as fast as any number.
+/// Terms of a sum up to which a few blocks are as fast as any number of them.
 const SHORT_TERMS: u64 = 2048;
 
 /// The few rows: those of the product, or of the transposed one.
 pub(super) struct FewRows {
     pub(super) is_swapped: bool,
     pub(super) rows: u64,
-    /// Columns of them.
+    /// Columns of the few rows.
     pub(super) others: u64,
 }
 

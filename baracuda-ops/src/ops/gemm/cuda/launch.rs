@@ -15,7 +15,7 @@ pub(in crate::ops) type ProductLaunch = dyn Fn(&sys::bops_gemm_operands, *mut c_
 
 /// `bops_<form>_prepare` of a form with these parameters and this choice.
 type Prepare<P, C> = unsafe extern "C" fn(*const P, *const C, sys::bops_dtype) -> sys::bops_status;
-/// `bops_<form>_launch` of it.
+/// `bops_<form>_launch` of the same form.
 type Launch<P, C> = unsafe extern "C" fn(
     *const P,
     *const C,
@@ -97,7 +97,7 @@ impl Planned {
     }
 }
 
-/// What adds up partial sums of columns, given where these lie and where the totals go.
+/// The launch that adds up partial sums of columns, given where these lie and where the totals go.
 pub(in crate::ops) fn prepare_dbias(
     device: &cuda::Device,
     params: sys::bops_gemm_dbias_params,

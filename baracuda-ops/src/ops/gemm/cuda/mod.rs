@@ -48,7 +48,7 @@ pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
 pub(super) const WGMMA: Cuda = Cuda(Form::Wgmma);
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
-/// Forward alone, like the next.
+/// Serves forward only, like the next form.
 pub(super) const FEW_ROWS: Cuda = Cuda(Form::FewRows);
 pub(super) const FEW_ROWS_STREAM: Cuda = Cuda(Form::FewRowsStream);
 
@@ -174,7 +174,8 @@ impl Schedule {
         let (mut sum_rows, mut sum_bytes) = (0, 0);
         match &geometry.dpre {
             Some(Dpre::Recomputed(product)) if !product.is_empty() && (is_stored || has_sums) => {
-                // What the sums and dpre take is not there for other uses; their number depends on the tile, the least of which bounds it.
+                // The bytes of the sums and of dpre are not available for other uses. How many sums there are depends on the tile; the smallest tile
+                // bounds it.
                 let sums = if has_sums { product::most_sum_bytes(product)? } else { 0 };
                 let of_product = limits.less(regions(dpre_bytes).saturating_add(regions(sums)));
                 let planned = Planned::new(form, product, &of_product)?.with_dpre(is_stored, has_sums);
@@ -346,7 +347,7 @@ pub(in crate::ops) fn product_candidate<'d>(
 fn candidate<'d>(form: Form, work: &Work, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
     let limits = Limits::new(options, props, ask)?;
     if form == Form::Wgmma {
-        wgmma::runs_on(limits.props)?; // Also where there is no product.
+        wgmma::runs_on(limits.props)?; // checked also if there is no product
     }
     let schedule = Schedule::new(form, work, &limits)?;
     let is_rounded = schedule.planned().any(|planned| planned.rounds_to_tf32);
@@ -556,7 +557,7 @@ impl Planned {
                 Some(Source::Other) => operands.other,
                 Some(Source::Out) | None => operands.out,
             };
-            // Behind the product, where it lies in the scratch region.
+            // Begins behind the product, if that lies in the scratch region.
             let work = operands.parts.wrapping_byte_add(product_bytes);
             let call = |starts: &[u64; 3]| {
                 let [of_first, of_second, of_out] = starts.map(to_usize);

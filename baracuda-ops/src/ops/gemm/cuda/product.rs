@@ -12,9 +12,9 @@ use crate::narrow::word;
 use crate::ops::gemm::geometry::{DprePass, Epilogue, Extents, Fused, MAX_BATCH, Matrix, MatrixPlace, Product};
 use crate::options::{Math, PlanOptions};
 
-/// Blocks of a grid.
+/// The most blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
-/// Bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
+/// Most bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
 pub(in crate::ops) const MOST_PART_BYTES: u64 = 32 << 20;
 
 /// How a product is computed.
@@ -35,7 +35,7 @@ pub(in crate::ops) struct Limits<'a> {
     pub(in crate::ops) math: Math,
     /// Workspace that may be used.
     pub(in crate::ops) workspace_bytes: u64,
-    /// Whether the caller has named the form, so that preferences do not count.
+    /// Whether the caller has pinned the form, so that preferences do not count.
     pub(in crate::ops) is_pinned: bool,
 }
 
@@ -59,13 +59,13 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// With less workspace.
+    /// The same limits with less workspace.
     pub(in crate::ops) fn less(&self, bytes: u64) -> Self {
         Self { workspace_bytes: self.workspace_bytes.saturating_sub(bytes), ..*self }
     }
 }
 
-/// What computes the sums.
+/// Which kernel computes the sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) enum First {
     Simt(sys::bops_gemm_choice),
@@ -74,7 +74,7 @@ pub(in crate::ops) enum First {
     FewRowsStream(sys::bops_gemm_few_rows_stream_choice),
     Wgmma(sys::bops_gemm_wgmma_choice),
     WgmmaWords(sys::bops_gemm_wgmma_words_choice),
-    Vendor(cublaslt::Problem),
+    Vendor(cublaslt::ProductProblem),
 }
 
 /// Where `gemm_finish` finds the sums.
@@ -94,7 +94,7 @@ pub(in crate::ops) struct FactorCopy {
     pub(in crate::ops) params: sys::bops_gemm_repack_params,
     /// Whether lines become columns, as those of f32 do.
     pub(in crate::ops) is_turned: bool,
-    /// Where it begins in the region of the copies.
+    /// Where the copy begins in the region of the copies.
     pub(in crate::ops) at: u64,
 }
 
@@ -115,7 +115,7 @@ impl FactorCopy {
 pub(in crate::ops) struct Planned {
     /// As the first launch sees them: m and n may have changed places.
     pub(in crate::ops) params: sys::bops_gemm_params,
-    /// As `gemm_finish` does.
+    /// The product as `gemm_finish` sees it.
     pub(in crate::ops) finish_params: sys::bops_gemm_params,
     /// The type of the factors.
     pub(in crate::ops) dtype: DType,
@@ -126,7 +126,7 @@ pub(in crate::ops) struct Planned {
     pub(in crate::ops) other: Option<MatrixPlace>,
     /// Copies of left and right that are read in their place.
     pub(in crate::ops) copies: [Option<FactorCopy>; 2],
-    /// None where there are no terms.
+    /// `None` if there are no terms.
     pub(in crate::ops) first: Option<First>,
     pub(in crate::ops) finish: Option<(sys::bops_gemm_finish_choice, Source)>,
     /// Where the operands of each call of a vendor's product begin, in bytes.
@@ -169,7 +169,7 @@ impl Planned {
         Self { out: self.out.filter(|_| is_stored), has_sums, ..self }
     }
 
-    /// Without launches, for a product whose m and n have changed places or not.
+    /// A product without launches. Its m and n may have changed places.
     pub(in crate::ops) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
         let params = lowered(product, is_swapped)?;
         let Fused { bias, beside, .. } = product.epilogue.fused();
@@ -277,7 +277,7 @@ impl Planned {
     /// Adds `gemm_finish`.
     pub(in crate::ops) fn finish(&mut self, product: &Product, sums: Sums, is_swapped: bool) -> Result<(), Reason> {
         let across = is_across(product, is_swapped);
-        let by_columns = across != is_swapped; // The fast index is that of m.
+        let by_columns = across != is_swapped; // the fast index is that of m
         let (slow, fast) = if by_columns { (product.n, product.m) } else { (product.m, product.n) };
         bounded_blocks([
             slow.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS)),
@@ -290,7 +290,7 @@ impl Planned {
                 let [row, column] = if across { [1, fast] } else { [fast, 1] };
                 (sys::bops_gemm_matrix { row, column, batch }, fast.is_multiple_of(4))
             }
-            // Out itself, or pre: its own quads count below.
+            // The sums lie in out itself or in pre, whose own `quads` counts below.
             Source::Out => (self.params.out, true),
             Source::Other => (self.params.other, true),
         };
@@ -322,8 +322,8 @@ pub(in crate::ops) struct Tiles {
 }
 
 impl Tiles {
-    /// The large tile where it keeps three quarters of the SMs busy, with several blocks a tile where k is long, else the small one. A block
-    /// takes at least `least_terms` of each sum: the parts of a sum are written and read once more.
+    /// The large tile if it keeps three quarters of the SMs busy, with several blocks a tile if k is long, else the small tile. A block takes at
+    /// least `least_terms` terms of each sum, since the parts of a sum are written and read once more.
     pub(in crate::ops) fn choose(
         product: &Product,
         [large, small]: [u64; 2],
@@ -347,7 +347,7 @@ impl Tiles {
     }
 }
 
-/// Whether threads walk along the first index of the product that the kernel sees. Column sums of dpre are over m whichever that is.
+/// Whether threads walk along the first index of the product that the kernel sees. Column sums of dpre are over m, whichever index that is.
 fn is_across(product: &Product, is_swapped: bool) -> bool {
     match product.epilogue {
         Epilogue::Derivative { .. } => is_swapped,
@@ -372,7 +372,7 @@ pub(in crate::ops) fn accumulator_bytes(dtype: DType) -> u64 {
     if dtype == DType::F64 { 8 } else { 4 }
 }
 
-/// The type that a pass computes in where no product says which: that of its narrowest operand.
+/// The type that a pass computes in if no product says which: that of its narrowest operand.
 pub(super) fn narrowest(pass: &DprePass) -> DType {
     match pass.saved {
         Some(saved) if saved.dtype.size_bytes() < pass.dout.dtype.size_bytes() => saved.dtype,
@@ -431,7 +431,7 @@ fn factor(of: &Matrix) -> sys::bops_gemm_factor {
     sys::bops_gemm_factor { matrix: matrix(of), summed: of.summed }
 }
 
-/// The parameters; swapped, of the product whose rows are the columns of this one.
+/// The kernels' parameters. If `swapped`, they are those of the product whose rows are the columns of this one.
 fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params, Reason> {
     let Fused { bias, activation, beside, beta } = product.epilogue.fused();
     let epilogue = match product.epilogue {

@@ -3,7 +3,7 @@
 //! It computes the product, and where the activation is the identity adds the bias. Other epilogues are `gemm_finish`, over sums in f32 (of f64
 //! factors f64) that lie in out or pre where those have that type, else in the workspace: a sum that was rounded first would make two roundings.
 
-use crate::backend::cuda::cublaslt::{Factor, Problem, WORKSPACE_BYTES};
+use crate::backend::cuda::cublaslt::{Factor, ProductProblem, WORKSPACE_BYTES};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::gemm::geometry::{Epilogue, Matrix, Product};
@@ -12,9 +12,9 @@ use crate::options::Math;
 use super::product::{First, Limits, Planned, Source, Sums, accumulator_bytes, dense_bytes};
 use super::{WORKSPACE_ALIGN, regions};
 
-/// The largest sums in the workspace, unless the form was asked for by name.
+/// The most bytes of sums in the workspace, unless the form is pinned.
 const MOST_SUM_BYTES: u64 = 512 << 20;
-/// What cuBLASLt assumes of a bias, and does not check.
+/// The alignment of a bias that cuBLASLt assumes and does not check.
 const BIAS_ALIGN_BYTES: u64 = 16;
 /// Rows of factors and output at multiples of this let it use its fast kernels, and add a bias to the sums before they are rounded. Of bf16 rows at multiples of 2 bytes
 /// cuBLASLt 13.1 was seen to err as if it rounded the sums first.
@@ -102,7 +102,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         ((n, m), first, second, factor("out", &target, calls.axis, [n, target.cols], [m, target.rows])?)
     };
     let rounds_to_tf32 = dtype == DType::F32 && limits.math == Math::Tf32;
-    let problem = Problem {
+    let problem = ProductProblem {
         dtype,
         out_dtype: target.dtype,
         rows,
@@ -157,7 +157,7 @@ fn is_worth_a_pass(product: &Product, limits: &Limits<'_>) -> Result<(), Reason>
 
 /// How a batch is shared out over calls, each of which takes one batch stride.
 struct Calls {
-    /// The axis that a call takes whole.
+    /// The batch axis that a call takes whole.
     axis: usize,
     matrices: u64,
 }
@@ -211,15 +211,15 @@ fn alignment(matrix: &Matrix) -> u64 {
     of_strides.fold(matrix.align_bytes, u64::min)
 }
 
-/// The largest power of two of bytes at multiples of which rows of all operands lie.
+/// The largest power of two of bytes that divides the starts of all rows of all operands.
 pub(super) fn row_alignment(product: &Product) -> u64 {
     [&product.left, &product.right, &product.out].into_iter().map(alignment).min().unwrap_or(1)
 }
 
-/// The sums as they lie in the workspace.
+/// The matrix of sums as it lies in the workspace.
 fn in_workspace(product: &Product) -> Matrix {
     let dtype = if product.left.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    // `gemm_finish` walks over it as over out.
+    // `gemm_finish` walks over the sums as it walks over out.
     let by_columns =
         product.out.rows == 1 && product.out.cols != 1 && !matches!(product.epilogue, Epilogue::Derivative { .. });
     let (rows, cols) = if by_columns { (1, product.m) } else { (product.n, 1) };
@@ -255,7 +255,7 @@ fn factor(
     if leading < extent {
         return Err(format!("it takes leading strides of at least {extent}, {name} has {leading}").into());
     }
-    // Each call begins at a multiple of the other strides.
+    // Each call begins at a multiple of the batch strides that are not its own.
     let starts = matrix.batch.iter().enumerate().filter(|&(axis, &stride)| axis != batch_axis && stride != 0);
     let align_bytes = starts.fold(matrix.align_bytes, |align, (_, stride)| {
         align.min(1 << (stride * matrix.dtype.size_bytes()).trailing_zeros().min(8))

@@ -11,17 +11,17 @@ use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
 use super::product::{FactorCopy, First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes};
 use super::{WORKSPACE_ALIGN, regions, vendor, wgmma_words};
 
-/// Strides of factors and their addresses are multiples of it.
+/// What divides strides of factors and their addresses, in bytes.
 const COPY_ALIGN_BYTES: u64 = 16;
-/// Strides of what the copy engine takes are below it.
+/// Strides that the copy engine takes are below this, in bytes.
 const MOST_STRIDE_BYTES: u64 = 1 << 40;
-/// Extents are below it.
+/// Extents that the copy engine takes are below this.
 const MOST_EXTENT: u64 = 1 << 31;
 /// Terms of a step along k.
 const DEPTH: u64 = 64;
 /// Steps from which on a block's share of a sum is worth writing and reading a part of it.
 const LEAST_STEPS: u64 = 8;
-/// What a copy of a factor has to save at least: its launch.
+/// The least time that a copy of a factor has to save: that of its launch.
 const LEAST_PICOSECONDS_SAVED: u64 = 5_000_000;
 /// Rows of tiles that are walked over together.
 pub(super) const GROUP: u32 = 8;
@@ -30,9 +30,9 @@ pub(super) const GROUP: u32 = 8;
 const ROWS: u64 = 128;
 /// Columns of a tile that any product has.
 const COLUMNS: u64 = 128;
-/// Those of one whose factors pass shared memory less often, and which has no registers for what threads store or read by themselves.
+/// Columns of a wide tile. Its factors pass through shared memory less often, and it leaves no registers for threads to read or store out themselves.
 const WIDE_COLUMNS: u64 = 192;
-/// Time that a column of a wide tile takes, in parts of that of a narrow one: on an H200 0.92 to 0.99, at a K of 768 to 8192.
+/// Time that a column of a wide tile takes relative to a column of a narrow one: on an H200 0.92 to 0.99, for k from 768 to 8192.
 const WIDE_COST: [u64; 2] = [24, 25];
 
 /// # Errors
@@ -49,7 +49,7 @@ pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether it is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.2 to 1.8x at bf16, of shapes whose tiles keep all
+/// Whether the form is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.2 to 1.8x for bf16, if the tiles keep all
 /// multiprocessors busy.
 pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
     let has_pass = match &product.epilogue {
@@ -66,8 +66,8 @@ pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
     is_busy && plan(product, limits).is_ok_and(|planned| has_pass || saves(&planned))
 }
 
-/// What a product takes less time than through cuBLASLt, whose fast kernels it is denied by the alignment of its rows. An H200 does 120 operations a
-/// picosecond then, of rows at multiples of 4 bytes 250, here 500, and copies of factors read and write 3 bytes.
+/// How much less time a product takes than through cuBLASLt, whose fast kernels need better aligned rows than these. An H200 then does 120 operations
+/// a picosecond, or 250 if rows lie at multiples of 4 bytes; this form does 500. Copies of factors read and write memory at 3 bytes a picosecond.
 fn picoseconds_saved(product: &Product, planned: &Planned) -> u64 {
     let factors = [2, product.m, product.n, product.terms(), product.batch.count()];
     let flops = factors.into_iter().fold(1, u64::saturating_mul);
@@ -208,7 +208,7 @@ impl Factor {
     ) -> Result<Self, Reason> {
         let is_word = matrix.dtype == DType::F32;
         match is_across(name, matrix, rows, depth, product) {
-            // Instructions read f32 along k alone.
+            // Instructions read f32 only along k.
             Ok(true) if is_word => Self::copied(matrix, rows, depth, product, limits)
                 .ok_or_else(|| format!("{name} has more elements than memory").into()),
             Err(reason) if is_word => Err(reason),
@@ -222,7 +222,7 @@ impl Factor {
         }
     }
 
-    /// None where its elements lie one after the other along no index.
+    /// `None` if elements are neighbours along no index.
     fn copied(
         matrix: &Matrix,
         [rows, row_stride]: [u64; 2],
@@ -238,7 +238,7 @@ impl Factor {
             _ => return None,
         };
         let (length, lines, stride) = if is_across { (rows, depth, depth_stride) } else { (depth, rows, row_stride) };
-        // Of f32 lines become columns.
+        // The copy of f32 turns lines into columns.
         let is_turned = matrix.dtype == DType::F32;
         let width = if is_turned { lines } else { length };
         let width = width.checked_next_multiple_of(COPY_ALIGN_BYTES / matrix.dtype.size_bytes())?;
@@ -308,7 +308,7 @@ pub(super) fn is_across(
         )
         .into());
     };
-    // One matrix may serve the batch, but is not summed over more than once.
+    // One matrix may serve the whole batch, but the copy engine cannot sum over it more than once.
     let batch = product.batch.iter().zip(matrix.batch).filter(|&(_, stride)| stride != 0);
     let summed = product.summed.iter().zip(matrix.summed);
     if let Some((_, stride)) =

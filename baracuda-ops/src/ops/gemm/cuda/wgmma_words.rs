@@ -8,11 +8,11 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Matrix, Product};
 
-/// Columns of a tile, and rows of one that any product has.
+/// Columns of a tile, and rows of a short tile, which serves any product.
 const TILE: u64 = 128;
-/// Rows of a tile whose factors pass shared memory less often, which has no registers for what the epilogue reads.
+/// Rows of a tall tile. Its factors pass through shared memory less often, and it leaves no registers for what the epilogue reads.
 const TALL_ROWS: u64 = 192;
-/// Time that a row of a tall tile takes, in parts of that of another.
+/// Time that a row of a tall tile takes relative to a row of a short one.
 const TALL_COST: [u64; 2] = [24, 25];
 /// Terms of a step along k.
 const DEPTH: u64 = 32;
@@ -33,9 +33,9 @@ fn tiles([m, n]: [u64; 2], rows: u64, product: &Product) -> u64 {
     m.div_ceil(rows).saturating_mul(n.div_ceil(TILE)).saturating_mul(product.batch.count())
 }
 
-/// Whether it is faster than the vendor's product with a pass for the epilogue, whose results memory takes and gives once more. On an H200 this kernel
-/// does 345 operations a picosecond (330 to 366 for a k of 4096 and more); cuBLASLt 370, with one factor across 320, with both 245. Copies are made, and passes read, at 4 bytes a
-/// picosecond. `planned`: with the copies of factors that lie across.
+/// Whether the form is faster than the vendor's product with a pass for the epilogue, which writes and reads the results once more. On an H200 this
+/// kernel does 345 operations a picosecond (330 to 366 if k is at least 4096); cuBLASLt does 370, or 320 with one factor across, or 245 with both.
+/// Copies and passes move 4 bytes a picosecond. `planned` has the copies of factors that lie across.
 pub(super) fn is_better(product: &Product, planned: &Planned, limits: &Limits<'_>) -> bool {
     const OPERATIONS: u64 = 345;
     const OPERATIONS_OF_VENDOR: [u64; 3] = [370, 320, 245];
@@ -53,7 +53,7 @@ pub(super) fn is_better(product: &Product, planned: &Planned, limits: &Limits<'_
             < (operations / OPERATIONS_OF_VENDOR[across]).saturating_add(of_pass)
 }
 
-/// Of a product whose factors lie along k as the copy engine takes them, and whose out has a stride of 1.
+/// Plans a product whose factors lie along k as the copy engine takes them, and whose out has a stride of 1.
 pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> Result<Planned, Reason> {
     if product.batch.len() > 1 && !product.summed.is_empty() {
         return Err("of f32 it takes two batch extents or one that is summed over".into());
