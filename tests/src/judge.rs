@@ -41,17 +41,17 @@ pub struct Expected {
     pub budgets: Vec<f64>,
 }
 
-/// The budget that every op shares: `u_o |y| + u_A x`, and underflow. `x` is the op's own term (docs/numerics.md, Budgets). Expected values are
-/// computed in f64, and off by as much as those of a kernel that does so too.
-pub fn budget(output: DType, accumulator: DType, y: f64, x: f64) -> f64 {
+/// The budget that every op shares: `u_o |y| + u_A allowance`, and underflow. The allowance depends on the op and the output (docs/numerics.md,
+/// Budgets). For f64 it counts twice, since expected values are computed in f64 and have as large an error as those of a kernel.
+pub fn budget(output: DType, accumulator: DType, y: f64, allowance: f64) -> f64 {
     let underflow = f64::from(f32::MIN_POSITIVE) + output.smallest_subnormal() / 2.0;
     let both = if accumulator == DType::F64 { 2.0 } else { 1.0 };
-    output.unit_roundoff() * y.abs() + both * accumulator.unit_roundoff() * x + underflow
+    output.unit_roundoff() * y.abs() + both * accumulator.unit_roundoff() * allowance + underflow
 }
 
-/// A budget's own term, or 0 where infinities in it leave no budget: the value is exact there, or none.
-pub fn finite(own: f64) -> f64 {
-    if own.is_finite() { own } else { 0.0 }
+/// An allowance, or 0 if it is infinite or NaN: the value is then exact, or not a number.
+pub fn finite(allowance: f64) -> f64 {
+    if allowance.is_finite() { allowance } else { 0.0 }
 }
 
 /// The largest error of an output in units of its budget, where it is, and what was found there.
