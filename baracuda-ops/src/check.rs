@@ -50,7 +50,7 @@ pub(crate) struct Expected {
     name: &'static str,
     span_bytes: u64,
     align: u64,
-    /// A bit for the index of each earlier slot whose operand it must not overlap: of two that are only read, neither minds the other.
+    /// A bit for the index of each earlier slot whose operand it must not overlap. Two operands that are only read may overlap.
     rivals: u16,
     index: u8,
     /// The index of its partner in place.
@@ -93,8 +93,8 @@ impl Expected {
 }
 
 impl Location<'_> {
-    /// Whether the addresses meet; absent and empty operands have none. Two comparisons would be two branches, and which operand lies first is
-    /// anyone's guess.
+    /// Whether the addresses meet; absent and empty operands have none. Both comparisons are evaluated without a branch: operands come in no
+    /// particular order of address, so a branch here would be unpredictable.
     fn meets(&self, other: &Self) -> bool {
         self.start.max(other.start) < self.end.min(other.end)
     }
@@ -145,8 +145,8 @@ pub(crate) fn check<'a>(
     disjoint(plan, located)
 }
 
-/// Writes where one operand lies, after every check that concerns it alone. Not returned: a location that is copied is written in words and
-/// read in pairs of them, for which the processor waits.
+/// Writes where one operand lies, after every check that concerns it alone. It takes a reference: returned by value, the location would be stored in
+/// 4-byte and loaded in 8-byte pieces, which is a store-forwarding stall.
 #[inline(always)]
 fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>, location: &mut Location<'a>) -> Result<()> {
     let (op, operand) = (plan.names.op, expected.name);
@@ -170,8 +170,8 @@ fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>, location: &mu
     resolve(plan, WORKSPACE, view, need_bytes, plan.workspace.align, location)
 }
 
-/// Writes the range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned to a power of two. An empty one
-/// is nowhere.
+/// Writes the range of `need_bytes` bytes at the start of a view, if it lies on the plan's device, inside its memory, and is aligned to a power of
+/// two. An empty range lies nowhere.
 #[inline(always)]
 fn resolve<'a>(
     plan: &Contract,
@@ -211,7 +211,7 @@ fn resolve<'a>(
     if need_bytes == 0 {
         return Ok(());
     }
-    // Of a power of two.
+    // `align` is a power of two.
     if here.start & (align - 1) != 0 {
         return Err(misaligned(plan, operand, align, here.start));
     }

@@ -271,7 +271,7 @@ impl Error {
         Self::InvalidDescriptor { op: "tensor", field, rule: rule.into() }
     }
 
-    /// Of a tensor that follows from the fields of the op `op`, as the operand that it would be.
+    /// The error of a tensor that follows from the fields of the op `op`, as an error of the operand that it would be.
     pub(crate) fn of_operand(self, op: &'static str, operand: &'static str) -> Self {
         match self {
             Self::InvalidDescriptor { op: "tensor", field, rule } => {
@@ -300,12 +300,12 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// An error in other words than its own: with the place in the text.
+    /// An error in words of its own: with the place in the text.
     pub(crate) fn quoted(error: impl std::error::Error + Send + Sync + 'static, words: String) -> Self {
         Self { error: Arc::new(error), words }
     }
 
-    /// Its words, without the name of the op that a broken rule begins with; a field may have the name of an op, too.
+    /// Its words without the op's name, with which the words of a broken rule begin. A field may have the name of an op, too.
     fn beside(&self, op: &str) -> &str {
         let is_rule = matches!(self.downcast_ref(), Some(Error::InvalidDescriptor { op: named, .. }) if *named == op);
         let rest = self.words.strip_prefix(op).and_then(|rest| rest.strip_prefix(": "));

@@ -23,8 +23,8 @@ impl<'de, F: Deserialize<'de>> Deserialize<'de> for Object<F> {
     }
 }
 
-/// A struct that was read from an object that is no part of another one of this crate: errors begin with the path in it of what they
-/// are about.
+/// A struct that was read from an object that is no part of another struct of this crate. Its errors begin with the path, in this object, of what is
+/// wrong.
 pub(crate) struct Document<F>(pub(crate) F);
 
 impl<'de, F: Deserialize<'de>> Deserialize<'de> for Document<F> {
@@ -110,7 +110,7 @@ fn entries<'de, A: MapAccess<'de>, T: Deserialize<'de>>(mut map: A) -> Result<BT
     while let Some(key) = map.next_key()? {
         match entries.entry(key) {
             Entry::Vacant(place) => place.insert(map.next_value()?),
-            // In the words of serde's derive for a field of a struct.
+            // The error that serde's derive reports for a field of a struct.
             Entry::Occupied(known) => return Err(de::Error::custom(format_args!("duplicate field `{}`", known.key()))),
         };
     }
@@ -392,7 +392,7 @@ mod tests {
             let refused = refusal("softmax", &json);
             let expected = format!("softmax: the JSON is not a valid descriptor: {expected}");
             assert!(refused.starts_with(&expected), "{json}: {refused}");
-            // Serde, which keeps the words alone, says them too.
+            // Serde's errors, which keep the words alone, say them too.
             let words = &expected["softmax: the JSON is not a valid descriptor: ".len()..];
             let refused = serde_json::from_str::<crate::SoftmaxDescriptor>(&json).unwrap_err().to_string();
             assert!(refused.starts_with(words), "{json}: {refused}");

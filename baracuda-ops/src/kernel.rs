@@ -53,12 +53,12 @@ pub struct Candidate<'d> {
     pub(crate) determinism: Determinism,
     /// Exactness of the result.
     pub(crate) math: Math,
-    /// For people who read it, and tests that hold it fast: the kernel's own numbers.
+    /// The kernel's own numbers, for people who read them and for tests that hold them fast.
     pub(crate) choice: Box<dyn Choice>,
     pub(crate) build: Build<'d>,
 }
 
-/// Makes a kernel ready on a device: everything slow.
+/// Makes a kernel ready on a device; everything that is slow happens here.
 type Builder<'d> = dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd;
 
 /// How a kernel is made ready.

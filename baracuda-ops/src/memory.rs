@@ -63,7 +63,7 @@ pub struct MemMut<'a>(pub(crate) View<'a>);
 #[derive(Debug)]
 pub struct Operand<'a>(pub(crate) View<'a>);
 
-/// Copied only while what it was taken from is borrowed or consumed: a copy of a `MemMut` outlives no run.
+/// The operand is copied only while what it was taken from is borrowed or consumed, so that a copy of a `MemMut` outlives no run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) place: Place<'a>,
@@ -75,7 +75,7 @@ pub(crate) struct View<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
-    /// That of the in-place partner.
+    /// The memory of the in-place partner.
     Partner,
     Host(HostAddress),
     Buffer {
@@ -271,12 +271,12 @@ impl<'a> From<MemMut<'a>> for Operand<'a> {
 #[derive(Debug)]
 pub struct Operands<'a> {
     pub(crate) views: [Option<View<'a>>; MAX_SLOTS],
-    /// A bit for each index that has one.
+    /// A bit for the index of each operand that is there.
     pub(crate) present: u32,
 }
 
 impl<'a> Operands<'a> {
-    /// No operand. Not a constant, which would be copied whole.
+    /// Without an operand. This is no constant, because a constant would be copied as a whole.
     #[inline]
     pub(crate) fn none() -> Self {
         Self { views: [None; MAX_SLOTS], present: 0 }

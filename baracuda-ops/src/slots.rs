@@ -46,7 +46,7 @@ pub struct Slot {
     pub span_bytes: u64,
     /// The position of the operand that may lie at the identical range; it has the identical `desc`.
     pub in_place: Option<usize>,
-    /// That of its row in the family's table, where a run finds it.
+    /// The index of the operand's row in the family's table, where a run finds it.
     #[serde(skip)]
     pub(crate) index: usize,
 }
@@ -192,8 +192,8 @@ pub(crate) struct SlotsBuilder<'l> {
 }
 
 impl<'l> SlotsBuilder<'l> {
-    /// For the op `op` with the operands `names` of a table. A layout that says what the default says is dropped from `layouts`, so that
-    /// equal requests compare equal.
+    /// Slots for the op `op` with the operands `names` of a table. A layout that says what the default says is dropped from `layouts`, so that equal
+    /// requests compare equal.
     pub(crate) fn new(
         op: &'static str,
         table: &'static [OperandEntry],

@@ -72,7 +72,7 @@ impl TensorDesc {
         Self::checked(dtype, dims, strides)
     }
 
-    /// Of a rank that has been checked, with a stride for each extent.
+    /// A tensor of a rank that has been checked, with a stride for each extent.
     #[expect(clippy::cast_possible_truncation, reason = "the rank is at most MAX_RANK")]
     fn checked(dtype: DType, dims: &[u64], strides: &[u64]) -> Result<Self> {
         let mut desc = Self {
@@ -83,7 +83,7 @@ impl TensorDesc {
             align_bytes: DEFAULT_ALIGN_BYTES,
         };
         desc.dims[..dims.len()].copy_from_slice(dims);
-        // The stride of an extent of 1 addresses nothing: one spelling for equal layouts.
+        // The stride of an extent of 1 addresses nothing. It gets one fixed value, so that equal layouts compare equal.
         let mut dense = 1u64;
         for i in (0..dims.len()).rev() {
             desc.strides[i] = if dims[i] <= 1 { dense } else { strides[i] };

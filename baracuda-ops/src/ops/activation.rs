@@ -131,7 +131,7 @@ impl Activation {
     }
 }
 
-/// `at_most_zero` where `x <= 0`, else, and for a NaN, `above`.
+/// `at_most_zero` if `x <= 0`, else `above`; a NaN counts as above.
 fn select(x: f64, at_most_zero: f64, above: f64) -> f64 {
     if x <= 0.0 { at_most_zero } else { above }
 }
@@ -141,7 +141,7 @@ fn gelu_argument(x: f64) -> f64 {
 }
 
 fn sigmoid(x: f64) -> f64 {
-    // exp of a positive number would overflow.
+    // For a positive number exp would overflow.
     let e = (-x.abs()).exp();
     if x < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
 }

@@ -6,7 +6,7 @@ use crate::ops::norm::Gradients;
 use crate::slots::Layouts;
 use crate::tensor::TensorDesc;
 
-/// What must hold of one field.
+/// Refuses a field that breaks a rule.
 pub(crate) fn require(op: &'static str, field: &'static str, holds: bool, rule: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule() }) }
 }
@@ -36,7 +36,7 @@ pub(crate) fn in_range(op: &'static str, field: &'static str, value: Real, x: &T
     })
 }
 
-/// Refuses types without infinities.
+/// Requires a floating-point dtype.
 pub(crate) fn float(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
     require(op, field, desc.dtype().is_float(), || format!("must be of a floating-point type, got {}", desc.dtype()))
 }

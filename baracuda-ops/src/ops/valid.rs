@@ -110,7 +110,7 @@ impl<F: Fields> Valid<F> {
 }
 
 impl<F: Fields<Kind: Send + Sync, Derived: Send + Sync> + Send + Sync + 'static> Valid<F> {
-    /// The candidate of a reference that needs the validated fields alone.
+    /// The candidate of a reference that needs only the validated fields.
     pub(crate) fn on_cpu(&self, compute: impl Fn(&Self, &cpu::Operands<'_>) + Send + Sync + 'static) -> Candidate<'_> {
         Candidate::on_cpu(move || {
             let valid = self.clone();
@@ -193,7 +193,7 @@ macro_rules! fields {
         }
 
         impl $Fields {
-            /// With the default of every field that has one.
+            /// The fields with the default of every field that has one.
             pub(crate) fn minimal($($param)*) -> Self {
                 Self { $($init)* layouts: Default::default() }
             }

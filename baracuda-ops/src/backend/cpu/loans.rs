@@ -6,7 +6,7 @@ use super::Memory;
 use crate::backend::{Buffer, Location, Memory as AnyMemory};
 use crate::error::{Error, Result};
 
-/// Addresses of bytes, and whether their user writes them.
+/// A range of addresses, and whether its user writes the bytes there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Range {
     start: u64,
@@ -25,7 +25,7 @@ impl Range {
 pub(super) struct Lent(Mutex<Vec<Range>>);
 
 impl Lent {
-    /// No range can be left half changed.
+    /// A panic cannot leave a range half changed.
     fn ranges(&self) -> MutexGuard<'_, Vec<Range>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -42,26 +42,26 @@ struct Wish {
 pub(crate) struct Wishes(Vec<Wish>);
 
 impl Wishes {
-    /// Those of a run: the buffers of its operands and workspace, their names, where each was found to lie, and whether it is written.
+    /// What a run needs: the buffers of its operands and workspace, their names, where each of them lies, and whether it is written.
     pub(crate) fn of_run<'a>(uses: impl Iterator<Item = (&'a Buffer, &'static str, Location<'a>, bool)>) -> Self {
         let wish = |(buffer, operand, location, is_written): (&Buffer, _, Location<'_>, _)| {
             #[allow(irrefutable_let_patterns, reason = "refutable with a GPU feature")]
             let AnyMemory::Cpu(memory) = &buffer.memory else { return None };
-            // What has no elements lies nowhere.
+            // An operand without elements lies nowhere.
             let range = Range { start: location.start, end: location.end, is_written };
             (range.start < range.end).then(|| Wish { memory: memory.clone(), operand, range })
         };
         Self::in_order(uses.filter_map(wish).collect())
     }
 
-    /// Of `bytes` bytes of a buffer from `offset` on.
+    /// What a use needs of `bytes` bytes of a buffer from `offset` on.
     pub(super) fn of_buffer(memory: &Memory, offset: u64, bytes: u64, is_written: bool) -> Self {
         let start = memory.address() + offset;
         let range = Range { start, end: start + bytes, is_written };
         Self(vec![Wish { memory: memory.clone(), operand: "buffer", range }])
     }
 
-    /// Every use asks for allocations in the order of their addresses: of those that exclude each other, one gets all it wants.
+    /// Every use asks for allocations in the order of their addresses. So of several uses that exclude each other, one gets all that it wants.
     fn in_order(mut wishes: Vec<Wish>) -> Self {
         wishes.sort_unstable_by_key(|wish| wish.memory.address());
         Self(wishes)
@@ -69,11 +69,11 @@ impl Wishes {
 
     /// Borrows all of them, or none.
     pub(crate) fn grant(&self, op: &'static str) -> Result<Loan<'_>> {
-        // Dropped on the way, it gives back what it has.
+        // If this is dropped before all ranges are borrowed, it gives back those that it has.
         let mut loan = Loan(&[]);
         for wishes in self.0.chunk_by(|a, b| a.memory.address() == b.memory.address()) {
             let mut lent = wishes[0].memory.lent().ranges();
-            // One use may name bytes twice: in place, or read by several operands. It does not exclude itself.
+            // One use may name bytes twice: an operand in place, or several operands that read them. A use does not exclude itself.
             let is_refused = |wish: &&Wish| lent.iter().any(|other| other.excludes(&wish.range));
             if let Some(Wish { operand, .. }) = wishes.iter().find(is_refused) {
                 return Err(Error::BufferInUse { op, operand });
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(plan.run(&mut queue, args(), Workspace::none()).err(), expected);
             assert_eq!(bound.run(&mut queue).err(), expected);
         }
-        // In place, x is where y is, both ways of saying so.
+        // In place, x lies where y does. Both ways of saying so are tried.
         for x in [Mem::in_place(), Mem::buffer(&pool, 48, 32)] {
             let other = of(&pool, 79, 80, false);
             let loan = other.grant("another run").unwrap();

@@ -238,7 +238,7 @@ impl Sum {
     }
 
     pub(crate) fn total(self) -> f64 {
-        // An infinite or NaN sum has a NaN correction, which says nothing.
+        // The correction of an infinite or NaN sum is NaN, which carries no information.
         if self.sum.is_finite() { self.sum + self.lost } else { self.sum }
     }
 }
@@ -286,7 +286,7 @@ impl<const N: usize> Sums<N> {
     }
 
     pub(crate) fn total(&self, n: usize) -> f64 {
-        // What an infinite or NaN sum lost is NaN, which says nothing.
+        // What an infinite or NaN sum lost is NaN, which carries no information.
         if self.sums[n].is_finite() { self.sums[n] + self.lost[n] } else { self.sums[n] }
     }
 }

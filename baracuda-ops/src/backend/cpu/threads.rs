@@ -15,8 +15,8 @@ use std::{io, ptr, thread};
 /// Fewest elements that a helper is called for: 10 to 20 us of work, about what it takes a helper to begin.
 const GRAIN: u64 = 1024;
 
-/// How often a thread looks, and lets others run, before it sleeps: tens of microseconds, in which one run often follows another and the last
-/// part of one ends. To be woken takes about as long.
+/// How often a thread looks for work, and lets others run, before it sleeps. This takes tens of microseconds, in which one run often follows another
+/// and the last part of a run ends. To be woken takes about as long.
 const LOOKS: usize = 100;
 
 /// Does `tasks` tasks of `elements` elements together, in any order and on several threads if there are many.
@@ -43,7 +43,7 @@ pub(crate) fn map<T: Send + Sync>(tasks: u64, elements: u64, task: impl Fn(u64) 
     results.into_iter().filter_map(OnceLock::into_inner).collect()
 }
 
-/// Starts up to `wanted` threads. Where one cannot be started, the runs do with those before it.
+/// Starts up to `wanted` threads. If one cannot be started, runs have the helpers that were started before it.
 fn count_started(wanted: usize, mut start: impl FnMut() -> io::Result<()>) -> usize {
     let mut failed = None;
     let started = (0..wanted).take_while(|_| start().map_err(|error| failed = Some(error)).is_ok()).count();
@@ -57,7 +57,7 @@ fn count_started(wanted: usize, mut start: impl FnMut() -> io::Result<()>) -> us
 struct Helpers {
     /// The runs that have helpers or want them.
     runs: Mutex<Vec<Run>>,
-    /// Whether one of them wants helpers: for who looks without the lock.
+    /// Whether one of these runs wants helpers: read without the lock.
     is_wanted: AtomicBool,
     /// A run wants helpers.
     wanted: Condvar,
@@ -92,8 +92,8 @@ impl Helpers {
         }
     }
 
-    /// Nothing that can panic happens under the lock. It is held for far less time than it takes to wake a thread, and all helpers want it
-    /// when a run begins and when it ends: so they look before they sleep.
+    /// Nothing under the lock can panic. The lock is held for far less time than it takes to wake a thread, and all helpers want it when a run begins
+    /// and when it ends: so they try it several times before they sleep.
     fn runs(&self) -> MutexGuard<'_, Vec<Run>> {
         for _ in 0..LOOKS {
             match self.runs.try_lock() {
@@ -109,7 +109,7 @@ impl Helpers {
         if helpers == 0 {
             return (0..tasks).for_each(task);
         }
-        // Neighbours go to one thread, since what they write may share cache lines; the parts shrink, so that all threads end together.
+        // Neighbouring tasks go to one thread, since what they write may share cache lines. The parts shrink, so that all threads end together.
         let (next, threads) = (AtomicU64::new(0), helpers as u64 + 1);
         let part = |first: u64| ((tasks - first) / (2 * threads)).max(1);
         let after = |first: u64| (first < tasks).then(|| first + part(first));
@@ -138,7 +138,7 @@ impl Helpers {
         }
     }
 
-    /// Said whenever a run comes or changes what it wants. That the lock is held orders it.
+    /// Notified whenever a run comes or changes what it wants, with the lock held, which orders the notification.
     fn tell(&self, runs: &[Run]) {
         self.is_wanted.store(runs.iter().any(|run| run.wanted > 0), Ordering::Relaxed);
     }
@@ -191,7 +191,7 @@ impl Helpers {
             runs = self.runs();
             let Some(run) = runs.iter_mut().find(|run| ptr::addr_eq(run.work.0, work.0)) else { continue };
             run.present -= 1;
-            // Whoever leaves a run leaves no task behind, or has panicked.
+            // A thread that leaves a run leaves no task behind, or has panicked.
             run.wanted = 0;
             if let Err(panic) = outcome {
                 run.panic.get_or_insert(panic);
@@ -203,7 +203,7 @@ impl Helpers {
         }
     }
 
-    /// Until a run may want helpers.
+    /// Waits until a run may want helpers.
     fn idle<'h>(&'h self, runs: MutexGuard<'h, Vec<Run>>) -> MutexGuard<'h, Vec<Run>> {
         drop(runs);
         for _ in 0..LOOKS {

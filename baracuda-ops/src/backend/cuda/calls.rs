@@ -33,7 +33,7 @@ macro_rules! calls {
 }
 pub(crate) use calls;
 
-/// A name that ends in `_prepare`, without that.
+/// The name of a function without its ending `_prepare`.
 pub(crate) const fn without_prepare(name: &'static str) -> &'static str {
     name.split_at(name.len() - "_prepare".len()).0
 }
@@ -62,7 +62,7 @@ impl<S: Numbers, P: Copy + Send + Sync + 'static, C: Numbers, O: 'static> Calls<
         })
     }
 
-    /// The same as a kernel, which runs with those `operands`; without work it prepares and launches nothing.
+    /// What builds a kernel from the form, which runs with those `operands`. Without work it prepares and launches nothing.
     pub(crate) fn build(
         &self,
         device: &crate::backend::Device,
@@ -80,7 +80,7 @@ impl<S: Numbers, P: Copy + Send + Sync + 'static, C: Numbers, O: 'static> Calls<
     }
 }
 
-/// Kernels that are prepared: a value that tells them from all others, of any type.
+/// A set of prepared kernels, as a value that tells it from all others, of any type.
 pub(super) trait Prepared: Any + Send {
     fn is(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);

@@ -58,7 +58,7 @@ pub struct Props {
 }
 
 impl Props {
-    /// Devices like an A100, an RTX 3090, an RTX 4090, an H200, a B200 and an RTX 5090, to check choices with: no measurement of them.
+    /// Devices like an A100, an RTX 3090, an RTX 4090, an H200, a B200 and an RTX 5090, for checks of choices. The numbers are not measured.
     pub(crate) fn examples() -> impl Iterator<Item = Self> {
         [
             ("A100", 80, 108, 163, 1, 40),
@@ -84,7 +84,7 @@ impl Props {
 }
 
 impl Props {
-    /// Of a CUDA device, for kernels that run there only.
+    /// The properties of a CUDA device, for kernels that run only there.
     pub(crate) fn of(props: &DeviceProps) -> Result<&Self, Reason> {
         match props {
             DeviceProps::Cuda(props) => Ok(props),
@@ -112,11 +112,11 @@ struct Inner {
     prepared: Mutex<HashSet<Box<dyn Prepared>>>,
     /// Opened by the first plan that asks for it.
     cublaslt: OnceLock<Result<Arc<cublaslt::CublasLt>, Reason>>,
-    /// As cublaslt.
+    /// cuDNN, opened as cuBLASLt is.
     cudnn: OnceLock<Result<Arc<cudnn::Cudnn>, Reason>>,
 }
 
-/// Who keeps the context alive.
+/// What keeps the context alive.
 enum Owner {
     /// This handle, by a retained primary context.
     Primary(CUdevice),
@@ -464,7 +464,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// One that uses what its candidate asked for.
+    /// A launch that uses the workspace that its candidate asked for.
     pub(crate) fn new(
         call: &'static str,
         run: impl Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync + 'static,
@@ -595,7 +595,7 @@ fn props(device: CUdevice) -> Result<Props> {
     })
 }
 
-/// The driver's words for a code.
+/// The driver's description of an error code.
 fn words(code: CUresult) -> String {
     let mut text = ptr::null();
     // SAFETY: the pointer is valid; the text, if any, is static.

@@ -85,13 +85,13 @@ impl Props {
         u64::from(self.binding_align.max(16))
     }
 
-    /// Whether offsets that are not a multiple of the alignment reach kernels as immediates, so that any run takes them.
+    /// Whether offsets that are not a multiple of the alignment reach kernels as immediates. If they do, any run can pass them.
     pub(crate) fn has_immediates(&self) -> bool {
         self.immediate_bytes as usize >= 4 * MAX_BINDINGS
     }
 }
 
-/// A handle; clones are equal, and nothing else is.
+/// A handle. Clones of it are equal to it, and no other handle is.
 #[derive(Clone)]
 pub(crate) struct Device(Arc<Inner>);
 
@@ -101,7 +101,7 @@ pub(crate) struct Inner {
     props: Props,
     /// Zeros that stand for the offsets of operands that start where their bindings do.
     pub(super) no_offsets: ::wgpu::Buffer,
-    /// With inputs only read, and with all operands bound alike.
+    /// Two sets of pipelines: with inputs only read, and with all operands bound for reading and writing.
     pipelines: Mutex<HashMap<Source, [Pipeline; 2]>>,
     /// Uniforms by their contents, as long as a plan has them.
     params: Mutex<HashMap<Vec<u8>, Weak<::wgpu::Buffer>>>,
@@ -109,7 +109,7 @@ pub(crate) struct Inner {
     lost: Arc<Lost>,
 }
 
-/// What is known of the loss of a device: of an owned one, what the driver said.
+/// What is known of the loss of a device. An owned device knows what the driver said.
 #[derive(Default)]
 struct Lost {
     is_lost: AtomicBool,
@@ -218,7 +218,7 @@ impl Device {
         let lost = Arc::new(Lost::default());
         let record = lost.clone();
         device.set_device_lost_callback(move |reason, words| {
-            // Dropping the last handle is reported as a loss too; nobody is left to hear of it.
+            // wgpu reports that the last handle was dropped as a loss, too; at that time no handle is left that could ask.
             let _ = record.words.set(format!("{reason:?}: {words}"));
             record.is_lost.store(true, Ordering::Release);
         });

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::narrow::word;
 use crate::slots::{Names, WORKSPACE};
 
-/// Chunks that kernels load and store at once, in words.
+/// Words that a kernel loads and stores at once as a chunk.
 const CHUNK_WORDS: u32 = 4;
 
 /// Where a binding's bytes lie.

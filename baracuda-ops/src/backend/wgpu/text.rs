@@ -92,7 +92,7 @@ impl OperandText {
     }
 }
 
-/// Where a shader finds its `params` and its `offsets`, which are those of operands from the start of their bindings.
+/// Where a shader finds its `params` and its `offsets`, which say how far operands lie from the start of their bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Numbers {
     /// Both are immediates, offsets last.

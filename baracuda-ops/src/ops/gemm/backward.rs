@@ -34,9 +34,9 @@ product_fields! {
     /// The fields of the descriptor.
     BackwardFields {
         saved: Saved = default,
-        /// The type of dout and of forward's output; none is that of a.
+        /// The type of dout and of forward's output; `None` is a's type.
         out: Option<DType> = default,
-        /// The type of the saved pre-activation; none is that of a.
+        /// The type of the saved pre-activation; `None` is a's type.
         pre: Option<DType> = default,
         da: Option<Gradient> = default,
         db: Option<Gradient> = default,

@@ -20,7 +20,7 @@ pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
 
 /// The reference kernel of the gradients.
 pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'d> {
-    // As computed, not rounded to the type of the factors.
+    // dpre as computed, not rounded to the type of the factors.
     let dpre = TensorDesc::contiguous(DType::F64, descriptor.output().dims()).map_err(|e| e.to_string())?;
     Ok(Candidate::on_cpu(move || {
         let geometry = descriptor.geometry();
@@ -91,7 +91,7 @@ fn column_sums(
         let first = task * cols_of_task;
         let columns = first..cols.min(first + cols_of_task);
         let mut totals = [Sum::default(); COLS];
-        // A batch of matrices without rows may have any number of them.
+        // If its matrices have no rows, a batch may have any number of them.
         for row in 0..batch * rows {
             for (n, total) in columns.clone().zip(&mut totals) {
                 total.add(dpre(At { z: row / rows, m: row % rows, n }));
@@ -119,7 +119,7 @@ pub(super) struct At {
 }
 
 impl Matrix {
-    /// The offset of an element.
+    /// The offset of an element of the output.
     pub(super) fn at(&self, batch: &Extents, At { z, m, n }: At) -> u64 {
         offset(batch, &self.batch, z) + m * self.rows + n * self.cols
     }
@@ -176,7 +176,7 @@ impl Values<'_> {
     }
 }
 
-/// What becomes of the sums of a product.
+/// What is done with the sums of a product.
 pub(super) struct Finish<'v> {
     product: &'v Product,
     out: Option<Tensor<'v>>,

@@ -124,7 +124,7 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
                 b.element::<T>(right_start + offset(summed, &right.summed, s)),
                 to_usize(*k),
             ),
-            // A sum over nothing: what is left is beta times the output, of which factors are not read.
+            // The sum over no terms is 0. What is left is beta times the output, for which factors are not read.
             None => (start, start, 0),
         };
         // SAFETY: the first elements lie in their tensors, and so do those that strides lead to within the extents, by the check of the

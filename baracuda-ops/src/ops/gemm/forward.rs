@@ -28,7 +28,7 @@ operands! { $
 product_fields! {
     /// The fields of the descriptor.
     ForwardFields {
-        /// None is the type of a.
+        /// `None` is a's type.
         out: Option<DType> = default,
         pre: Option<DType> = default,
     }

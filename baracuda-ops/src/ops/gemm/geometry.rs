@@ -102,7 +102,7 @@ pub(crate) struct Product {
     pub(crate) epilogue: Epilogue,
 }
 
-/// What becomes of a sum before it is rounded and stored.
+/// What is done with a sum before it is rounded and stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Epilogue<M = Matrix> {
     /// `out = act(acc + bias[n])`; `pre`, if there is one, is what the activation is applied to.
@@ -113,7 +113,7 @@ pub(crate) enum Epilogue<M = Matrix> {
     Gradient { beta: f64 },
 }
 
-/// What is done with a sum: a gradient has no bias and no activation, and nothing else keeps a part of what was there.
+/// What an [`Epilogue`] does, as one set of fields: each variant uses some of them and leaves the others without effect.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(
     not(any(feature = "cuda", feature = "wgpu")),
@@ -147,7 +147,7 @@ impl<M> Epilogue<M> {
         }
     }
 
-    /// The parts of it.
+    /// The epilogue as fields of which the others have no effect.
     pub(crate) fn fused(self) -> Fused<M> {
         let none = Fused { bias: None, activation: Activation::Identity, beside: None, beta: 0.0 };
         match self {
@@ -192,7 +192,7 @@ impl Product {
     pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
         let (fields, shape, slots) = (&valid.fields, &valid.derived, &valid.slots);
         let [left, right] = factors(shape, &fields.a, &fields.b, [forward::table::A, forward::table::B]);
-        let out = View::operand(slots, forward::table::OUT).unwrap_or(left); // It is always declared.
+        let out = View::operand(slots, forward::table::OUT).unwrap_or(left); // out is always declared
         let (bias, pre) = (vector(slots, forward::table::BIAS), View::operand(slots, forward::table::PRE));
         let epilogue = Epilogue::Forward { bias, activation: fields.activation, pre };
         Tensors { left, right, out, epilogue, is_summed: false }.product(shape, fields.alpha.get())
@@ -202,7 +202,7 @@ impl Product {
 /// What backward computes: first `dpre`, from it the sums of its columns, then the two products.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BackwardGeometry {
-    /// How the gradient of the pre-activation is made; none where dout is it and there is no dbias.
+    /// How the gradient of the pre-activation is computed; `None` if dout is that gradient and there is no dbias.
     pub(crate) dpre: Option<Dpre>,
     /// Bytes of dpre in the workspace; 0 where it is not stored.
     pub(crate) dpre_bytes: u64,
@@ -211,7 +211,7 @@ pub(crate) struct BackwardGeometry {
     pub(crate) dbias: Option<ColumnSums>,
 }
 
-/// How the gradient of the pre-activation is made.
+/// How the gradient of the pre-activation is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a plan has one")]
 pub(crate) enum Dpre {
@@ -249,7 +249,7 @@ impl BackwardGeometry {
         let (dtype, alpha) = (fields.a.dtype(), fields.alpha.get());
         let [a, b] = factors(shape, &fields.a, &fields.b, [backward::table::A, backward::table::B]);
         let in_workspace = View::dpre(shape);
-        let dout = View::operand(slots, backward::table::DOUT).unwrap_or(in_workspace); // It is always declared.
+        let dout = View::operand(slots, backward::table::DOUT).unwrap_or(in_workspace); // dout is always declared
         let is_dout = fields.activation.is_identity() && dout.desc.dtype() == dtype;
         let is_stored = !is_dout && (fields.da.is_some() || fields.db.is_some());
 
@@ -363,7 +363,7 @@ fn factors(shape: &Shape, a: &TensorDesc, b: &TensorDesc, positions: [usize; 2])
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Extent<const N: usize = TENSORS> {
     pub(in crate::ops) extent: u64,
-    /// Of a product: of the left factor, the right factor, what is written, and what lies beside it.
+    /// In a product: its stride in the left factor, in the right factor, in what is written, and in what lies beside that.
     pub(in crate::ops) strides: [u64; N],
 }
 
@@ -375,11 +375,11 @@ const BESIDE: usize = 3;
 
 /// The extents of a product, each list outermost first.
 pub(in crate::ops) struct Axes {
-    /// Of matrices, in front of their rows.
+    /// Extents of the batch of matrices, outside of their rows.
     pub(in crate::ops) batch: Vec<Extent>,
     pub(in crate::ops) m: Extent,
     pub(in crate::ops) n: Extent,
-    /// Of terms, in front of k.
+    /// Extents that are summed over, outside of k.
     pub(in crate::ops) summed: Vec<Extent>,
     pub(in crate::ops) k: Extent,
 }
@@ -390,7 +390,7 @@ impl Axes {
     pub(in crate::ops) fn product(self, alpha: f64, [left, right, out]: [Matrix; 3], epilogue: Epilogue) -> Product {
         let Self { batch, m, n, summed, k } = self;
         let (mut batch, mut summed) = (join(batch.into_iter()), join(summed.into_iter()));
-        // Rows have no stride in the right factor: what becomes one of them must have none either.
+        // Rows have no stride in the right factor, so an extent that becomes one of the rows must have none there either.
         let m = absorb(&mut batch, m, |axis| axis.strides[RIGHT] == 0);
         let k = absorb(&mut summed, k, |_| true);
         let laid = |matrix: Matrix, tensor: usize, rows: &Extent, cols: &Extent| Matrix {

@@ -144,11 +144,11 @@ impl From<TensorDesc> for GemmFactor {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GemmGradients {
-    /// That of `a`.
+    /// The gradient of `a`.
     pub da: bool,
-    /// That of `b`.
+    /// The gradient of `b`.
     pub db: bool,
-    /// That of the bias, if forward has one.
+    /// The gradient of the bias, if forward has one.
     pub dbias: bool,
 }
 
@@ -158,19 +158,19 @@ impl GemmGradients {
     /// No gradient: where the steps begin.
     pub const NONE: Self = Self { da: false, db: false, dbias: false };
 
-    /// That of `a` too.
+    /// With the gradient of `a`.
     #[must_use]
     pub const fn da(self) -> Self {
         Self { da: true, ..self }
     }
 
-    /// That of `b` too.
+    /// With the gradient of `b`.
     #[must_use]
     pub const fn db(self) -> Self {
         Self { db: true, ..self }
     }
 
-    /// That of the bias too.
+    /// With the gradient of the bias.
     #[must_use]
     pub const fn dbias(self) -> Self {
         Self { dbias: true, ..self }
@@ -234,7 +234,7 @@ macro_rules! product_fields {
         }
 
         impl $Fields {
-            /// Of two factors, with the default of every other field.
+            /// The fields of a product of two factors; every other field has its default.
             fn of(a: GemmFactor, b: GemmFactor) -> Self {
                 let (transpose_a, transpose_b) = (a.is_transposed, b.is_transposed);
                 Self { transpose_a, transpose_b, ..Self::minimal(a.desc, b.desc) }
@@ -253,7 +253,7 @@ pub(crate) struct Shape {
     k: u64,
     transpose_a: bool,
     transpose_b: bool,
-    /// Whether one b serves the whole batch.
+    /// Whether one matrix b serves the whole batch.
     is_shared: bool,
     /// The output, dense and of T.
     output: TensorDesc,
@@ -290,7 +290,7 @@ impl Shape {
         if let Some(axis) = (0..batch.len()).find(|&axis| batch[axis] > 1 && a.strides()[axis] == 0) {
             return refuse("a", format!("is never broadcast, but extent {} of axis {axis} has stride 0", batch[axis]));
         }
-        // Extents of a that are 1 are shared and separate at once.
+        // Extents of a that are 1 count as shared and as separate.
         let is_repeated = |axis: usize| b_batch[axis] == 1 || (b_batch[axis] > 1 && b.strides()[axis] == 0);
         let is_separate = |axis: usize| b_batch[axis] == batch[axis] && !is_repeated(axis);
         let wide = || (0..b_batch.len()).filter(|&axis| batch[axis] != 1);

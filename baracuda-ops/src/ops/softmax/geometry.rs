@@ -33,7 +33,7 @@ impl Tensors {
                 return Ok(*desc);
             }
             let wide = TensorDesc::strided(dtype, desc.dims(), desc.strides());
-            // At most 4096 is promised, and 16 is all that matters.
+            // At most 4096 is promised, and 16 is all that kernels use.
             wide.and_then(|wide| wide.align((times * desc.align_bytes()).min(4096)))
         };
         let descs = slots.iter().map(|slot| read(&slot.desc)).collect::<Result<_, _>>();
@@ -69,7 +69,7 @@ pub(crate) struct ChannelGeometry {
     pub(crate) extents: [u64; 2],
     /// Strides of the blocks of each tensor, in the order given.
     pub(crate) strides: Vec<[u64; 3]>,
-    /// From run to run of each tensor.
+    /// Elements from run to run of each tensor.
     pub(crate) dim_strides: Vec<u64>,
     /// The widest vector in bytes, at most 16, in which every run of every tensor can be moved.
     pub(crate) vector_bytes: u64,

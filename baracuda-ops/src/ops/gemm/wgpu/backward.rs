@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
-/// Quads of columns beside each other in a workgroup of the pass.
+/// Quads of columns side by side in a workgroup of the pass for dpre.
 const PASS_QUADS: u32 = 32;
 
 /// How the pass is divided: rows of a thread, and workgroups along the rows, each of which leaves a sum of every column.
@@ -21,13 +21,13 @@ struct Partition {
 }
 
 impl Partition {
-    /// Rows of a thread where many workgroups are left and chains of sums are short.
+    /// Rows of a thread if this leaves many workgroups and short chains of sums.
     const ROUNDS: u64 = 16;
 
     fn new(pass: &DprePass, props: &Props) -> Self {
         let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
         let lanes = u64::from(workgroup(props) / PASS_QUADS);
-        // As long a chain in a thread as in those that add up the sums, each of 256.
+        // Chains of additions are as long in a thread as in the threads that add up the sums, each of which takes 256.
         let rounds = Self::ROUNDS.max((rows / (lanes * 256)).isqrt());
         Self { rows, rounds, parts: rows.div_ceil(lanes * rounds) }
     }
@@ -89,7 +89,7 @@ fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) 
     let is_whole =
         |matrix: &Matrix| has_whole_lines((*n, matrix.cols), axes(batch, &matrix.batch).chain([(*m, matrix.rows)]));
     let can_chunk = [Some(dout), saved.as_ref(), dpre.as_ref()].into_iter().flatten().all(is_whole);
-    // What is not there is bound to others in its place.
+    // An operand that is not there is bound to another in its place.
     let saved_or_dout = saved.unwrap_or(*dout);
     let dpre_or_dout = dpre.unwrap_or(*dout);
     let mut batch_strides = [[0; 4]; MAX_BATCH];
@@ -139,10 +139,10 @@ fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) 
     }))
 }
 
-/// Sums of a quad of columns that more than 32 threads share.
+/// The number of sums of a quad of columns above which more than 32 threads share them.
 const MANY_PARTIALS: u64 = 256;
 
-/// What adds up `partials` sums of each of `n` columns, a multiple of four in the place of n, to `beta` times what an operand has there.
+/// The dispatch that adds up `partials` sums of each of `n` columns and `beta` times what an operand holds. `n` is a multiple of four.
 pub(in crate::ops) fn sums_step(
     (position, dtype, step): (usize, DType, u64),
     beta: f64,

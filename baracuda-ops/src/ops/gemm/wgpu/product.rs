@@ -19,14 +19,14 @@ pub(in crate::ops) struct Tile {
     /// Rows and columns of a thread, in quads.
     row_quads: u32,
     col_quads: u32,
-    /// What a tile costs where many are computed at a time, and how many that takes.
+    /// What a tile costs if many are computed at a time, and how many that takes.
     cost: u64,
     busy: u64,
 }
 
-/// From the largest to the one that every device has room for. Costs are elements over the speed that reads from workgroup memory leave
-/// for products: a thread of 8 x 8 reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, one of 4 x 4 reads 2 for 16. Busy is a GPU
-/// of 132 multiprocessors with 8 subgroups each. Both are derived, not measured.
+/// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over the speed that reads from workgroup memory
+/// leave for products: a thread of 8 x 8 elements reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, and one of 4 x 4 reads 2 for 16. `busy`
+/// is for a GPU of 132 multiprocessors with 8 subgroups each. Both are derived, not measured.
 const TILES: [Tile; 3] = [
     Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132 },
     Tile { rows: 64, cols: 64, row_quads: 2, col_quads: 1, cost: 5461, busy: 264 },
@@ -34,35 +34,35 @@ const TILES: [Tile; 3] = [
 ];
 
 impl Tile {
-    /// The tile that takes least time.
+    /// The tile that takes the least time for a product.
     pub(super) fn of(product: &Product, props: &Props) -> Self {
         Self::least(props, |tile| tile.time(tile.count(product)))
     }
 
-    /// What a product takes by that tile.
+    /// The time that a product takes with one tile.
     pub(in crate::ops) fn time_of(product: &Product, props: &Props) -> u64 {
         let tile = Self::of(product, props);
         let steps = product.summed.count().saturating_mul(product.k.div_ceil(DEPTH)).max(1);
         tile.time(tile.count(product)).saturating_mul(steps)
     }
 
-    /// The tile that takes least time, by what a function makes of it.
+    /// The tile that takes the least time, by what a function says that one takes.
     pub(in crate::ops) fn least(props: &Props, mut time: impl FnMut(&Self) -> u64) -> Self {
         let fits = |tile: &&Self| {
             // Two steps of both factors, in f32.
             let bytes = 2 * 4 * STEP * (tile.rows + tile.cols);
             tile.workgroup() <= props.max_threads && bytes <= props.max_workgroup_bytes
         };
-        // The last is within Vulkan's least limits.
+        // The last tile is within the least limits that Vulkan allows.
         *TILES.iter().filter(fits).min_by_key(|tile| time(tile)).unwrap_or(&TILES[2])
     }
 
-    /// What so many tiles take.
+    /// The time of so many tiles.
     pub(in crate::ops) fn time(&self, count: u64) -> u64 {
         count.max(self.busy).saturating_mul(self.cost)
     }
 
-    /// How many are computed at a time.
+    /// How many tiles are computed at a time.
     pub(in crate::ops) fn busy(&self) -> u64 {
         self.busy
     }
@@ -132,8 +132,8 @@ impl Factor<'_> {
     }
 }
 
-/// The same product with rows for columns, where columns of the output are what lies densely. What adds up columns is left as it is: it
-/// writes to the workspace, whose rows are dense.
+/// The product with rows and columns exchanged, if columns of the output are what lies densely. What adds up columns stays as it is: it writes to the
+/// workspace, whose rows are dense.
 fn rows_first(product: &Product) -> (Product, bool) {
     let Product { out, .. } = product;
     let is_turned = out.rows == 1 && product.m > 1 && (out.cols != 1 || product.n == 1);
@@ -162,11 +162,11 @@ fn rows_first(product: &Product) -> (Product, bool) {
 
 /// Terms of a step of the shader.
 pub(in crate::ops) const DEPTH: u64 = 16;
-/// Mesa's driver for processors leaves the loops of a shader after 65535 iterations in all, silently; a step takes two.
+/// Mesa's driver for processors silently ends the loops of a shader after 65535 iterations in all; a step takes two.
 pub(in crate::ops) const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
 
-/// The dispatch of a product, if it writes anything. Operands that it does without are bound all the same, to others in their place, so
-/// that what a product has besides its factors is no matter of the shader.
+/// The dispatch of a product, if it writes anything. Operands that a product lacks are bound to others in their place, so that one shader serves
+/// every set of operands.
 pub(super) fn step(
     product: &Product,
     regions: &Regions,
@@ -181,7 +181,7 @@ pub(super) fn step(
     let Product { m, n, left, right, out, .. } = product;
     let Fused { bias, activation, beside, beta } = product.epilogue.fused();
     let recomputes = matches!(product.epilogue, Epilogue::Derivative { .. });
-    // Over nothing, factors have no elements that could be bound.
+    // A sum over no terms leaves factors without elements, which cannot be bound.
     let has_terms = product.terms() > 0;
     let k = if has_terms { product.k } else { 0 };
     let steps = product.summed.count().saturating_mul(k.div_ceil(DEPTH));

@@ -150,7 +150,7 @@ struct Statistics {
     mean: f64,
     /// The mean of the differences from `mean`, which is its rounding error.
     correction: f64,
-    /// Biased.
+    /// The biased variance.
     var: f64,
 }
 

@@ -91,7 +91,7 @@ fn candidate<'d, C: Numbers + Debug>(
     let choice = choose(&geometry)?;
     let dtype = c_dtype(norm.fields.x.dtype())?;
     let (beta, k) = (norm.fields.beta.get(), norm.fields.k.get());
-    // The window, the channels, from which shared memory follows, and what decides on roots.
+    // The size of the window, the number of channels, from which shared memory follows, and what decides whether roots give the powers.
     let numbers = [geometry.size, geometry.channels, beta.to_bits(), k.to_bits()];
     let has_work = geometry.elements() > 0;
     let build = move |device: &Device| {
@@ -130,10 +130,11 @@ const WALK_THREADS: u64 = 128;
 const DIRECT_THREADS: u64 = 256;
 /// Threads of a warp.
 const WARP: u64 = 32;
-/// Threads of a block of `rows`, unless one position needs more, and the most that it may have. The former was measured on an H200.
+/// Threads of a block of `rows`, unless one position needs more; and the most threads that a block of `rows` may have. The former was measured on an
+/// H200.
 const ROWS_THREADS: u64 = 128;
 const MOST_ROWS_THREADS: u64 = 256;
-/// Fewest threads of a block of `tile`, and fewest and most that share one of its positions.
+/// Fewest threads of a block of `tile`; fewest and most threads that share one of its positions.
 const TILE_THREADS: u64 = 128;
 const FEWEST_POSITION_THREADS: u64 = 8;
 const MOST_POSITION_THREADS: u64 = 256;
@@ -318,7 +319,7 @@ impl Several {
             let of_multiprocessor = (blocks * chunks).div_ceil(u64::from(props.multiprocessors).max(1));
             let (waves, rest) = (of_multiprocessor / resident, of_multiprocessor % resident);
             let last = if rest == 0 { 0 } else { rest.max(self.busy_blocks.min(resident)) };
-            // The first loads of a chunk take as long as a window of channels does.
+            // The first loads of a chunk take as long as so many channels as a window has.
             (channels.div_ceil(chunks) + halo(size, pass) + size) * (waves * resident + last)
         };
         let chunks = (1..=most_chunks(channels, size, pass)).min_by_key(|&chunks| time(chunks)).unwrap_or(1);

@@ -59,12 +59,12 @@ struct Norm<'d> {
     geometry: Geometry,
 }
 
-/// How the elements are given to workgroups: what the dispatches of a form differ in.
+/// How elements are given to workgroups, in which the dispatches of a form differ.
 struct Spread {
     workgroup: u64,
     /// Elements of an access: 4, or 1.
     width: u64,
-    /// Fields of the params of these names.
+    /// Fields of the params, by name.
     vectors: u64,
     blocks: u64,
     chunk: u64,
@@ -97,7 +97,7 @@ impl<'d> Norm<'d> {
         channel_bytes > 0 && (position_bytes == 0 || spatial < FEW_POSITIONS)
     }
 
-    /// Whether accesses of four elements along an axis are whole and start at multiples of four. Where operands start is for the run to find out.
+    /// Whether accesses of four elements along an axis are whole and start at multiples of four, if the operands do; that is checked by each run.
     fn has_quads(&self, axis: usize, extent: u64) -> bool {
         let others = self.geometry.strides.iter().all(|s| (0..3).all(|a| a == axis || s[a].is_multiple_of(4)));
         extent.is_multiple_of(4) && others
@@ -113,7 +113,7 @@ impl<'d> Norm<'d> {
         let (beta, k) = (fields.beta.get(), fields.k.get());
         let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
         let strides = |position: usize| geometry.strides[position].map(stride);
-        // What both passes have, in the order of the WGSL structs.
+        // The params that both passes have, in the order of the WGSL structs.
         let extents = [word(batch), word(channels), word(spatial), 0];
         let powers = [scale, beta, k].map(single);
         let [vectors, blocks, chunk] = [spread.vectors, spread.blocks, spread.chunk].map(word);

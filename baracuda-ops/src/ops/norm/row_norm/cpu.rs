@@ -9,7 +9,7 @@ use crate::tensor::TensorDesc;
 struct Rows<'a> {
     tensor: Tensor<'a>,
     outer: usize,
-    /// Offsets of a row's elements from its first one.
+    /// Offsets of a row's elements from the row's first one.
     cols: Vec<u64>,
 }
 

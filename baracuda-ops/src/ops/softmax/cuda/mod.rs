@@ -103,7 +103,7 @@ pub(super) fn channels_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Prop
     Task::new(softmax)?.candidate(F::CHANNELS_RESIDENT, |lines| choice::channels_resident(lines, props))
 }
 
-/// Of backward alone.
+/// The type of x, which forward has alone.
 pub(super) fn channels_shared<'d>(softmax: &'d Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
     const CALLS: Calls<ChannelsShared, sys::bops_softmax_backward_operands> =
         calls!(bops_softmax_backward_channels_shared_prepare, bops_softmax_backward_channels_shared_launch);
@@ -151,7 +151,7 @@ impl<O: 'static> Task<O> {
             Geometry::Channels(channels) => channels,
         };
         let ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, vector_bytes } = geometry;
-        // The lone outer extent, if there is but one, is outermost: the kernels' short path.
+        // If there is one outer extent only, it is outermost, for which kernels have a short path.
         let is_lone = extents == [1, outer];
         let [extent1, extent2] = if is_lone { [1, 1] } else { extents };
         let strides = std::array::from_fn(|tensor| match strides.get(tensor) {
@@ -181,7 +181,7 @@ impl<O: 'static> Task<O> {
         })
     }
 
-    /// In one launch, without workspace; in none where there are no elements.
+    /// Serves in one launch without workspace; in no launch if there are no elements.
     fn candidate<'d, C: Numbers + Debug>(
         self,
         calls: Calls<C, O>,

@@ -87,13 +87,14 @@ const BACKWARD: PassShaders = PassShaders {
 
 /// |scale| as the shaders take it: a power of two, and the scale that is left.
 struct Scale {
-    /// What multiplies elements first: 1, or if |scale| is below that, less, so that elements differ by a finite number wherever the scaled ones do.
+    /// What elements are multiplied by first: 1, or a smaller power of two if |scale| is below 1, so that elements differ by a finite number wherever
+    /// the scaled ones do.
     lessening: f32,
     /// The scale that is left; if it is `long`, its first bits, few enough for exact products.
     high: f32,
-    /// What `high` leaves out.
+    /// The part of the scale that `high` leaves out.
     rest: f32,
-    /// The whole, over log(2).
+    /// The whole scale over log(2).
     log2: f32,
     is_long: bool,
     /// 0, or next to it.
@@ -196,7 +197,7 @@ impl Pass for BackwardFields {
     }
 }
 
-/// What was chosen. `workgroup`: its threads; `chunks`: of 16 bytes, of a row and thread, or of the lines of a column and thread.
+/// What was chosen. `workgroup` counts threads; `chunks` counts chunks of 16 bytes: of a row and thread, or of the lines of a column and thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chosen {
     Empty,
@@ -233,7 +234,7 @@ pub(super) fn rows_resident<F: Pass>(softmax: &Valid<F>, props: &Props, ask: Ask
     F::work(softmax, Form::RowsResident, props, ask)
 }
 
-/// Of forward alone.
+/// Only forward has it.
 pub(super) fn rows_twice(softmax: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
     Pass::work(softmax, Form::RowsTwice, props, ask)
 }

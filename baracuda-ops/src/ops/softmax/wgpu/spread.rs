@@ -9,12 +9,12 @@ use crate::kernel::Ask;
 use crate::narrow::{stride, word};
 use crate::ops::rows::RowGeometry;
 
-/// (threads, chunks each) and what a thread keeps of them.
+/// Threads, chunks of each, and what a thread keeps of them.
 type TeamNumbers = (u32, u32, Keep);
 
 /// The numbers that a pass is tuned by, measured on an H200.
 pub(super) struct Tables {
-    /// Teams that hold a row of 32-bit and of 16-bit elements, the first that suffices.
+    /// Teams that hold a row of 32-bit and of 16-bit elements, of which the first that suffices is taken.
     resident: [&'static Teams; 2],
     /// The workgroup that reads a longer row twice, slice after slice, where rows are many.
     twice: Option<TeamNumbers>,
@@ -54,13 +54,13 @@ const AHEAD_GROUPS: u64 = 2 * 132;
 const COLUMN_THREADS: u64 = 256;
 /// Most threads of a workgroup that holds its lines.
 const MOST_COLUMN_THREADS: u64 = 512;
-/// Fewest chunks of 16 bytes side by side, unless there are fewer: together two sectors of the cache.
+/// Fewest chunks of 16 bytes side by side, if there are as many: together they are two sectors of the cache.
 const FEWEST_ACROSS: u64 = 4;
 /// Most chunks side by side: one for each invocation of a subgroup of 32.
 const MOST_ACROSS: u64 = 32;
 /// Lines of at least `LONG_LINE` elements are split if fewer workgroups than this would hold them: most of the device would be idle.
 const FEW_GROUPS: u64 = 96;
-/// Elements.
+/// Elements of a line.
 const LONG_LINE: u64 = 512;
 
 /// Lines as the shaders take them.
@@ -71,7 +71,7 @@ pub(super) struct ShaderLines {
     inner: u64,
     extents: [u64; 2],
     strides: Vec<[u64; 3]>,
-    /// Between the elements of a line, of each tensor.
+    /// Elements of each tensor between the elements of a line.
     pub(super) steps: Vec<u64>,
     /// Elements of a chunk of 16 bytes.
     elements: u64,
@@ -93,7 +93,7 @@ impl ShaderLines {
         Self::new(false, outer, dim, inner, extents, strides, dim_strides, whole, dtype)
     }
 
-    /// `whole`: numbers that are multiples of a chunk's elements if chunks are whole, or-ed together.
+    /// `whole`: numbers, or-ed together, that are multiples of a chunk's elements if chunks are whole.
     #[allow(clippy::too_many_arguments, reason = "the fields, from two geometries")]
     fn new(
         is_rows: bool,
@@ -296,7 +296,7 @@ impl Spread {
         }
     }
 
-    /// `keeps`: elements are needed more than once.
+    /// `keeps`: whether elements are needed more than once.
     pub(super) fn flags(&self, keeps: bool) -> [(&'static str, bool); 2] {
         match self.threads {
             Threads::Team(team) if keeps => team.keep.flags(self.rounds > 1),

@@ -15,7 +15,7 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
 
-/// Channels last: for the sums, three workgroups on each multiprocessor; to apply them, four.
+/// For channels last: the sums have three workgroups on each multiprocessor; what applies them has four.
 const SUMS_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 3 * MULTIPROCESSORS, most_thread_rows: 32 };
 const APPLY_COLUMNS: ColumnSpread =
@@ -34,14 +34,14 @@ struct Uses {
 }
 
 impl Uses {
-    /// Of the one dispatch of a form that holds groups.
+    /// What the one dispatch of a form binds that holds groups.
     const WHOLE: Self =
         Self { inputs: true, weight: true, statistics: true, outputs: true, parameters: true, sums: None, means: None };
 }
 
 type Backward<'d> = Task<'d, BackwardFields, Parts>;
 
-/// The results between the dispatches of a split form. A form that holds groups has the slices alone.
+/// The results that the dispatches of a split form hand on. A form that holds groups has only the slices.
 #[derive(Clone, Copy)]
 struct Parts {
     /// Slices of a segment that have sums.
@@ -186,7 +186,7 @@ impl Backward<'_> {
 
     /// A form that is one dispatch.
     fn whole(&self, step: StepBuilder, choice: impl Choice + 'static) -> Accepted<'static> {
-        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would compute parameters again.
         if step.grid[1] > 1 {
             return Err(format!("it needs {} rows of workgroups, the limit is one", step.grid[1]).into());
         }
@@ -268,7 +268,7 @@ impl Backward<'_> {
         self.wants_parameters() || (self.norm.fields.dx && !self.norm.fields.inference)
     }
 
-    /// With the results between the dispatches of a split form.
+    /// The step with the results that the dispatches of a split form hand on.
     fn with_parts(self) -> Result<Self, Reason> {
         let (segments, slices) = (&self.segments, self.parts.slices);
         let mut bytes = 0;
@@ -290,7 +290,7 @@ impl Backward<'_> {
         self.apply_spread().merging(&self.segments, self.group_parts(), activation, self.props, self.ask)
     }
 
-    /// The spread of the sums: that of the activation, if what merges takes it and parts stay as many.
+    /// How the sums are spread: as the activation's spread does it, if what merges takes that and as many parts remain.
     fn sums_spread(&self, sums: Spread, is_merging: bool) -> Spread {
         let shorter = sums.of_activation(self.norm.fields.activation, self.props);
         let has_same_parts = shorter.slices(&self.segments) == sums.slices(&self.segments);
@@ -368,7 +368,7 @@ impl Backward<'_> {
         Ok(self.step(&files, (team.constants(), false), uses, (Share::WHOLE, grid)))
     }
 
-    /// dx and dresidual. With mergers it adds up the parts of groups itself, and writes the parameters too.
+    /// dx and dresidual. With mergers this dispatch adds up the parts of groups itself, and writes the parameters too.
     fn apply(&self, spread: Spread, mergers: Option<Mergers>) -> Result<StepBuilder, Reason> {
         let (mut files, mut constants) = spread.files_and_constants(mergers);
         let mut grid = spread.grid(&self.segments, self.props)?;
@@ -418,7 +418,7 @@ fn channels_of(team: Team) -> u64 {
     u64::from(team.workgroup) / team.members()
 }
 
-/// Beyond means, a table saves a binding: with all operands of inference, devices with 8 of them would lack one.
+/// Means and statistics in one table save a binding: with all operands of inference, devices with 8 bindings would lack one.
 fn wants_means(fields: &BackwardFields) -> bool {
     let has_all =
         fields.dx && fields.dresidual && fields.recomputes() && fields.weight.is_some() && fields.bias.is_some();

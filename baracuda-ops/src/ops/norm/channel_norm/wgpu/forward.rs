@@ -15,14 +15,14 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::{single, word};
 
-/// Channels last: for the moments, five workgroups of 128 threads on each multiprocessor; to apply them, twice the four of 256 threads that
-/// it holds at once.
+/// For channels last: the moments have five workgroups of 128 threads on each multiprocessor. What applies them has twice the four workgroups of 256
+/// threads that a multiprocessor holds at once.
 const MOMENTS_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 128, wave_workgroups: 5 * MULTIPROCESSORS, most_thread_rows: 96 };
 const APPLY_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 8 * MULTIPROCESSORS, most_thread_rows: 64 };
 
-/// Threads of a workgroup and chunks of a thread that apply statistics where chunks span channels.
+/// Threads of a workgroup, and chunks of a thread, that apply statistics if chunks span channels.
 const GAPLESS_APPLY_THREADS: u32 = 256;
 const GAPLESS_APPLY_CHUNKS: u32 = 2;
 
@@ -47,7 +47,7 @@ struct Uses {
 
 type Forward<'d> = Task<'d, ForwardFields, Parts>;
 
-/// The results between the dispatches of a split form; none of them elsewhere.
+/// The results that the dispatches of a split form hand on; other forms have none.
 #[derive(Clone, Copy)]
 struct Parts {
     /// Parts that the moments of a group are merged from.
@@ -86,7 +86,7 @@ impl Pass for ForwardFields {
 impl Forward<'_> {
     fn bindings(&self, uses: Uses) -> Vec<Binding> {
         let operands = &self.operands;
-        // Channels last, a thread reads those of its chunk.
+        // If channels are last, a thread reads the parameters of its chunk's channels.
         let parameter = |operand| match self.segments.order {
             ChannelOrder::Contiguous => operands.parameter(operand).bound_if(uses.affine, "absent_elements"),
             ChannelOrder::ChannelsLast => operands.parameter_quads(operand).bound_if(uses.affine, "absent_quads"),
@@ -161,7 +161,7 @@ impl Forward<'_> {
         StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
-    /// As [`step`](Self::step), of teams.
+    /// As [`step`](Self::step), for dispatches of teams.
     fn team_step(&self, team: Team, files: &[&'static str], uses: Uses, grid: (Share, [u32; 2])) -> StepBuilder {
         self.step(&[&team.files(), files].concat(), team.constants(), uses, grid)
     }
@@ -265,7 +265,7 @@ impl Forward<'_> {
         ]
     }
 
-    /// With the results between the dispatches of a split form.
+    /// The step with the results that the dispatches of a split form hand on.
     fn with_parts(self, moments: Spread) -> Result<Self, Reason> {
         let segments = &self.segments;
         let group_parts = if segments.is_empty() { 0 } else { segments.group_segments * moments.slices(segments) };
@@ -286,7 +286,7 @@ impl Forward<'_> {
         forward.candidate(Split::of(first, segments, parts.group_parts), steps, parts.moments.bytes)
     }
 
-    /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are statistics and a count of batches at most.
+    /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are at most statistics and a count of batches.
     fn split(self) -> Accepted<'static> {
         if self.norm.fields.inference {
             return Err("it takes statistics, in inference there are none to take".into());

@@ -76,7 +76,7 @@ impl WgslForm {
         Self::ChannelsLastApply,
     ];
 
-    /// Refuses tensors of another order.
+    /// Refuses tensors whose channels or positions lie in another order.
     fn check_order(self, order: ChannelOrder) -> Result<(), Reason> {
         let is_last = matches!(
             self,
@@ -258,7 +258,7 @@ struct Share {
     slices: u32,
     /// Channels last: workgroups beside each other.
     column_blocks: u32,
-    /// Channels last: rows of a slice, but for the last.
+    /// Channels last: rows of every slice but the last.
     slice_rows: u32,
     /// Where chunks span channels: chunks of a sample that a workgroup holds.
     columns: u32,
@@ -337,12 +337,12 @@ struct Quads {
 }
 
 impl Quads {
-    /// No quads.
+    /// An empty range of quads.
     const fn none(name: &'static str) -> Self {
         Self { name, offset: 0, bytes: 0 }
     }
 
-    /// `count` quads after the first `bytes` bytes, to which they are added.
+    /// A range of `count` quads that begins after the first `bytes` bytes, to which its own bytes are added.
     fn after(bytes: &mut u64, name: &'static str, count: u64, props: &Props) -> Result<Self, Reason> {
         let offset = bytes.next_multiple_of(props.workspace_align());
         let limit = most_bytes(props);

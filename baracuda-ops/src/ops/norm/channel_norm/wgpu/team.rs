@@ -25,18 +25,18 @@ const SHARED_WORKGROUP: u32 = 128;
 /// segment takes several. A thread holds chunks of one tensor.
 const SLICES: (Keep, &[(u32, u32)]) =
     (Keep::Values, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4), (256, 4)]);
-/// As `SLICES`, where a thread holds chunks of several tensors.
+/// As `SLICES`, for threads that hold chunks of several tensors.
 const SLICES_OF_SEVERAL: (Keep, &[(u32, u32)]) =
     (Keep::Words, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4)]);
 /// From this many segments on, teams of 32 threads keep a large GPU busy: they add up without a barrier, and each thread has more loads in
 /// flight than one of a larger team.
 const MANY_SEGMENTS: u64 = 4096;
-/// Chunks of a thread of such a team: the fewest with which it holds a segment of more than 32 chunks.
+/// Chunks of a thread of such a team: the fewest with which the team holds a segment of more than 32 chunks.
 const CHUNKS_OF_MANY: &[u32] = &[2, 4];
 /// The team for the moments of at least `MANY_SEGMENTS` segments of 16-bit elements that such teams do not hold.
 const MOMENTS_OF_MANY_HALF: (u32, u32, Keep) = (64, 7, Keep::Words);
-/// The team in the place of 128 threads or more of 4 chunks, where segments are few and an activation takes many instructions: a thread
-/// would compute its 4 chunks longer than the loads of others hide.
+/// The team that takes the place of 128 or more threads of 4 chunks, if segments are few and an activation takes many instructions: a thread would
+/// compute its 4 chunks longer than the loads of others hide.
 const SLICE_OF_ACTIVATION: (u32, u32, Keep) = (256, 2, Keep::Words);
 
 /// Teams that hold a group of 32-bit elements, the first that suffices.
@@ -62,15 +62,15 @@ const LONG_GROUP_CHUNKS: u64 = 2048;
 /// Teams of persistent workgroups, one on each multiprocessor, which take groups one after the other. The kernel handles up to 5 chunks of a
 /// thread. The first is for devices whose workgroups have at most 256 threads.
 const PERSISTENT: &Teams = &[(Keep::Words, &[(256, 5), (1024, 2), (832, 4), (1024, 4), (1024, 5)])];
-/// As `PERSISTENT`, where every group has a workgroup of its own: a thread of 5 chunks waits for no group before.
+/// As `PERSISTENT`, if every group has a workgroup of its own: a thread of 5 chunks then waits for no group before.
 const PERSISTENT_ALONE: &Teams = &[(Keep::Words, &[(256, 5), (1024, 5)])];
-/// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group: where a workgroup has several groups,
-/// and where it has one.
+/// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group: if a workgroup takes several groups, and if it
+/// takes one.
 const FEWEST_PERSISTENT_CHUNKS: u64 = 2048;
 const FEWEST_PERSISTENT_ALONE_CHUNKS: u64 = 3073;
-/// Most chunks of a group for which they are: a thread of 5 chunks has no registers to read the next group ahead.
+/// Most chunks of a group for which persistent workgroups are faster: a thread of 5 chunks has no registers to read the next group ahead.
 const MOST_PERSISTENT_CHUNKS: u64 = 4096;
-/// Groups from which on they are: of fewer, the last round keeps too few of them busy.
+/// Groups from which on persistent workgroups are faster: with fewer groups the last round keeps too few workgroups busy.
 const FEWEST_PERSISTENT_GROUPS: u64 = 2 * MULTIPROCESSORS;
 
 /// Teams that hold a group for its gradients, the first that suffices; a thread holds as many chunks of dy and of x.
@@ -80,9 +80,9 @@ const RESIDENT_BACKWARD: &Teams = &[(
 )];
 /// Chunks of dy up to which the gradients of the parameters are worth reading dy and x a second time, in the dispatch that holds the groups.
 const FEW_CHUNKS: u64 = 1 << 18;
-/// Most chunks of a channel for each thread that adds up its gradients there.
+/// Most chunks of a channel for each thread that adds up its gradients in that dispatch.
 const MOST_CHANNEL_CHUNKS: u64 = 16;
-/// Most chunks of a thread there whose elements go through an activation that takes many instructions.
+/// Most chunks of a thread in that dispatch if elements go through an activation that takes many instructions.
 const MOST_CHUNKS_OF_ACTIVATION: u32 = 2;
 
 /// A workgroup that holds rows of chunks, and how many of them each thread holds.
@@ -114,21 +114,21 @@ const TILES_NARROW: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512
 const TILES_NARROW_OF_SEVERAL: &[Holding] = &[holding(256, 3), holding(512, 3), holding(512, 11)];
 /// Most groups of such a workgroup.
 const MOST_TILE_GROUPS: u64 = 4;
-/// Chunks of one row in such a workgroup: from 4 on they fill segments of memory; 32 are the bound of what was timed.
+/// Chunks of one row in such a workgroup. From 4 on they fill segments of memory; more than 32 were not timed.
 const FEWEST_TILE_COLUMNS: u64 = 4;
 const MOST_TILE_COLUMNS: u64 = 32;
-/// Threads below each other in the workgroups of that dispatch that add up the gradients of parameters.
+/// Threads below each other that add up the gradients of parameters, in the workgroups of the dispatch that holds whole groups.
 pub(super) const SUM_LANES: u32 = 64;
 /// Most rows that each of these threads adds up.
 const MOST_SUM_ROWS: u64 = 32;
 
-/// Parts of a group, and workgroups of the dispatch that writes, up to which it is faster that every workgroup merges the parts of its groups
-/// than that a dispatch in between does it once.
+/// Parts of a group, and workgroups of the dispatch that writes, up to which it is faster if every workgroup merges the parts of its groups than if a
+/// dispatch in between merges them once.
 const FEW_PARTS: u64 = 64;
 const FEW_WORKGROUPS: u64 = 2048;
-/// Most parts that a thread of such a workgroup holds in registers.
+/// Most parts that a thread of a merging workgroup holds in registers.
 const MOST_HELD_PARTS: u64 = 8;
-/// Fewest threads of a team that merges so.
+/// Fewest threads of a team that merges in such a workgroup.
 const FEWEST_MERGERS: u64 = 8;
 /// Most threads that merge the parts of one group in the dispatch in between.
 const MOST_MERGERS: u32 = 1024;
@@ -139,14 +139,14 @@ pub(super) const FEW_CHANNEL_PARTS: u64 = 4;
 const COLUMNS_WORKGROUP: u32 = 256;
 /// Rows that a thread loads before it uses the first, where channels are last.
 const ROWS_AHEAD: u32 = 4;
-/// Most chunks of a row in a workgroup there.
+/// Most chunks of a row in a workgroup if channels are last.
 const MOST_COLUMNS: u64 = 32;
 /// Chunks from which on a row of a workgroup fills whole segments of memory.
 const FEWEST_COLUMNS: u64 = 8;
-/// Rows of a thread: 16, unless workgroups that are `FEWEST_COLUMNS` wide would then be fewer than multiprocessors; 4 at least.
+/// Rows of a thread: 16, or fewer but at least 4 if workgroups that are `FEWEST_COLUMNS` wide would otherwise be fewer than multiprocessors.
 const MANY_ROWS: u64 = 16;
 const FEWEST_ROWS: u64 = 4;
-/// Fewest rows of a thread where workgroups are many.
+/// Fewest rows of a thread if workgroups are many.
 const FEW_ROWS: u64 = 8;
 /// The time that a workgroup takes to start, in rows of a thread.
 const ROWS_OF_START: u64 = 6;
@@ -181,7 +181,7 @@ fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
     team(first_that_holds(&[(keep, slices)], chunks, props.max_threads).unwrap_or((threads, each, keep)), props)
 }
 
-/// That no team of a table holds a group of `chunks` chunks.
+/// The refusal that no team of a table holds a group of `chunks` chunks.
 fn too_long(chunks: u64, props: &Props) -> Reason {
     format!("no workgroup of at most {} threads holds the {chunks} chunks of a group in registers", props.max_threads)
         .into()
@@ -296,7 +296,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Where workgroups would be fewer than multiprocessors, they are narrower and their threads take fewer rows.
+    /// If workgroups would be fewer than multiprocessors, they are narrower and their threads take fewer rows.
     fn new(segments: &Segments, spread: ColumnSpread, props: &Props) -> Self {
         let chunks = segments.channels.div_ceil(segments.elements);
         let is_busy = |columns: Self| Spread::Columns(columns).workgroups(segments) >= MULTIPROCESSORS;
@@ -496,7 +496,7 @@ impl GaplessTile {
             return Err(format!("a channel of a sample has {chunks} chunks, the limit is {MOST_SHARED_CHUNKS}").into());
         }
         let elements = segments.elements;
-        // A power of two: the most of it that divides a segment.
+        // A power of two: the largest that divides a segment.
         let common = elements.min(1 << segments.spatial.trailing_zeros());
         let (channels, columns) = (elements / common, segments.spatial / common);
         let table = if tensors > 1 { GAPLESS_OF_SEVERAL } else { GAPLESS };
@@ -534,7 +534,7 @@ impl Spread {
         }
     }
 
-    /// For the moments.
+    /// The spread for the moments.
     pub(super) fn of_moments(segments: &Segments, columns: ColumnSpread, props: &Props) -> Self {
         let is_long = segments.segment_chunks() > 32 * u64::from(CHUNKS_OF_MANY[CHUNKS_OF_MANY.len() - 1]);
         let is_many = segments.segment_count() >= MANY_SEGMENTS && segments.order == ChannelOrder::Contiguous;
@@ -544,7 +544,7 @@ impl Spread {
         Self::new(segments, columns, 1, props)
     }
 
-    /// The spread of the same work where segments are few and their elements go through an activation.
+    /// The spread of the same work if segments are few and their elements go through an activation.
     pub(super) fn of_activation(self, activation: Activation, props: &Props) -> Self {
         match self {
             Self::Slices(slices) if slices.threads >= 128 && slices.chunks == 4 && !is_short(activation) => {
@@ -563,7 +563,7 @@ impl Spread {
             Self::Columns(columns) => (vec!["norm/channels_last/channels_last_norm"], columns.constants()),
         };
         if let Some(mergers) = mergers {
-            // The teams of slices merge themselves.
+            // Each team of a slice merges for itself.
             if let Self::Columns(_) = self {
                 files.extend(mergers.team.files());
                 constants.extend(mergers.team.team_constants());

@@ -20,9 +20,9 @@ use crate::options::PlanOptions;
 /// A form of forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Forward {
-    /// A row in the registers of a block, as it came. LayerNorm alone.
+    /// A row in the registers of a block as 16-bit elements. LayerNorm alone.
     Packed,
-    /// A row in the registers of a warp, as it came. LayerNorm alone.
+    /// A row in the registers of a warp as 16-bit elements. LayerNorm alone.
     PackedWarp,
     /// Teams walk over rows and read ahead through rings of vectors in shared memory.
     Ring,
@@ -30,7 +30,7 @@ pub(in super::super) enum Forward {
     Shared,
     /// A row in the registers of part of a block, of a block or of a cluster.
     Resident,
-    /// Chunks of rows: moments, merge, apply.
+    /// Three launches over chunks of rows: moments, merge, apply.
     Split,
 }
 
@@ -118,9 +118,9 @@ fn operands(located: &Located<'_>) -> Operands {
 
 /// Vectors of a thread.
 const PACKED_VECTORS: u64 = 4;
-/// Threads that there are blocks of.
+/// Threads of a block, for which there are kernels.
 const PACKED_THREADS: RangeInclusive<u64> = 64..=512;
-/// Threads of the smallest blocks that are faster than those of `resident`.
+/// Threads of the smallest blocks that are faster than `resident`.
 const PACKED_THREADS_FROM: u64 = 128;
 
 /// Checks what both packed forms ask for, and returns the vectors of a row.
@@ -149,11 +149,11 @@ pub(super) fn packed(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_pack
 
 // ---- packed_warp ------------------------------------------------------------------------------------------------------------
 
-/// Vectors of a lane that there are kernels of.
+/// Vectors of a lane, for which there are kernels.
 const WARP_VECTORS: RangeInclusive<u64> = 3..=8;
 /// Register budget of a multiprocessor, in vectors of a lane, over all rows that it holds at once.
 const WARP_BUDGET_VECTORS: u64 = 96;
-/// Waves, in which the rows fill that budget, where `resident` is faster for rows that fill its threads of four vectors, too.
+/// Waves in which `resident` is faster if rows fill its threads of four vectors, too. A wave is the rows that fill the register budget.
 const RESIDENT_WAVES: RangeInclusive<u64> = 2..=8;
 /// Rows for each multiprocessor up to which `resident` is faster: a launch of few blocks lets the next one begin early.
 const WARP_ROWS_FROM: u64 = 8;
@@ -184,11 +184,11 @@ pub(super) fn packed_warp(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm
 /// A kernel of the ring form, and how it is launched.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
-    /// Of a row and a thread.
+    /// Vectors of a row and a thread.
     vectors: u64,
-    /// Vectors of a thread's ring: those of the row that is read, of the one before, which is finished, and five that follow.
+    /// Vectors of a thread's ring: those of the row that is read, those of the row before, which is finished, and five more.
     slots: u64,
-    /// Of a block.
+    /// Threads of a block.
     threads: u64,
     /// Blocks that share a row, at most.
     most_blocks: u64,
@@ -279,11 +279,11 @@ pub(super) fn shared(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_shar
 
 // ---- resident ---------------------------------------------------------------------------------------------------------------
 
-/// Threads of the largest block of whole rows of RMSNorm, 4-byte elements.
+/// Most threads of a block with whole rows of RMSNorm of 4-byte elements.
 const MANY_THREADS: u64 = 1024;
 /// Threads of a block of several short rows.
 const SHORT_ROWS_THREADS: u64 = 128;
-/// The longest rows of 4-byte elements, in vectors, whose threads have two vectors, and four; beyond they have eight.
+/// The longest rows of 4-byte elements, in vectors, whose threads have two vectors; and four vectors. Threads of longer rows have eight.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
     two: u64,
@@ -291,7 +291,7 @@ struct Spread {
 }
 const LAYER_NORM_SPREAD: Spread = Spread { two: 192, four: 1024 };
 const RMS_NORM_SPREAD: Spread = Spread { two: 256, four: 2048 };
-/// Vectors of the longest rows of RMSNorm, 4-byte elements, that 256 threads of one block hold.
+/// Vectors of the longest rows of RMSNorm of 4-byte elements that 256 threads of one block hold.
 const SLICES_ABOVE_VECTORS: u64 = 2048;
 
 pub(super) fn resident(p: &RowProblem) -> Result<sys::bops_row_norm_resident_choice, Reason> {
@@ -320,7 +320,7 @@ fn resident_in(p: &RowProblem, cluster: u64) -> Option<sys::bops_row_norm_reside
     }
     let spread = if p.is_centered { LAYER_NORM_SPREAD } else { RMS_NORM_SPREAD };
     let slice = (p.cols / p.elements(vec_bytes)).div_ceil(cluster);
-    // Few rows are spread thin. Else as few threads as keep a row in registers.
+    // Few rows are spread over many threads. Otherwise a row has as few threads as keep it in registers.
     let vectors = match (vec_bytes, p.element_bytes) {
         (16, 4) if p.is_thin(slice) && !p.is_centered => 4,
         (16, _) if p.is_thin(slice) => 2,
@@ -337,7 +337,8 @@ fn resident_in(p: &RowProblem, cluster: u64) -> Option<sys::bops_row_norm_reside
     }
     let block_rows = if per_row <= 32 { SHORT_ROWS_THREADS / per_row } else { 1 };
     let blocks = p.rows.div_ceil(block_rows) * cluster;
-    // A grid that leaves multiprocessors idle lets the next begin at once; the waiting blocks of one that does not would take its places.
+    // A grid that leaves multiprocessors idle lets the next launch begin at once. A larger grid does not: the next launch's waiting blocks would take
+    // the places of its own.
     let is_small = blocks <= 2 * u64::from(p.multiprocessors);
     Some(sys::bops_row_norm_resident_choice {
         vec_bytes,
@@ -357,7 +358,7 @@ fn resident_in_blocks_of(p: &RowProblem, threads: u32) -> Option<sys::bops_row_n
     p.clusters().filter_map(|cluster| resident_in(p, cluster)).find(|choice| choice.threads <= threads)
 }
 
-/// Rows of RMSNorm, 4-byte elements, that fill up to 1024 threads of 4 vectors, where there are more rows than such blocks are resident.
+/// RMSNorm of 4-byte elements if rows fill up to 1024 threads of 4 vectors, and there are more rows than such blocks are resident.
 fn many_threads(p: &RowProblem) -> Option<sys::bops_row_norm_resident_choice> {
     if p.is_centered || p.element_bytes != 4 || p.vec_bytes() != 16 || p.rows <= 2 * u64::from(p.multiprocessors) {
         return None;
@@ -380,7 +381,7 @@ fn many_threads(p: &RowProblem) -> Option<sys::bops_row_norm_resident_choice> {
     })
 }
 
-/// Rows of RMSNorm, 4-byte elements, that 256 threads of a block do not hold, in clusters of such blocks.
+/// RMSNorm of 4-byte elements if 256 threads of one block do not hold a row: clusters of such blocks.
 fn slices(p: &RowProblem) -> Option<sys::bops_row_norm_resident_choice> {
     let is_long = p.cols / p.elements(p.vec_bytes()) > SLICES_ABOVE_VECTORS;
     (!p.is_centered && p.element_bytes == 4 && is_long).then(|| resident_in_blocks_of(p, 256)).flatten()

@@ -1,8 +1,7 @@
-//! The CUDA kernels of the family. [`forward`] and [`backward`] have the forms with their choices, in the order in which they are tried; here
-//! is what they ask of rows, and how they are prepared and launched.
+//! The CUDA kernels of the family. [`forward`] and [`backward`] have the forms with their choices, in the order in which they are asked. This module
+//! has what they ask of rows, and how they are prepared and launched.
 //!
-//! The forms are tried in one order. A form that is asked with the others leaves to a later one what that one does better, and says so; by
-//! its name it takes whatever it can.
+//! A form that is asked with the others refuses what a later form does better, and says so. A form that is asked by its name serves whatever it can.
 
 mod backward;
 mod forward;
@@ -57,7 +56,7 @@ struct RowProblem {
     parameter_bytes: u32,
     /// The widest vector that every row starts at a multiple of and is a whole number of.
     vector_bytes: u32,
-    /// What the parameters start at a multiple of.
+    /// What the addresses of the parameters are multiples of, in bytes.
     parameter_align_bytes: u32,
     /// Whether every tensor's rows lie at one stride, below 2^32 elements.
     has_one_stride: bool,
@@ -66,7 +65,7 @@ struct RowProblem {
     /// Whether there is a residual, or dh.
     has_residual: bool,
     has_parameter_gradients: bool,
-    /// Major times 10 plus minor.
+    /// Compute capability: major times 10 plus minor.
     capability: u32,
     multiprocessors: u32,
     /// Bytes of shared memory that one block may have.
@@ -75,7 +74,7 @@ struct RowProblem {
     max_cluster: u32,
 }
 
-/// An entry of a table for each norm, and for elements of 16 and of 32 bits.
+/// An entry of a table for each norm with elements of 16 and of 32 bits.
 #[derive(Clone, Copy, Debug)]
 struct ByKind<T> {
     layer_norm_16: T,
@@ -119,7 +118,7 @@ impl RowProblem {
         }
     }
 
-    /// Elements of an access.
+    /// Elements of an access of so many bytes.
     fn elements(&self, vec_bytes: u32) -> u64 {
         u64::from(vec_bytes / self.element_bytes)
     }
@@ -141,7 +140,7 @@ impl RowProblem {
         u32::from(self.capability >= 90)
     }
 
-    /// Whether rows of so many vectors are so few that they leave the device to latency.
+    /// Whether rows of so many vectors are so few that latency bounds them.
     fn is_thin(&self, vectors: u64) -> bool {
         self.rows <= 2 * u64::from(self.multiprocessors) && (64..=2 * MAX_THREADS).contains(&vectors)
     }
@@ -171,7 +170,7 @@ impl RowProblem {
         }
     }
 
-    /// That there are rows which accesses of 16 bytes move; returns the vectors of such a row.
+    /// Refuses rows that accesses of 16 bytes do not move, and an absence of rows. Returns the vectors of a row.
     fn check_vectors(&self) -> Result<u64, Reason> {
         if self.rows == 0 || self.cols == 0 {
             return Err("there are no rows, or they have no columns".into());
@@ -186,7 +185,7 @@ impl RowProblem {
         }
     }
 
-    /// That teams may walk over the rows: they count in 32 bits past the last. Returns the vectors of a row.
+    /// Refuses rows that teams cannot walk over, since they count in 32 bits past the last row. Returns the vectors of a row.
     fn check_walk(&self) -> Result<u64, Reason> {
         let limit = 1 << 31;
         if self.rows >= limit {
@@ -213,7 +212,7 @@ impl RowProblem {
         self.check_capability(90)?;
         let vectors = self.check_walk()?;
         if ask == Ask::Chosen {
-            // They find each vector's row by divisions where there are several strides.
+            // If there are several strides, the ring forms find each vector's row by divisions.
             self.check_one_stride()?;
         }
         match self.parameter_bytes {
@@ -262,7 +261,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Of `operands`, which have rows; an absent one takes the layout of x, at which nothing is addressed. The operands `dense` have none.
+    /// The rows of `operands`. An absent operand takes the layout of x, and nothing is read there. The operands `dense` have no rows.
     fn new(
         (x, normalized_dims): (&TensorDesc, usize),
         slots: &Slots,
@@ -282,7 +281,7 @@ impl Rows {
         extents == [1, 1] && strides.iter().all(|stride| u32::try_from(stride.s0).is_ok())
     }
 
-    /// Extents and strides with the lone row extent, if there is but one, outermost: the kernels' short path.
+    /// Extents and strides for the kernels. If there is one row extent only, it is outermost, for which kernels have a short path.
     fn c(&self) -> ([u64; 2], [sys::bops_row_strides; 4]) {
         let RowGeometry { rows, extents, strides, .. } = &self.geometry;
         let is_lone = *extents == [1, *rows];
@@ -309,7 +308,7 @@ type Calls<P, C, O> = calls::Calls<sys::bops_row_norm_specialisation, P, C, O>;
 /// A launch with the operands of a run, the workspace and the stream; returns its status.
 type Run<O> = Box<dyn Fn(&O, *mut c_void, *mut c_void) -> sys::bops_status + Send + Sync>;
 
-/// A norm as its forms are told of it.
+/// A norm, in the terms in which its forms are asked.
 struct Task<P, O> {
     problem: RowProblem,
     of: sys::bops_row_norm_specialisation,
@@ -319,8 +318,8 @@ struct Task<P, O> {
 }
 
 impl<P: Copy + Send + Sync + 'static, O: 'static> Task<P, O> {
-    /// What a form answers with its choice, so many launches, none where there is no work, and the bytes of workspace that it needs. A launch `then`
-    /// follows.
+    /// The candidate of a form that has made its choice, with so many launches (none if there is no work) and so many bytes of workspace. A launch
+    /// `then` follows.
     fn candidate<'d, C: Numbers + Debug, S: Numbers>(
         &self,
         calls: &'static Calls<P, C, O>,

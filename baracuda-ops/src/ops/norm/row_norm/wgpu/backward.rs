@@ -12,13 +12,14 @@ use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, word};
 
-/// Threads and chunks each of a workgroup that takes a slice of a row of 32-bit and of 16-bit elements, for the sums.
+/// The workgroup that takes a slice of a row for the sums, of 32-bit and of 16-bit elements: threads, and chunks of each.
 const SUM_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (256, 2, Keep::Words)];
-/// The same for dx.
+/// The workgroup that takes a slice of a row for dx, of 32-bit and of 16-bit elements: threads, and chunks of each.
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(128, 2, Keep::Values), (128, 1, Keep::ValuesAhead)];
-/// For the sums of 32-bit and of 16-bit elements where slices are many: dx merges the sums of a row again and again, so that few are better.
+/// The workgroup for the sums of 32-bit and of 16-bit elements if slices are many: dx merges the sums of a row again in every workgroup, so fewer
+/// slices are better.
 const WIDE_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 16, Keep::Nothing), (256, 8, Keep::Nothing)];
-/// Wide slices that keep a large GPU busy.
+/// Workgroups above which slices are wide: they keep a large GPU busy.
 const MANY_SLICES: u64 = 132 * 4;
 /// Teams that hold a row of 32-bit and of 16-bit elements: a thread holds chunks of dy and x, and the sums of its columns.
 const RESIDENT: [&Teams; 2] = [
@@ -30,7 +31,7 @@ const RESIDENT: [&Teams; 2] = [
         (Keep::Words, &[(512, 4)]),
     ],
 ];
-/// As `RESIDENT`, for longer rows: a thread holds only the sums.
+/// As `RESIDENT`, for longer rows: a thread keeps only the sums.
 const RELOADING: &Teams = &[(Keep::Nothing, &[(1024, 4), (512, 8)])];
 /// Most quads of sums for each chunk that leave such a thread enough registers.
 const RELOADING_SUMS: u64 = 2;
@@ -51,9 +52,10 @@ const fn busy_groups(team: Team, is_half: bool, is_split: bool) -> u64 {
 pub(super) const LONGEST_CHAIN: u64 = 48;
 /// Most rows that a thread adds up.
 const MOST_ROUNDS: u64 = 256;
-/// Chunks of dy up to which the gradients of the parameters are worth a second reading, in the dispatch that takes dx: it is a dispatch less.
+/// Chunks of dy up to which the workgroups of the dispatch that computes dx also read dy and x a second time for the gradients of the parameters:
+/// this saves a dispatch.
 const FEW_CHUNKS: u64 = 1 << 16;
-/// Chunks of columns beside each other in such a workgroup, and most rows that one of its threads adds up.
+/// In such a workgroup: chunks of columns side by side, and the most rows that one of its threads adds up.
 const FEW_COLUMNS: u32 = 8;
 const FEW_LANE_ROWS: u64 = 8;
 /// Most rows that such a thread may add up: the lanes of a workgroup meet in at most 7 more additions.
@@ -95,7 +97,7 @@ impl Partition {
             return Self { rounds: 1, blocks: 1, partials: turns };
         }
         let per_group = turns.div_ceil(wanted).clamp(1, MOST_ROUNDS);
-        // Those of a thread's rows, of the teams, of the blocks and of the partial sums.
+        // Additions that follow each other: of a thread's rows, of the teams, of the blocks and of the partial sums.
         let chain = |&blocks: &u64| {
             let rounds = per_group.div_ceil(blocks);
             let of_teams = if teams > 1 { teams / 2 + 1 } else { 0 };
@@ -112,7 +114,7 @@ impl Partition {
 /// A form of backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Backward {
-    /// One dispatch, of which some workgroups take dx of rows and some gradients of parameters; in place two.
+    /// One dispatch, in which some workgroups compute dx of rows and others gradients of parameters; in place it is two dispatches.
     FewRows,
     /// A dispatch whose workgroups hold rows and sum the parameters' gradients, and one that adds up these sums.
     Resident,
@@ -162,7 +164,7 @@ impl Backward {
         let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
         let sum_team = if has_many { wide_team } else { Team::of_slices(SUM_SLICE_TEAMS[kind], props) };
         let (slices, sum_slices) = (slices_of(team), slices_of(sum_team));
-        // All at once: a few workgroups after the others would take as long as these.
+        // All at once: workgroups beyond one wave would take as long as a whole wave.
         let wanted = (busy_groups(team, rows.is_half(), is_split) / slices).max(1);
         let partition = Partition::new(row_count, team.rows(), wanted, has_parameters);
 
@@ -284,7 +286,7 @@ impl Backward {
                 work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, sums_grid, bindings));
             }
             let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
-            // Without dx, nothing is needed twice.
+            // Without dx nothing is read twice.
             let keep = if fields.dx { team.keep } else { Keep::Words };
             let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
             let files = ["norm/row/row_norm_backward"];
@@ -299,8 +301,8 @@ impl Backward {
     }
 }
 
-/// How rows are held: threads of a workgroup and of a row or a slice, chunks of a thread, and slices of a row; and how they are shared out: the
-/// fields of [`Partition`], which few rows do without.
+/// How rows are held: threads of a workgroup, threads of a row or a slice, chunks of a thread, and slices of a row. And how rows are shared out, by
+/// the fields of [`Partition`], which few rows do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Shared {
     pub(super) workgroup: u32,

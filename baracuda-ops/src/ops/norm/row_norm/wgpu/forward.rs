@@ -12,9 +12,9 @@ use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, word};
 
-/// Threads and chunks each of a workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
+/// The workgroup that holds a slice of a row, of 32-bit and of 16-bit elements: threads, and chunks of each.
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
-/// Workgroups that take the rows one after the other where they read ahead: two for each multiprocessor of a large GPU.
+/// Workgroups that take the rows one after the other if they read ahead: two for each multiprocessor of a large GPU.
 const AHEAD_GROUPS: u64 = 2 * 132;
 
 /// A form of forward.
@@ -115,13 +115,13 @@ impl Forward {
             bindings.extend(absent_statistics);
             let files = ["norm/row/row_norm", "norm/row/row_norm_split_moments"];
             work.steps.push(step("row_norm_split_moments", &files, team.keep, params(X), bindings));
-            // The sum with the residual is what the second dispatch normalises, and it lies in h.
+            // With a residual, the second dispatch normalises the sum, which lies in h.
             let sum = if fields.residual { H } else { X };
             let normalized = Binding { name: "x", ..input(sum) };
             let mut bindings = vec![normalized, weight, bias, output(Y), mean, rstd, moments("partials_in")];
             bindings.push(operands.absent(RESIDUAL, "absent_in"));
             bindings.push(operands.absent(H, "absent_out"));
-            // Each element is looked at once.
+            // Counts each element once.
             let files = ["norm/row/row_norm", "norm/row/row_norm_split_apply"];
             work.steps.push(step("row_norm_split_apply", &files, Keep::Words, params(sum), bindings));
         }

@@ -1,4 +1,4 @@
-//! The WGSL kernels of the family: which serves which rows, and what they bind.
+//! The WGSL kernels of the family: which of them serves which rows, and what they bind.
 
 mod backward;
 mod forward;
@@ -34,7 +34,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Of those of `operands` that are declared; the operands `dense`, which have no rows, have to be dense.
+    /// The rows of those of `operands` that are declared. The operands `dense`, which have no rows, have to be dense.
     fn new(
         (x, normalized_dims): (&TensorDesc, usize),
         slots: &Slots,
@@ -55,7 +55,7 @@ impl Rows {
         Ok(Self { geometry, operands, elements, chunks, can_chunk, dtype })
     }
 
-    /// The team that holds a row, which `find` takes from tables. Few long rows are faster split.
+    /// The team that holds a row; `find` takes it from tables. Few long rows are faster split.
     fn team(
         &self,
         ask: Ask,
@@ -80,7 +80,7 @@ impl Rows {
         at.map_or([0; 3], |at| self.geometry.strides[at].map(stride))
     }
 
-    /// A dispatch of teams over the rows, with files before and after those that each has.
+    /// A dispatch of teams over the rows; `files` lie before and after those that every dispatch has.
     fn step(
         &self,
         entry: &'static str,
