@@ -107,19 +107,9 @@ typedef struct {
     uint32_t overlaps;
 } bops_channel_norm_backward_single_masked_choice;
 
-/* `held`, forward: teams walk over groups. A warp beside a block's `threads` threads fetches vectors ahead into a ring of places in shared memory. In a
- * step each of the threads takes one vector, all together a part of one segment or several whole segments. The first 12 steps of a group go on to
- * registers, none if the activation is not short; the ring has more places than there are other steps. No residual. Compute capability 9.0. */
-typedef struct {
-    uint32_t cluster_blocks; /* of a team */
-    uint32_t steps;          /* of a group in one block */
-    uint32_t places;         /* of the ring: up to 32, of threads * 16 bytes */
-    uint32_t threads;        /* that hold vectors: up to 480 */
-    uint32_t blocks;         /* cluster_blocks times teams, at most as many as are resident */
-    uint32_t overlaps;
-} bops_channel_norm_held_choice;
-
-/* `held`, backward: teams walk over groups as forward does. In a step each thread takes a vector of dy and one of x, so a place has threads * 32 bytes.
+/* `held`, backward: teams walk over groups. A warp beside a block's `threads` threads fetches vectors ahead into a ring of places in shared memory. In a
+ * step each of the threads takes a vector of dy and one of x, all together a part of one segment or several whole segments, so a place has threads * 32
+ * bytes.
  *   A cluster: the first 4 steps of a group go on to registers, none if the activation is not short. Up to 480 threads; no residual, y or dresidual.
  *   A grid, with one block a multiprocessor: the first 10 steps go on to registers, and there are up to 352 threads; with relu or silu 6 steps and up to
  *   384 threads. It serves no other activation, and a residual, y or dresidual only with reads_extra.
@@ -304,7 +294,6 @@ BOPS_CHANNEL_NORM_FORM(channel_norm_split, bops_channel_norm_split_choice, )
 BOPS_CHANNEL_NORM_FORM(channel_norm_stripe, bops_channel_norm_stripe_choice, )
 BOPS_CHANNEL_NORM_FORM(channel_norm_segment, bops_channel_norm_segment_choice, )
 BOPS_CHANNEL_NORM_FORM(channel_norm_single, bops_channel_norm_single_choice, )
-BOPS_CHANNEL_NORM_FORM(channel_norm_held, bops_channel_norm_held_choice, )
 BOPS_CHANNEL_NORM_FORM(channel_norm_relay, bops_channel_norm_relay_choice, )
 BOPS_CHANNEL_NORM_FORM(channels_last_norm_split, bops_channels_last_norm_split_choice, )
 BOPS_CHANNEL_NORM_FORM(channels_last_norm_cooperative, bops_channels_last_norm_cooperative_choice, )

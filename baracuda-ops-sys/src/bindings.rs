@@ -144,16 +144,6 @@ pub struct bops_channel_norm_backward_single_masked_choice {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_channel_norm_held_choice {
-    pub cluster_blocks: u32,
-    pub steps: u32,
-    pub places: u32,
-    pub threads: u32,
-    pub blocks: u32,
-    pub overlaps: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_backward_held_choice {
     pub team: bops_norm_team,
     pub team_blocks: u32,
@@ -1124,19 +1114,6 @@ unsafe extern "C" {
         of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
         choice: *const bops_channel_norm_single_choice,
-        operands: *const bops_channel_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_channel_norm_held_prepare(
-        of: *const bops_channel_norm_specialisation,
-        params: *const bops_channel_norm_params,
-        choice: *const bops_channel_norm_held_choice,
-    ) -> bops_status;
-    pub fn bops_channel_norm_held_launch(
-        of: *const bops_channel_norm_specialisation,
-        params: *const bops_channel_norm_params,
-        choice: *const bops_channel_norm_held_choice,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,

@@ -1,5 +1,4 @@
 // The forward kernels of BatchNorm, GroupNorm and InstanceNorm over contiguous layouts.
-#include "channel_norm_held.cuh"
 #include "channel_norm_relay.cuh"
 #include "channel_norm_segment.cuh"
 #include "channel_norm_single_held.cuh"
@@ -16,5 +15,4 @@ BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_split, bops_channel_norm_split_choice
 BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_stripe, bops_channel_norm_stripe_choice, )
 BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_segment, bops_channel_norm_segment_choice, )
 BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_single, bops_channel_norm_single_choice, )
-BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_held, bops_channel_norm_held_choice, )
 BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_relay, bops_channel_norm_relay_choice, )

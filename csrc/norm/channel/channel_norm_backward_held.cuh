@@ -5,7 +5,7 @@
 
 #include "../../common/messages.cuh"
 #include "channel_norm_backward_walk.cuh"
-#include "channel_norm_held.cuh"
+#include "bulk_ring.cuh"
 
 namespace bops {
 
@@ -33,7 +33,8 @@ template <typename T, int width> __device__ __forceinline__ void mask_relu(const
     }
 }
 
-// Teams walk over groups, as the forward of this form does; a place holds a step of dy and one of x.
+// Teams walk over groups; a place holds a step of dy and one of x. The first `held` steps of a group go to registers, which frees their places at once.
+// Further steps keep their places until they are written out.
 //
 // by_segment: the sums of each segment are wanted, or a segment has a weight of its own. A warp then takes one segment at a time; when it leaves a
 // segment, it stores its sums in a slot of their own. With SiLU the numbers in registers stand for dpre / silu_unit.

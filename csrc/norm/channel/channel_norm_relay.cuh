@@ -3,7 +3,7 @@
 #pragma once
 #include <cooperative_groups.h>
 
-#include "channel_norm_held.cuh"
+#include "bulk_ring.cuh"
 
 namespace bops {
 

@@ -250,7 +250,7 @@ const PINNED: [Pinned; 13] = {
             |groups, pass| matches!((groups, pass), (Groups::Batch, Pass::Backward)),
             Extras::MaskAlone,
         ),
-        contiguous("held", |_, _| true, Extras::Short),
+        contiguous("held", |_, pass| pass == Pass::Backward, Extras::Short),
         contiguous("split", |_, _| true, Extras::All),
         channels_last("channels_last_rows", |groups, _| matches!(groups, Groups::Group), Extras::Nothing),
         channels_last("channels_last_cluster", |_, _| true, Extras::All),

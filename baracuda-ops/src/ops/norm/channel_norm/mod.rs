@@ -234,7 +234,6 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
             cuda::Form::Segment,
             cuda::Form::Relay,
             cuda::Form::Single,
-            cuda::Form::Held,
             cuda::Form::Split,
             cuda::Form::ChannelsLastRows,
             cuda::Form::ChannelsLastCluster,

@@ -22,8 +22,6 @@ const RELAY: Calls<sys::bops_channel_norm_relay_choice> =
     calls!(bops_channel_norm_relay_prepare, bops_channel_norm_relay_launch);
 const SINGLE: Calls<sys::bops_channel_norm_single_choice> =
     calls!(bops_channel_norm_single_prepare, bops_channel_norm_single_launch);
-const HELD: Calls<sys::bops_channel_norm_held_choice> =
-    calls!(bops_channel_norm_held_prepare, bops_channel_norm_held_launch);
 const SPLIT: Calls<sys::bops_channel_norm_split_choice> =
     calls!(bops_channel_norm_split_prepare, bops_channel_norm_split_launch);
 const CHANNELS_LAST_ROWS: Calls<sys::bops_channels_last_norm_rows_choice> =
@@ -97,7 +95,6 @@ impl Pass for ForwardFields {
             Form::Segment => task.candidate(&SEGMENT, contiguous::segment::forward(p)?),
             Form::Relay => task.candidate(&RELAY, contiguous::relay::forward(p)?),
             Form::Single => task.candidate(&SINGLE, contiguous::single::forward(p)?),
-            Form::Held => task.candidate(&HELD, contiguous::held::forward(p)?),
             Form::Split => task.candidate(&SPLIT, contiguous::split::forward(p)?),
             Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, channels_last::rows::forward(p)?),
             Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, channels_last::cluster::forward(p)?),
@@ -107,7 +104,7 @@ impl Pass for ForwardFields {
                 task.candidate(&CHANNELS_LAST_COOPERATIVE, channels_last::passes::cooperative_forward(p)?)
             }
             Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, channels_last::passes::split_forward(p)?),
-            Form::SingleMasked => return Err("it computes gradients".into()),
+            Form::SingleMasked | Form::Held => return Err("it computes gradients".into()),
         })
     }
 }

@@ -4,8 +4,8 @@
 //! tensors and the other way round. A form that could serve still refuses, and names the other form, in these cases:
 //!
 //! - `segment`, forward over much data, where `single` is faster;
-//! - `relay`, where `single` or `held` is predicted to take less time ([`contiguous::relay`]);
-//! - `held`, backward in a grid, where reading twice (`split`) is predicted to take less time;
+//! - `relay`, forward where `single`, backward where `held` is predicted to take less time ([`contiguous::relay`]);
+//! - `held`, in a grid, where reading twice (`split`) is predicted to take less time;
 //! - `channels_last_cluster`, forward with groups and many rows a thread, where `channels_last_slabs` serves.
 //!
 //! A form that was pinned by its name does not compare itself with others: it refuses only what it cannot do.

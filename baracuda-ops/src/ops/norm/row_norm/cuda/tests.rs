@@ -485,5 +485,5 @@ fn persistent_says_which_limit_a_row_exceeds() {
     let bytes = "rows of 8192 columns need 135168 bytes of a multiprocessor's shared memory, the limit is 101376";
     assert_eq!(refusal(8192), bytes);
     assert_eq!(refusal(20_000), "rows of 20000 columns, the limit of the device is 16384");
-    assert!(backward::persistent(&p(2048)).is_ok());
+    assert!(backward::persistent(&h200(300, 8192, 4)).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Groups that stay on chip, partly in registers, while the following ones are fetched.
+//! Backward: groups that stay on chip, partly in registers, while the following ones are fetched.
 
 use baracuda_ops_sys as sys;
 
@@ -7,8 +7,7 @@ use super::{Answer, ChannelProblem, Chosen, RESERVED_SHARED, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
-pub(super) type Choice = sys::bops_channel_norm_held_choice;
-pub(super) type BackwardChoice = sys::bops_channel_norm_backward_held_choice;
+pub(super) type Choice = sys::bops_channel_norm_backward_held_choice;
 
 /// Blocks that hold groups in registers.
 struct Blocks {
@@ -26,8 +25,7 @@ const BLOCKS: [Blocks; 3] = [
     Blocks { threads: 128, residents: 3, rounds: 2 },
 ];
 /// Steps of a group that stay in registers. With an activation that takes many instructions none do.
-const FORWARD_REGISTER_STEPS: u64 = 12;
-const BACKWARD_REGISTER_STEPS: u64 = 4;
+const REGISTER_STEPS: u64 = 4;
 /// The most places beyond those of the steps that wait for a group's statistics; and the places that are enough in all, since more are slower.
 const PLACES_AHEAD: u64 = 12;
 const PLACES_ENOUGH: u64 = 16;
@@ -65,25 +63,16 @@ const SPLIT_LAUNCH_COST: u64 = 192 << 10;
 const SLOW_CLUSTER: u32 = 8;
 const FASTER_ROUNDS: u64 = 3;
 
-pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
-    p.group_vectors()?;
-    p.needs_capability(90)?;
-    needs(!p.has_extra, "it takes no residual")?;
-    let choice = in_clusters(p, 1).ok_or_else(|| p.too_large())?;
-    Ok(Chosen { choice, workspace_bytes: p.running_bytes(), launches: 1 + p.running_launches() })
-}
+/// Tensors that are read.
+const ARRAYS: u64 = 2;
 
-/// The threads and the cluster with the least predicted time, if any cluster holds a group. `arrays`: tensors on chip, which are x, or dy and x.
-pub(super) fn in_clusters(p: &ChannelProblem, arrays: u64) -> Option<Choice> {
+/// The threads and the cluster with the least predicted time, if any cluster holds a group.
+pub(super) fn in_clusters(p: &ChannelProblem) -> Option<Choice> {
     let shape = &p.shape;
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
-    let by_segment = arrays == 2 && shape.groups > 0;
-    let register_steps = match arrays {
-        _ if p.is_general() => 0,
-        1 => FORWARD_REGISTER_STEPS,
-        _ => BACKWARD_REGISTER_STEPS,
-    };
+    let by_segment = shape.groups > 0;
+    let register_steps = if p.is_general() { 0 } else { REGISTER_STEPS };
     let mut best: Option<(u64, Choice)> = None;
     for Blocks { threads, residents, rounds: most_rounds } in BLOCKS {
         let steps = Steps::new(segments, vectors, threads, by_segment);
@@ -91,8 +80,7 @@ pub(super) fn in_clusters(p: &ChannelProblem, arrays: u64) -> Option<Choice> {
             let own = steps.all.div_ceil(cluster);
             let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
             let room = (u64::from(p.shared_bytes) / residents).saturating_sub(RESERVED_SHARED + sums);
-            let place_bytes = steps.threads * 16 * arrays;
-            let places = (room / place_bytes).min(MOST_PLACES);
+            let places = (room / (steps.threads * 16 * ARRAYS)).min(MOST_PLACES);
             // Steps that keep their places until the group's statistics are there.
             let waiting = own.saturating_sub(register_steps);
             if waiting + 1 >= places || own > MOST_STEPS || cluster > steps.all {
@@ -105,24 +93,26 @@ pub(super) fn in_clusters(p: &ChannelProblem, arrays: u64) -> Option<Choice> {
                 continue;
             }
             let together = (teams * cluster).div_ceil(u64::from(p.multiprocessors)).min(residents);
-            let bytes = own * steps.threads * 16 * (arrays + 1) * together;
+            let bytes = own * steps.threads * 16 * (ARRAYS + 1) * together;
             let group_cost = match cluster {
                 1 => BLOCK_GROUP_COST,
                 2..=8 => CLUSTER_GROUP_COST,
                 _ => LARGE_CLUSTER_GROUP_COST,
             };
             // The cost of having fewer places ahead than hide the time in which the group is finished.
-            let missing = (PLACES_AHEAD + waiting).saturating_sub(places) * steps.threads * 8 * (arrays + 1) * together;
+            let missing = (PLACES_AHEAD + waiting).saturating_sub(places) * steps.threads * 8 * (ARRAYS + 1) * together;
             let cost = rounds * (bytes + missing + group_cost / together);
             if best.is_some_and(|(least, _)| least <= cost) {
                 continue;
             }
             let choice = Choice {
-                cluster_blocks: word(cluster),
+                team: sys::BOPS_NORM_CLUSTER,
+                team_blocks: word(cluster),
                 steps: word(own),
                 places: word(places),
                 threads: word(steps.threads),
                 blocks: grid(teams * cluster)?,
+                reads_extra: 0,
                 overlaps: u32::from(rounds == 1),
             };
             best = Some((cost, choice));
@@ -131,17 +121,17 @@ pub(super) fn in_clusters(p: &ChannelProblem, arrays: u64) -> Option<Choice> {
     best.map(|(_, choice)| choice)
 }
 
-pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
+pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let group = p.group_vectors()?;
     p.needs_capability(90)?;
     needs(!p.has_extra || p.is_masked(), "it takes a residual or y of BatchNorm through relu alone")?;
-    let clusters = in_clusters(p, 2).filter(|_| !p.has_extra);
+    let clusters = in_clusters(p).filter(|_| !p.has_extra);
     let in_grid = match clusters {
         Some(clusters) if !may_be_slow(&clusters, p) => None,
         Some(_) => backward_in_grid(p, group, false).filter(|(rounds, _)| *rounds <= FASTER_ROUNDS),
         None => backward_in_grid(p, group, p.is_pinned),
     };
-    let choice = in_grid.map(|(_, choice)| choice).or_else(|| clusters.map(backward_choice));
+    let choice = in_grid.map(|(_, choice)| choice).or(clusters);
     let choice = choice.ok_or_else(|| {
         if p.is_pinned { p.too_large() } else { "a group has no room on chip, or the form split is faster".into() }
     })?;
@@ -152,19 +142,13 @@ pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
 
 /// Whether teams of a grid may be faster than these clusters.
 fn may_be_slow(clusters: &Choice, p: &ChannelProblem) -> bool {
-    let teams = u64::from(clusters.blocks / clusters.cluster_blocks);
-    p.shape.groups > 0 && clusters.cluster_blocks >= SLOW_CLUSTER && teams < p.shape.group_count()
-}
-
-fn backward_choice(clusters: Choice) -> BackwardChoice {
-    let Choice { cluster_blocks, steps, places, threads, blocks, overlaps } = clusters;
-    let team = sys::BOPS_NORM_CLUSTER;
-    BackwardChoice { team, team_blocks: cluster_blocks, steps, places, threads, blocks, reads_extra: 0, overlaps }
+    let teams = u64::from(clusters.blocks / clusters.team_blocks);
+    p.shape.groups > 0 && clusters.team_blocks >= SLOW_CLUSTER && teams < p.shape.group_count()
 }
 
 /// Groups that the multiprocessors hold together: the teams with the least predicted time, if it is less than that of reading the groups twice; if
 /// `always`, whatever it is. Returns also how many groups a team takes one after another.
-fn backward_in_grid(p: &ChannelProblem, group: u64, always: bool) -> Option<(u64, BackwardChoice)> {
+fn backward_in_grid(p: &ChannelProblem, group: u64, always: bool) -> Option<(u64, Choice)> {
     let is_masked = p.is_masked();
     if p.is_general() && !is_masked {
         return None;
@@ -210,7 +194,7 @@ fn backward_in_grid(p: &ChannelProblem, group: u64, always: bool) -> Option<(u64
             least = cost;
             // A team has no block without a step.
             let team = if is_masked { steps.all.div_ceil(own) } else { team };
-            let choice = BackwardChoice {
+            let choice = Choice {
                 team: sys::BOPS_NORM_GRID,
                 team_blocks: word(team),
                 steps: word(own),

@@ -53,6 +53,8 @@ struct Grid {
     residual_clusters: u32,
     /// Bytes of x from which a grid is faster than reading x twice, and than clusters that leave multiprocessors without work.
     least_bytes: u64,
+    /// Bytes of the largest groups without room in a cluster that a grid takes even if all of them have fewer bytes: of larger ones no figures are known.
+    lone_group_bytes: u64,
     /// Bytes of a group from which a grid is faster in any case: a cluster of 8 has no room for them.
     group_bytes: u64,
     /// A grid takes smaller groups if clusters take at most so many of them one after another, and teams of the grid no more than that.
@@ -73,6 +75,7 @@ const GRID: Grid = Grid {
     clusters: 8,
     residual_clusters: 2,
     least_bytes: 32 << 20,
+    lone_group_bytes: 4608 << 10,
     group_bytes: 1792 << 10,
     rounds: 5,
     turn_of_4_bytes: 4 << 10,
@@ -274,29 +277,19 @@ pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let serves = !p.is_general() || p.adds_residual();
     needs(serves, "it takes no activation but relu and silu, and a residual of BatchNorm with at most relu")?;
     let clusters = in_clusters(p, group, 1);
-    // Blocks of a cluster, and groups that a cluster takes one after another, of this form or, if its clusters hold no group, of `held`.
-    let mut by_clusters = clusters.as_ref().map(|clusters| (clusters.blocks, clusters.rounds));
-    let most = u64::from(if p.adds_residual() { GRID.residual_clusters } else { GRID.clusters });
-    if !p.is_pinned {
-        if let Ok(one) = single::forward(p) {
-            let are_faster = clusters.as_ref().is_some_and(|many| many.are_faster_than(&one.choice, p));
-            needs(are_faster, "the form single is faster")?;
-        } else if clusters.is_none() {
-            let groups = p.shape.group_count();
-            needs(groups * group * 16 >= GRID.least_bytes, "clusters have no room for a group")?;
-            let held = held::forward(p).ok().map(|Chosen { choice, .. }| {
-                (u64::from(choice.cluster_blocks), groups.div_ceil(u64::from(choice.blocks / choice.cluster_blocks)))
-            });
-            needs(held.is_none_or(|(blocks, _)| blocks > most), "the form held is faster")?;
-            by_clusters = held;
-        }
+    if let (false, Ok(one)) = (p.is_pinned, single::forward(p)) {
+        let are_faster = clusters.as_ref().is_some_and(|many| many.are_faster_than(&one.choice, p));
+        needs(are_faster, "the form single is faster")?;
     }
-    let in_grid = match by_clusters {
-        Some((blocks, _)) if blocks <= most => None,
-        _ => forward_in_grid(p, group, by_clusters.map(|(_, rounds)| rounds), false),
+    let most = u64::from(if p.adds_residual() { GRID.residual_clusters } else { GRID.clusters });
+    let in_grid = match &clusters {
+        Some(clusters) if clusters.blocks <= most => None,
+        clusters => forward_in_grid(p, group, clusters.as_ref().map(|clusters| clusters.rounds), false),
     };
     let always = || p.is_pinned.then(|| forward_in_grid(p, group, None, true)).flatten();
-    let choice = in_grid.or_else(|| clusters?.choice()).or_else(always).ok_or_else(|| p.too_large())?;
+    let no_room =
+        || if p.is_pinned { p.too_large() } else { "a group has no room on chip, or the form split is faster".into() };
+    let choice = in_grid.or_else(|| clusters?.choice()).or_else(always).ok_or_else(no_room)?;
     let messages = if choice.team == sys::BOPS_NORM_GRID { u64::from(choice.blocks) * MESSAGES * 16 } else { 0 };
     let workspace_bytes = p.running_bytes() + messages;
     Ok(Chosen { choice, workspace_bytes, launches: 1 + p.running_launches() })
@@ -306,9 +299,11 @@ pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
 /// that a cluster takes one after another, if clusters hold a group.
 fn forward_in_grid(p: &ChannelProblem, group: u64, cluster_rounds: Option<u64>, always: bool) -> Option<Choice> {
     let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
-    let few_rounds = cluster_rounds.filter(|&rounds| rounds <= GRID.rounds);
-    let is_small = group * 16 < GRID.group_bytes && !p.has_extra;
-    let is_slower = is_small && few_rounds.is_none() || groups * group * 16 < GRID.least_bytes;
+    let (bytes, all_bytes) = (group * 16, groups * group * 16);
+    // The rounds of clusters, if those may be faster.
+    let rival_rounds = cluster_rounds.filter(|_| bytes < GRID.group_bytes && !p.has_extra);
+    let is_lone = cluster_rounds.is_none() && bytes <= GRID.lone_group_bytes && !p.has_extra;
+    let is_slower = rival_rounds.is_some_and(|rounds| rounds > GRID.rounds) || all_bytes < GRID.least_bytes && !is_lone;
     if is_slower && !always {
         return None;
     }
@@ -332,7 +327,7 @@ fn forward_in_grid(p: &ChannelProblem, group: u64, cluster_rounds: Option<u64>, 
             let ahead = share.places - share.steps + steps.residual_places;
             let missing = AHEAD_BYTES.saturating_sub(ahead * (share.bytes / share.steps));
             let own = share.time + missing + turn + share.steps * GRID.step;
-            if is_small && few_rounds.is_some_and(|rounds| groups.div_ceil(teams) > rounds) {
+            if rival_rounds.is_some_and(|rounds| groups.div_ceil(teams) > rounds) {
                 continue;
             }
             // The first group is not written while it is read, and while the last one is written no group is read.
@@ -397,8 +392,8 @@ pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
     needs(p.shape.groups == 0, "every sample has statistics of its own")?;
     needs(!p.is_general(), "it takes no activation but relu and silu, and no residual or y")?;
     let by_clusters = || -> Result<BackwardChoice, Reason> {
-        let held = held::in_clusters(p, 2).filter(|_| !p.is_pinned);
-        needs(held.is_none_or(|held| held.cluster_blocks >= HELD_CLUSTER), "the form held is faster")?;
+        let held = held::in_clusters(p).filter(|_| !p.is_pinned);
+        needs(held.is_none_or(|held| held.team_blocks >= HELD_CLUSTER), "the form held is faster")?;
         let clusters = in_clusters(p, group, 2).ok_or_else(|| p.too_large())?;
         let choice = backward_choice(&clusters.share, &clusters.steps, clusters.blocks, clusters.teams);
         choice

@@ -159,20 +159,20 @@ fn check(arrays: u64, p: &ChannelProblem, found: &Found) {
         }
         _ => {
             assert_eq!(found.form, Form::Held);
-            let by_segment = arrays == 2 && p.shape.groups > 0;
+            let by_segment = p.shape.groups > 0;
             let pitch = if by_segment { vectors.next_multiple_of(32) } else { vectors };
             let multi = (threads / pitch).max(1);
             let chunks = if multi > 1 { 1 } else { vectors.div_ceil(threads) };
             assert!(steps * team >= segments.div_ceil(multi) * chunks && steps <= 36, "{p:?} {found:?}");
             let reads_extra = found.or_zero("reads_extra") == 1;
-            assert_eq!(reads_extra, arrays == 2 && p.is_masked(), "{p:?} {found:?}");
+            assert_eq!(reads_extra, p.is_masked(), "{p:?} {found:?}");
             assert!(!p.has_extra || reads_extra && is_grid, "{p:?} {found:?}");
             let (most, held) = match (is_grid, p.activation) {
                 _ if reads_extra => (352, 10),
                 (true, Activation::Identity) => (352, 10),
                 (true, _) => (384, 6),
                 (false, _) if p.is_general() => (480, 0),
-                (false, _) => (480, if arrays == 1 { 12 } else { 4 }),
+                (false, _) => (480, 4),
             };
             assert!(threads <= most && places + held > steps && places >= 2, "{p:?} {found:?}");
             let sums = if by_segment { (steps + 1) * threads / 2 } else { 0 };
@@ -205,6 +205,16 @@ fn every_element_of_every_group_has_a_thread() {
 fn groups_that_fit_stay_on_chip() {
     for (shape, bytes) in [([256, 64, 3136, 0], 2), ([64, 64, 12544, 0], 2), ([64, 256, 3136, 0], 4)] {
         assert_eq!(forward(&h200(shape, bytes)).unwrap().form, Form::Relay, "{shape:?}");
+    }
+    // Groups that no cluster holds, few of them: a grid, unless they leave no room to fetch ahead or were not measured.
+    for (shape, bytes, form) in [
+        ([32, 2, 240 * 240, 0], 2, Form::Relay),
+        ([1, 32, 360 * 360, 2], 2, Form::Relay),
+        ([2, 1, 670 * 670, 0], 4, Form::Relay),
+        ([64, 1, 320 * 320, 0], 2, Form::Split),
+    ] {
+        let found = forward(&h200(shape, bytes)).unwrap();
+        assert_eq!((found.form, found.or_zero("team") == GRID), (form, form == Form::Relay), "{shape:?}");
     }
     for (shape, variant) in
         [([64, 256, 3136, 0], Form::Relay), ([64, 512, 784, 0], Form::Held), ([16, 64, 12544, 0], Form::Relay)]
