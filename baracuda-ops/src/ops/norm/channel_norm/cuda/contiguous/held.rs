@@ -66,8 +66,8 @@ const FASTER_ROUNDS: u64 = 3;
 /// Tensors that are read.
 const ARRAYS: u64 = 2;
 
-/// The threads and the cluster with the least predicted time, if any cluster holds a group.
-pub(super) fn in_clusters(p: &ChannelProblem) -> Option<Choice> {
+/// The threads and the cluster with the least predicted time, if any cluster holds a group; and that time.
+pub(super) fn in_clusters(p: &ChannelProblem) -> Option<(u64, Choice)> {
     let shape = &p.shape;
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
@@ -118,7 +118,7 @@ pub(super) fn in_clusters(p: &ChannelProblem) -> Option<Choice> {
             best = Some((cost, choice));
         }
     }
-    best.map(|(_, choice)| choice)
+    best
 }
 
 pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
@@ -126,6 +126,13 @@ pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     p.needs_capability(90)?;
     needs(!p.has_extra || p.is_masked(), "it takes a residual or y of BatchNorm through relu alone")?;
     let clusters = in_clusters(p).filter(|_| !p.has_extra);
+    if let (Some((cost, _)), false) = (clusters, p.is_pinned || p.shape.groups > 0 || p.is_general()) {
+        // Of thousands of small channels, what each costs beyond its bytes exceeds the cost of reading twice.
+        let bytes = p.shape.group_count().saturating_mul(group * 32);
+        let most = split_time(p, bytes, ARRAYS + 1).saturating_mul(4) / 3;
+        needs(cost <= most, "the form split is faster")?;
+    }
+    let clusters = clusters.map(|(_, choice)| choice);
     let in_grid = match clusters {
         Some(clusters) if !may_be_slow(&clusters, p) => None,
         Some(_) => backward_in_grid(p, group, false).filter(|(rounds, _)| *rounds <= FASTER_ROUNDS),
@@ -138,6 +145,11 @@ pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let messages = if choice.team == sys::BOPS_NORM_GRID { u64::from(choice.blocks) * 32 } else { 0 };
     let sums = p.segment_sum_bytes(u64::from(choice.team_blocks));
     Ok(Chosen { choice, workspace_bytes: messages + sums, launches: 1 + u32::from(sums > 0) })
+}
+
+/// The predicted time of `split`, which reads `bytes` bytes of dy and x twice; so many tensors are read or written.
+fn split_time(p: &ChannelProblem, bytes: u64, passes: u64) -> u64 {
+    (bytes / u64::from(p.multiprocessors)).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCH_COST
 }
 
 /// Whether teams of a grid may be faster than these clusters.
@@ -164,7 +176,7 @@ fn backward_in_grid(p: &ChannelProblem, group: u64, always: bool) -> Option<(u64
     };
     let bytes = groups.checked_mul(group * 32).filter(|&bytes| bytes >= form.read_twice_bytes || always)?;
     let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
-    let split = (bytes / multiprocessors).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCH_COST;
+    let split = split_time(p, bytes, passes);
     // With a mask, predicted times compare teams well, but are too long beside that of reading twice.
     let mut least = match () {
         () if always => u64::MAX,

@@ -393,7 +393,7 @@ pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
     needs(!p.is_general(), "it takes no activation but relu and silu, and no residual or y")?;
     let by_clusters = || -> Result<BackwardChoice, Reason> {
         let held = held::in_clusters(p).filter(|_| !p.is_pinned);
-        needs(held.is_none_or(|held| held.team_blocks >= HELD_CLUSTER), "the form held is faster")?;
+        needs(held.is_none_or(|(_, held)| held.team_blocks >= HELD_CLUSTER), "the form held is faster")?;
         let clusters = in_clusters(p, group, 2).ok_or_else(|| p.too_large())?;
         let choice = backward_choice(&clusters.share, &clusters.steps, clusters.blocks, clusters.teams);
         choice

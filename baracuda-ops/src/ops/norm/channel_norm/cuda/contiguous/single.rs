@@ -48,6 +48,8 @@ const MERGED_WARPS: u64 = 5;
 const WARP_ROWS: u64 = 27;
 /// Bytes of shared memory of a row: 32 vectors of dy and of x, and its two sums.
 const ROW_BYTES: u64 = 2 * 32 * 16 + 8;
+/// Vectors of the shortest segments for which `held` may be faster: its steps have a warp or more for each segment.
+const HELD_SEGMENT_VECTORS: u64 = 128;
 /// Bytes of dpre in a row, if it is kept.
 const DPRE_ROW_BYTES: u64 = 32 * 16;
 /// The first two blocks of a multiprocessor start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block.
@@ -208,6 +210,7 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
     let rows = segments.checked_mul(p.segment_vectors().div_ceil(32))?;
     let may_keep = p.activation == Activation::Silu && p.element_bytes == 2;
     let is_plain = p.element_bytes == 4 && p.is_at_most_relu();
+    let serves_all = p.is_pinned || p.segment_vectors() < HELD_SEGMENT_VECTORS && !p.is_general();
     // A choice with so many warps, if it fits. samples: the number of samples whose teams form one cluster, or 0.
     let with_warps = |cluster: u64, samples: u64, warps: u64, room: u64| {
         let own = rows.div_ceil(cluster);
@@ -282,13 +285,13 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
         let clusters = SHARING.clusters.into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster));
         let mut larger = clusters.skip_while(|&larger| larger < cluster);
         let found = larger.find(|&cluster| groups * cluster >= enough);
-        let cluster = if p.is_pinned { found.unwrap_or(cluster) } else { found? };
+        let cluster = if serves_all { found.unwrap_or(cluster) } else { found? };
         let own = rows.div_ceil(cluster);
         let warps = SHARING.all_warps / residents_of(cluster).max(1);
         let warps = warps.max(SHARING.warps).min(own.div_ceil(SHARING.vectors));
         let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING.early_bytes);
         BackwardChoice { overlaps, ..with_warps(cluster, 0, warps, room)? }
-    } else if p.is_pinned {
+    } else if serves_all {
         with_warps(cluster, 0, SHARING_BLOCK_WARPS, room)?
     } else {
         return None; // the form `held` is faster
