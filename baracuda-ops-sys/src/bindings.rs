@@ -616,6 +616,7 @@ pub struct bops_conv_column_sums_params {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_wgmma_choice {
+    pub columns: u32,
     pub splits: u32,
     pub blocks: u32,
     pub across: u32,
@@ -633,6 +634,7 @@ pub struct bops_conv_turn_params {
     pub outer_stride: u64,
     pub row_stride: u64,
     pub pitch: u64,
+    pub element_bytes: u32,
     pub vector: u32,
 }
 #[repr(C)]

@@ -1,4 +1,4 @@
-// Copies operands of 16 bits whose channels lie apart so that they are neighbours, for forms that take channels-last ones.
+// Copies operands whose channels lie apart so that they are neighbours, for forms that take channels-last ones.
 #include "../bops_conv_wgmma.h"
 #include "../common/launch.cuh"
 #include "../common/memory.cuh"
@@ -9,42 +9,45 @@ namespace {
 
 constexpr int turn_threads = 256, turn_tile = 64;
 // A row of a tile in shared memory; an odd number of words, so that neighbouring rows lie in different banks.
-constexpr int turn_line = turn_tile + 2;
+template <typename E> constexpr int turn_line = turn_tile + 4 / int(sizeof(E));
 
-// to[outer][column][row] = from[outer][row][column]. vector: elements of one read.
-template <int vector> __global__ void __launch_bounds__(turn_threads)
-    turn(const bops_conv_turn_params params, const uint16_t *__restrict__ from, uint16_t *__restrict__ to) {
-    __shared__ __align__(16) uint16_t tile[turn_tile][turn_line];
+// to[outer][column][row] = from[outer][row][column]. E: an integer of an element's bytes. vector: elements of one read.
+template <typename E, int vector> __global__ void __launch_bounds__(turn_threads)
+    turn(const bops_conv_turn_params params, const E *__restrict__ from, E *__restrict__ to) {
+    constexpr int bytes = int(sizeof(E));
+    __shared__ __align__(16) E tile[turn_tile][turn_line<E>];
     allow_dependents();
     const uint64_t across = (params.columns + turn_tile - 1) / turn_tile, down = (params.rows + turn_tile - 1) / turn_tile;
     const uint64_t outer = blockIdx.x / (across * down), in_matrix = blockIdx.x - outer * across * down;
     // Tiles of the same columns follow each other: their rows share lines of `to`.
     const uint64_t row_first = in_matrix % down * turn_tile, column_first = in_matrix / down * turn_tile;
     const int rows = int(min(params.rows - row_first, uint64_t(turn_tile))), columns = int(min(params.columns - column_first, uint64_t(turn_tile)));
-    const uint16_t *const source = from + outer * params.outer_stride + row_first * params.row_stride + column_first;
+    const E *const source = from + outer * params.outer_stride + row_first * params.row_stride + column_first;
     constexpr int per_row = turn_tile / vector;
 #pragma unroll
     for (int i = 0; i < turn_tile * per_row / turn_threads; ++i) {
         const int index = int(threadIdx.x) + i * turn_threads, row = index / per_row, column = index % per_row * vector;
         if (row >= rows || column >= columns) continue;
-        const packed<2 *vector> held = load<2 * vector>(reinterpret_cast<const __half *>(source + row * params.row_stride + column));
-        if constexpr (vector == 1) tile[row][column] = uint16_t(held.word[0]);
+        const packed<bytes *vector> held = load<bytes * vector>(source + row * params.row_stride + column);
+        if constexpr (bytes * vector == 2) tile[row][column] = E(held.word[0]);
         else
 #pragma unroll
-            for (int w = 0; w < vector / 2; ++w) *reinterpret_cast<uint32_t *>(&tile[row][column + 2 * w]) = held.word[w];
+            for (int w = 0; w < bytes * vector / 4; ++w) *reinterpret_cast<uint32_t *>(&tile[row][column + 4 / bytes * w]) = held.word[w];
     }
     __syncthreads();
-    // Eight rows of a column are one store.
-    constexpr int chunks = turn_tile / 8;
-    uint16_t *const target = to + (outer * params.columns + column_first) * params.pitch + row_first;
+    // 16 bytes of rows of a column are one store.
+    constexpr int each = 16 / bytes, chunks = turn_tile / each;
+    E *const target = to + (outer * params.columns + column_first) * params.pitch + row_first;
 #pragma unroll
     for (int i = 0; i < turn_tile * chunks / turn_threads; ++i) {
-        const int index = int(threadIdx.x) + i * turn_threads, column = index / chunks, row = index % chunks * 8;
+        const int index = int(threadIdx.x) + i * turn_threads, column = index / chunks, row = index % chunks * each;
         if (row >= rows || column >= columns) continue;
         packed<16> held;
 #pragma unroll
-        for (int w = 0; w < 4; ++w) held.word[w] = tile[row + 2 * w][column] | uint32_t(tile[row + 2 * w + 1][column]) << 16;
-        store<16>(reinterpret_cast<__half *>(target + column * params.pitch + row), held);
+        for (int w = 0; w < 4; ++w)
+            if constexpr (bytes == 2) held.word[w] = tile[row + 2 * w][column] | uint32_t(tile[row + 2 * w + 1][column]) << 16;
+            else held.word[w] = tile[row + w][column];
+        store<16>(target + column * params.pitch + row, held);
     }
 }
 
@@ -52,14 +55,19 @@ template <typename Action> bops_status with_turn(const bops_conv_turn_params &pa
     const uint64_t tiles = (params.columns + turn_tile - 1) / turn_tile * ((params.rows + turn_tile - 1) / turn_tile) * params.outer;
     launch_shape shape;
     shape.grid = dim3(uint32_t(tiles)), shape.block = dim3(turn_threads);
-    const auto *const source = static_cast<const uint16_t *>(from);
-    auto *const target = static_cast<uint16_t *>(to);
-    switch (params.vector) {
-    case 8: return action(turn<8>, shape, params, source, target);
-    case 4: return action(turn<4>, shape, params, source, target);
-    case 2: return action(turn<2>, shape, params, source, target);
-    default: return action(turn<1>, shape, params, source, target);
-    }
+    const auto of_vector = [&](auto element) {
+        using E = decltype(element);
+        const auto *const source = static_cast<const E *>(from);
+        auto *const target = static_cast<E *>(to);
+        if constexpr (sizeof(E) == 2)
+            if (params.vector == 8) return action(turn<E, 8>, shape, params, source, target);
+        switch (params.vector) {
+        case 4: return action(turn<E, 4>, shape, params, source, target);
+        case 2: return action(turn<E, 2>, shape, params, source, target);
+        default: return action(turn<E, 1>, shape, params, source, target);
+        }
+    };
+    return params.element_bytes == 4 ? of_vector(uint32_t(0)) : of_vector(uint16_t(0));
 }
 
 } // namespace

@@ -1,4 +1,5 @@
-// conv_wgmma: tensor cores of compute capability 9.0 through wgmma, for f16 and bf16 operands whose channels are neighbours in memory.
+// conv_wgmma: tensor cores of compute capability 9.0 through wgmma, for operands whose channels are neighbours in memory: of f16 and bf16, and of f32
+// that the copy engine rounds to tf32.
 //
 // The copy engine gathers the windows: a map of its im2col kind walks over the positions of the output in the order of the rows, stops at each with the
 // offset of one kernel element, brings neighbouring channels and writes 0 for what lies beside the extents. Nothing is copied beforehand.
@@ -6,8 +7,8 @@
 // A block has three warpgroups and stays for all its tiles. Two threads of the first have the copy engine fill a ring of steps in shared memory; the other
 // two, the consumers, have every other tile each: one multiplies while the other writes its results.
 //
-// Forward and the gradient of the data: a step is 64 channels at one kernel element. The gradient of the weight: a step is 64 positions, and 64 rows
-// are 64 channels at one kernel element.
+// Forward and the gradient of the data: a step is 128 bytes of channels at one kernel element. The gradient of the weight, of 16 bits: a step is 64
+// positions, and 64 rows are 64 channels at one kernel element.
 //
 // Compiled for sm_90a in place of sm_90.
 #include <algorithm>
@@ -20,9 +21,10 @@ namespace bops {
 namespace conv {
 namespace {
 
-constexpr int rows = 128, columns = 128, depth = 64; // of a tile, and of a step
-constexpr int block_rows = 64;                       // lines that lie together where a factor lies across
-constexpr uint32_t block_bytes = block_rows * depth * 2;
+constexpr int rows = 128;      // of a tile
+constexpr int block_rows = 64; // lines that lie together where a factor lies across
+constexpr uint32_t block_bytes = gemm::across_block_bytes;
+constexpr int positions_of_step = 64; // of the gradient of the weight
 // A block is of (threads of a group, groups): what ends a tile knows of no other group.
 constexpr int group_threads = 128, groups = 3;
 // Barriers of threads: of the threads of a consumer from this number on, of the turns of both from the other.
@@ -33,11 +35,14 @@ constexpr int few_registers = 40, most_registers = 232;
 constexpr int round_columns = 32;
 constexpr uint32_t round_bytes = 4 * std::max(rows * gemm::staged_row<round_columns>, round_columns *gemm::staged_row<rows>);
 
-// Shared memory: the ring, a round of each consumer, the barriers of the ring.
-constexpr int stages = 5;
-constexpr uint32_t left_bytes = rows * depth * 2, right_bytes = columns * depth * 2, step_bytes = left_bytes + right_bytes;
-constexpr uint32_t rounds_at = stages * step_bytes, barriers_at = rounds_at + 2 * round_bytes, shared_bytes = barriers_at + 2 * stages * 8;
-static_assert(shared_bytes <= 232448, "");
+// Shared memory of tiles of so many columns: the ring, a round of each consumer, the barriers of the ring.
+template <int columns> struct tile_room {
+    static constexpr int stages = columns == 64 ? 7 : 5;
+    static constexpr uint32_t left_bytes = rows * gemm::wgmma_line_bytes, right_bytes = columns * gemm::wgmma_line_bytes;
+    static constexpr uint32_t step_bytes = left_bytes + right_bytes, rounds_at = stages * step_bytes, barriers_at = rounds_at + 2 * round_bytes;
+    static constexpr uint32_t shared_bytes = barriers_at + 2 * stages * 8;
+    static_assert(shared_bytes <= 232448, "");
+};
 
 // The tiles of a launch, and their steps. A unit is a tile, or what a split has of it.
 struct tiling {
@@ -112,64 +117,123 @@ __device__ __forceinline__ void copy_windows(uint32_t to, const CUtensorMap &map
 
 // ---- the kernel -----------------------------------------------------------------------
 
-// gemm::finish_tile where the choice is light: eight elements at a time.
-template <typename T, int slow_tile, int fast_tile>
-__device__ __forceinline__ void leave_eights(const bops_gemm_params &params, const bops_gemm_operands &operands, bool across, uint32_t z,
-                                             uint32_t tile_slow, uint32_t tile_fast, const float *stage) {
-    constexpr int per_row = fast_tile / 8, row_step = group_threads / per_row, passes = slow_tile / row_step;
-    const uint64_t slow_extent = across ? params.n : params.m, fast_extent = across ? params.m : params.n;
-    const uint64_t slow_first = uint64_t(tile_slow) * slow_tile, fast_first = uint64_t(tile_fast) * fast_tile;
-    const int lines = int(min(uint64_t(slow_tile), slow_extent - slow_first));
-    const int first = int(threadIdx.x) / per_row, column = int(threadIdx.x) % per_row * 8;
-    if (fast_first + column >= fast_extent) return;
-    const gemm::walk out(params.out, across), bias(params.bias, across);
-    const uint64_t at =
-        gemm::offset_of(params.batch_rank, params.batch, params.out.batch, z) + slow_first * out.slow + (fast_first + column) * out.fast;
-    const auto bias_of = [&](uint64_t place) {
-        return params.bias_dtype == BOPS_F32 ? static_cast<const float *>(operands.bias)[place]
-                                             : widen<T>(static_cast<const T *>(operands.bias)[place]);
-    };
-    float columns_bias[8] = {};
-    if (operands.bias != nullptr && !across)
+// Of four lanes `step` apart, lane i gets word i of each, in their order.
+template <int step> __device__ __forceinline__ void turn_words(uint32_t (&word)[4]) {
+    const bool odd = threadIdx.x & step, high = threadIdx.x & (2 * step);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) columns_bias[i] = bias_of((fast_first + column + i) * bias.fast);
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? word[i] : word[i + 1], step);
+        (odd ? word[i] : word[i + 1]) = got;
+    }
 #pragma unroll
-    for (int pass = 0; pass < passes; ++pass) {
-        const int line = first + pass * row_step;
-        if (line >= lines) break;
-        float v[8];
+    for (int i = 0; i < 2; ++i) {
+        const uint32_t got = __shfl_xor_sync(0xffffffffu, high ? word[i] : word[i + 2], 2 * step);
+        (high ? word[i] : word[i + 2]) = got;
+    }
+}
+template <typename T> __device__ __forceinline__ uint32_t pack_two(float first, float second) {
+    const float two[2] = {first, second};
+    return pack<T, 4>(two).word[0];
+}
+
+// The end of a tile where the choice is light: threads store sums from the registers in which they are, those of 16 bits eight at a time, which they
+// exchange for them. Straight code, so that registers have their numbers.
+template <typename T, int columns> __device__ __forceinline__ void leave_light(const bops_gemm_params &params, const bops_gemm_operands &operands,
+                                                                               bool across, const unit_place &at, float (&sums)[2][columns / 2]) {
+    const uint32_t lane = threadIdx.x % 32, q = lane % 4, m = uint32_t(params.m), n = uint32_t(params.n);
+    const uint32_t row_first = at.tile_m * rows + threadIdx.x / 32 * 16, column_first = at.tile_n * columns;
+    const gemm::walk out(params.out, across);
+    const uint64_t first = at.z == 0 ? 0 : gemm::offset_of(params.batch_rank, params.batch, params.out.batch, at.z);
+    // 1. The bias and the activation. Sum 4 j + 2 h + i is of row lane / 4 + 8 h and of column 8 j + 2 q + i.
+    if (operands.bias != nullptr)
 #pragma unroll
-        for (int i = 0; i < 8; i += 4) {
-            const float4 four = *reinterpret_cast<const float4 *>(stage + line * gemm::staged_row<fast_tile> + column + i);
-            v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
-        }
-        if (operands.bias != nullptr) {
-            const float line_bias = across ? bias_of((slow_first + line) * bias.slow) : 0.0f;
+        for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
-            for (int i = 0; i < 8; ++i) v[i] += across ? line_bias : columns_bias[i];
-        }
-        if (params.activation == BOPS_RELU)
+            for (int i = 0; i < 2; ++i) {
+                const uint32_t column = min(column_first + 8 * j + 2 * q + i, n - 1);
+                const uint64_t place = column * params.bias.column;
+                const float bias = params.bias_dtype == BOPS_F32 ? static_cast<const float *>(operands.bias)[place]
+                                                                 : float(widen<T>(static_cast<const T *>(operands.bias)[place]));
 #pragma unroll
-            for (int i = 0; i < 8; ++i) v[i] = v[i] <= 0.0f ? 0.0f : v[i];
-        const uint64_t to = at + uint64_t(line) * out.slow;
-        if (params.out_dtype == BOPS_F32) {
-#pragma unroll
-            for (int i = 0; i < 8; i += 4) {
-                const float four[4] = {v[i], v[i + 1], v[i + 2], v[i + 3]};
-                store<16, false>(static_cast<float *>(operands.out) + to + i, pack<float, 16>(four));
+                for (int h = 0; h < 2; ++h) sums[0][4 * j + 2 * h + i] += bias, sums[1][4 * j + 2 * h + i] += bias;
             }
-        } else store<16, false>(static_cast<T *>(operands.out) + to, pack<T, 16>(v));
+    if (params.activation == BOPS_RELU)
+#pragma unroll
+        for (int i = 0; i < columns / 2; ++i)
+#pragma unroll
+            for (int block = 0; block < 2; ++block) sums[block][i] = sums[block][i] <= 0.0f ? 0.0f : sums[block][i];
+    // 2. out.
+    if (sizeof(T) == 4 || params.out_dtype == BOPS_F32) {
+        float *const to = static_cast<float *>(operands.out) + first;
+#pragma unroll
+        for (int block = 0; block < 2; ++block)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const uint32_t row = row_first + 64 * block + 8 * h + lane / 4;
+                if (row >= m) continue;
+#pragma unroll
+                for (int j = 0; j < columns / 8; ++j) {
+                    const uint32_t column = column_first + 8 * j + 2 * q;
+                    const float two[2] = {sums[block][4 * j + 2 * h], sums[block][4 * j + 2 * h + 1]};
+                    if (!across) {
+                        if (column < n) store<8, false>(to + row * out.slow + column, pack<float, 8>(two));
+                    } else {
+#pragma unroll
+                        for (int i = 0; i < 2; ++i)
+                            if (column + i < n) to[(column + i) * out.slow + row] = two[i];
+                    }
+                }
+            }
+        return;
+    }
+    if constexpr (sizeof(T) == 2) {
+        T *const to = static_cast<T *>(operands.out) + first;
+        const bool odd = lane & 4;
+#pragma unroll
+        for (int block = 0; block < 2; ++block)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+#pragma unroll
+                for (int j = 0; j < columns / 8; j += 4) {
+                    const uint32_t row = row_first + 64 * block + 8 * h, column = column_first + 8 * j;
+                    uint32_t word[4];
+                    packed<16> eight;
+                    if (!across) {
+                        // Columns 8 q and on of the 32 from `column` on.
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) word[i] = pack_two<T>(sums[block][4 * (j + i) + 2 * h], sums[block][4 * (j + i) + 2 * h + 1]);
+                        turn_words<1>(word);
+                    } else {
+                        // Two rows of a column, and then eight.
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) {
+                            const float low = sums[block][4 * (j + i) + 2 * h], high = sums[block][4 * (j + i) + 2 * h + 1];
+                            const float got = __shfl_xor_sync(0xffffffffu, odd ? low : high, 4);
+                            word[i] = odd ? pack_two<T>(got, high) : pack_two<T>(low, got);
+                        }
+                        turn_words<8>(word);
+                    }
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) eight.word[i] = word[i];
+                    const uint32_t own_row = across ? row : row + lane / 4, own_column = column + (across ? lane / 8 * 8 + 2 * q + odd : 8 * q);
+                    if (own_row < m && own_column < n)
+                        store<16, false>(to + (across ? own_column * out.slow + own_row : own_row * out.slow + own_column), eight);
+                }
     }
 }
 
-// The end of a tile, round after round. stage: the consumer's place in shared memory.
-template <typename T> __device__ __forceinline__ void leave(const bops_conv_params &params, const bops_conv_wgmma_choice &choice,
-                                                            const bops_gemm_operands &of_launch, uint64_t part_stride, const unit_place &at,
-                                                            float (&sums)[2][columns / 2], float *stage, int group) {
+// The end of a tile. Where the choice is not light, round after round. stage: the consumer's place in shared memory.
+template <typename T, int columns>
+__device__ __forceinline__ void leave(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, const bops_gemm_operands &of_launch,
+                                      uint64_t part_stride, const unit_place &at, float (&sums)[2][columns / 2], float *stage, int group) {
     constexpr int rounds = columns / round_columns, of_round = round_columns / 2;
     const bool across = choice.across != 0, quads = choice.quads != 0;
     bops_gemm_operands operands = of_launch;
     if (choice.splits > 1) operands.out = static_cast<float *>(operands.out) + at.split * part_stride;
+    if (choice.light) {
+        leave_light<T, columns>(params.product, operands, across, at, sums);
+        return;
+    }
     const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16 + lane / 4, column = lane % 4 * 2;
     const int row_step = across ? 1 : gemm::staged_row<round_columns>, column_step = across ? gemm::staged_row<rows> : 1;
     float *const to = stage + row * row_step + column * column_step;
@@ -188,10 +252,8 @@ template <typename T> __device__ __forceinline__ void leave(const bops_conv_para
         const auto end = [&](auto is_across) {
             constexpr int slow = decltype(is_across)::value ? round_columns : rows, fast = decltype(is_across)::value ? rows : round_columns;
             const uint32_t tile_slow = decltype(is_across)::value ? number : at.tile_m, tile_fast = decltype(is_across)::value ? at.tile_m : number;
-            if (choice.light) leave_eights<T, slow, fast>(params.product, operands, decltype(is_across)::value, at.z, tile_slow, tile_fast, stage);
-            else
-                gemm::finish_tile<T, slow, fast, group_threads>(params.product, operands, decltype(is_across)::value, quads, at.z, tile_slow,
-                                                                tile_fast, gemm::staged<fast, float>{stage}, stage);
+            gemm::finish_tile<T, slow, fast, group_threads>(params.product, operands, decltype(is_across)::value, quads, at.z, tile_slow, tile_fast,
+                                                            gemm::staged<fast, float>{stage}, stage);
         };
         if (across) end(std::true_type{});
         else end(std::false_type{});
@@ -204,13 +266,15 @@ template <typename T> __device__ __forceinline__ void leave(const bops_conv_para
 }
 
 // left_across: the gradient of the weight. right_across: the plain factor lies along its columns.
-template <typename T, bool left_across, bool right_across> __global__ void __launch_bounds__(groups *group_threads, 1)
+template <typename T, int columns, bool left_across, bool right_across> __global__ void __launch_bounds__(groups *group_threads, 1)
     wgmma_windows(const __grid_constant__ CUtensorMap gathered, const __grid_constant__ CUtensorMap plain,
                   const __grid_constant__ bops_conv_params params, const __grid_constant__ bops_conv_wgmma_choice choice,
                   const __grid_constant__ windows of, const __grid_constant__ tiling all, const __grid_constant__ bops_gemm_operands operands) {
     if (!gemm::has_sm_90a) return;
+    using room = tile_room<columns>;
+    constexpr int stages = room::stages, depth = gemm::wgmma_depth<T>; // depth: terms of a step
     extern __shared__ __align__(1024) unsigned char shared[];
-    const uint32_t ring = shared_address(shared), full = ring + barriers_at, empty = full + 8 * stages;
+    const uint32_t ring = shared_address(shared), full = ring + room::barriers_at, empty = full + 8 * stages;
     const int group = int(threadIdx.y) - 1; // of the consumers; the one that brings the factors is -1
 
     // 1. Barriers: both factors of a step are there; the warps of a consumer have used it.
@@ -230,7 +294,7 @@ template <typename T, bool left_across, bool right_across> __global__ void __lau
         gemm::release_registers<few_registers>();
         const auto bring_all = [&](auto is_gathered) {
             constexpr bool of_gathered = decltype(is_gathered)::value;
-            constexpr uint32_t bytes = of_gathered ? left_bytes : right_bytes, at = of_gathered ? 0 : left_bytes;
+            constexpr uint32_t bytes = of_gathered ? room::left_bytes : room::right_bytes, at = of_gathered ? 0 : room::left_bytes;
             uint32_t turn = 0; // of the ring, and of the barriers with the other parity behind them
 #pragma unroll 1
             for (uint32_t number = blockIdx.x; number < all.units; number += gridDim.x) {
@@ -256,7 +320,7 @@ template <typename T, bool left_across, bool right_across> __global__ void __lau
                 }
 #pragma unroll 1
                 for (uint32_t left = unit.count(); left > 0; --left) {
-                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * step_bytes + at;
+                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * room::step_bytes + at;
                     mbarrier::wait(empty + 8 * stage, turn < stages);
                     mbarrier::expect(there, bytes);
                     if constexpr (!of_gathered) {
@@ -290,7 +354,7 @@ template <typename T, bool left_across, bool right_across> __global__ void __lau
 
     // 3. The sums.
     gemm::claim_registers<most_registers>();
-    float *const stage_of_round = reinterpret_cast<float *>(shared + rounds_at + group * round_bytes);
+    float *const stage_of_round = reinterpret_cast<float *>(shared + room::rounds_at + group * round_bytes);
     const auto release = [&](uint32_t stage) {
         if (threadIdx.x % 32 == 0) mbarrier::arrive(empty + 8 * stage);
     };
@@ -315,16 +379,19 @@ template <typename T, bool left_across, bool right_across> __global__ void __lau
 #pragma unroll 1
         for (uint32_t step = unit.first; step < unit.last; ++step) {
             const uint32_t stage = turn < stages ? turn : turn - stages;
-            const uint32_t left = ring + stage * step_bytes, right = left + left_bytes;
+            const uint32_t left = ring + stage * room::step_bytes, right = left + room::left_bytes;
             mbarrier::wait(full + 8 * stage, turn >= stages);
             gemm::wgmma_fence();
 #pragma unroll
-            for (int k_part = 0; k_part < depth / 16; ++k_part)
+            for (int k_part = 0; k_part < gemm::wgmma_line_bytes / 32; ++k_part)
 #pragma unroll
-                for (int block = 0; block < 2; ++block)
-                    gemm::wgmma<T, columns, left_across, right_across>(sums[block], gemm::wgmma_descriptor<left_across>(left, 64 * block, k_part),
-                                                                       gemm::wgmma_descriptor<right_across>(right, 0, k_part),
-                                                                       step > unit.first || k_part > 0);
+                for (int block = 0; block < 2; ++block) {
+                    const uint64_t of_left = gemm::wgmma_descriptor<left_across>(left, 64 * block, k_part);
+                    const uint64_t of_right = gemm::wgmma_descriptor<right_across>(right, 0, k_part);
+                    const int adds = step > unit.first || k_part > 0;
+                    if constexpr (sizeof(T) == 4) gemm::wgmma_words(sums[block], of_left, of_right, adds);
+                    else gemm::wgmma<T, columns, left_across, right_across>(sums[block], of_left, of_right, adds);
+                }
             gemm::wgmma_commit();
             gemm::wgmma_wait<1>();
             if (step > unit.first) release(before);
@@ -337,7 +404,7 @@ template <typename T, bool left_across, bool right_across> __global__ void __lau
         for (int block = 0; block < 2; ++block) gemm::settle(sums[block]);
         release(before);
         // 4. What is done with them.
-        leave<T>(params, choice, operands, all.part_stride, unit, sums, stage_of_round, group);
+        leave<T, columns>(params, choice, operands, all.part_stride, unit, sums, stage_of_round, group);
         number += gridDim.x;
         skip(number);
         number += gridDim.x;
@@ -360,7 +427,16 @@ void *find(const char *name) {
     return result == cudaDriverEntryPointSuccess ? function : nullptr;
 }
 
-CUtensorMapDataType type_of(bops_dtype dtype) { return dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
+// Elements as the copy engine sees them: those of f32 it rounds to tf32.
+struct elements {
+    CUtensorMapDataType type;
+    uint32_t bytes, depth; // depth: terms of a step
+    explicit elements(bops_dtype dtype)
+        : type(dtype == BOPS_F32   ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+               : dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
+          bytes(dtype == BOPS_F32 ? 4 : 2), depth(gemm::wgmma_line_bytes / bytes) {}
+};
 
 bops_status status_of(CUresult result) { return bops_status(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue); }
 
@@ -378,13 +454,13 @@ windows windows_of(const bops_conv_params &params, const bops_conv_index &positi
         of.first[i] = int(params.first_coordinate[axis]) + (of.spread[i] < 0 ? int(of.taps[i] - 1) * of.spread[i] : 0);
     }
     of.channels = uint32_t(taps.extents[lead_of(taps)]);
-    const uint32_t lines = depth / of.positions[0];
-    of.further[0] = depth - lines * of.positions[0], of.further[2] = lines / of.positions[1];
+    const uint32_t lines = positions_of_step / of.positions[0];
+    of.further[0] = positions_of_step - lines * of.positions[0], of.further[2] = lines / of.positions[1];
     of.further[1] = lines - of.further[2] * of.positions[1];
     return of;
 }
 
-bops_status map_gathered(CUtensorMap &map, const bops_conv_params &params, const windows &of, const bops_conv_index &positions, bops_dtype dtype,
+bops_status map_gathered(CUtensorMap &map, const bops_conv_params &params, const windows &of, const bops_conv_index &positions, const elements &each,
                          const void *base, uint32_t box_positions) {
     static const auto encode = reinterpret_cast<encode_windows>(find("cuTensorMapEncodeIm2col"));
     if (encode == nullptr) return bops_status(cudaErrorNotSupported);
@@ -393,20 +469,21 @@ bops_status map_gathered(CUtensorMap &map, const bops_conv_params &params, const
     for (int i = 0; i < 2; ++i) {
         const bops_conv_axis &axis = params.axes[axes - 1 - i];
         extents[1 + i] = cuuint64_t(axis.extent);
-        if (axis.extent > 1) strides[i] = 2 * cuuint64_t(axis.stride);
+        if (axis.extent > 1) strides[i] = each.bytes * cuuint64_t(axis.stride);
         lower[i] = of.first[i];
         // The last position.
         upper[i] = lower[i] + int(of.positions[i] - 1) * of.step[i] + 1 - int(axis.extent);
     }
-    if (extents[3] > 1) strides[2] = 2 * cuuint64_t(positions.gathered[lead_of(positions)]);
+    if (extents[3] > 1) strides[2] = each.bytes * cuuint64_t(positions.gathered[lead_of(positions)]);
     const cuuint32_t steps[4] = {1, cuuint32_t(of.step[0]), cuuint32_t(of.step[1]), 1};
-    return status_of(encode(&map, type_of(dtype), 4, const_cast<void *>(base), extents, strides, lower, upper, depth, box_positions, steps,
+    return status_of(encode(&map, each.type, 4, const_cast<void *>(base), extents, strides, lower, upper, each.depth, box_positions, steps,
                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 }
 
 // Columns, terms of a kernel element, kernel elements; of the gradient of the weight columns and positions.
-bops_status map_plain(CUtensorMap &map, const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype, const void *base) {
+bops_status map_plain(CUtensorMap &map, const bops_conv_params &params, const bops_conv_wgmma_choice &choice, const elements &each,
+                      const void *base) {
     static const auto encode = reinterpret_cast<encode_tiled>(find("cuTensorMapEncodeTiled"));
     if (encode == nullptr) return bops_status(cudaErrorNotSupported);
     const bool across = choice.right_across;
@@ -414,10 +491,10 @@ bops_status map_plain(CUtensorMap &map, const bops_conv_params &params, const bo
     const uint64_t of_k = params.product.right.matrix.row, of_tap = params.product.right.summed[0];
     const cuuint64_t extents[5] = {across ? n : k, across ? k : n, 1, 1, taps};
     cuuint64_t strides[4] = {16, 16, 16, 16};
-    if (extents[1] > 1) strides[0] = 2 * (across ? of_k : params.plain_column);
-    if (taps > 1) strides[3] = 2 * of_tap;
-    const cuuint32_t box[5] = {depth, cuuint32_t(across ? depth : columns), 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
-    return status_of(encode(&map, type_of(dtype), 5, const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+    if (extents[1] > 1) strides[0] = each.bytes * (across ? of_k : params.plain_column);
+    if (taps > 1) strides[3] = each.bytes * of_tap;
+    const cuuint32_t box[5] = {each.depth, across ? each.depth : choice.columns, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
+    return status_of(encode(&map, each.type, 5, const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
 }
 
@@ -438,7 +515,7 @@ uint64_t leave_parts(wgmma_call &call, const bops_conv_wgmma_choice &choice) {
 }
 
 // launches: maps are made of a prepared kernel only, since they need addresses.
-template <typename T, bool left_across, bool right_across, typename Action>
+template <typename T, int columns, bool left_across, bool right_across, typename Action>
 bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands *operands,
                       const Action &action) {
     const bops_gemm_params &product = params.product;
@@ -446,10 +523,11 @@ bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choi
     all.tiles_m = uint32_t(gemm::tiles_of(product.m, rows)), all.tiles_n = uint32_t(gemm::tiles_of(product.n, columns));
     all.splits = choice.splits;
     all.units = all.tiles_m * all.tiles_n * uint32_t(gemm::product_of(product.batch_rank, product.batch)) * all.splits;
-    all.steps_of_k = uint32_t(gemm::tiles_of(product.k, depth));
+    all.steps_of_k = uint32_t(gemm::tiles_of(product.k, gemm::wgmma_depth<T>));
     all.steps = all.steps_of_k * uint32_t(gemm::product_of(product.summed_rank, product.summed));
     launch_shape shape;
-    shape.grid = dim3(std::min(choice.blocks, all.units)), shape.block = dim3(group_threads, groups), shape.shared_bytes = shared_bytes;
+    shape.grid = dim3(std::min(choice.blocks, all.units)), shape.block = dim3(group_threads, groups),
+    shape.shared_bytes = tile_room<columns>::shared_bytes;
     CUtensorMap gathered = {}, plain = {};
     windows of = {};
     wgmma_call call = {params, {}};
@@ -457,23 +535,34 @@ bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choi
         call.operands = *operands;
         const bops_conv_index &positions = left_across ? params.terms : params.rows, &taps = left_across ? params.rows : params.terms;
         of = windows_of(params, positions, taps);
-        bops_status status = map_gathered(gathered, params, of, positions, dtype, operands->left, left_across ? depth : rows);
-        if (status == 0) status = map_plain(plain, params, choice, dtype, operands->right);
+        const elements each(dtype);
+        bops_status status = map_gathered(gathered, params, of, positions, each, operands->left, left_across ? positions_of_step : rows);
+        if (status == 0) status = map_plain(plain, params, choice, each, operands->right);
         if (status != 0) return status;
         if (choice.splits > 1) all.part_stride = leave_parts(call, choice);
     }
-    return action(wgmma_windows<T, left_across, right_across>, shape, gathered, plain, call.params, choice, of, all, call.operands);
+    return action(wgmma_windows<T, columns, left_across, right_across>, shape, gathered, plain, call.params, choice, of, all, call.operands);
+}
+
+template <typename T, int columns, typename Action> bops_status with_columns(const bops_conv_params &params, const bops_conv_wgmma_choice &choice,
+                                                                             bops_dtype dtype, const bops_gemm_operands *operands,
+                                                                             const Action &action) {
+    if constexpr (sizeof(T) == 2) {
+        if (choice.of_weight) return with_maps<T, columns, true, true>(params, choice, dtype, operands, action);
+        if (choice.right_across) return with_maps<T, columns, false, true>(params, choice, dtype, operands, action);
+    }
+    return with_maps<T, columns, false, false>(params, choice, dtype, operands, action);
 }
 
 template <typename Action> bops_status with_kernel(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype,
                                                    const bops_gemm_operands *operands, const Action &action) {
     const auto of_type = [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (choice.of_weight) return with_maps<T, true, true>(params, choice, dtype, operands, action);
-        if (choice.right_across) return with_maps<T, false, true>(params, choice, dtype, operands, action);
-        return with_maps<T, false, false>(params, choice, dtype, operands, action);
+        return choice.columns == 64 ? with_columns<T, 64>(params, choice, dtype, operands, action)
+                                    : with_columns<T, 128>(params, choice, dtype, operands, action);
     };
     switch (dtype) {
+    case BOPS_F32: return choice.of_weight || choice.right_across ? bops_status(cudaErrorInvalidValue) : of_type(type_tag<float>{});
     case BOPS_F16: return of_type(type_tag<__half>{});
     case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
     default: return bops_status(cudaErrorInvalidValue);

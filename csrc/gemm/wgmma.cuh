@@ -75,6 +75,9 @@ template <int count> __device__ __forceinline__ void settle(float (&sums)[count]
 // clang-format off
 #define BOPS_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define BOPS_SUMS_32(i) BOPS_SUMS_8(i), BOPS_SUMS_8(i + 8), BOPS_SUMS_8(i + 16), BOPS_SUMS_8(i + 24)
+#define BOPS_PLACES_64 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define BOPS_PLACES_128 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -87,6 +90,11 @@ template <int count> __device__ __forceinline__ void settle(float (&sums)[count]
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define BOPS_WGMMA_64(type) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" BOPS_PLACES_64 "}, " \
+                 "%32, %33, p, 1, 1, %35, %36; }" \
+                 : BOPS_SUMS_32(0) \
+                 : "l"(left), "l"(right), "r"(adds), "n"(int(left_across)), "n"(int(right_across)) : "memory")
 #define BOPS_WGMMA_128(type) \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" BOPS_PLACES_128 "}, " \
                  "%64, %65, p, 1, 1, %67, %68; }" \
@@ -105,16 +113,27 @@ template <typename T, int columns, bool left_across, bool right_across>
 __device__ __forceinline__ void wgmma(float (&d)[columns / 2], uint64_t left, uint64_t right, int adds) {
 #ifdef BOPS_SM_90A
     if constexpr (std::is_same_v<T, __half>) {
-        if constexpr (columns == 128) BOPS_WGMMA_128("f16");
+        if constexpr (columns == 64) BOPS_WGMMA_64("f16");
+        else if constexpr (columns == 128) BOPS_WGMMA_128("f16");
         else BOPS_WGMMA_192("f16");
     } else {
-        if constexpr (columns == 128) BOPS_WGMMA_128("bf16");
+        if constexpr (columns == 64) BOPS_WGMMA_64("bf16");
+        else if constexpr (columns == 128) BOPS_WGMMA_128("bf16");
         else BOPS_WGMMA_192("bf16");
     }
 #endif
 }
 
 // As wgmma of 16-bit elements, for f32 whose last bits do not count (tf32): over 8 of k, with both factors along k.
+__device__ __forceinline__ void wgmma_words(float (&d)[32], uint64_t left, uint64_t right, int adds) {
+#ifdef BOPS_SM_90A
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" BOPS_PLACES_64 "}, "
+                 "%32, %33, p, 1, 1; }"
+                 : BOPS_SUMS_32(0)
+                 : "l"(left), "l"(right), "r"(adds)
+                 : "memory");
+#endif
+}
 __device__ __forceinline__ void wgmma_words(float (&d)[64], uint64_t left, uint64_t right, int adds) {
 #ifdef BOPS_SM_90A
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" BOPS_PLACES_128 "}, "
@@ -135,6 +154,8 @@ __device__ __forceinline__ void wgmma_words(float (&d)[96], uint64_t left, uint6
 }
 #undef BOPS_SUMS_8
 #undef BOPS_SUMS_32
+#undef BOPS_PLACES_64
+#undef BOPS_WGMMA_64
 #undef BOPS_PLACES_128
 #undef BOPS_WGMMA_128
 #undef BOPS_PLACES_192

@@ -465,15 +465,20 @@ const WINDOWS: &[(Kind, bool)] = &[
     (Kind { padding: &[[4, 0], [0, 6]], dilation: &[3, 1], ..kind(2, [72, 64], &[6, 5], &[2, 5]) }, false),
     (Kind { padding: SAME[2], ..kind(2, [20, 33], &[9, 11], &[3, 3]) }, false),
     (Kind { padding: SAME[2], ..kind(1, [64, 3], &[9, 8], &[3, 3]) }, false),
+    (Kind { padding: SAME[2], ..kind(2, [128, 8], &[7, 5], &[3, 3]) }, false),
+    (Kind { padding: SAME[2], ..kind(2, [64, 65], &[6, 7], &[3, 3]) }, false),
+    (Kind { stride: &[1, 2], ..kind(2, [40, 128], &[9, 11], &[1, 3]) }, false),
 ];
 
 /// Forms whose channels the copy engine gathers, or copies of them.
 fn windows() -> Vec<(Form, Data, bool)> {
     let mut forms = Vec::new();
-    for (d, dtype) in [DType::F16, DType::BF16].into_iter().enumerate() {
+    for (d, dtype) in [DType::F16, DType::BF16, DType::F32].into_iter().enumerate() {
         for (i, (kind, core)) in WINDOWS.iter().enumerate() {
             let are_whole = kind.channels.iter().all(|channels| channels % 8 == 0);
-            for (l, layout) in [Contiguous, ChannelsLast, MixedIn, MixedOut].into_iter().enumerate() {
+            let all = [Contiguous, ChannelsLast, MixedIn, MixedOut];
+            let layouts = if dtype == DType::F32 { &all[..2] } else { &all };
+            for (l, &layout) in layouts.iter().enumerate() {
                 // Copies are made of contiguous operands.
                 if are_whole || layout == Contiguous {
                     let is_core = *core && l < 2 && (i + l + d) % 2 == 0;
@@ -504,13 +509,17 @@ fn by_wgmma(case: &Case) -> Option<Vec<Case>> {
         "conv_backward_weight" => of("x")?.dims()[1] % 64 == 0,
         _ => false,
     };
-    if !serves || factors.any(|desc| desc.dtype() != first) {
+    // Factors of f32 are rounded to tf32, which is multiplied along the terms alone.
+    let is_tf32 = first == DType::F32;
+    if !serves || factors.any(|desc| desc.dtype() != first) || (is_tf32 && name == "conv_backward_weight") {
         return None;
     }
-    let options = PlanOptions::default().kernel(format!("{name}_wgmma"));
+    let math = if is_tf32 { Math::Tf32 } else { Math::Strict };
+    let options = PlanOptions::default().kernel(format!("{name}_wgmma")).math(math);
     let lies_as_read = slots.iter().all(|slot| slot.desc.rank() < 3 || slot.desc.strides()[1] == 1);
-    let alone = lies_as_read.then(|| options.clone().workspace_limit(0));
-    let is_product = lies_as_read && is_product(&case.descriptor);
+    let is_turned = is_tf32 && name == "conv_backward_data"; // The weight, whatever its layout.
+    let alone = (lies_as_read && !is_turned).then(|| options.clone().workspace_limit(0));
+    let is_product = lies_as_read && !is_tf32 && is_product(&case.descriptor);
     let product = is_product.then(|| PlanOptions::default().kernel(format!("{name}_gemm_wgmma")));
     let others = alone.into_iter().chain(product).map(|options| case.clone().core(false).with(options));
     Some([case.clone().with(options)].into_iter().chain(others).collect())

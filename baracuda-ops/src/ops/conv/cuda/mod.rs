@@ -176,7 +176,7 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
         }
     };
     for turn in turns.iter().flatten() {
-        device.prepare("bops_conv_turn", [turn.params.vector], || {
+        device.prepare("bops_conv_turn", [turn.params.element_bytes, turn.params.vector], || {
             // SAFETY: the params live across the call.
             unsafe { sys::bops_conv_turn_prepare(&turn.params) }
         })?;

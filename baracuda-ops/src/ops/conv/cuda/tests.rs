@@ -79,7 +79,11 @@ fn tensor_cores_serve_what_they_have_an_instruction_for_and_simt_the_rest() {
     let of = |dtype| square(last, dtype, [2, 16, 16, 8]).activation(Activation::Silu).unwrap();
     assert_eq!([DType::BF16, DType::F32].map(|dtype| chosen(&of(dtype))), ["conv_mma", "conv_simt"]);
     let tf32 = PlanOptions::default().math(Math::Tf32);
-    assert_eq!(h200().supports(&of(DType::F32), &tf32).unwrap(), "conv_mma");
+    let chosen_of_tf32 = [8, 16].map(|channels| {
+        let of = square(last, DType::F32, [2, channels, 16, 8]).activation(Activation::Silu).unwrap();
+        h200().supports(&of, &tf32).unwrap()
+    });
+    assert_eq!(chosen_of_tf32, ["conv_mma", "conv_wgmma"]);
     assert!(refusal(MMA, &of(DType::F32)).contains("tf32"));
     assert!(refusal(MMA, &of(DType::F64)).contains("f64"));
     let mixed = of(DType::F16).y(DType::F32).unwrap().backward_data().unwrap();
@@ -412,9 +416,43 @@ fn the_copy_engine_reads_copies_of_contiguous_operands() {
 }
 
 #[test]
+fn tiles_of_64_columns_serve_products_that_fill_no_others() {
+    let columns = |contraction: Contraction| windowed(&contraction).1.columns;
+    let few = square(last, DType::BF16, [64, 64, 64, 56]);
+    assert_eq!(columns(few.contraction()), 64);
+    assert_eq!(columns(few.backward_data().unwrap().contraction()), 64);
+    assert_eq!(columns(few.backward_weight().unwrap().contraction()), 64);
+    assert_eq!(columns(square(last, DType::BF16, [1, 512, 512, 128]).contraction()), 128);
+}
+
+#[test]
+fn factors_of_f32_lie_along_the_terms() {
+    let forward = square(last, DType::F32, [8, 64, 128, 28]);
+    let (planned, choice) = windowed(&forward.contraction());
+    assert_eq!((planned.turns, choice.right_across, planned.rounds_to_tf32), ([None; 2], 0, true));
+    // The filters of the weight become neighbours, for which its other extents are one index.
+    for (lie, column, tap) in [(last as fn(DType, &[u64]) -> TensorDesc, 1, 64), (dense, 9, 1)] {
+        let data = square(lie, DType::F32, [8, 64, 128, 28]).backward_data().unwrap();
+        let (planned, choice) = windowed(&data.contraction());
+        let turn = planned.turns[1].unwrap().params;
+        assert_eq!((turn.outer, turn.rows, turn.columns, turn.row_stride), (1, 128, 9 * 64, 9 * 64));
+        assert_eq!((turn.pitch, turn.element_bytes, turn.vector), (128, 4, 4));
+        let product = &planned.params.product;
+        assert_eq!((product.right.matrix.row, product.right.summed[0]), (1, tap * 128));
+        assert_eq!((planned.params.plain_column, choice.right_across), (column * 128, 0));
+    }
+    let tf32 = PlanOptions::default().math(Math::Tf32);
+    let weight = forward.backward_weight().unwrap();
+    let told = WGMMA.accept(&weight, &tf32, &h200(), Ask::Chosen).err().unwrap().to_string();
+    assert!(told.contains("tf32 along the terms"), "{told}");
+    let silu = forward.activation(Activation::Silu).unwrap();
+    assert_eq!(h200().supports(&silu, &tf32).unwrap(), "conv_wgmma");
+}
+
+#[test]
 fn what_the_copy_engine_does_not_gather_is_refused() {
     let tell = |conv: &ConvDescriptor| refusal(WGMMA, conv);
-    assert!(tell(&square(last, DType::F32, [2, 64, 64, 8])).contains("f32"));
+    assert!(tell(&square(last, DType::F32, [2, 64, 64, 8])).contains("tf32"));
     assert!(tell(&square(last, DType::BF16, [2, 12, 64, 8])).contains("here there are 12"));
     let of = |x: &[u64], weight: &[u64], window: ConvWindow| {
         ConvDescriptor::new(last(DType::F16, x), last(DType::F16, weight), window).unwrap()

@@ -13,14 +13,16 @@ use crate::ops::gemm::cuda::WORKSPACE_ALIGN;
 use crate::ops::gemm::cuda::product::{self as gemm, Limits, Sums, Tiles, bounded_blocks, dense_bytes};
 use crate::ops::gemm::geometry::Product;
 
-/// Rows and columns of a tile.
-const TILE: u64 = 128;
-/// Channels, or positions, of a step.
-const DEPTH: u64 = 64;
-/// Elements of 16 bytes.
-const CHUNK: u64 = 8;
+/// Rows of a tile.
+const ROWS: u64 = 128;
+/// Bytes of a row, or a column, of a step along its terms.
+const STEP_BYTES: u64 = 128;
+/// Channels of one kernel element that are neighbouring rows, and positions of a step, in the gradient of the weight.
+const WEIGHT_ROWS: u64 = 64;
+/// Of an access of the copy engine, or of a thread.
+const CHUNK_BYTES: u64 = 16;
 /// Strides are below it.
-const MOST_STRIDE: u64 = 1 << 39;
+const MOST_STRIDE_BYTES: u64 = 1 << 40;
 /// Counts of positions and columns are below it.
 const MOST_EXTENT: u64 = 1 << 31;
 /// Coordinates of the windows' first and last place, the latter less the extent.
@@ -29,12 +31,23 @@ const CORNERS: std::ops::RangeInclusive<i64> = -128..=127;
 const MOST_SPREAD: i64 = 255;
 /// How far positions may be apart.
 const MOST_STEP: i64 = 8;
-/// Channels from which on it is preferred to `conv_mma`, whose steps are shorter.
-const LEAST_CHANNELS: u64 = 32;
+/// Bytes of channels from which on it is preferred to `conv_mma`, whose steps are shorter.
+const LEAST_BYTES: u64 = 64;
 
-/// Time of a step of a tile, of a further launch, and of a kilobyte of a part of the sums that is written or read, on an H200.
-const STEP_PICOSECONDS: u64 = 430_000;
-const KILOBYTE_PICOSECONDS: u64 = 250;
+/// Columns of a tile, with the time of a step on an H200: if all 64s of columns have some of the product, and if the last 64 of a row of tiles have
+/// none. The copy engine fills them with 0, which takes longer than bringing what is there.
+struct Width {
+    columns: u64,
+    step_picoseconds: u64,
+    half_empty_picoseconds: u64,
+}
+const WIDTHS: [Width; 2] = [
+    Width { columns: 128, step_picoseconds: 380_000, half_empty_picoseconds: 470_000 },
+    Width { columns: 64, step_picoseconds: 290_000, half_empty_picoseconds: 290_000 },
+];
+/// Time of a further launch, and of a kilobyte of a part of the sums that is written or read, on an H200.
+const LAUNCH_PICOSECONDS: u64 = 3_000_000;
+const KILOBYTE_PICOSECONDS: u64 = 500;
 
 /// A copy of an operand in the workspace whose channels are neighbours.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,19 +59,19 @@ pub(super) struct Turn {
 
 impl Turn {
     fn bytes(&self) -> u64 {
-        let sys::bops_conv_turn_params { outer, columns, pitch, .. } = self.params;
-        outer.saturating_mul(columns).saturating_mul(pitch).saturating_mul(2)
+        let sys::bops_conv_turn_params { outer, columns, pitch, element_bytes, .. } = self.params;
+        outer.saturating_mul(columns).saturating_mul(pitch).saturating_mul(element_bytes.into())
     }
 
-    /// That of an operand `[outer, channels, axes]` whose positions follow one another.
+    /// That of an operand whose `others`, the extents but `outer` and the channels, the slowest first and each with its stride, are one index.
     fn new(
         name: &str,
         [outer, outer_stride]: [u64; 2],
         [channels, channel_stride]: [u64; 2],
-        extents: [u64; MAX_AXES],
-        strides: [u64; MAX_AXES],
-        align_bytes: u64,
+        others: &[[u64; 2]],
+        (dtype, align_bytes): (DType, u64),
     ) -> Result<Self, Reason> {
+        let [extents, strides] = [0, 1].map(|of| others.iter().map(|other| other[of]).collect::<Vec<u64>>());
         if merged(&extents, &strides) != Some(1) {
             return Err(format!(
                 "it takes operands whose channels or whose positions follow one another, {name} has strides {channel_stride} and {strides:?}"
@@ -66,9 +79,10 @@ impl Turn {
             .into());
         }
         let columns: u64 = extents.iter().product();
+        let element_bytes = dtype.size_bytes();
         let fits = |&vector: &u64| {
             let is_whole = |count: u64, stride: u64| count == 1 || stride.is_multiple_of(vector);
-            align_bytes >= 2 * vector
+            element_bytes * vector <= align_bytes.min(CHUNK_BYTES)
                 && columns.is_multiple_of(vector)
                 && is_whole(outer, outer_stride)
                 && is_whole(channels, channel_stride)
@@ -80,23 +94,29 @@ impl Turn {
             columns,
             outer_stride,
             row_stride: channel_stride,
-            pitch: channels.next_multiple_of(CHUNK),
+            pitch: channels.next_multiple_of(CHUNK_BYTES / element_bytes),
+            element_bytes: word(element_bytes),
             vector: word([8, 4, 2].into_iter().find(fits).unwrap_or(1)),
         };
         Ok(Self { params, at: 0 })
     }
 
-    /// Strides of the outermost extent and of the axes in the copy.
-    fn strides(&self, [_, height, width]: [u64; MAX_AXES]) -> (u64, [u64; MAX_AXES]) {
-        let pitch = self.params.pitch;
-        (self.params.columns * pitch, [height * width * pitch, width * pitch, pitch])
+    /// The stride of `outer` in the copy.
+    fn outer_stride(&self) -> u64 {
+        self.params.columns * self.params.pitch
+    }
+
+    /// That of another extent but the channels, which had `stride`.
+    fn stride(&self, stride: u64) -> u64 {
+        stride * self.params.pitch
     }
 }
 
 /// What is wrong with an operand that is read as it lies: a stride that the copy engine does not take.
-fn odd_stride(extents: &[u64], strides: &[u64]) -> Option<u64> {
+fn odd_stride(dtype: DType, extents: &[u64], strides: &[u64]) -> Option<u64> {
+    let [chunk, most] = [CHUNK_BYTES, MOST_STRIDE_BYTES].map(|bytes| bytes / dtype.size_bytes());
     let is_odd = |&(&extent, &stride): &(&u64, &u64)| {
-        extent > 1 && (stride == 0 || !stride.is_multiple_of(CHUNK) || stride >= MOST_STRIDE)
+        extent > 1 && (stride == 0 || !stride.is_multiple_of(chunk) || stride >= most)
     };
     extents.iter().zip(strides).find(is_odd).map(|(_, &stride)| stride)
 }
@@ -131,17 +151,23 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
     let whole =
         if is_weight { Product { m: of.rows.count(), batch: [1].into_iter().collect(), ..product } } else { product };
     let is_dense = !is_weight || product.batch.count() == 1;
-    let splits = splits(&whole, &taps, is_weight, is_dense, limits)?;
+    let steps = if is_weight {
+        whole.k.div_ceil(WEIGHT_ROWS)
+    } else {
+        taps.lead.div_ceil(STEP_BYTES / dtype.size_bytes()).saturating_mul(taps.count() / taps.lead)
+    };
+    let (columns, splits) = tiles(&whole, steps, is_dense, limits)?;
     let mut planned = gemm::Planned::bare(&product, false)?;
-    let tiled = planned.tiled(&whole, Tiles { tile: TILE, splits }, false)?;
+    let tiled = planned.tiled(&whole, Tiles { tile: columns, splits }, false)?;
     let choice = sys::bops_conv_wgmma_choice {
+        columns: word(columns),
         splits: tiled.splits,
         blocks: limits.props.multiprocessors,
         across: tiled.across,
         quads: tiled.quads,
         light: u32::from(is_light(&of, &whole, splits)),
         of_weight: u32::from(is_weight),
-        right_across: u32::from(of.plain.column == 1 && (is_weight || of.plain.lead != 1)),
+        right_across: u32::from(of.plain.column == 1 && (is_weight || of.plain.lead != 1) && dtype != DType::F32),
     };
     if !is_dense {
         planned.finish(&product, Sums { splits, source: gemm::Source::Scratch }, false)?;
@@ -167,7 +193,13 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
         turn.at += planned.scratch_bytes;
     }
     planned.scratch_bytes += at;
-    Ok(Planned { product: planned, params, choice: Some(First::Wgmma(choice)), rounds_to_tf32: false, turns })
+    Ok(Planned {
+        product: planned,
+        params,
+        choice: Some(First::Wgmma(choice)),
+        rounds_to_tf32: dtype == DType::F32,
+        turns,
+    })
 }
 
 /// # Errors
@@ -179,9 +211,14 @@ fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result
         let words = format!("it needs compute capability 9.0 and code for sm_90a, the device has {major}.{minor}");
         return Err(words.into());
     }
-    if !matches!(dtype, DType::F16 | DType::BF16) || gathered.dtype != plain.dtype {
+    limits.check_tensor_cores(dtype)?;
+    if gathered.dtype != plain.dtype {
         let (gathered, plain) = (gathered.dtype, plain.dtype);
-        return Err(format!("it multiplies f16 by f16 or bf16 by bf16, here they are {gathered} and {plain}").into());
+        return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
+    }
+    if dtype == DType::F32 && contraction.pass == Pass::Weight {
+        let words = "wgmma takes tf32 along the terms alone; those of the gradient of the weight are positions, which are no neighbours where channels are";
+        return Err(words.into());
     }
     if *groups != 1 {
         return Err(format!("it is for one group, got {groups}").into());
@@ -212,14 +249,15 @@ fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result
         }
     }
     let channels = taps.lead;
-    if is_weight && !channels.is_multiple_of(DEPTH) {
+    if is_weight && !channels.is_multiple_of(WEIGHT_ROWS) {
         return Err(format!(
-            "64 rows of the gradient of the weight are channels of one kernel element, of which there are {channels}"
+            "{WEIGHT_ROWS} rows of the gradient of the weight are channels of one kernel element, of which there are {channels}"
         )
         .into());
     }
-    if !limits.is_pinned && channels < LEAST_CHANNELS {
-        return Err(format!("its steps are of {DEPTH} channels, here there are {channels}").into());
+    if !limits.is_pinned && channels * dtype.size_bytes() < LEAST_BYTES {
+        let depth = STEP_BYTES / dtype.size_bytes();
+        return Err(format!("its steps are of {depth} channels, here there are {channels}").into());
     }
     Ok(())
 }
@@ -234,19 +272,19 @@ fn gathered(
     let (samples, channels) = (positions.lead, taps.lead);
     let (channel_stride, sample_stride) =
         if is_weight { (of.row_lead, of.term_lead) } else { (of.term_lead, of.row_lead) };
-    let extents = of.axes.map(|axis| axis.extent);
-    let strides = of.axes.map(|axis| axis.stride);
-    let odd = odd_stride(&[samples, extents[1], extents[2]], &[sample_stride, strides[1], strides[2]]);
-    let is_taken = (channel_stride == 1 || channels == 1) && channels.is_multiple_of(CHUNK) && of.align_bytes >= 16;
-    if is_taken && odd.is_none() {
+    let axes = of.axes.map(|axis| [axis.extent, axis.stride]);
+    let samples_and_axes = [[samples, sample_stride], axes[1], axes[2]];
+    let [extents, strides] = [0, 1].map(|of| samples_and_axes.map(|extent| extent[of]));
+    let is_whole = channels.is_multiple_of(CHUNK_BYTES / of.dtype.size_bytes()) && of.align_bytes >= CHUNK_BYTES;
+    if (channel_stride == 1 || channels == 1) && is_whole && odd_stride(of.dtype, &extents, &strides).is_none() {
         return Ok((*of, None));
     }
     let turn =
-        Turn::new("x or dy", [samples, sample_stride], [channels, channel_stride], extents, strides, of.align_bytes)?;
-    let (sample_stride, strides) = turn.strides(extents);
+        Turn::new("x or dy", [samples, sample_stride], [channels, channel_stride], &axes, (of.dtype, of.align_bytes))?;
+    let sample_stride = turn.outer_stride();
     let mut axes = of.axes;
-    for (axis, stride) in axes.iter_mut().zip(strides) {
-        axis.stride = if axis.extent > 1 { stride } else { 0 };
+    for axis in &mut axes {
+        axis.stride = turn.stride(axis.stride);
     }
     let [row_lead, term_lead] = if is_weight { [1, sample_stride] } else { [sample_stride, 1] };
     Ok((Gathered { row_lead, term_lead, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
@@ -260,31 +298,47 @@ fn plain(
     is_weight: bool,
 ) -> Result<(Strided, Option<Turn>), Reason> {
     let Contraction { terms, n, .. } = contraction;
-    let starts = of.align_bytes >= 16;
+    let starts = of.align_bytes >= CHUNK_BYTES;
     let kernel = merged(&taps.axes, &of.axes);
+    let is_along_terms = of.dtype == DType::F32; // The only place of tf32.
     let is_taken = if is_weight {
         let row = merged(&terms.digits(), &of.digits(terms));
-        of.column == 1 && row.is_some_and(|row| odd_stride(&[terms.count()], &[row]).is_none())
+        of.column == 1 && row.is_some_and(|row| odd_stride(of.dtype, &[terms.count()], &[row]).is_none())
     } else {
         let elements: u64 = taps.axes.iter().product();
-        let is_whole =
-            |stride: u64, extent: u64| odd_stride(&[elements, extent], &[kernel.unwrap_or(1), stride]).is_none();
-        (of.lead == 1 && is_whole(of.column, *n)) || (of.column == 1 && is_whole(of.lead, terms.lead))
+        let is_whole = |stride: u64, extent: u64| {
+            odd_stride(of.dtype, &[elements, extent], &[kernel.unwrap_or(1), stride]).is_none()
+        };
+        let along_columns = of.column == 1 && !is_along_terms && is_whole(of.lead, terms.lead);
+        (of.lead == 1 && is_whole(of.column, *n)) || along_columns
     };
     if starts && is_taken {
         return Ok((*of, None));
     }
     let (terms_lead, columns) = ([terms.lead, of.lead], [*n, of.column]);
+    let axes: [_; MAX_AXES] = std::array::from_fn(|axis| [terms.axes[axis], of.axes[axis]]);
+    let new = |outer, rows, others: &[[u64; 2]]| {
+        Turn::new("the weight or dy", outer, rows, others, (of.dtype, of.align_bytes))
+    };
     // Filters of the weight, or samples of dy, are outside; of the gradient of the data filters are summed over.
-    let is_forward = contraction.pass == Pass::Forward;
-    let (outer, rows) = if is_forward { (columns, terms_lead) } else { (terms_lead, columns) };
-    let extents = terms.axes;
-    let turn = Turn::new("the weight or dy", outer, rows, extents, of.axes, of.align_bytes)?;
-    let (outer_stride, axes) = turn.strides(extents);
-    let [lead, column] = if is_forward { [1, outer_stride] } else { [outer_stride, 1] };
-    let axes = std::array::from_fn(|axis| if extents[axis] > 1 { axes[axis] } else { 0 });
+    let (turn, lead, column);
+    if contraction.pass == Pass::Forward {
+        turn = new(columns, terms_lead, &axes)?;
+        (lead, column) = (1, turn.outer_stride());
+    } else if is_along_terms {
+        let [a, b, c] = axes;
+        turn = new([1, 0], terms_lead, &if of.column == 1 { [a, b, c, columns] } else { [columns, a, b, c] })?;
+        (lead, column) = (1, turn.stride(of.column));
+    } else {
+        turn = new(terms_lead, columns, &axes)?;
+        (lead, column) = (turn.outer_stride(), 1);
+    }
+    let axes = of.axes.map(|stride| turn.stride(stride));
     Ok((Strided { lead, column, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
+
+/// Elements of a row, or a column, of which the light end of a tile stores a whole number.
+const LIGHT: u64 = 8;
 
 /// Whether the end of a tile stores eight elements at a time, and does nothing else with them but add a bias and apply a ReLU.
 fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
@@ -295,7 +349,7 @@ fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
         (product.n, product.out.rows, product.out.cols)
     };
     if splits > 1 {
-        return fast.is_multiple_of(CHUNK);
+        return fast.is_multiple_of(LIGHT);
     }
     let is_plain = match &of.epilogue {
         Epilogue::Forward { activation, pre, .. } => {
@@ -304,25 +358,13 @@ fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
         Epilogue::Gradient { beta } => *beta == 0.0,
     };
     let batch = product.batch.iter().zip(product.out.batch).map(|(_, stride)| stride);
-    let is_whole = batch.chain([slow, fast]).all(|number| number.is_multiple_of(CHUNK));
+    let is_whole = batch.chain([slow, fast]).all(|number| number.is_multiple_of(LIGHT));
     is_plain && is_whole && stride == 1 && product.out.align_bytes >= 16
 }
 
-/// Blocks that share the sums of a tile, with which the last blocks end soonest.
-fn splits(
-    whole: &Product,
-    taps: &Indices,
-    is_weight: bool,
-    is_dense: bool,
-    limits: &Limits<'_>,
-) -> Result<u64, Reason> {
+/// Columns of a tile, and blocks that share its sums, with which the last blocks end soonest. `steps`: of each sum.
+fn tiles(whole: &Product, steps: u64, is_dense: bool, limits: &Limits<'_>) -> Result<(u64, u64), Reason> {
     let multiprocessors = u64::from(limits.props.multiprocessors);
-    let tiles = whole.m.div_ceil(TILE).saturating_mul(whole.n.div_ceil(TILE)).saturating_mul(whole.batch.count());
-    let steps = if is_weight {
-        whole.k.div_ceil(DEPTH)
-    } else {
-        taps.lead.div_ceil(DEPTH).saturating_mul(taps.count() / taps.lead)
-    };
     let bytes = dense_bytes(whole);
     let most =
         (limits.workspace_bytes.min(2 * gemm::MOST_PART_BYTES) / bytes.max(1)).min(steps).min(4 * multiprocessors);
@@ -334,14 +376,19 @@ fn splits(
         )
         .into());
     }
-    let cost = |splits: u64| {
-        let rounds = tiles.saturating_mul(splits).div_ceil(multiprocessors);
-        let sums = rounds.saturating_mul(steps.div_ceil(splits)).saturating_mul(STEP_PICOSECONDS);
-        let parts =
-            if splits == 1 { 0 } else { (splits * 2 + 1).saturating_mul(bytes / 1024) * KILOBYTE_PICOSECONDS / 2 };
-        sums.saturating_add(parts)
+    let cost = |width: &Width, splits: u64| {
+        let tiles = whole.m.div_ceil(ROWS).saturating_mul(whole.n.div_ceil(width.columns));
+        let units = tiles.saturating_mul(whole.batch.count()).saturating_mul(splits);
+        let rounds = units.div_ceil(multiprocessors);
+        let is_full = whole.n.div_ceil(64).is_multiple_of(width.columns / 64);
+        let step = if is_full { width.step_picoseconds } else { width.half_empty_picoseconds };
+        let sums = rounds.saturating_mul(steps.div_ceil(splits)).saturating_mul(step);
+        let parts = (splits * 2 + 1).saturating_mul(bytes / 1024) * KILOBYTE_PICOSECONDS / 2;
+        sums.saturating_add(if splits == 1 { 0 } else { LAUNCH_PICOSECONDS + parts })
     };
-    Ok((least..=most.max(least)).min_by_key(|&splits| cost(splits)).unwrap_or(least))
+    let all = WIDTHS.iter().flat_map(|width| (least..=most.max(least)).map(move |splits| (width, splits)));
+    let best = all.min_by_key(|&(width, splits)| cost(width, splits));
+    Ok(best.map_or((WIDTHS[0].columns, least), |(width, splits)| (width.columns, splits)))
 }
 
 /// Tells `gemm_finish` where the rows of a part lie: as one index, of which the product has several.
