@@ -628,25 +628,27 @@ pub const BOPS_CONV_FEW_CHANNELS_FILTERS: _bindgen_ty_11 = 64;
 pub const BOPS_CONV_FEW_CHANNELS_POSITIONS: _bindgen_ty_11 = 128;
 pub const BOPS_CONV_FEW_CHANNELS_GROUP: _bindgen_ty_11 = 16;
 pub const BOPS_CONV_FEW_CHANNELS_CHUNKS: _bindgen_ty_11 = 28;
+pub const BOPS_CONV_FEW_CHANNELS_COLUMNS: _bindgen_ty_11 = 64;
 pub type _bindgen_ty_11 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_few_channels_params {
     pub samples: u32,
     pub filters: u32,
     pub channels: u32,
-    pub out_extents: [u32; 2usize],
-    pub gathered_extents: [u32; 2usize],
+    pub y_extents: [u32; 2usize],
+    pub x_extents: [u32; 2usize],
     pub kernel: [u32; 2usize],
     pub stride: [u32; 2usize],
     pub first: [i32; 2usize],
-    pub gathered: bops_conv_strides,
-    pub out: bops_conv_strides,
+    pub x: bops_conv_strides,
+    pub y: bops_conv_strides,
     pub other: bops_conv_strides,
     pub weight_filter: u64,
     pub weight_channel: u64,
     pub weight_axes: [u64; 2usize],
     pub bias_stride: u64,
+    pub beta: f64,
     pub activation: bops_activation,
     pub out_dtype: bops_dtype,
     pub other_dtype: bops_dtype,
@@ -665,12 +667,23 @@ pub struct bops_conv_few_channels_choice {
     pub eights: u32,
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_conv_few_channels_data_choice {
+    pub cells: u32,
+    pub positions: u32,
+    pub parts: u32,
+    pub across: u32,
+    pub eights: u32,
+    pub lowest: [i32; 2usize],
+    pub taps: [u32; 2usize],
+}
+#[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_few_channels_operands {
-    pub gathered: *const ::core::ffi::c_void,
-    pub plain: *const ::core::ffi::c_void,
+    pub x: *mut ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
     pub bias: *const ::core::ffi::c_void,
-    pub out: *mut ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
     pub other: *mut ::core::ffi::c_void,
 }
 impl Default for bops_conv_few_channels_operands {
@@ -1623,6 +1636,19 @@ unsafe extern "C" {
         of: *const bops_dtype,
         params: *const bops_conv_few_channels_params,
         choice: *const bops_conv_few_channels_choice,
+        operands: *const bops_conv_few_channels_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_data_prepare(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_data_choice,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_data_launch(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_data_choice,
         operands: *const bops_conv_few_channels_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,

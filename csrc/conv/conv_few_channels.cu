@@ -148,20 +148,20 @@ template <typename T> __device__ __forceinline__ void leave_light(const bops_con
         const int group = warp + i * few_warps;
         if (group >= groups) break;
         const group_place place(choice, tile, group);
-        const int columns = int(params.out_extents[1]) - int(place.column);
-        if (place.row >= params.out_extents[0] || columns <= 0) continue;
+        const int columns = int(params.y_extents[1]) - int(place.column);
+        if (place.row >= params.y_extents[0] || columns <= 0) continue;
         if (params.activation == BOPS_RELU)
 #pragma unroll
             for (int j = 0; j < few_filters / 8; ++j)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) sums[i][j][e] = sums[i][j][e] <= 0.0f ? 0.0f : sums[i][j][e];
-        T *const line = to + element_of(params.out, tile.sample, place.row, place.column, uint32_t(first_filter));
+        T *const line = to + element_of(params.y, tile.sample, place.row, place.column, uint32_t(first_filter));
         if (!choice.across) {
             // Filters side by side.
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int position = lane / 4 + half * 8;
-                T *const at = line + uint64_t(position) * params.out.axes[1];
+                T *const at = line + uint64_t(position) * params.y.axes[1];
 #pragma unroll
                 for (int j = 0; j < few_filters / 8; j += blocks) {
                     const int filter = filter_of<T>(j, lane % 4 * 2);
@@ -177,7 +177,7 @@ template <typename T> __device__ __forceinline__ void leave_light(const bops_con
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const int position = gemm::sum_row(lane, e), filter = filter_of<T>(j, gemm::sum_column(lane, e));
-                    if (position < columns && filter < filters) line[uint64_t(filter) * params.out.channel + position] = sums[i][j][e];
+                    if (position < columns && filter < filters) line[uint64_t(filter) * params.y.channel + position] = sums[i][j][e];
                 }
         } else {
             // Four positions of a filter side by side: lanes exchange the columns of two rows, then the rows of two pairs.
@@ -196,7 +196,7 @@ template <typename T> __device__ __forceinline__ void leave_light(const bops_con
                 const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? word[0] : word[1], 8);
                 packed<8> four;
                 four.word[0] = upper ? other : word[0], four.word[1] = upper ? word[1] : other;
-                if (position < columns && filter < filters) store<8, false>(line + uint64_t(filter) * params.out.channel + position, four);
+                if (position < columns && filter < filters) store<8, false>(line + uint64_t(filter) * params.y.channel + position, four);
             }
         }
     }
@@ -215,9 +215,8 @@ template <typename T> __device__ __forceinline__ void leave_staged(const bops_co
         if (position >= groups * few_group) continue;
         const group_place group(choice, tile, position / few_group);
         const uint32_t column = group.column + uint32_t(position % few_group);
-        const int left = across ? int(params.out_extents[1]) - int(column) : int(params.filters) - first_filter - filter, count = min(left, 4);
-        if (count <= 0 || group.row >= params.out_extents[0] || column >= params.out_extents[1] || first_filter + filter >= int(params.filters))
-            continue;
+        const int left = across ? int(params.y_extents[1]) - int(column) : int(params.filters) - first_filter - filter, count = min(left, 4);
+        if (count <= 0 || group.row >= params.y_extents[0] || column >= params.y_extents[1] || first_filter + filter >= int(params.filters)) continue;
         const float4 four = *reinterpret_cast<const float4 *>(stage + line * (fast + 4) + at);
         float v[4] = {four.x, four.y, four.z, four.w};
         const uint32_t number = uint32_t(first_filter + filter);
@@ -225,8 +224,8 @@ template <typename T> __device__ __forceinline__ void leave_staged(const bops_co
             gemm::store_four<T>(operands.other, params.other_dtype, element_of(params.other, tile.sample, group.row, column, number),
                                 across ? params.other.axes[1] : params.other.channel, count, choice.quads != 0, v);
         activate(params.activation, v);
-        gemm::store_four<T>(operands.out, params.out_dtype, element_of(params.out, tile.sample, group.row, column, number),
-                            across ? params.out.axes[1] : params.out.channel, count, choice.quads != 0, v);
+        gemm::store_four<T>(operands.y, params.out_dtype, element_of(params.y, tile.sample, group.row, column, number),
+                            across ? params.y.axes[1] : params.y.channel, count, choice.quads != 0, v);
     }
 }
 
@@ -251,8 +250,8 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
             gemm::load_four<T>(operands.bias, params.bias_dtype, uint64_t(first_filter + int(threadIdx.x)) * params.bias_stride, 0, 1, false, b);
         bias[threadIdx.x] = b[0];
     }
-    lay_weights<T>(params, choice, shape, places, weights, operands.plain, first_filter);
-    patch_ring<T> ring{params, choice, shape, operands.gathered, base + places.ring, 0};
+    lay_weights<T>(params, choice, shape, places, weights, operands.weight, first_filter);
+    patch_ring<T> ring{params, choice, shape, operands.x, base + places.ring, 0};
     const bool has_rest = int(params.kernel[1]) * shape.pixel_bytes % 16 != 0;
     const int groups = int(choice.rows * choice.columns) / few_group, warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
 
@@ -287,7 +286,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
         if (goes_on) below.store_ahead(ahead);
 
         // 4. What is done with them.
-        if (choice.light) leave_light<T>(params, choice, tile, operands.out, first_filter, groups, sums);
+        if (choice.light) leave_light<T>(params, choice, tile, operands.y, first_filter, groups, sums);
         else {
             const bool across = choice.across != 0;
             const int position_step = across ? 1 : few_filters + 4, filter_step = across ? few_positions + 4 : 1;

@@ -13,34 +13,36 @@ constexpr int warp_chunks = BOPS_CONV_FEW_CHANNELS_CHUNKS / few_warps, warp_pair
 // Where what a block needs lies in shared memory: a chunk of zeros, the ring, and the gradients of two tiles. Lines of these are positions, or filters with
 // `across`, an odd number of chunks apart, so that those of a matrix lie in different banks.
 struct weight_places {
-    uint32_t ring, plain, plain_bytes, bytes;
+    uint32_t ring, dy, dy_bytes, bytes;
     int lines, line_chunks, pitch;
     __host__ __device__ __forceinline__ weight_places(const patch_shape &shape, const bops_conv_few_channels_choice &choice) {
         lines = choice.across ? few_filters : few_positions, line_chunks = (choice.across ? few_positions : few_filters) / 8;
-        pitch = (line_chunks + 1) * 16, plain_bytes = uint32_t(lines * pitch);
-        ring = 16, plain = ring + uint32_t(shape.ring_bytes()), bytes = plain + 2 * plain_bytes;
+        pitch = (line_chunks + 1) * 16, dy_bytes = uint32_t(lines * pitch);
+        ring = 16, dy = ring + uint32_t(shape.ring_bytes()), bytes = dy + 2 * dy_bytes;
     }
 };
 
 // Brings the gradient of a tile, with 0 for positions and filters that there are not.
-template <typename T> __device__ __forceinline__ void fetch_plain(const bops_conv_few_channels_params &params,
-                                                                  const bops_conv_few_channels_choice &choice, const weight_places &places,
-                                                                  uint32_t to, const void *plain, const few_tile &tile, int first_filter) {
+template <typename T> __device__ __forceinline__ void fetch_gradient(const bops_conv_few_channels_params &params,
+                                                                     const bops_conv_few_channels_choice &choice, const weight_places &places,
+                                                                     uint32_t to, const void *dy, const few_tile &tile, int first_filter) {
     const bool across = choice.across != 0;
     const int positions = int(choice.rows * choice.columns), of_row = int(choice.columns);
     const int filters = min(int(params.filters) - first_filter, few_filters);
-    const int lines = across ? few_filters : positions, chunks = across ? positions / 8 : few_filters / 8;
-    const uint16_t *const from = static_cast<const uint16_t *>(plain) + uint64_t(tile.sample) * params.out.sample;
-    const uint64_t step = across ? params.out.axes[1] : params.out.channel;
-#pragma unroll 1
-    for (int i = int(threadIdx.x); i < lines * chunks; i += few_threads) {
-        const int line = i / chunks, chunk = i - line * chunks;
-        const int position = across ? chunk * 8 : line, filter = across ? line : chunk * 8, in_tile = position / of_row;
+    const int lines = across ? few_filters : positions, places_of_line = across ? few_positions / 8 : few_filters / 8;
+    const uint16_t *const from = static_cast<const uint16_t *>(dy) + uint64_t(tile.sample) * params.y.sample;
+    const uint64_t step = across ? params.y.axes[1] : params.y.channel;
+    const divider by_row(of_row);
+#pragma unroll 2
+    for (int i = int(threadIdx.x); i < lines * places_of_line; i += few_threads) {
+        const int line = i / places_of_line, chunk = i % places_of_line;
+        const int position = across ? chunk * 8 : line, filter = across ? line : chunk * 8, in_tile = by_row.quotient(position);
         const uint32_t row = tile.row + uint32_t(in_tile), column = tile.column + uint32_t(position - in_tile * of_row);
-        const bool is_there = row < params.out_extents[0] && column < params.out_extents[1] && filter < filters;
-        const int left = !is_there ? 0 : min(across ? int(params.out_extents[1] - column) : filters - filter, 8);
-        const uint16_t *const at = from + (is_there ? uint64_t(row) * params.out.axes[0] + uint64_t(column) * params.out.axes[1] +
-                                                          uint64_t(first_filter + filter) * params.out.channel
+        if (across && position >= positions) continue;
+        const bool is_there = row < params.y_extents[0] && column < params.y_extents[1] && filter < filters;
+        const int left = !is_there ? 0 : min(across ? int(params.y_extents[1] - column) : filters - filter, 8);
+        const uint16_t *const at = from + (is_there ? uint64_t(row) * params.y.axes[0] + uint64_t(column) * params.y.axes[1] +
+                                                          uint64_t(first_filter + filter) * params.y.channel
                                                     : 0);
         const uint32_t chunk_at = to + uint32_t(line * places.pitch + chunk * 16);
         if (choice.eights) gemm::copy_or_zero<16>(chunk_at, at, left * 2);
@@ -62,13 +64,52 @@ __device__ __forceinline__ void load_half_matrices_transposed(uint32_t &b0, uint
 
 using weight_sums = float[few_filters / 16][warp_chunks][4];
 
+// sums += the gradients of 16 positions times the patch under them. right: where a lane's chunk of each pair lies; left: the gradients of 16 filters, and
+// left_step from those to the next. Chunks from the warp's own number on are multiplied for nothing.
+template <typename T, int chunks> __device__ __forceinline__ void multiply_group(weight_sums &sums, const uint32_t (&right)[warp_pairs],
+                                                                                 uint32_t left, uint32_t left_step, bool across, int filters,
+                                                                                 int there) {
+    uint32_t b[chunks][2];
+#pragma unroll
+    for (int i = 0; i < chunks; i += 2) {
+        if (i + 1 < chunks) {
+            uint32_t four[4];
+            gemm::load_matrices_transposed(four, right[i / 2]);
+            b[i][0] = four[0], b[i][1] = four[1], b[i + 1][0] = four[2], b[i + 1][1] = four[3];
+        } else load_half_matrices_transposed(b[i][0], b[i][1], right[i / 2]);
+    }
+    // Pixels of positions that there are not may be infinite: gradients of 0 would make NaN of them.
+    if (there < few_group) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int position = int(threadIdx.x) % 4 * 2 + half * 8;
+            const uint32_t mask = (position < there ? 0xffffu : 0u) | (position + 1 < there ? 0xffff0000u : 0u);
+#pragma unroll
+            for (int i = 0; i < chunks; ++i) b[i][half] &= mask;
+        }
+    }
+#pragma unroll
+    for (int m = 0; m < few_filters / 16; m += 2)
+        if (m * 16 < filters) {
+            uint32_t a[2][4];
+#pragma unroll
+            for (int k = 0; k < 2; ++k)
+                if (across) gemm::load_matrices(a[k], left + uint32_t(m + k) * left_step);
+                else gemm::load_matrices_transposed(a[k], left + uint32_t(m + k) * left_step);
+#pragma unroll
+            for (int k = 0; k < 2; ++k)
+#pragma unroll
+                for (int i = 0; i < chunks; ++i) gemm::multiply<T>(sums[m + k][i], a[k], b[i][0], b[i][1]);
+        }
+}
+
 template <typename T> __global__ void __launch_bounds__(few_threads, 2)
     weight(const __grid_constant__ bops_conv_few_channels_params params, const __grid_constant__ bops_conv_few_channels_choice choice,
            const bops_conv_few_channels_operands operands, float *parts) {
     extern __shared__ __align__(16) unsigned char shared[];
     const patch_shape shape(params, choice, int(sizeof(T)));
     const weight_places places(shape, choice);
-    const uint32_t base = shared_address(shared), plain = base + places.plain;
+    const uint32_t base = shared_address(shared), dy = base + places.dy;
     const uint32_t part = blockIdx.x % choice.parts, rest = blockIdx.x / choice.parts;
     const uint32_t slices = (uint32_t(shape.chunks) + BOPS_CONV_FEW_CHANNELS_CHUNKS - 1) / BOPS_CONV_FEW_CHANNELS_CHUNKS;
     const int first_filter = int(rest / slices) * few_filters, filters = int(params.filters) - first_filter;
@@ -97,8 +138,8 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
 #pragma unroll
             for (int e = 0; e < 4; ++e) sums[m][i][e] = 0.0f;
 
-    patch_ring<T> ring{params, choice, shape, operands.gathered, base + places.ring, 0};
-    if (first < last) fetch_plain<T>(params, choice, places, plain, operands.plain, tiles.at(choice, first), first_filter);
+    patch_ring<T> ring{params, choice, shape, operands.x, base + places.ring, 0};
+    if (first < last) fetch_gradient<T>(params, choice, places, dy, operands.y, tiles.at(choice, first), first_filter);
 #pragma unroll 1
     for (uint32_t index = first; index < last; ++index) {
         // 2. What the tile needs, and on their way what the next one does.
@@ -110,59 +151,35 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
         copy_wait(0);
         __syncthreads(); // The tile is there for all threads, and no thread reads the one before, or the rows that only that one had.
         const bool has_next = index + 1 < last, goes_on = tile.follows && has_next;
-        const uint32_t now = plain + (index - first) % 2 * places.plain_bytes, next = plain + (index + 1 - first) % 2 * places.plain_bytes;
+        const uint32_t now = dy + (index - first) % 2 * places.dy_bytes, next = dy + (index + 1 - first) % 2 * places.dy_bytes;
         const patch_rows<T> below = ring.below(tile);
         unit<T> ahead[units_ahead];
         if (goes_on) below.load_ahead(ahead);
-        if (has_next) fetch_plain<T>(params, choice, places, next, operands.plain, tiles.at(choice, index + 1), first_filter);
+        if (has_next) fetch_gradient<T>(params, choice, places, next, operands.y, tiles.at(choice, index + 1), first_filter);
 
         // 3. The sums, group of positions by group of positions.
+        const bool across = choice.across != 0;
+        uint32_t left = now + (across ? uint32_t(gemm::left_row(lane, 0) * places.pitch + gemm::left_chunk(lane, 0) * 16)
+                                      : uint32_t(gemm::left_across_k(lane, 0) * places.pitch + gemm::left_across_row(lane, 0) * 2));
+        const uint32_t left_step = across ? uint32_t(16 * places.pitch) : 32u, of_group = across ? 32u : uint32_t(16 * places.pitch);
         uint32_t right[warp_pairs] = {};
 #pragma unroll 1
         for (int group = 0; group < groups; ++group) {
             const int row = group / of_row, column = (group - row * of_row) * few_group;
-            if (tile.row + uint32_t(row) >= params.out_extents[0]) break;
-            const int there = int(params.out_extents[1]) - int(tile.column) - column;
-            if (there <= 0) continue;
+            if (tile.row + uint32_t(row) >= params.y_extents[0]) break;
+            const int there = int(params.y_extents[1]) - int(tile.column) - column;
+            if (there <= 0) {
+                left += of_group;
+                continue;
+            }
 #pragma unroll
             for (int p = 0; p < warp_pairs; ++p)
                 right[p] = ring.ring +
                            uint32_t(ring.place_of(row * int(params.stride[0]) + pair_row[p]) * shape.pitch + column * shape.position_bytes) +
                            pair_chunk[p];
-            uint32_t b[2 * warp_pairs][2];
-#pragma unroll
-            for (int p = 0; p < warp_pairs; ++p)
-                if (2 * p < chunks) {
-                    if (2 * p + 1 < warp_chunks) {
-                        uint32_t four[4];
-                        gemm::load_matrices_transposed(four, right[p]);
-                        b[2 * p][0] = four[0], b[2 * p][1] = four[1], b[2 * p + 1][0] = four[2], b[2 * p + 1][1] = four[3];
-                    } else load_half_matrices_transposed(b[2 * p][0], b[2 * p][1], right[p]);
-                }
-            // Pixels of positions that there are not may be infinite: gradients of 0 would make NaN of them.
-            if (there < few_group) {
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int position = lane % 4 * 2 + half * 8;
-                    const uint32_t mask = (position < there ? 0xffffu : 0u) | (position + 1 < there ? 0xffff0000u : 0u);
-#pragma unroll
-                    for (int i = 0; i < warp_chunks; ++i) b[i][half] &= mask;
-                }
-            }
-#pragma unroll
-            for (int m = 0; m < few_filters / 16; ++m)
-                if (m * 16 < filters) {
-                    uint32_t a[4];
-                    if (choice.across)
-                        gemm::load_matrices(a, now + uint32_t(gemm::left_row(lane, m * 16) * places.pitch) +
-                                                   uint32_t(group * few_group * 2 + gemm::left_chunk(lane, 0) * 16));
-                    else
-                        gemm::load_matrices_transposed(a, now + uint32_t((group * few_group + gemm::left_across_k(lane, 0)) * places.pitch) +
-                                                              uint32_t(gemm::left_across_row(lane, m * 16) * 2));
-#pragma unroll
-                    for (int i = 0; i < warp_chunks; ++i)
-                        if (i < chunks) gemm::multiply<T>(sums[m][i], a, b[i][0], b[i][1]);
-                }
+            if (chunks > warp_chunks / 2) multiply_group<T, warp_chunks>(sums, right, left, left_step, across, filters, there);
+            else if (chunks > 0) multiply_group<T, warp_chunks / 2>(sums, right, left, left_step, across, filters, there);
+            left += of_group;
         }
         if (goes_on) below.store_ahead(ahead);
         ring.descend();

@@ -1,6 +1,6 @@
-// What convolutions of few input channels and the gradients of their weights share: a patch of the gathered factor in shared memory.
+// What convolutions of few input channels and the gradients of their weights share: a patch of x in shared memory.
 //
-// A block takes one tile of positions after another, down the rows of out, and keeps the rows of x under them in a ring. A pixel takes a power of two of
+// A block takes one tile of positions after another, down the rows of y, and keeps the rows of x under them in a ring. A pixel takes a power of two of
 // elements, so that the pixels under a row of the kernel begin at a multiple of 16 bytes for every position: the matrices of mma are read from the patch,
 // position after position, and no element lies there twice.
 //
@@ -20,11 +20,19 @@ constexpr int few_groups_of_warp = few_positions / few_group / few_warps;
 constexpr int unit_channels = 4; // of a pixel, which a thread brings together
 constexpr int units_ahead = 4;   // of a thread, which are on their way while a tile is multiplied
 
+// Divides numbers whose product with the divisor is below 2^32.
+struct divider {
+    uint32_t by, reciprocal;
+    __host__ __device__ __forceinline__ explicit divider(int by) : by(uint32_t(by)), reciprocal(0xffffffffu / uint32_t(by) + 1) {}
+    __device__ __forceinline__ int quotient(int of) const { return by == 1 ? of : int(__umulhi(uint32_t(of), reciprocal)); }
+};
+
 // Sizes in shared memory.
 struct patch_shape {
     int pixel_bytes, pitch, rows, step, ring_rows; // pitch: bytes of a row; step: rows by which a tile lies below the one before it
     int row_chunks, chunks;                        // under a row of the kernel, and under all
     int position_bytes, units;                     // between neighbouring positions; units of a row
+    divider by_units{1};
     __host__ __device__ __forceinline__ patch_shape(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice,
                                                     int element_bytes) {
         pixel_bytes = int(choice.padded) * element_bytes;
@@ -34,12 +42,12 @@ struct patch_shape {
         rows = (int(choice.rows) - 1) * int(params.stride[0]) + int(params.kernel[0]);
         const int down = int(choice.rows * params.stride[0]);
         step = down < rows ? down : rows, ring_rows = rows + step;
-        units = pitch / (unit_channels * element_bytes);
+        units = pitch / (unit_channels * element_bytes), by_units = divider(units);
     }
     __host__ __device__ __forceinline__ int ring_bytes() const { return ring_rows * pitch; }
 };
 
-// A tile: rows of out from `row` on, and columns from `column` on, of a sample.
+// A tile: rows of y from `row` on, and columns from `column` on, of a sample.
 struct few_tile {
     uint32_t sample, row, column;
     bool follows; // the next tile lies below this one
@@ -47,7 +55,7 @@ struct few_tile {
 struct few_tiles {
     uint32_t down, across, count; // tiles of a column of tiles, columns of tiles of a sample, all
     __host__ __device__ __forceinline__ few_tiles(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice) {
-        down = (params.out_extents[0] + choice.rows - 1) / choice.rows, across = (params.out_extents[1] + choice.columns - 1) / choice.columns;
+        down = (params.y_extents[0] + choice.rows - 1) / choice.rows, across = (params.y_extents[1] + choice.columns - 1) / choice.columns;
         count = down * across * params.samples;
     }
     __device__ __forceinline__ few_tile at(const bops_conv_few_channels_choice &choice, uint32_t index) const {
@@ -63,10 +71,21 @@ template <typename T> struct unit {
     using raw = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
     raw v[unit_channels];
 
+    // Loads without branches, so that all of them are in flight at once.
     __device__ __forceinline__ void load(const bops_conv_few_channels_params &params, const raw *from, bool is_there, int channel) {
+        const raw *at = from + uint64_t(channel) * params.x.channel;
 #pragma unroll
-        for (int i = 0; i < unit_channels; ++i)
-            v[i] = is_there && channel + i < int(params.channels) ? __ldg(from + uint64_t(channel + i) * params.gathered.channel) : raw(0);
+        for (int i = 0; i < unit_channels; ++i, at += params.x.channel) {
+            const int exists = is_there && channel + i < int(params.channels);
+            if constexpr (sizeof(T) == 2)
+                asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.u16 %0, 0;\n@p ld.global.nc.u16 %0, [%1];\n}"
+                             : "=h"(v[i])
+                             : "l"(at), "r"(exists));
+            else
+                asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.u32 %0, 0;\n@p ld.global.nc.u32 %0, [%1];\n}"
+                             : "=r"(v[i])
+                             : "l"(at), "r"(exists));
+        }
     }
     __device__ __forceinline__ void store(uint32_t to) const {
         if constexpr (sizeof(T) == 2)
@@ -87,32 +106,33 @@ template <typename T> struct patch_rows {
     const patch_shape &shape;
     uint32_t ring;
     const typename unit<T>::raw *sample;
+    divider by_units;
     int units_of_pixel;
     int y, x; // of the first row and pixel
     int slot; // of the first row
     int rows;
 
     __device__ __forceinline__ patch_rows(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice,
-                                          const patch_shape &shape, uint32_t ring, const void *gathered, const few_tile &tile, int first, int slot,
+                                          const patch_shape &shape, uint32_t ring, const void *x_operand, const few_tile &tile, int first, int slot,
                                           int rows)
-        : params(params), shape(shape), ring(ring), units_of_pixel(int(choice.padded) / unit_channels), slot(slot), rows(rows) {
-        sample = static_cast<const typename unit<T>::raw *>(gathered) + uint64_t(tile.sample) * params.gathered.sample;
+        : params(params), shape(shape), ring(ring), by_units(shape.by_units), units_of_pixel(int(choice.padded) / unit_channels), slot(slot),
+          rows(rows) {
+        sample = static_cast<const typename unit<T>::raw *>(x_operand) + uint64_t(tile.sample) * params.x.sample;
         y = int(tile.row * params.stride[0]) + params.first[0] + first, x = int(tile.column * params.stride[1]) + params.first[1];
     }
     // A thread's place among the units.
     struct cursor {
         int row, at;
-        __device__ __forceinline__ explicit cursor(const patch_shape &shape) : row(0), at(int(threadIdx.x)) { settle(shape); }
-        __device__ __forceinline__ void advance(const patch_shape &shape) { at += few_threads, settle(shape); }
-        __device__ __forceinline__ void settle(const patch_shape &shape) {
-            while (at >= shape.units) at -= shape.units, ++row;
-        }
     };
+    __device__ __forceinline__ cursor place_of(int index) const {
+        const int row = by_units.quotient(index);
+        return {row, index - row * shape.units};
+    }
     __device__ __forceinline__ void load(unit<T> &to, const cursor &c) const {
         const int pixel = units_of_pixel == 1 ? c.at : c.at / 2, channel = units_of_pixel == 1 ? 0 : c.at % 2 * unit_channels;
         const int line = y + c.row, column = x + pixel;
-        const bool is_there = c.row < rows && uint32_t(line) < params.gathered_extents[0] && uint32_t(column) < params.gathered_extents[1];
-        const int64_t offset = is_there ? int64_t(line) * int64_t(params.gathered.axes[0]) + int64_t(column) * int64_t(params.gathered.axes[1]) : 0;
+        const bool is_there = c.row < rows && uint32_t(line) < params.x_extents[0] && uint32_t(column) < params.x_extents[1];
+        const int64_t offset = is_there ? int64_t(line) * int64_t(params.x.axes[0]) + int64_t(column) * int64_t(params.x.axes[1]) : 0;
         to.load(params, sample + offset, is_there, channel);
     }
     __device__ __forceinline__ void store(const unit<T> &from, const cursor &c) const {
@@ -123,18 +143,16 @@ template <typename T> struct patch_rows {
     }
     // The first units of every thread, which come while others are multiplied.
     __device__ __forceinline__ void load_ahead(unit<T> (&to)[units_ahead]) const {
-        cursor c(shape);
 #pragma unroll
-        for (int i = 0; i < units_ahead; ++i, c.advance(shape)) load(to[i], c);
+        for (int i = 0; i < units_ahead; ++i) load(to[i], place_of(int(threadIdx.x) + i * few_threads));
     }
     __device__ __forceinline__ void store_ahead(const unit<T> (&from)[units_ahead]) const {
-        cursor c(shape);
 #pragma unroll
-        for (int i = 0; i < units_ahead; ++i, c.advance(shape)) store(from[i], c);
+        for (int i = 0; i < units_ahead; ++i) store(from[i], place_of(int(threadIdx.x) + i * few_threads));
 #pragma unroll 1
-        for (; c.row < rows; c.advance(shape)) {
+        for (int index = int(threadIdx.x) + units_ahead * few_threads; index < rows * shape.units; index += few_threads) {
             unit<T> one;
-            load(one, c), store(one, c);
+            load(one, place_of(index)), store(one, place_of(index));
         }
     }
 };
@@ -145,7 +163,7 @@ template <typename T> struct patch_ring {
     const bops_conv_few_channels_params &params;
     const bops_conv_few_channels_choice &choice;
     const patch_shape &shape;
-    const void *gathered;
+    const void *x_operand;
     uint32_t ring;
     int slot; // where the first row of the current tile is
 
@@ -156,14 +174,14 @@ template <typename T> struct patch_ring {
     // Brings all rows of a tile. No thread reads the ring.
     __device__ __forceinline__ void fill(const few_tile &tile) {
         slot = 0;
-        const patch_rows<T> all(params, choice, shape, ring, gathered, tile, 0, 0, shape.rows);
+        const patch_rows<T> all(params, choice, shape, ring, x_operand, tile, 0, 0, shape.rows);
         unit<T> first[units_ahead];
         all.load_ahead(first), all.store_ahead(first);
     }
     // Those that the tile below has beyond its own.
     __device__ __forceinline__ patch_rows<T> below(const few_tile &tile) const {
         const int down = int(choice.rows * params.stride[0]);
-        return {params, choice, shape, ring, gathered, tile, down + shape.rows - shape.step, place_of(shape.rows), shape.step};
+        return {params, choice, shape, ring, x_operand, tile, down + shape.rows - shape.step, place_of(shape.rows), shape.step};
     }
     __device__ __forceinline__ void descend() { slot = place_of(shape.step); }
 };

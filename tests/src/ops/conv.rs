@@ -566,16 +566,35 @@ fn by_few_channels(case: &Case) -> Option<Vec<Case>> {
     let mut factors =
         slots.iter().filter(|slot| matches!(slot.name, "x" | "weight" | "dy")).map(|slot| slot.desc.dtype());
     let dtype = factors.next()?;
-    let serves = name == "conv" || (name == "conv_backward_weight" && dtype != DType::F32);
+    let of = |name: &str| slots.iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+    let serves = match name {
+        "conv" => true,
+        "conv_backward_weight" => dtype != DType::F32,
+        "conv_backward_data" => dtype != DType::F32 && has_few_columns(&case.descriptor),
+        _ => false,
+    };
     if !serves || factors.any(|other| other != dtype) {
         return None;
     }
     let math = if dtype == DType::F32 { Math::Tf32 } else { Math::Strict };
     let options = PlanOptions::default().kernel(format!("{name}_few_channels")).math(math);
-    let dweight = slots.iter().find(|slot| slot.name == "dweight");
-    let alone = dweight.map(|slot| options.clone().workspace_limit(4 * slot.desc.dims().iter().product::<u64>()));
+    let alone = of("dweight").map(|desc| options.clone().workspace_limit(4 * desc.dims().iter().product::<u64>()));
     let alone = alone.map(|options| case.clone().core(false).with(options));
     Some([case.clone().with(options)].into_iter().chain(alone).collect())
+}
+
+/// Whether a row of what the strides lay over the same positions of dy has as few products as `conv_few_channels` takes.
+fn has_few_columns(descriptor: &AnyDescriptor) -> bool {
+    let json = json_of(descriptor).expect("a descriptor has a JSON");
+    let slots = descriptor.slots();
+    let Some(weight) = slots.iter().find(|slot| slot.name == "weight").map(|slot| slot.desc) else { return false };
+    let last = weight.rank() - 3;
+    let number = |field: &str, at: usize| json[field][at].as_u64().unwrap_or(1);
+    let (down, across) = (if last == 0 { 1 } else { number("stride", 0) }, number("stride", last));
+    let of_padding = json["padding"][last][0].as_i64().unwrap_or(0);
+    let (step, kernel) = (across.cast_signed(), weight.dims()[2 + last].cast_signed());
+    let taps = (step - 1 + of_padding).div_euclid(step) - (of_padding + step - kernel).div_euclid(step) + 1;
+    down * (taps.unsigned_abs() * across * weight.dims()[1]).next_multiple_of(8) <= 64
 }
 
 /// The case by each kernel that serves it whatever else is installed, or that another one may come before.

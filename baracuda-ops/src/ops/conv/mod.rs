@@ -74,14 +74,14 @@
 //! Kernels: on the CPU `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference in `cpu.rs`. On CUDA, in the order in which they
 //! are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x, f32, f16 and bf16, of
 //! kernels of 3 x 3, 5 x 5 and, but for their own gradient, 7 x 7 without stride and dilation;
-//! `conv_few_channels` (`conv_few_channels.cu`, `conv_few_channels_weight.cu`) for one group of at most 8 channels of x without dilation, preferred up to
-//! 4, forward and the gradient of the weight of f16 and bf16, and forward of f32 whose factors are rounded to tf32;
+//! `conv_few_channels` (`conv_few_channels.cu`, `conv_few_channels_weight.cu`, `conv_few_channels_data.cu`) for one group of at most 8 channels of x
+//! without dilation, preferred up to 4: f16 and bf16, and forward of f32 whose factors are rounded to tf32;
 //! `conv_cudnn`, through the vendor's library where that is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an
 //! activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt`, `conv_gemm_wgmma` and `conv_gemm_mma`, gemm's kernels of those names for
 //! what is a product of matrices (`product.rs`), as with a kernel of one element and a stride of 1, to which `conv_cudnn` leaves f32 unless tf32 is
 //! allowed; before the last of these `conv_wgmma`, tensor cores of compute capability 9.0 (`csrc/conv/conv_wgmma.cu`), f16 and bf16; `conv_mma`, those
 //! of compute capability 8.0 (`conv_mma.cu`), which rounds factors of f32 to tf32; `conv_gemm_simt`, the other gemm's; `conv_simt`, any type and
-//! strides (`conv_simt.cu`). Each of them but `conv_few_channels` serves forward and the gradients of the data and of the weight.
+//! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight.
 //! `csrc/conv/conv_backward_bias.cu` and the column sums of gemm are the gradient of the bias.
 //! Through wgpu, in the order in which they are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.wgsl`, `conv_depthwise_weight.wgsl`) for groups
 //! of one channel of x and kernels of up to 7 x 7 without stride and dilation; `conv_direct` (`conv_direct.wgsl`) for groups whose results have
