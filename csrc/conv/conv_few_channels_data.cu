@@ -124,9 +124,11 @@ template <typename T> __device__ __forceinline__ void leave_cells(const bops_con
         if (x_row >= params.x_extents[0] || x_column >= params.x_extents[1]) continue;
         const float *at = stage + (cell + shift) * places.stage_pitch + row * places.of_row + in_cell * channels + channel;
         float sum = 0.0f;
-#pragma unroll 1
-        for (int tap = 0; tap < int(choice.taps[1]); ++tap, at += next_tap)
-            if (kernel_of(params, choice, 1, in_cell, tap) >= 0) sum += *at;
+#pragma unroll 4
+        for (int tap = 0; tap < int(choice.taps[1]); ++tap, at += next_tap) {
+            const float of_tap = *at;
+            sum += kernel_of(params, choice, 1, in_cell, tap) >= 0 ? of_tap : 0.0f;
+        }
         const uint64_t element =
             uint64_t(tile.sample) * params.x.sample + x_row * params.x.axes[0] + x_column * params.x.axes[1] + uint64_t(channel) * params.x.channel;
         float v[4] = {sum, 0.0f, 0.0f, 0.0f};
@@ -136,6 +138,57 @@ template <typename T> __device__ __forceinline__ void leave_cells(const bops_con
             v[0] = fmaf(float(params.beta), before[0], sum);
         }
         gemm::store_four<T>(dx, params.out_dtype, element, 0, 1, false, v);
+    }
+}
+
+using data_sums = float[few_groups_of_warp][data_blocks][4];
+
+// sums += the positions of a row of dy times the weights of its tap, of the blocks of columns that see the row. pairs: of blocks that are all seen, or 0.
+template <typename T, int pairs> __device__ __forceinline__ void multiply_row(data_sums &sums, const bops_conv_few_channels_data_choice &choice,
+                                                                              const data_places &places, uint32_t row, uint32_t weights, int groups,
+                                                                              uint32_t seen) {
+    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+    const bool across = choice.across != 0, has_second = warp + few_warps < groups;
+    uint32_t left[few_groups_of_warp];
+#pragma unroll
+    for (int i = 0; i < few_groups_of_warp; ++i) {
+        const int position = (i == 0 || has_second ? warp + i * few_warps : warp) * few_group;
+        left[i] = row + (across ? uint32_t(gemm::left_across_k(lane, 0) * places.line_pitch + gemm::left_across_row(lane, position) * 2)
+                                : uint32_t(gemm::left_row(lane, position) * places.line_pitch + gemm::left_chunk(lane, 0) * 16));
+    }
+    const uint32_t left_step = across ? uint32_t(16 * places.line_pitch) : 32u;
+#pragma unroll 2
+    for (int step = 0; step < places.filters / 16; ++step, weights += 32) {
+        uint32_t a[few_groups_of_warp][4];
+#pragma unroll
+        for (int i = 0; i < few_groups_of_warp; ++i) {
+            if (across) gemm::load_matrices_transposed(a[i], left[i]);
+            else gemm::load_matrices(a[i], left[i]);
+            left[i] += left_step;
+        }
+        if constexpr (pairs > 0) {
+            uint32_t b[pairs][4];
+#pragma unroll
+            for (int p = 0; p < pairs; ++p) gemm::load_matrices(b[p], weights + uint32_t(16 * p * places.weight_pitch));
+#pragma unroll
+            for (int i = 0; i < few_groups_of_warp; ++i)
+                if (i == 0 || has_second)
+#pragma unroll
+                    for (int j = 0; j < 2 * pairs; ++j) gemm::multiply<T>(sums[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        } else {
+#pragma unroll
+            for (int p = 0; p < data_pairs; ++p)
+                if (seen >> (2 * p) & 3) {
+                    uint32_t b[4];
+                    gemm::load_matrices(b, weights + uint32_t(16 * p * places.weight_pitch));
+#pragma unroll
+                    for (int half = 0; half < 2; ++half)
+                        if (seen >> (2 * p + half) & 1) {
+                            gemm::multiply<T>(sums[0][2 * p + half], a[0], b[2 * half], b[2 * half + 1]);
+                            if (has_second) gemm::multiply<T>(sums[1][2 * p + half], a[1], b[2 * half], b[2 * half + 1]);
+                        }
+                }
+        }
     }
 }
 
@@ -175,7 +228,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
         copy_commit();
 
         // 3. The product, row of dy by row of dy.
-        float sums[few_groups_of_warp][data_blocks][4];
+        data_sums sums;
 #pragma unroll
         for (int i = 0; i < few_groups_of_warp; ++i)
 #pragma unroll
@@ -183,7 +236,6 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) sums[i][j][e] = 0.0f;
         if (warp < groups) {
-            const bool has_second = warp + few_warps < groups;
 #pragma unroll 1
             for (int tap = 0; tap < taps; ++tap) {
                 // Columns of rows of a cell to which the row of dy contributes: an infinite gradient times a weight of 0 would make NaN of the others.
@@ -193,32 +245,11 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
                 for (int in_cell = 0; in_cell < int(params.stride[0]); ++in_cell)
                     if (kernel_of(params, choice, 0, in_cell, tap) >= 0) seen |= ((1u << row_blocks) - 1u) << (in_cell * row_blocks);
                 const uint32_t row = ring + uint32_t(place_of(tap) * places.row_bytes), of_tap = right + uint32_t(tap * places.filters * 2);
-#pragma unroll 1
-                for (int step = 0; step < places.filters / 16; ++step) {
-                    uint32_t a[few_groups_of_warp][4];
-#pragma unroll
-                    for (int i = 0; i < few_groups_of_warp; ++i) {
-                        const int position = (i == 0 || has_second ? warp + i * few_warps : warp) * few_group;
-                        if (choice.across)
-                            gemm::load_matrices_transposed(a[i], row + uint32_t(gemm::left_across_k(lane, step) * places.line_pitch +
-                                                                                gemm::left_across_row(lane, position) * 2));
-                        else
-                            gemm::load_matrices(
-                                a[i], row + uint32_t(gemm::left_row(lane, position) * places.line_pitch + gemm::left_chunk(lane, step) * 16));
-                    }
-#pragma unroll
-                    for (int p = 0; p < data_pairs; ++p)
-                        if (seen >> (2 * p) & 3) {
-                            uint32_t b[4];
-                            gemm::load_matrices(b, of_tap + uint32_t(16 * p * places.weight_pitch + step * 32));
-#pragma unroll
-                            for (int half = 0; half < 2; ++half)
-                                if (seen >> (2 * p + half) & 1) {
-                                    gemm::multiply<T>(sums[0][2 * p + half], a[0], b[2 * half], b[2 * half + 1]);
-                                    if (has_second) gemm::multiply<T>(sums[1][2 * p + half], a[1], b[2 * half], b[2 * half + 1]);
-                                }
-                        }
-                }
+                if (seen != (1u << places.blocks) - 1u) multiply_row<T, 0>(sums, choice, places, row, of_tap, groups, seen);
+                else if (places.blocks > 6) multiply_row<T, 4>(sums, choice, places, row, of_tap, groups, seen);
+                else if (places.blocks > 4) multiply_row<T, 3>(sums, choice, places, row, of_tap, groups, seen);
+                else if (places.blocks > 2) multiply_row<T, 2>(sums, choice, places, row, of_tap, groups, seen);
+                else multiply_row<T, 1>(sums, choice, places, row, of_tap, groups, seen);
             }
         }
 
