@@ -526,7 +526,7 @@ const STEMS: &[(Kind, bool)] = &[
     (Kind { stride: &[1, 2], padding: SAME[2], ..kind(1, [4, 130], &[5, 275], &[3, 3]) }, false),
     (Kind { stride: &[2, 2], padding: SAME[2], ..kind(1, [8, 48], &[19, 32], &[3, 3]) }, false),
     (Kind { padding: &[[1, 0], [4, 2]], ..kind(3, [5, 33], &[7, 20], &[3, 5]) }, false),
-    (Kind { stride: &[4, 4], padding: &[[2, 2], [2, 2]], ..kind(1, [3, 40], &[35, 67], &[11, 11]) }, false),
+    (Kind { stride: &[4, 4], padding: &[[2, 2], [2, 2]], ..kind(1, [3, 40], &[35, 67], &[9, 9]) }, false),
     (Kind { stride: &[3, 3], ..kind(2, [3, 24], &[12, 14], &[2, 2]) }, false),
     (kind(1, [3, 1], &[4, 131], &[1, 1]), false),
     (Kind { stride: &[2], padding: &[[4, 3]], ..kind(2, [3, 32], &[150], &[9]) }, true),
