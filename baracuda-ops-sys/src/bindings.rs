@@ -613,6 +613,78 @@ pub struct bops_conv_column_sums_params {
     pub lanes: u32,
     pub parts: u32,
 }
+pub const BOPS_CONV_FEW_CHANNELS_MOST: _bindgen_ty_11 = 8;
+pub const BOPS_CONV_FEW_CHANNELS_FILTERS: _bindgen_ty_11 = 64;
+pub const BOPS_CONV_FEW_CHANNELS_POSITIONS: _bindgen_ty_11 = 128;
+pub const BOPS_CONV_FEW_CHANNELS_GROUP: _bindgen_ty_11 = 16;
+pub const BOPS_CONV_FEW_CHANNELS_CHUNKS: _bindgen_ty_11 = 28;
+pub const BOPS_CONV_FEW_CHANNELS_COLUMNS: _bindgen_ty_11 = 64;
+pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_few_channels_params {
+    pub samples: u32,
+    pub filters: u32,
+    pub channels: u32,
+    pub y_extents: [u32; 2usize],
+    pub x_extents: [u32; 2usize],
+    pub kernel: [u32; 2usize],
+    pub stride: [u32; 2usize],
+    pub first: [i32; 2usize],
+    pub x: bops_conv_strides,
+    pub y: bops_conv_strides,
+    pub other: bops_conv_strides,
+    pub weight_filter: u64,
+    pub weight_channel: u64,
+    pub weight_axes: [u64; 2usize],
+    pub bias_stride: u64,
+    pub beta: f64,
+    pub activation: bops_activation,
+    pub out_dtype: bops_dtype,
+    pub other_dtype: bops_dtype,
+    pub bias_dtype: bops_dtype,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_conv_few_channels_choice {
+    pub rows: u32,
+    pub columns: u32,
+    pub padded: u32,
+    pub parts: u32,
+    pub across: u32,
+    pub quads: u32,
+    pub light: u32,
+    pub eights: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_conv_few_channels_data_choice {
+    pub cells: u32,
+    pub positions: u32,
+    pub parts: u32,
+    pub across: u32,
+    pub eights: u32,
+    pub lowest: [i32; 2usize],
+    pub taps: [u32; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_conv_few_channels_operands {
+    pub x: *mut ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+    pub other: *mut ::core::ffi::c_void,
+}
+impl Default for bops_conv_few_channels_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_wgmma_choice {
@@ -904,11 +976,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_11 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_11 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_11 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_11 = 16;
-pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_12 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_12 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_12 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_12 = 16;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1519,6 +1591,45 @@ unsafe extern "C" {
         dtype: bops_dtype,
         dy: *const ::core::ffi::c_void,
         parts: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_prepare(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_choice,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_launch(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_choice,
+        operands: *const bops_conv_few_channels_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_weight_prepare(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_choice,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_weight_launch(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_choice,
+        operands: *const bops_conv_few_channels_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_data_prepare(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_data_choice,
+    ) -> bops_status;
+    pub fn bops_conv_few_channels_data_launch(
+        of: *const bops_dtype,
+        params: *const bops_conv_few_channels_params,
+        choice: *const bops_conv_few_channels_data_choice,
+        operands: *const bops_conv_few_channels_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_wgmma_prepare(

@@ -343,8 +343,8 @@ impl Case {
                 // A block of an A100 has 163 KiB, with which every form has room for the shapes of the cases; one of an H200 has 227 KiB.
                 const ENOUGH: u32 = 128 << 10;
                 const MOST: u32 = 227 << 10;
-                const FORMS: [&str; 6] =
-                    ["_ring", "_cooperative", "_persistent", "_resident", "_slabs", "_rows_shared"];
+                const FORMS: [&str; 7] =
+                    ["_ring", "_cooperative", "_persistent", "_resident", "_slabs", "_rows_shared", "_few_channels"];
                 let mut larger = props.clone();
                 larger.shared_bytes = MOST;
                 props.shared_bytes < ENOUGH

@@ -444,6 +444,7 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     let pinned: Vec<Case> = cases.iter().filter(is_pinned).flat_map(pinned).collect();
     cases.extend(pinned);
     cases.extend(windows().iter().map(of).filter_map(|case| by_wgmma(&case)).flatten());
+    cases.extend(stems().iter().map(of).filter_map(|case| by_few_channels(&case)).flatten());
     distinct(cases)
 }
 
@@ -523,6 +524,86 @@ fn by_wgmma(case: &Case) -> Option<Vec<Case>> {
     let product = is_product.then(|| PlanOptions::default().kernel(format!("{name}_gemm_wgmma")));
     let others = alone.into_iter().chain(product).map(|options| case.clone().core(false).with(options));
     Some([case.clone().with(options)].into_iter().chain(others).collect())
+}
+
+/// Few channels of x: pixels of four and of eight elements, windows that end within 16 bytes, tiles that are wider than rows, as wide and narrower, and of
+/// several rows; tiles below one another that share rows of x and that share none; filters of several blocks, and chunks of several blocks.
+const STEMS: &[(Kind, bool)] = &[
+    (Kind { stride: &[2, 2], padding: &[[3, 3], [3, 3]], ..kind(2, [3, 64], &[23, 41], &[7, 7]) }, true),
+    (Kind { padding: SAME[2], ..kind(2, [1, 7], &[9, 12], &[3, 3]) }, false),
+    (Kind { padding: &[[2, 2], [1, 1]], ..kind(1, [2, 65], &[6, 150], &[5, 3]) }, false),
+    (Kind { stride: &[1, 2], padding: SAME[2], ..kind(1, [4, 130], &[5, 275], &[3, 3]) }, false),
+    (Kind { stride: &[2, 2], padding: SAME[2], ..kind(1, [8, 48], &[19, 32], &[3, 3]) }, false),
+    (Kind { padding: &[[1, 0], [4, 2]], ..kind(3, [5, 33], &[7, 20], &[3, 5]) }, false),
+    (Kind { stride: &[4, 4], padding: &[[2, 2], [2, 2]], ..kind(1, [3, 40], &[35, 67], &[9, 9]) }, false),
+    (Kind { stride: &[3, 3], ..kind(2, [3, 24], &[12, 14], &[2, 2]) }, false),
+    (kind(1, [3, 1], &[4, 131], &[1, 1]), false),
+    (Kind { stride: &[2], padding: &[[4, 3]], ..kind(2, [3, 32], &[150], &[9]) }, true),
+    (Kind { stride: &[4, 4], ..kind(2, [3, 32], &[16, 64], &[4, 4]) }, false),
+    (Kind { stride: &[2, 2], padding: &[[6, 6], [7, 5]], ..kind(1, [2, 16], &[5, 9], &[3, 3]) }, false),
+];
+
+/// Forms of few channels, with values that no position beside a window may see.
+fn stems() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for (d, dtype) in [DType::F16, DType::BF16, DType::F32].into_iter().enumerate() {
+        for (i, (kind, core)) in STEMS.iter().enumerate() {
+            for (l, layout) in [Contiguous, ChannelsLast, MixedIn, MixedOut].into_iter().enumerate() {
+                if l < 2 {
+                    let relu = kind.conv(dtype, layout).bias(dtype).and_then(|d| d.activation(Activation::Relu));
+                    let is_core = *core && (i + l + d) % 2 == 0;
+                    forms.push((relu.expect("a form").into(), Data::Normal, is_core));
+                }
+                if l < 2 || (i + l + d) % 3 == 0 {
+                    forms.push((form(*kind, dtype, layout, 5 * i + 2 * l + d), Data::Normal, false));
+                }
+            }
+        }
+        for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
+            for i in [0, 2, 9] {
+                forms.push((STEMS[i].0.conv(dtype, [Contiguous, ChannelsLast][(at + i) % 2]).into(), data, false));
+            }
+        }
+    }
+    forms
+}
+
+/// The case by `conv_few_channels`, where it serves it; of the gradient of the weight also with workspace for one part.
+fn by_few_channels(case: &Case) -> Option<Vec<Case>> {
+    let name = case.descriptor.name();
+    let slots = case.slots();
+    let mut factors =
+        slots.iter().filter(|slot| matches!(slot.name, "x" | "weight" | "dy")).map(|slot| slot.desc.dtype());
+    let dtype = factors.next()?;
+    let of = |name: &str| slots.iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+    let serves = match name {
+        "conv" => true,
+        "conv_backward_weight" => dtype != DType::F32,
+        "conv_backward_data" => dtype != DType::F32 && has_few_columns(&case.descriptor),
+        _ => false,
+    };
+    if !serves || factors.any(|other| other != dtype) {
+        return None;
+    }
+    let math = if dtype == DType::F32 { Math::Tf32 } else { Math::Strict };
+    let options = PlanOptions::default().kernel(format!("{name}_few_channels")).math(math);
+    let alone = of("dweight").map(|desc| options.clone().workspace_limit(4 * desc.dims().iter().product::<u64>()));
+    let alone = alone.map(|options| case.clone().core(false).with(options));
+    Some([case.clone().with(options)].into_iter().chain(alone).collect())
+}
+
+/// Whether a row of what the strides lay over the same positions of dy has as few products as `conv_few_channels` takes.
+fn has_few_columns(descriptor: &AnyDescriptor) -> bool {
+    let json = json_of(descriptor).expect("a descriptor has a JSON");
+    let slots = descriptor.slots();
+    let Some(weight) = slots.iter().find(|slot| slot.name == "weight").map(|slot| slot.desc) else { return false };
+    let last = weight.rank() - 3;
+    let number = |field: &str, at: usize| json[field][at].as_u64().unwrap_or(1);
+    let (down, across) = (if last == 0 { 1 } else { number("stride", 0) }, number("stride", last));
+    let of_padding = json["padding"][last][0].as_i64().unwrap_or(0);
+    let (step, kernel) = (across.cast_signed(), weight.dims()[2 + last].cast_signed());
+    let taps = (step - 1 + of_padding).div_euclid(step) - (of_padding + step - kernel).div_euclid(step) + 1;
+    down * (taps.unsigned_abs() * across * weight.dims()[1]).next_multiple_of(8) <= 64
 }
 
 /// The case by each kernel that serves it whatever else is installed, or that another one may come before.

@@ -74,6 +74,8 @@
 //! Kernels: on the CPU `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference in `cpu.rs`. On CUDA, in the order in which they
 //! are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x, f32, f16 and bf16, of
 //! kernels of 3 x 3, 5 x 5 and, but for their own gradient, 7 x 7 without stride and dilation;
+//! `conv_few_channels` (`conv_few_channels.cu`, `conv_few_channels_weight.cu`, `conv_few_channels_data.cu`) for one group of at most 8 channels of x
+//! without dilation, preferred up to 4: f16 and bf16, and forward of f32 whose factors are rounded to tf32;
 //! `conv_cudnn`, through the vendor's library where that is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an
 //! activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt`, `conv_gemm_wgmma` and `conv_gemm_mma`, gemm's kernels of those names for
 //! what is a product of matrices (`product.rs`), as with a kernel of one element and a stride of 1, to which `conv_cudnn` leaves f32 unless tf32 is
@@ -476,8 +478,8 @@ fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
     const {
         kernels!(
             cuda: [
-                cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA,
-                cuda::GEMM_SIMT, cuda::SIMT
+                cuda::DEPTHWISE, cuda::FEW_CHANNELS, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA,
+                cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT
             ];
             wgpu: [
                 Function::WgpuForm(form_name!(D, "depthwise"), wgpu::depthwise),

@@ -315,16 +315,16 @@ fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
 }
 
 /// Of an operand by columns.
-fn strides(of: &Strided) -> sys::bops_conv_strides {
+pub(super) fn strides(of: &Strided) -> sys::bops_conv_strides {
     sys::bops_conv_strides { sample: of.lead, channel: of.column, axes: last_two(of.axes) }
 }
 
-fn last_two<T: Copy>([_, rows, columns]: [T; 3]) -> [T; AXES] {
+pub(super) fn last_two<T: Copy>([_, rows, columns]: [T; 3]) -> [T; AXES] {
     [rows, columns]
 }
 
 /// What kernels count in 32 bits.
-fn extent(number: u64, what: &str) -> Result<u32, Reason> {
+pub(super) fn extent(number: u64, what: &str) -> Result<u32, Reason> {
     let fits = u32::try_from(number).ok().filter(|&number| i128::from(number) < REACH);
     fits.ok_or_else(|| format!("it counts {what} in 30 bits, here there are {number}").into())
 }

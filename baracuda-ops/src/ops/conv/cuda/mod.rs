@@ -4,7 +4,7 @@
 //! copy operands whose channels lie apart. Without terms it is `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and
 //! gemm's, which adds them up.
 //!
-//! Groups of one channel of x ([`depthwise`]) have kernels of their own. Else the vendor's library ([`vendor`]) comes first wherever it serves, then
+//! Groups of one channel of x ([`depthwise`]) have kernels of their own, and so has one group of few channels ([`few_channels`]). Else the vendor's library ([`vendor`]) comes first wherever it serves, then
 //! wgmma and the other tensor cores, and what is a product of matrices by gemm's forms before our own; of f32 without tensor cores such a product comes
 //! before the vendor's. [`product`] and [`wgmma`] have what each of our forms takes, with the limits that they name when they refuse.
 
@@ -27,6 +27,7 @@ use crate::options::{Math, PlanOptions};
 use crate::plan::form_name;
 
 mod depthwise;
+mod few_channels;
 mod product;
 mod sums;
 mod vendor;
@@ -38,6 +39,7 @@ use sums::PlannedSums;
 /// A kernel of the three products.
 pub(super) enum Cuda {
     Depthwise,
+    FewChannels,
     Cudnn,
     /// A product of matrices, through a form of gemm.
     Gemm(GemmForm),
@@ -45,6 +47,7 @@ pub(super) enum Cuda {
 }
 
 pub(super) const DEPTHWISE: Cuda = Cuda::Depthwise;
+pub(super) const FEW_CHANNELS: Cuda = Cuda::FewChannels;
 pub(super) const CUDNN: Cuda = Cuda::Cudnn;
 pub(super) const GEMM_CUBLASLT: Cuda = Cuda::Gemm(GemmForm::CublasLt);
 pub(super) const GEMM_WGMMA: Cuda = Cuda::Gemm(GemmForm::Wgmma);
@@ -58,6 +61,7 @@ impl<D: Contracting> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
         match self {
             Self::Depthwise => form_name!(D, "depthwise"),
+            Self::FewChannels => form_name!(D, "few_channels"),
             Self::Cudnn => form_name!(D, "cudnn"),
             Self::Gemm(GemmForm::CublasLt) => form_name!(D, "gemm_cublaslt"),
             Self::Gemm(GemmForm::Wgmma) => form_name!(D, "gemm_wgmma"),
@@ -77,7 +81,7 @@ impl<D: Contracting> Kernel<D> for Cuda {
         match self {
             Self::Cudnn => vendor::library(device),
             Self::Gemm(form) => gemm_forms::library(*form, device),
-            Self::Depthwise | Self::Own(_) => None,
+            Self::Depthwise | Self::FewChannels | Self::Own(_) => None,
         }
     }
 
@@ -85,6 +89,7 @@ impl<D: Contracting> Kernel<D> for Cuda {
         let contraction = descriptor.contraction();
         match self {
             Self::Depthwise => depthwise::candidate(&contraction, &Limits::new(options, props, ask)?),
+            Self::FewChannels => few_channels::candidate(&contraction, &Limits::new(options, props, ask)?),
             Self::Cudnn => vendor::candidate(descriptor, options, props, ask),
             Self::Gemm(form) => gemm_forms::product_candidate(*form, contraction.product()?, options, props, ask),
             Self::Own(form) => candidate(*form, &contraction, &Limits::new(options, props, ask)?),

@@ -474,3 +474,63 @@ fn what_the_copy_engine_does_not_gather_is_refused() {
     let told = WGMMA.accept(&contiguous, &small, &h200(), Ask::Chosen).err().unwrap().to_string();
     assert!(told.contains("limit is 1000"), "{told}");
 }
+
+#[test]
+fn few_channels_have_a_form_of_their_own() {
+    use few_channels::Choice::{Data, Forward, Weight};
+    let window = || ConvWindow::new().stride(&[2, 2]).padding(&[3, 3]);
+    let stem = |lie: fn(DType, &[u64]) -> TensorDesc, dtype, channels, extent| {
+        let x = lie(dtype, &[64, channels, extent, extent]);
+        ConvDescriptor::new(x, lie(dtype, &[64, channels, 7, 7]), window()).unwrap()
+    };
+    for lie in [dense as fn(DType, &[u64]) -> TensorDesc, last] {
+        let across = u32::from(lie(DType::BF16, &[1, 2, 3, 4]).strides()[1] != 1);
+        let forward = stem(lie, DType::BF16, 3, 224);
+        let (data, weight) = (forward.backward_data().unwrap(), forward.backward_weight().unwrap());
+        let options = PlanOptions::default();
+        assert_eq!(h200().supports(&forward, &options).unwrap(), "conv_few_channels");
+        assert_eq!(h200().supports(&weight, &options).unwrap(), "conv_backward_weight_few_channels");
+        assert_eq!(h200().supports(&data, &options).unwrap(), "conv_backward_data_few_channels");
+        let plan = |contraction: &Contraction| {
+            few_channels::Planned::new(contraction, &Limits::new(&options, &h200(), Ask::Chosen).unwrap()).unwrap()
+        };
+        let of_forward = |forward: &ConvDescriptor| match plan(&forward.contraction()).choice {
+            Forward(choice) => choice,
+            other => panic!("{other:?}"),
+        };
+        let choice = of_forward(&forward);
+        assert_eq!((choice.rows, choice.columns, choice.padded, choice.light), (1, 112, 4, 1));
+        assert_eq!((choice.parts, choice.across), (3 * 132, across));
+        let weight = plan(&weight.contraction());
+        let Weight(choice, add_up) = weight.choice else { panic!("{weight:?}") };
+        assert_eq!((choice.parts, choice.eights, add_up.sums.n), (2 * 132, 1, 64 * 147));
+        assert_eq!((weight.params.weight_filter, weight.params.channels), (147, 3));
+        // Two rows and columns of dx to a cell, under which four of dy lie.
+        let data = plan(&data.contraction());
+        let Data(choice) = data.choice else { panic!("{data:?}") };
+        assert_eq!((choice.lowest, choice.taps, choice.eights), ([-1; 2], [4; 2], 1));
+        assert!(choice.positions >= choice.cells + 3 + 7 * across, "{choice:?}");
+        // Of several rows where they are short, and of equal parts where they are long.
+        let choice = of_forward(&square(lie, DType::BF16, [256, 3, 64, 32]));
+        assert_eq!((choice.rows, choice.columns, choice.padded), (4, 32, 8));
+        let choice = of_forward(&square(lie, DType::BF16, [16, 3, 64, 260]));
+        assert_eq!((choice.rows, choice.columns), (1, 96));
+        let words = |descriptor: &ConvDescriptor| refusal(FEW_CHANNELS, descriptor);
+        assert!(words(&stem(lie, DType::BF16, 8, 224)).contains("up to 4 channels"));
+        assert!(words(&stem(lie, DType::BF16, 9, 224)).contains("at most 8 channels"));
+        assert!(words(&stem(lie, DType::F32, 3, 224)).contains("tf32"));
+        assert!(words(&stem(lie, DType::BF16, 3, 32)).contains("rows of 16"));
+        let large =
+            ConvDescriptor::new(lie(DType::BF16, &[1, 3, 90, 90]), lie(DType::BF16, &[64, 3, 51, 51]), window());
+        let pinned = PlanOptions::default().kernel("conv_few_channels");
+        let reason = h200().supports(&large.unwrap(), &pinned).unwrap_err().to_string();
+        assert!(reason.contains("of shared memory at least, a block has 232448"), "{reason}");
+        let wide = stem(lie, DType::BF16, 8, 64).backward_data().unwrap();
+        let pinned = PlanOptions::default().kernel("conv_backward_data_few_channels");
+        let reason = h200().supports(&wide, &pinned).unwrap_err().to_string();
+        assert!(reason.contains("at most 64 columns, here are 128"), "{reason}");
+    }
+    let grouped =
+        ConvDescriptor::new(last(DType::F16, &[1, 4, 9, 9]), last(DType::F16, &[4, 2, 3, 3]), same().groups(2));
+    assert!(refusal(FEW_CHANNELS, &grouped.unwrap()).contains("for one group, got 2"));
+}

@@ -1,0 +1,94 @@
+//! The gradient of the data: cells of as many rows and columns of dx as the strides say, under which the same positions of dy lie.
+
+use baracuda_ops_sys as sys;
+
+use super::{GROUP, POSITIONS, RESERVED_SHARED_BYTES, Roles, places};
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::conv::cuda::depthwise::extent;
+use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
+
+const COLUMNS: u64 = sys::BOPS_CONV_FEW_CHANNELS_COLUMNS as u64;
+/// Filters of one product.
+const DEPTH: u64 = 16;
+/// Blocks of a multiprocessor at most, and as many as there should be room for.
+const BLOCKS: u64 = 2;
+
+pub(super) fn choose(
+    roles: &Roles,
+    params: &sys::bops_conv_few_channels_params,
+    limits: &Limits<'_>,
+) -> Result<sys::bops_conv_few_channels_data_choice, Reason> {
+    let mut choice = sys::bops_conv_few_channels_data_choice {
+        across: u32::from(roles.is_across()),
+        eights: u32::from(roles.in_runs(&roles.y, 8)),
+        ..Default::default()
+    };
+    // 1. The positions of dy under a cell, beside its own place.
+    for at in 0..2 {
+        let [stride, kernel] = [params.stride[at], params.kernel[at]].map(i64::from);
+        let padding = -i64::from(params.first[at]);
+        let highest = (stride - 1 + padding).div_euclid(stride);
+        let lowest = (padding + stride - kernel).div_euclid(stride);
+        choice.lowest[at] = i32::try_from(lowest).unwrap_or(i32::MIN);
+        choice.taps[at] = word((highest - lowest + 1).unsigned_abs());
+    }
+    let [_, taps] = choice.taps.map(u64::from);
+    let [rows, of_cell] = params.stride.map(u64::from);
+    let of_row = (taps * of_cell * roles.channels).next_multiple_of(8);
+    let columns = of_row.saturating_mul(rows);
+    if columns > COLUMNS {
+        return Err(format!(
+            "its product has at most {COLUMNS} columns, here are {columns}: {rows} rows of {taps} positions of dy, {of_cell} columns and {} channels each",
+            roles.channels
+        )
+        .into());
+    }
+    // 2. As wide tiles as there is room for, so that few positions are seen by two.
+    let [down, cells] =
+        std::array::from_fn(|at| u64::from(params.x_extents[at]).div_ceil(u64::from(params.stride[at])));
+    let beside = taps - 1 + if choice.across == 1 { 7 } else { 0 };
+    let limit = u64::from(limits.props.shared_bytes);
+    let mut least = u64::MAX;
+    for room in [limit / BLOCKS - RESERVED_SHARED_BYTES, limit] {
+        for most in (1..=POSITIONS).rev() {
+            let of_tile = cells.div_ceil(cells.div_ceil(most));
+            let positions = (of_tile + beside).next_multiple_of(GROUP);
+            if positions > POSITIONS {
+                continue;
+            }
+            (choice.cells, choice.positions) = (word(of_tile), word(positions));
+            let bytes = shared_bytes(params, &choice, columns);
+            if bytes <= room {
+                let tiles = (down * cells.div_ceil(of_tile)).saturating_mul(params.samples.into());
+                let tiles = u64::from(extent(tiles, "tiles")?);
+                let parts = places(bytes, BLOCKS, limits).min(tiles);
+                bounded_blocks([parts])?;
+                choice.parts = word(parts);
+                return Ok(choice);
+            }
+            least = least.min(bytes);
+        }
+    }
+    Err(format!(
+        "the rows of dy under a cell and the weights of {} filters take {least} bytes of shared memory at least, a block has {limit}",
+        params.filters
+    )
+    .into())
+}
+
+/// Shared memory of a block, as `data_places` of `csrc/conv` counts it.
+fn shared_bytes(
+    params: &sys::bops_conv_few_channels_params,
+    choice: &sys::bops_conv_few_channels_data_choice,
+    columns: u64,
+) -> u64 {
+    let filters = u64::from(params.filters).next_multiple_of(DEPTH);
+    let [taps, _] = choice.taps.map(u64::from);
+    let positions = u64::from(choice.positions);
+    let [lines, line] = if choice.across == 1 { [filters, positions] } else { [positions, filters] };
+    let weights = (filters.saturating_mul(taps) + 8).saturating_mul(columns.next_multiple_of(16) * 2);
+    let ring = (taps + 1).saturating_mul(lines * (line + 8) * 2);
+    let of_stage = if (columns / 8).is_multiple_of(2) { columns + 8 } else { columns };
+    weights.saturating_add(ring).saturating_add(positions * of_stage * 4)
+}

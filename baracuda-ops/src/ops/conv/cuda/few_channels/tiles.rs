@@ -1,0 +1,186 @@
+//! Forward and the gradient of the weight: tiles of positions of y, under which a patch of x lies in shared memory.
+
+use baracuda_ops_sys as sys;
+
+use super::{AddUp, CHUNK_BYTES, Choice, GROUP, POSITIONS, Planned, Roles, places};
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::activation::Activation;
+use crate::ops::conv::cuda::depthwise::extent;
+use crate::ops::conv::cuda::product::merged;
+use crate::ops::conv::geometry::Contraction;
+use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
+use crate::ops::gemm::geometry::Fused;
+
+const FILTERS: u64 = sys::BOPS_CONV_FEW_CHANNELS_FILTERS as u64;
+const CHUNKS: u64 = sys::BOPS_CONV_FEW_CHANNELS_CHUNKS as u64;
+
+/// Blocks of a multiprocessor at most: registers allow no more.
+const BLOCKS_FORWARD: u64 = 3;
+const BLOCKS_WEIGHT: u64 = 2;
+
+pub(super) fn forward(
+    of: &Contraction,
+    roles: &Roles,
+    params: &sys::bops_conv_few_channels_params,
+    limits: &Limits<'_>,
+) -> Result<sys::bops_conv_few_channels_choice, Reason> {
+    let Fused { activation, beside: other, .. } = of.epilogue.fused();
+    let (y, dtype) = (&roles.y, of.gathered.dtype);
+    let quads = roles.in_runs(y, 4) && other.as_ref().is_none_or(|pre| roles.in_runs(pre, 4));
+    let each = 16 / dtype.size_bytes();
+    let has_whole_runs = if roles.is_across() {
+        params.y_extents[1].is_multiple_of(4)
+    } else {
+        roles.filters.is_multiple_of(each) && roles.in_runs(y, each)
+    };
+    let is_light = quads
+        && y.dtype == dtype
+        && other.is_none()
+        && matches!(activation, Activation::Identity | Activation::Relu)
+        && has_whole_runs;
+    let choice = sys::bops_conv_few_channels_choice {
+        padded: padded(roles, params, dtype.size_bytes()),
+        across: u32::from(roles.is_across()),
+        quads: u32::from(quads),
+        light: u32::from(is_light),
+        ..Default::default()
+    };
+    let sizes = Sizes { params, element_bytes: dtype.size_bytes(), is_weight: false };
+    sizes.with_tiles(choice, BLOCKS_FORWARD, limits)
+}
+
+pub(super) fn weight(
+    roles: &Roles,
+    params: &sys::bops_conv_few_channels_params,
+    limits: &Limits<'_>,
+) -> Result<sys::bops_conv_few_channels_choice, Reason> {
+    let element_bytes = roles.y.dtype.size_bytes();
+    let choice = sys::bops_conv_few_channels_choice {
+        padded: padded(roles, params, element_bytes),
+        across: u32::from(roles.is_across()),
+        eights: u32::from(roles.in_runs(&roles.y, 8)),
+        ..Default::default()
+    };
+    Sizes { params, element_bytes, is_weight: true }.with_tiles(choice, BLOCKS_WEIGHT, limits)
+}
+
+/// The gradient of the weight with its parts, each of which lies as the gradient does, and what adds them up.
+pub(super) fn with_parts(
+    planned: Planned,
+    of: &Contraction,
+    mut choice: sys::bops_conv_few_channels_choice,
+    limits: &Limits<'_>,
+) -> Result<Planned, Reason> {
+    let Contraction { n, rows, out, .. } = of;
+    let extents: Vec<u64> = [*n].into_iter().chain(rows.digits()).collect();
+    let lies: Vec<u64> = [out.column].into_iter().chain(out.digits(rows)).collect();
+    let Some(stride) = merged(&extents, &lies) else { return Err("the gradient has to be dense".into()) };
+    let count = n.saturating_mul(rows.count());
+    let bytes = count.saturating_mul(4);
+    let most = limits.workspace_bytes / bytes;
+    if most == 0 {
+        return Err(format!("it needs {bytes} bytes of workspace for each of its parts").into());
+    }
+    choice.parts = word(u64::from(choice.parts).min(most));
+    let mut params = planned.params;
+    let [height, width] = params.kernel.map(u64::from);
+    params.weight_filter = rows.count();
+    (params.weight_channel, params.weight_axes) =
+        if rows.lead_last { (1, [width * rows.lead, rows.lead]) } else { (height * width, [width, 1]) };
+    let sums =
+        sys::bops_gemm_dbias_params { rows: choice.parts.into(), n: count, stride, beta: of.epilogue.fused().beta };
+    let add_up = AddUp { sums, dtype: out.dtype, dweight: out.position };
+    Ok(Planned { params, choice: Choice::Weight(choice, add_up), ..planned })
+}
+
+/// Elements of a pixel in shared memory, so that positions begin a whole number of chunks apart.
+fn padded(roles: &Roles, params: &sys::bops_conv_few_channels_params, element_bytes: u64) -> u32 {
+    let is_whole = (u64::from(params.stride[1]) * 4 * element_bytes).is_multiple_of(CHUNK_BYTES);
+    if roles.channels <= 4 && is_whole { 4 } else { 8 }
+}
+
+/// What shared memory holds.
+struct Sizes<'p> {
+    params: &'p sys::bops_conv_few_channels_params,
+    element_bytes: u64,
+    is_weight: bool,
+}
+
+impl Sizes<'_> {
+    /// Tiles as wide as the rows of y, or as equal parts of these, of several rows where they are short; as many blocks as run at once share them.
+    fn with_tiles(
+        &self,
+        mut choice: sys::bops_conv_few_channels_choice,
+        most_blocks: u64,
+        limits: &Limits<'_>,
+    ) -> Result<sys::bops_conv_few_channels_choice, Reason> {
+        let [rows, columns] = self.params.y_extents.map(u64::from);
+        let limit = u64::from(limits.props.shared_bytes);
+        let mut least = u64::MAX;
+        let mut most = POSITIONS;
+        while most >= GROUP {
+            let wide = columns.div_ceil(columns.div_ceil(most)).next_multiple_of(GROUP);
+            for high in [(POSITIONS / wide).min(rows), 1] {
+                (choice.rows, choice.columns) = (word(high), word(wide));
+                let bytes = self.shared_bytes(&choice);
+                if bytes <= limit {
+                    choice.parts = self.parts(&choice, places(bytes, most_blocks, limits))?;
+                    return Ok(choice);
+                }
+                least = least.min(bytes);
+            }
+            most /= 2;
+        }
+        let [height, width] = self.params.kernel;
+        Err(format!(
+            "the windows and weights of a kernel of {height} by {width} take {least} bytes of shared memory at least, a block has {limit}"
+        )
+        .into())
+    }
+
+    /// Blocks that share the tiles, each for its filters and, of the gradient of the weight, chunks.
+    fn parts(&self, choice: &sys::bops_conv_few_channels_choice, places: u64) -> Result<u32, Reason> {
+        let Self { params, .. } = self;
+        let down = u64::from(params.y_extents[0].div_ceil(choice.rows));
+        let across = u64::from(params.y_extents[1].div_ceil(choice.columns));
+        let tiles = (down * across).saturating_mul(params.samples.into());
+        let tiles = u64::from(extent(tiles, "tiles")?);
+        let slices = if self.is_weight { self.chunks(choice)[1].div_ceil(CHUNKS) } else { 1 };
+        let alike = u64::from(params.filters).div_ceil(FILTERS) * slices;
+        let parts = (places / alike).clamp(1, tiles);
+        bounded_blocks([parts, alike])?;
+        Ok(word(parts))
+    }
+
+    fn pixel_bytes(&self, choice: &sys::bops_conv_few_channels_choice) -> u64 {
+        u64::from(choice.padded) * self.element_bytes
+    }
+
+    /// Chunks under a row of the kernel, and under all.
+    fn chunks(&self, choice: &sys::bops_conv_few_channels_choice) -> [u64; 2] {
+        let [height, width] = self.params.kernel.map(u64::from);
+        let of_row = (width * self.pixel_bytes(choice)).div_ceil(CHUNK_BYTES);
+        [of_row, of_row.saturating_mul(height)]
+    }
+
+    /// Shared memory of a block, as `patch_shape`, `forward_places` and `weight_places` of `csrc/conv` count it.
+    fn shared_bytes(&self, choice: &sys::bops_conv_few_channels_choice) -> u64 {
+        let [height, _] = self.params.kernel.map(u64::from);
+        let [stride_down, stride_across] = self.params.stride.map(u64::from);
+        let [of_row, all] = self.chunks(choice);
+        let pitch = (u64::from(choice.columns) - 1) * stride_across * self.pixel_bytes(choice) + of_row * CHUNK_BYTES;
+        let down = u64::from(choice.rows) * stride_down;
+        let rows = down - stride_down + height;
+        let ring = (rows + rows.min(down)).saturating_mul(pitch);
+        let [slow, fast] = if choice.across == 1 { [FILTERS, POSITIONS] } else { [POSITIONS, FILTERS] };
+        let beside = if self.is_weight {
+            2 * slow * (fast / 8 + 1) * CHUNK_BYTES
+        } else {
+            let weights = (all.next_multiple_of(2) + 1).saturating_mul(FILTERS * CHUNK_BYTES);
+            let stage = if choice.light == 1 { 0 } else { slow * (fast + 4) * 4 };
+            weights.saturating_add(4 * FILTERS + stage)
+        };
+        CHUNK_BYTES.saturating_add(ring).saturating_add(beside)
+    }
+}

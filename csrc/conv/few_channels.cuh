@@ -1,0 +1,197 @@
+// What convolutions of few input channels and the gradients of their weights share: a patch of x in shared memory.
+//
+// A block takes one tile of positions after another, down the rows of y, and keeps the rows of x under them in a ring. A pixel takes a power of two of
+// elements, so that the pixels under a row of the kernel begin at a multiple of 16 bytes for every position: the matrices of mma are read from the patch,
+// position after position, and no element lies there twice.
+//
+//   ring:  [row][pixel][channel], as wide as the windows of a tile
+//   chunk: 16 bytes of the pixels under a row of the kernel; those of the last one may lie beyond the window
+#pragma once
+#include "../bops_conv_few_channels.h"
+#include "../gemm/mma.cuh"
+
+namespace bops {
+namespace conv {
+
+constexpr int few_threads = 128, few_warps = few_threads / 32;
+constexpr int few_filters = BOPS_CONV_FEW_CHANNELS_FILTERS, few_positions = BOPS_CONV_FEW_CHANNELS_POSITIONS,
+              few_group = BOPS_CONV_FEW_CHANNELS_GROUP;
+constexpr int few_groups_of_warp = few_positions / few_group / few_warps;
+constexpr int unit_channels = 4; // of a pixel, which a thread brings together
+constexpr int units_ahead = 4;   // of a thread, which are on their way while a tile is multiplied
+
+// Divides numbers whose product with the divisor is below 2^32.
+struct divider {
+    uint32_t by, reciprocal;
+    __host__ __device__ __forceinline__ explicit divider(int by) : by(uint32_t(by)), reciprocal(0xffffffffu / uint32_t(by) + 1) {}
+    __device__ __forceinline__ int quotient(int of) const { return by == 1 ? of : int(__umulhi(uint32_t(of), reciprocal)); }
+};
+
+// Sizes in shared memory.
+struct patch_shape {
+    int pixel_bytes, pitch, rows, step, ring_rows; // pitch: bytes of a row; step: rows by which a tile lies below the one before it
+    int row_chunks, chunks;                        // under a row of the kernel, and under all
+    int position_bytes, units;                     // between neighbouring positions; units of a row
+    divider by_units{1};
+    __host__ __device__ __forceinline__ patch_shape(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice,
+                                                    int element_bytes) {
+        pixel_bytes = int(choice.padded) * element_bytes;
+        row_chunks = (int(params.kernel[1]) * pixel_bytes + 15) / 16, chunks = row_chunks * int(params.kernel[0]);
+        position_bytes = int(params.stride[1]) * pixel_bytes;
+        pitch = (int(choice.columns) - 1) * position_bytes + row_chunks * 16;
+        rows = (int(choice.rows) - 1) * int(params.stride[0]) + int(params.kernel[0]);
+        const int down = int(choice.rows * params.stride[0]);
+        step = down < rows ? down : rows, ring_rows = rows + step;
+        units = pitch / (unit_channels * element_bytes), by_units = divider(units);
+    }
+    __host__ __device__ __forceinline__ int ring_bytes() const { return ring_rows * pitch; }
+};
+
+// A tile: rows of y from `row` on, and columns from `column` on, of a sample.
+struct few_tile {
+    uint32_t sample, row, column;
+    bool follows; // the next tile lies below this one
+};
+struct few_tiles {
+    uint32_t down, across, count; // tiles of a column of tiles, columns of tiles of a sample, all
+    __host__ __device__ __forceinline__ few_tiles(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice) {
+        down = (params.y_extents[0] + choice.rows - 1) / choice.rows, across = (params.y_extents[1] + choice.columns - 1) / choice.columns;
+        count = down * across * params.samples;
+    }
+    __device__ __forceinline__ few_tile at(const bops_conv_few_channels_choice &choice, uint32_t index) const {
+        const uint32_t strip = index / down, in_strip = index - strip * down, sample = strip / across;
+        return {sample, in_strip * choice.rows, (strip - sample * across) * choice.columns, in_strip + 1 < down};
+    }
+    // The first tile of a part.
+    __device__ __forceinline__ uint32_t first(uint32_t part, uint32_t parts) const { return uint32_t(uint64_t(count) * part / parts); }
+};
+
+// Four channels of a pixel on their way to shared memory.
+template <typename T> struct unit {
+    using raw = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+    raw v[unit_channels];
+
+    // Loads without branches, so that all of them are in flight at once.
+    __device__ __forceinline__ void load(const bops_conv_few_channels_params &params, const raw *from, bool is_there, int channel) {
+        const raw *at = from + uint64_t(channel) * params.x.channel;
+#pragma unroll
+        for (int i = 0; i < unit_channels; ++i, at += params.x.channel) {
+            const int exists = is_there && channel + i < int(params.channels);
+            if constexpr (sizeof(T) == 2)
+                asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.u16 %0, 0;\n@p ld.global.nc.u16 %0, [%1];\n}"
+                             : "=h"(v[i])
+                             : "l"(at), "r"(exists));
+            else
+                asm volatile("{\n.reg .pred p;\nsetp.ne.s32 p, %2, 0;\nmov.u32 %0, 0;\n@p ld.global.nc.u32 %0, [%1];\n}"
+                             : "=r"(v[i])
+                             : "l"(at), "r"(exists));
+        }
+    }
+    __device__ __forceinline__ void store(uint32_t to) const {
+        if constexpr (sizeof(T) == 2)
+            asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(uint32_t(v[0]) | uint32_t(v[1]) << 16),
+                         "r"(uint32_t(v[2]) | uint32_t(v[3]) << 16)
+                         : "memory");
+        else {
+            uint32_t words[4] = {v[0], v[1], v[2], v[3]};
+            gemm::round_factors<T>(words);
+            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+        }
+    }
+};
+
+// Rows of x on their way to the ring. Neighbouring threads have neighbouring units of a row.
+template <typename T> struct patch_rows {
+    const bops_conv_few_channels_params &params;
+    const patch_shape &shape;
+    uint32_t ring;
+    const typename unit<T>::raw *sample;
+    divider by_units;
+    int units_of_pixel;
+    int y, x; // of the first row and pixel
+    int slot; // of the first row
+    int rows;
+
+    __device__ __forceinline__ patch_rows(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice,
+                                          const patch_shape &shape, uint32_t ring, const void *x_operand, const few_tile &tile, int first, int slot,
+                                          int rows)
+        : params(params), shape(shape), ring(ring), by_units(shape.by_units), units_of_pixel(int(choice.padded) / unit_channels), slot(slot),
+          rows(rows) {
+        sample = static_cast<const typename unit<T>::raw *>(x_operand) + uint64_t(tile.sample) * params.x.sample;
+        y = int(tile.row * params.stride[0]) + params.first[0] + first, x = int(tile.column * params.stride[1]) + params.first[1];
+    }
+    // A thread's place among the units.
+    struct cursor {
+        int row, at;
+    };
+    __device__ __forceinline__ cursor place_of(int index) const {
+        const int row = by_units.quotient(index);
+        return {row, index - row * shape.units};
+    }
+    __device__ __forceinline__ void load(unit<T> &to, const cursor &c) const {
+        const int pixel = units_of_pixel == 1 ? c.at : c.at / 2, channel = units_of_pixel == 1 ? 0 : c.at % 2 * unit_channels;
+        const int line = y + c.row, column = x + pixel;
+        const bool is_there = c.row < rows && uint32_t(line) < params.x_extents[0] && uint32_t(column) < params.x_extents[1];
+        const int64_t offset = is_there ? int64_t(line) * int64_t(params.x.axes[0]) + int64_t(column) * int64_t(params.x.axes[1]) : 0;
+        to.load(params, sample + offset, is_there, channel);
+    }
+    __device__ __forceinline__ void store(const unit<T> &from, const cursor &c) const {
+        if (c.row >= rows) return;
+        int to = slot + c.row;
+        to -= to >= shape.ring_rows ? shape.ring_rows : 0;
+        from.store(ring + uint32_t(to * shape.pitch + c.at * unit_channels * int(sizeof(T))));
+    }
+    // The first units of every thread, which come while others are multiplied.
+    __device__ __forceinline__ void load_ahead(unit<T> (&to)[units_ahead]) const {
+#pragma unroll
+        for (int i = 0; i < units_ahead; ++i) load(to[i], place_of(int(threadIdx.x) + i * few_threads));
+    }
+    __device__ __forceinline__ void store_ahead(const unit<T> (&from)[units_ahead]) const {
+#pragma unroll
+        for (int i = 0; i < units_ahead; ++i) store(from[i], place_of(int(threadIdx.x) + i * few_threads));
+#pragma unroll 1
+        for (int index = int(threadIdx.x) + units_ahead * few_threads; index < rows * shape.units; index += few_threads) {
+            unit<T> one;
+            load(one, place_of(index)), store(one, place_of(index));
+        }
+    }
+};
+
+// The rows of x under the tiles of a block. No row is replaced that another warp may still read: those of the next tile take the places that the tile
+// before this one had alone, and threads synchronise after each tile.
+template <typename T> struct patch_ring {
+    const bops_conv_few_channels_params &params;
+    const bops_conv_few_channels_choice &choice;
+    const patch_shape &shape;
+    const void *x_operand;
+    uint32_t ring;
+    int slot; // where the first row of the current tile is
+
+    __device__ __forceinline__ int place_of(int row) const {
+        const int at = slot + row;
+        return at >= shape.ring_rows ? at - shape.ring_rows : at;
+    }
+    // Brings all rows of a tile. No thread reads the ring.
+    __device__ __forceinline__ void fill(const few_tile &tile) {
+        slot = 0;
+        const patch_rows<T> all(params, choice, shape, ring, x_operand, tile, 0, 0, shape.rows);
+        unit<T> first[units_ahead];
+        all.load_ahead(first), all.store_ahead(first);
+    }
+    // Those that the tile below has beyond its own.
+    __device__ __forceinline__ patch_rows<T> below(const few_tile &tile) const {
+        const int down = int(choice.rows * params.stride[0]);
+        return {params, choice, shape, ring, x_operand, tile, down + shape.rows - shape.step, place_of(shape.rows), shape.step};
+    }
+    __device__ __forceinline__ void descend() { slot = place_of(shape.step); }
+};
+
+// Where a lane's chunk lies: under which row of the kernel, and which of that row's.
+struct chunk_place {
+    int row, chunk;
+    __device__ __forceinline__ chunk_place(const patch_shape &shape, int index)
+        : row(index / shape.row_chunks), chunk(index - row * shape.row_chunks) {}
+};
+
+} // namespace conv
+} // namespace bops
