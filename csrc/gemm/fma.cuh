@@ -19,7 +19,7 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     using T = float;
     static constexpr int tile = tile_, rows = tile == 128 ? 16 : 8, columns = 8; // rows, columns: of a thread
     static constexpr int high = tile / rows, wide = tile / columns;              // threads along a column and along a row of the tile
-    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 5;    // blocks: how many a multiprocessor has
+    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 4;    // blocks: how many a multiprocessor has
     static constexpr bool left_across = left_across_, right_across = right_across_;
     static constexpr int pair = 2; // terms that are read at once
 
@@ -61,7 +61,8 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     // Adds the product of a step, term after term.
     __device__ __forceinline__ void add(uint32_t step) {
         constexpr int depth = step_row_bytes / 4;
-#pragma unroll
+        // Pair after pair: what would be read ahead has no registers.
+#pragma unroll 1
         for (int k = 0; k < depth; k += pair) {
             float a[rows][pair], b[columns][pair];
             load_pair<left_across, high>(a, step, y, k);
