@@ -49,7 +49,7 @@ typedef struct {
 
 /* What Rust chose. Threads walk over a tile of out along its *fast* index, which is n, or m with `across`; the other index is the *slow* one. */
 typedef struct {
-    uint32_t tile;   /* rows and columns of a block's tile. simt: 128 (f64 64) or 32; mma, and simt of f32: 128 or 64 */
+    uint32_t tile;   /* rows and columns of a block's tile. simt: 128 (f64 64) or 32; mma, and bops_conv_simt of f32: 128 or 64 */
     uint32_t splits; /* blocks that share the sums of one tile. More than 1: they write their parts to `parts`, and gemm_finish follows */
     uint32_t across;
     uint32_t quads; /* 1: out, other and parts have stride 1 along the fast index, and four elements from any multiple of four on lie at a multiple
@@ -69,7 +69,7 @@ typedef struct {
     void *out, *other, *parts, *column_sums;
 } bops_gemm_operands;
 
-/* Registers and shared memory; any strides, all dtypes. f32: the choice is as that of mma. */
+/* Registers and shared memory; any strides, all dtypes. */
 bops_status bops_gemm_simt_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
 bops_status bops_gemm_simt_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype,
                                   const bops_gemm_operands *operands, bops_stream stream);

@@ -2,7 +2,7 @@
 //
 // A thread has 16 rows and 8 columns of a tile of 128 (8 and 8 of one of 64). Shared memory gives a multiprocessor 128 bytes a clock, however many lanes
 // ask for the same bytes. With 8 rows and 8 columns, reading a term takes as long as its 64 products do; with 16 rows and 8 columns, three quarters of
-// that of its 128 products. On an H200 4096 x 4096 x 4096 took 4.0 ms with 16 rows, all pairs of terms unrolled, and 4.55 ms with 8.
+// that of its 128 products. On an H200 a product of 4096 x 4096 x 4096 took 4.0 ms so, with all pairs of terms unrolled; gemm_simt takes 4.55 ms.
 #pragma once
 #include "steps.cuh"
 

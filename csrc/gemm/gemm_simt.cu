@@ -1,5 +1,4 @@
-// gemm_simt: products with sums in registers and factors in shared memory, of any strides and all types. Factors of f32 come in steps (steps.cuh).
-#include "fma.cuh"
+// gemm_simt: products with sums in registers and factors in shared memory, of any strides and all types.
 #include "simt_tile.cuh"
 
 namespace bops {
@@ -7,7 +6,7 @@ namespace gemm {
 namespace {
 
 // A thread's share of the loads that bring a tile of one factor, `tile` rows of simt_depth elements along k, to shared memory as [k][row].
-template <typename T, int tile> struct simt_carrier {
+template <typename T, int tile> struct carrier {
     static constexpr int count = tile * simt_depth / simt_threads, line = tile + 4;
     const T *from;         // the thread's first element in the current step
     uint64_t step;         // elements from there to the thread's next one
@@ -16,7 +15,7 @@ template <typename T, int tile> struct simt_carrier {
     uint32_t is_there;     // a bit for each of them, set if its row exists
     T held[count];
 
-    __device__ __forceinline__ simt_carrier(uint64_t row_stride, uint64_t k_stride, int rows_left) {
+    __device__ __forceinline__ carrier(uint64_t row_stride, uint64_t k_stride, int rows_left) {
         // Neighbouring threads take neighbouring elements.
         const bool along_rows = row_stride == 1;
         const int thread = int(threadIdx.x), row = along_rows ? thread % tile : thread / simt_depth;
@@ -61,8 +60,8 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
 
     // 1. Fetching: where this thread's elements of both factors lie.
     const bops_gemm_matrix &left = params.left.matrix, &right = params.right.matrix;
-    simt_carrier<T, tile> of_left(left.row, left.column, int(min(uint64_t(tile), params.m - m_first)));
-    simt_carrier<T, tile> of_right(right.column, right.row, int(min(uint64_t(tile), params.n - n_first)));
+    carrier<T, tile> of_left(left.row, left.column, int(min(uint64_t(tile), params.m - m_first)));
+    carrier<T, tile> of_right(right.column, right.row, int(min(uint64_t(tile), params.n - n_first)));
     uint64_t summed = range.first < range.last ? range.first / range.steps_of_k : 0;
     uint64_t k_left = params.k - (range.first - summed * range.steps_of_k) * simt_depth;
     if (range.first < range.last) {
@@ -139,17 +138,8 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
     leave_tile<T, tile, simt_threads>(params, choice, operands, at, stage);
 }
 
-template <int tile, typename Action>
-bops_status with_tile(const bops_gemm_params &params, const bops_gemm_choice &choice, const bops_gemm_operands &operands, const Action &action) {
-    if (!choice.right_across) return with_sums<fma_sums<tile, false, false>>(params, choice, operands, action);
-    if (!choice.left_across) return with_sums<fma_sums<tile, false, true>>(params, choice, operands, action);
-    return with_sums<fma_sums<tile, true, true>>(params, choice, operands, action);
-}
-
 template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_choice &choice, bops_dtype dtype,
                                                    const bops_gemm_operands &operands, const Action &action) {
-    if (dtype == BOPS_F32)
-        return choice.tile == 64 ? with_tile<64>(params, choice, operands, action) : with_tile<128>(params, choice, operands, action);
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
@@ -158,11 +148,10 @@ template <typename Action> bops_status with_kernel(const bops_gemm_params &param
         shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(simt_threads);
         if (choice.tile == 32) {
             shape.shared_bytes = simt_shared_bytes<A, 32>();
-            if constexpr (sizeof(T) != 4) return action(simt<T, 2>, shape, params, choice, operands);
+            return action(simt<T, 2>, shape, params, choice, operands);
         }
         shape.shared_bytes = simt_shared_bytes<A, side * most>();
-        if constexpr (sizeof(T) != 4) return action(simt<T, most>, shape, params, choice, operands);
-        else return bops_status(cudaErrorInvalidValue);
+        return action(simt<T, most>, shape, params, choice, operands);
     });
 }
 

@@ -204,15 +204,10 @@ impl Planned {
 
     fn simt(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let dtype = product.left.dtype;
-        let (mut planned, choice) = if dtype == DType::F32 {
-            Self::in_steps(product, limits)?
-        } else {
-            let sizes = if dtype == DType::F64 { [64, 32] } else { [128, 32] };
-            let tiles = Tiles::choose(product, sizes, 256, limits);
-            let mut planned = Self::bare(product, false)?;
-            let choice = planned.tiled(product, tiles, false)?;
-            (planned, choice)
-        };
+        let sizes = if dtype == DType::F64 { [64, 32] } else { [128, 32] };
+        let tiles = Tiles::choose(product, sizes, 256, limits);
+        let mut planned = Self::bare(product, false)?;
+        let choice = planned.tiled(product, tiles, false)?;
         planned.first = Some(First::Simt(choice));
         Ok(planned)
     }
@@ -220,14 +215,6 @@ impl Planned {
     fn mma(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let dtype = product.left.dtype;
         limits.check_tensor_cores(dtype)?;
-        let (mut planned, choice) = Self::in_steps(product, limits)?;
-        planned.rounds_to_tf32 = dtype == DType::F32;
-        planned.first = Some(First::Mma(choice));
-        Ok(planned)
-    }
-
-    /// Of factors that asynchronous copies bring to shared memory.
-    fn in_steps(product: &Product, limits: &Limits<'_>) -> Result<(Self, sys::bops_gemm_choice), Reason> {
         let is_across = |rows: u64, k: u64| rows == 1 && k != 1;
         let left = is_across(product.left.rows, product.left.cols);
         let right = is_across(product.right.cols, product.right.rows);
@@ -243,7 +230,9 @@ impl Planned {
         let across = [u32::from(left), u32::from(right)];
         [choice.left_bytes, choice.right_bytes] = if is_swapped { [widths[1], widths[0]] } else { widths };
         [choice.left_across, choice.right_across] = if is_swapped { [across[1], across[0]] } else { across };
-        Ok((planned, choice))
+        planned.rounds_to_tf32 = dtype == DType::F32;
+        planned.first = Some(First::Mma(choice));
+        Ok(planned)
     }
 
     /// The part of a choice that our forms share; adds `gemm_finish` where several blocks share sums.
