@@ -8,7 +8,7 @@ use crate::case::Case;
 use crate::exec::{Executor, OnDevice, Uploaded, refusal};
 use crate::formula;
 use crate::judge::{By, Worst, compare, is_nearly_constant};
-use crate::ops::{Named, subject};
+use crate::ops::{Named, TypedRun, subject};
 use crate::target::Target;
 use crate::values::Tensors;
 
@@ -374,14 +374,14 @@ impl Trial<'_> {
             let mut queue = self.device.queue();
             let run_typed = subject(self.case.descriptor.name())?.run_typed;
             let named = ByName { arena: &typed, memory: &memory };
-            run_typed(
-                &self.case.descriptor,
-                self.device,
-                &self.case.options,
-                &mut queue,
-                &named,
-                memory.workspace(&typed),
-            )?;
+            run_typed(TypedRun {
+                descriptor: &self.case.descriptor,
+                device: self.device,
+                options: &self.case.options,
+                queue: &mut queue,
+                named: &named,
+                workspace: memory.workspace(&typed),
+            })?;
             memory.download(&mut queue, &mut typed)?;
         }
         same_bits("the typed plan", &erased, &typed)?;

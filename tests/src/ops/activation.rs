@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use baracuda_ops::{
     Activation, ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationDescriptor,
-    AnyDescriptor, Backend, DType, Device, Error, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+    AnyDescriptor, Backend, DType, Error, Slot, TensorDesc,
 };
 
 use super::channel_norm::curvature;
-use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
+use super::{Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{By, Expected, budget};
 use crate::values::Tensors;
@@ -226,36 +226,20 @@ fn in_f64(descriptor: &AnyDescriptor, inputs: &BTreeMap<&str, &[f64]>, output: &
     run_in_f64(descriptor.name(), &json, inputs)?.remove(output).with_context(|| format!("no {output}"))
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &ActivationDescriptor = descriptor.downcast().expect("an activation");
-    let args = ActivationArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let args = ActivationArgs::new(run.input("x"), run.output("y"));
+    run.plan::<ActivationDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &ActivationBackwardDescriptor = descriptor.downcast().expect("an activation_backward");
-    let mut args = ActivationBackwardArgs::new(named.mem("dy").expect("dy"), named.mem_mut("dx").expect("dx"));
-    if let Some(x) = named.mem("x") {
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = ActivationBackwardArgs::new(run.input("dy"), run.output("dx"));
+    if let Some(x) = run.named.mem("x") {
         args = args.x(x);
     }
-    if let Some(y) = named.mem("y") {
+    if let Some(y) = run.named.mem("y") {
         args = args.y(y);
     }
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+    run.plan::<ActivationBackwardDescriptor>(args)
 }
 
 /// What the support table asks for.

@@ -1,12 +1,11 @@
 //! BatchNorm, forward and backward.
 
 use baracuda_ops::{
-    AnyDescriptor, BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormDescriptor, Device,
-    Error, Plan, PlanOptions, Queue, Workspace,
+    AnyDescriptor, BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormDescriptor, Error,
 };
 
 use super::channel_norm::{self, Family, Form, GradientForm, Running};
-use super::{Named, Subject};
+use super::{Subject, TypedRun};
 
 pub(super) const FORWARD: Subject = channel_norm::forward_subject::<BatchNorm>("batch_norm", run_forward);
 pub(super) const BACKWARD: Subject = channel_norm::backward_subject::<BatchNorm>("batch_norm_backward", run_backward);
@@ -94,44 +93,28 @@ impl Family for BatchNorm {
     }
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let plan = Plan::new(device, descriptor.downcast::<BatchNormDescriptor>().expect("a batch_norm").clone(), options)?;
-    let mut args = BatchNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    (args.weight, args.bias, args.residual) = (named.mem("weight"), named.mem("bias"), named.mem("residual"));
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = BatchNormArgs::new(run.input("x"), run.output("y"));
+    (args.weight, args.bias, args.residual) =
+        (run.named.mem("weight"), run.named.mem("bias"), run.named.mem("residual"));
     (args.mean, args.rstd, args.num_batches) =
-        (named.mem_mut("mean"), named.mem_mut("rstd"), named.mem_mut("num_batches"));
+        (run.named.mem_mut("mean"), run.named.mem_mut("rstd"), run.named.mem_mut("num_batches"));
     let is_read = |slot: &&baracuda_ops::Slot| slot.access == baracuda_ops::Access::In;
-    if descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
-        args =
-            args.inference(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
-    } else if let (Some(mean), Some(var)) = (named.mem_mut("running_mean"), named.mem_mut("running_var")) {
+    if run.descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
+        args = args.inference(run.input("running_mean"), run.input("running_var"));
+    } else if let (Some(mean), Some(var)) = (run.named.mem_mut("running_mean"), run.named.mem_mut("running_var")) {
         args = args.running(mean, var);
     }
-    plan.run(queue, args, workspace)
+    run.plan::<BatchNormDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &BatchNormBackwardDescriptor = descriptor.downcast().expect("a batch_norm_backward");
-    let mut args = BatchNormBackwardArgs::new(named.mem("dy").expect("dy"), named.mem("x").expect("x"));
-    (args.residual, args.y) = (named.mem("residual"), named.mem("y"));
-    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
-    (args.mean, args.rstd) = (named.mem("mean"), named.mem("rstd"));
-    (args.running_mean, args.running_var) = (named.mem("running_mean"), named.mem("running_var"));
-    (args.dx, args.dresidual) = (named.mem_mut("dx"), named.mem_mut("dresidual"));
-    (args.dweight, args.dbias) = (named.mem_mut("dweight"), named.mem_mut("dbias"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = BatchNormBackwardArgs::new(run.input("dy"), run.input("x"));
+    (args.residual, args.y) = (run.named.mem("residual"), run.named.mem("y"));
+    (args.weight, args.bias) = (run.named.mem("weight"), run.named.mem("bias"));
+    (args.mean, args.rstd) = (run.named.mem("mean"), run.named.mem("rstd"));
+    (args.running_mean, args.running_var) = (run.named.mem("running_mean"), run.named.mem("running_var"));
+    (args.dx, args.dresidual) = (run.named.mem_mut("dx"), run.named.mem_mut("dresidual"));
+    (args.dweight, args.dbias) = (run.named.mem_mut("dweight"), run.named.mem_mut("dbias"));
+    run.plan::<BatchNormBackwardDescriptor>(args)
 }

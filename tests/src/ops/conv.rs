@@ -6,13 +6,13 @@ use anyhow::{Context, Result};
 use baracuda_ops::{
     Activation, AnyDescriptor, ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardDataArgs,
     ConvBackwardDataDescriptor, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
-    DType, Descriptor, Device, Error, Math, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+    DType, Descriptor, Error, Math, PlanOptions, Slot, TensorDesc,
 };
 use serde_json::{Value, json};
 
 use super::channel_norm::curvature;
 use super::gemm::{chain, is_balanced, looseness, magnitudes};
-use super::{CHAIN, Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
+use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
@@ -936,65 +936,30 @@ fn expect_bias(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, _
     Ok(vec![Expected { name: "dbias".into(), values, budgets }])
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &ConvDescriptor = descriptor.downcast().expect("a conv");
-    let mem = |name: &str| named.mem(name).expect("a factor");
-    let mut args = ConvArgs::new(mem("x"), mem("weight"), named.mem_mut("y").expect("y"));
-    if let Some(bias) = named.mem("bias") {
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = ConvArgs::new(run.input("x"), run.input("weight"), run.output("y"));
+    if let Some(bias) = run.named.mem("bias") {
         args = args.bias(bias);
     }
-    if let Some(pre) = named.mem_mut("pre") {
+    if let Some(pre) = run.named.mem_mut("pre") {
         args = args.pre(pre);
     }
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+    run.plan::<ConvDescriptor>(args)
 }
 
-fn run_backward_data(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &ConvBackwardDataDescriptor = descriptor.downcast().expect("a conv_backward_data");
-    let mem = |name: &str| named.mem(name).expect("an input");
-    let args = ConvBackwardDataArgs::new(mem("weight"), mem("dy"), named.mem_mut("dx").expect("dx"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward_data(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let args = ConvBackwardDataArgs::new(run.input("weight"), run.input("dy"), run.output("dx"));
+    run.plan::<ConvBackwardDataDescriptor>(args)
 }
 
-fn run_backward_weight(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &ConvBackwardWeightDescriptor = descriptor.downcast().expect("a conv_backward_weight");
-    let mem = |name: &str| named.mem(name).expect("an input");
-    let args = ConvBackwardWeightArgs::new(mem("x"), mem("dy"), named.mem_mut("dweight").expect("dweight"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward_weight(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let args = ConvBackwardWeightArgs::new(run.input("x"), run.input("dy"), run.output("dweight"));
+    run.plan::<ConvBackwardWeightDescriptor>(args)
 }
 
-fn run_backward_bias(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &ConvBackwardBiasDescriptor = descriptor.downcast().expect("a conv_backward_bias");
-    let args = ConvBackwardBiasArgs::new(named.mem("dy").expect("dy"), named.mem_mut("dbias").expect("dbias"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward_bias(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let args = ConvBackwardBiasArgs::new(run.input("dy"), run.output("dbias"));
+    run.plan::<ConvBackwardBiasDescriptor>(args)
 }
 
 /// What the support table asks for.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    Activation, AnyDescriptor, Backend, DType, Device, Error, GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor,
-    GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Math, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+    Activation, AnyDescriptor, Backend, DType, Error, GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor,
+    GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Math, PlanOptions, Slot, TensorDesc,
 };
 use serde_json::{Value, json};
 
 use super::channel_norm::curvature;
-use super::{CHAIN, Contract, FLOATS, Named, Subject, dense, features, json_of, run_in_f64, strided};
+use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
@@ -1002,45 +1002,28 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     Ok(expected)
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &GemmDescriptor = descriptor.downcast().expect("a gemm");
-    let mem = |name: &str| named.mem(name).expect("a factor");
-    let mut args = GemmArgs::new(mem("a"), mem("b"), named.mem_mut("out").expect("out"));
-    if let Some(bias) = named.mem("bias") {
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = GemmArgs::new(run.input("a"), run.input("b"), run.output("out"));
+    if let Some(bias) = run.named.mem("bias") {
         args = args.bias(bias);
     }
-    if let Some(pre) = named.mem_mut("pre") {
+    if let Some(pre) = run.named.mem_mut("pre") {
         args = args.pre(pre);
     }
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+    run.plan::<GemmDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &GemmBackwardDescriptor = descriptor.downcast().expect("a gemm_backward");
-    let mut args = GemmBackwardArgs::new(named.mem("dout").expect("dout"));
-    args.a = named.mem("a");
-    args.b = named.mem("b");
-    args.bias = named.mem("bias");
-    args.out = named.mem("out");
-    args.pre = named.mem("pre");
-    args.da = named.mem_mut("da");
-    args.db = named.mem_mut("db");
-    args.dbias = named.mem_mut("dbias");
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = GemmBackwardArgs::new(run.input("dout"));
+    args.a = run.named.mem("a");
+    args.b = run.named.mem("b");
+    args.bias = run.named.mem("bias");
+    args.out = run.named.mem("out");
+    args.pre = run.named.mem("pre");
+    args.da = run.named.mem_mut("da");
+    args.db = run.named.mem_mut("db");
+    args.dbias = run.named.mem_mut("dbias");
+    run.plan::<GemmBackwardDescriptor>(args)
 }
 
 /// What the support table asks for.

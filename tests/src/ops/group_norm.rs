@@ -1,12 +1,11 @@
 //! GroupNorm, forward and backward.
 
 use baracuda_ops::{
-    AnyDescriptor, Device, Error, GroupNormArgs, GroupNormBackwardArgs, GroupNormBackwardDescriptor,
-    GroupNormDescriptor, Plan, PlanOptions, Queue, Workspace,
+    AnyDescriptor, Error, GroupNormArgs, GroupNormBackwardArgs, GroupNormBackwardDescriptor, GroupNormDescriptor,
 };
 
 use super::channel_norm::{self, Family, Form, GradientForm};
-use super::{Named, Subject};
+use super::{Subject, TypedRun};
 
 pub(super) const FORWARD: Subject = channel_norm::forward_subject::<GroupNorm>("group_norm", run_forward);
 pub(super) const BACKWARD: Subject = channel_norm::backward_subject::<GroupNorm>("group_norm_backward", run_backward);
@@ -96,34 +95,18 @@ impl Family for GroupNorm {
     }
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let plan = Plan::new(device, descriptor.downcast::<GroupNormDescriptor>().expect("a group_norm").clone(), options)?;
-    let mut args = GroupNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
-    (args.mean, args.rstd) = (named.mem_mut("mean"), named.mem_mut("rstd"));
-    plan.run(queue, args, workspace)
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = GroupNormArgs::new(run.input("x"), run.output("y"));
+    (args.weight, args.bias) = (run.named.mem("weight"), run.named.mem("bias"));
+    (args.mean, args.rstd) = (run.named.mem_mut("mean"), run.named.mem_mut("rstd"));
+    run.plan::<GroupNormDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &GroupNormBackwardDescriptor = descriptor.downcast().expect("a group_norm_backward");
-    let mut args = GroupNormBackwardArgs::new(named.mem("dy").expect("dy"), named.mem("x").expect("x"));
-    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
-    (args.mean, args.rstd) = (named.mem("mean"), named.mem("rstd"));
-    args.dx = named.mem_mut("dx");
-    (args.dweight, args.dbias) = (named.mem_mut("dweight"), named.mem_mut("dbias"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = GroupNormBackwardArgs::new(run.input("dy"), run.input("x"));
+    (args.weight, args.bias) = (run.named.mem("weight"), run.named.mem("bias"));
+    (args.mean, args.rstd) = (run.named.mem("mean"), run.named.mem("rstd"));
+    args.dx = run.named.mem_mut("dx");
+    (args.dweight, args.dbias) = (run.named.mem_mut("dweight"), run.named.mem_mut("dbias"));
+    run.plan::<GroupNormBackwardDescriptor>(args)
 }

@@ -1,12 +1,12 @@
 //! InstanceNorm, forward and backward.
 
 use baracuda_ops::{
-    AnyDescriptor, Device, Error, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormBackwardDescriptor,
-    InstanceNormDescriptor, Plan, PlanOptions, Queue, Workspace,
+    AnyDescriptor, Error, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormBackwardDescriptor,
+    InstanceNormDescriptor,
 };
 
 use super::channel_norm::{self, Family, Form, GradientForm, Running};
-use super::{Named, Subject};
+use super::{Subject, TypedRun};
 
 pub(super) const FORWARD: Subject = channel_norm::forward_subject::<InstanceNorm>("instance_norm", run_forward);
 pub(super) const BACKWARD: Subject =
@@ -74,43 +74,25 @@ impl Family for InstanceNorm {
     }
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let plan =
-        Plan::new(device, descriptor.downcast::<InstanceNormDescriptor>().expect("an instance_norm").clone(), options)?;
-    let mut args = InstanceNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
-    (args.mean, args.rstd) = (named.mem_mut("mean"), named.mem_mut("rstd"));
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = InstanceNormArgs::new(run.input("x"), run.output("y"));
+    (args.weight, args.bias) = (run.named.mem("weight"), run.named.mem("bias"));
+    (args.mean, args.rstd) = (run.named.mem_mut("mean"), run.named.mem_mut("rstd"));
     let is_read = |slot: &&baracuda_ops::Slot| slot.access == baracuda_ops::Access::In;
-    if descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
-        args =
-            args.inference(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
-    } else if let (Some(mean), Some(var)) = (named.mem_mut("running_mean"), named.mem_mut("running_var")) {
+    if run.descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
+        args = args.inference(run.input("running_mean"), run.input("running_var"));
+    } else if let (Some(mean), Some(var)) = (run.named.mem_mut("running_mean"), run.named.mem_mut("running_var")) {
         args = args.running(mean, var);
     }
-    plan.run(queue, args, workspace)
+    run.plan::<InstanceNormDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &InstanceNormBackwardDescriptor = descriptor.downcast().expect("an instance_norm_backward");
-    let mut args = InstanceNormBackwardArgs::new(named.mem("dy").expect("dy"), named.mem("x").expect("x"));
-    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
-    (args.mean, args.rstd) = (named.mem("mean"), named.mem("rstd"));
-    (args.running_mean, args.running_var) = (named.mem("running_mean"), named.mem("running_var"));
-    args.dx = named.mem_mut("dx");
-    (args.dweight, args.dbias) = (named.mem_mut("dweight"), named.mem_mut("dbias"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = InstanceNormBackwardArgs::new(run.input("dy"), run.input("x"));
+    (args.weight, args.bias) = (run.named.mem("weight"), run.named.mem("bias"));
+    (args.mean, args.rstd) = (run.named.mem("mean"), run.named.mem("rstd"));
+    (args.running_mean, args.running_var) = (run.named.mem("running_mean"), run.named.mem("running_var"));
+    args.dx = run.named.mem_mut("dx");
+    (args.dweight, args.dbias) = (run.named.mem_mut("dweight"), run.named.mem_mut("dbias"));
+    run.plan::<InstanceNormBackwardDescriptor>(args)
 }

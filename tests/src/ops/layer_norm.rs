@@ -1,12 +1,11 @@
 //! LayerNorm, forward and backward.
 
 use baracuda_ops::{
-    AnyDescriptor, Device, Error, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor,
-    LayerNormDescriptor, Plan, PlanOptions, Queue, Workspace,
+    AnyDescriptor, Error, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor, LayerNormDescriptor,
 };
 
 use super::row_norm::{self, Family, Form, GradientForm};
-use super::{Named, Subject};
+use super::{Subject, TypedRun};
 
 pub(super) const FORWARD: Subject = row_norm::forward_subject::<LayerNorm>("layer_norm", run_forward);
 pub(super) const BACKWARD: Subject = row_norm::backward_subject::<LayerNorm>("layer_norm_backward", run_backward);
@@ -49,34 +48,18 @@ impl Family for LayerNorm {
     }
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &LayerNormDescriptor = descriptor.downcast().expect("a layer_norm");
-    let mut args = LayerNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    (args.residual, args.h) = (named.mem("residual"), named.mem_mut("h"));
-    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
-    (args.mean, args.rstd) = (named.mem_mut("mean"), named.mem_mut("rstd"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = LayerNormArgs::new(run.input("x"), run.output("y"));
+    (args.residual, args.h) = (run.named.mem("residual"), run.named.mem_mut("h"));
+    (args.weight, args.bias) = (run.named.mem("weight"), run.named.mem("bias"));
+    (args.mean, args.rstd) = (run.named.mem_mut("mean"), run.named.mem_mut("rstd"));
+    run.plan::<LayerNormDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &LayerNormBackwardDescriptor = descriptor.downcast().expect("a layer_norm_backward");
-    let of = |name| named.mem(name).expect("an operand that every backward has");
-    let mut args = LayerNormBackwardArgs::new(of("dy"), of("x"), of("mean"), of("rstd"));
-    (args.weight, args.dh) = (named.mem("weight"), named.mem("dh"));
-    (args.dx, args.dweight, args.dbias) = (named.mem_mut("dx"), named.mem_mut("dweight"), named.mem_mut("dbias"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = LayerNormBackwardArgs::new(run.input("dy"), run.input("x"), run.input("mean"), run.input("rstd"));
+    (args.weight, args.dh) = (run.named.mem("weight"), run.named.mem("dh"));
+    (args.dx, args.dweight, args.dbias) =
+        (run.named.mem_mut("dx"), run.named.mem_mut("dweight"), run.named.mem_mut("dbias"));
+    run.plan::<LayerNormBackwardDescriptor>(args)
 }

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    AnyDescriptor, Backend, DType, Device, Error, LocalResponseNormArgs, LocalResponseNormBackwardArgs,
-    LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Plan, PlanOptions, Queue, Slot, TensorDesc,
-    Workspace,
+    AnyDescriptor, Backend, DType, Error, LocalResponseNormArgs, LocalResponseNormBackwardArgs,
+    LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, PlanOptions, Slot, TensorDesc,
 };
 use serde_json::Value;
 
-use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
+use super::{Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
@@ -343,32 +342,15 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     Ok(vec![Expected { name: "dx".into(), values, budgets }])
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &LocalResponseNormDescriptor = descriptor.downcast().expect("a local_response_norm");
-    let args = LocalResponseNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let args = LocalResponseNormArgs::new(run.input("x"), run.output("y"));
+    run.plan::<LocalResponseNormDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &LocalResponseNormBackwardDescriptor =
-        descriptor.downcast().expect("a local_response_norm_backward");
-    let (dy, x) = (named.mem("dy").expect("dy"), named.mem("x").expect("x"));
-    let args = LocalResponseNormBackwardArgs::new(dy, x, named.mem_mut("dx").expect("dx"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let (dy, x) = (run.input("dy"), run.input("x"));
+    let args = LocalResponseNormBackwardArgs::new(dy, x, run.output("dx"));
+    run.plan::<LocalResponseNormBackwardDescriptor>(args)
 }
 
 /// What the support table asks for.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    Access, AnyDescriptor, DType, Device, Error, Mem, MemMut, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+    Access, AnyDescriptor, DType, Descriptor, Device, Error, Mem, MemMut, Plan, PlanOptions, Queue, Slot, TensorDesc,
+    Workspace,
 };
 use serde_json::Value;
 
@@ -68,15 +69,48 @@ pub struct Subject {
     pub expect: fn(&AnyDescriptor, &Tensors, &Tensors, By) -> Result<Vec<Expected>>,
     /// The budgets, in words.
     pub contracts: &'static [Contract],
-    /// Plans and runs with the op's own argument struct.
+    /// Runs with the op's own argument struct.
     pub run_typed: RunTyped,
     /// Its descriptors in the support table: what is asked for, and the descriptor.
     pub features: fn() -> Vec<(String, AnyDescriptor)>,
 }
 
-/// Plans a descriptor on a device and runs it with the operands of these names.
-pub type RunTyped =
-    fn(&AnyDescriptor, &Device, &PlanOptions, &mut Queue<'_>, &dyn Named, Workspace<'_>) -> Result<(), Error>;
+/// Makes the op's own argument struct of the operands, and runs the plan with it.
+pub type RunTyped = fn(TypedRun<'_, '_>) -> Result<(), Error>;
+
+/// A run that is asked for by the op's own types.
+pub struct TypedRun<'r, 'q> {
+    /// What to plan.
+    pub descriptor: &'r AnyDescriptor,
+    /// Where.
+    pub device: &'r Device,
+    /// What is asked of the plan.
+    pub options: &'r PlanOptions,
+    /// Where to enqueue.
+    pub queue: &'r mut Queue<'q>,
+    /// The operands.
+    pub named: &'r dyn Named,
+    /// The workspace.
+    pub workspace: Workspace<'r>,
+}
+
+impl<'r> TypedRun<'r, '_> {
+    /// An operand that the op always reads.
+    fn input(&self, name: &str) -> Mem<'r> {
+        self.named.mem(name).unwrap_or_else(|| panic!("no operand {name}"))
+    }
+
+    /// An operand that the op always writes.
+    fn output(&self, name: &str) -> MemMut<'r> {
+        self.named.mem_mut(name).unwrap_or_else(|| panic!("no operand {name}"))
+    }
+
+    /// Plans the descriptor, which is of type `D`, and runs it.
+    fn plan<D: Descriptor>(self, args: D::Args<'_>) -> Result<(), Error> {
+        let descriptor: &D = self.descriptor.downcast().unwrap_or_else(|| panic!("no descriptor of {}", D::NAME));
+        Plan::new(self.device, descriptor.clone(), self.options)?.run(self.queue, args, self.workspace)
+    }
+}
 
 /// The budget of some outputs, in words.
 pub struct Contract {

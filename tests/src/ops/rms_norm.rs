@@ -1,12 +1,11 @@
 //! RMSNorm, forward and backward.
 
 use baracuda_ops::{
-    AnyDescriptor, Device, Error, Plan, PlanOptions, Queue, RmsNormArgs, RmsNormBackwardArgs,
-    RmsNormBackwardDescriptor, RmsNormDescriptor, Workspace,
+    AnyDescriptor, Error, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
 
 use super::row_norm::{self, Family, Form, GradientForm};
-use super::{Named, Subject};
+use super::{Subject, TypedRun};
 
 pub(super) const FORWARD: Subject = row_norm::forward_subject::<RmsNorm>("rms_norm", run_forward);
 pub(super) const BACKWARD: Subject = row_norm::backward_subject::<RmsNorm>("rms_norm_backward", run_backward);
@@ -46,33 +45,16 @@ impl Family for RmsNorm {
     }
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &RmsNormDescriptor = descriptor.downcast().expect("an rms_norm");
-    let mut args = RmsNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    (args.residual, args.h) = (named.mem("residual"), named.mem_mut("h"));
-    (args.weight, args.rstd) = (named.mem("weight"), named.mem_mut("rstd"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = RmsNormArgs::new(run.input("x"), run.output("y"));
+    (args.residual, args.h) = (run.named.mem("residual"), run.named.mem_mut("h"));
+    (args.weight, args.rstd) = (run.named.mem("weight"), run.named.mem_mut("rstd"));
+    run.plan::<RmsNormDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &RmsNormBackwardDescriptor = descriptor.downcast().expect("an rms_norm_backward");
-    let of = |name| named.mem(name).expect("an operand that every backward has");
-    let mut args = RmsNormBackwardArgs::new(of("dy"), of("x"), of("rstd"));
-    (args.weight, args.dh) = (named.mem("weight"), named.mem("dh"));
-    (args.dx, args.dweight) = (named.mem_mut("dx"), named.mem_mut("dweight"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = RmsNormBackwardArgs::new(run.input("dy"), run.input("x"), run.input("rstd"));
+    (args.weight, args.dh) = (run.named.mem("weight"), run.named.mem("dh"));
+    (args.dx, args.dweight) = (run.named.mem_mut("dx"), run.named.mem_mut("dweight"));
+    run.plan::<RmsNormBackwardDescriptor>(args)
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    AnyDescriptor, DType, Device, Error, Plan, PlanOptions, Queue, Slot, SoftmaxArgs, SoftmaxBackwardArgs,
-    SoftmaxBackwardDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    AnyDescriptor, DType, Error, PlanOptions, Slot, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor,
+    SoftmaxDescriptor, TensorDesc,
 };
 use serde_json::Value;
 
-use super::{CHAIN, Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
+use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{By, Expected, budget};
 use crate::values::Tensors;
@@ -589,31 +589,15 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     Ok(vec![Expected { name: "dx".into(), values, budgets }])
 }
 
-fn run_forward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &SoftmaxDescriptor = descriptor.downcast().expect("a softmax");
-    let args = SoftmaxArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let args = SoftmaxArgs::new(run.input("x"), run.output("y"));
+    run.plan::<SoftmaxDescriptor>(args)
 }
 
-fn run_backward(
-    descriptor: &AnyDescriptor,
-    device: &Device,
-    options: &PlanOptions,
-    queue: &mut Queue<'_>,
-    named: &dyn Named,
-    workspace: Workspace<'_>,
-) -> Result<(), Error> {
-    let descriptor: &SoftmaxBackwardDescriptor = descriptor.downcast().expect("a softmax_backward");
-    let (y, dy) = (named.mem("y").expect("y"), named.mem("dy").expect("dy"));
-    let args = SoftmaxBackwardArgs::new(y, dy, named.mem_mut("dx").expect("dx"));
-    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let (y, dy) = (run.input("y"), run.input("dy"));
+    let args = SoftmaxBackwardArgs::new(y, dy, run.output("dx"));
+    run.plan::<SoftmaxBackwardDescriptor>(args)
 }
 
 /// What the support table asks for.
