@@ -52,12 +52,12 @@ impl Cell {
         if self.math == Math::Tf32 { "tf32" } else { dtype_name(self.dtype) }
     }
 
-    /// Each descriptor with its options: a pinned kernel is that of the op whose name it begins with, if there is one.
+    /// Each descriptor with its options: a pinned kernel is that of the op that has it, if the cell runs that op.
     pub fn planned(&self, options: &PlanOptions) -> impl Iterator<Item = (&AnyDescriptor, PlanOptions)> {
-        let is_of = |descriptor: &&AnyDescriptor| {
-            let of_op = |name: &str| name.rsplit_once('_').is_some_and(|(op, _)| op == descriptor.name());
-            options.kernel.as_deref().is_some_and(of_op)
-        };
+        let kernel = options.kernel.as_deref();
+        let op_of_kernel =
+            baracuda_ops::OPS.iter().find(|op| op.kernels().iter().any(|(_, name)| Some(*name) == kernel));
+        let is_of = move |descriptor: &&AnyDescriptor| op_of_kernel.is_some_and(|op| op.name == descriptor.name());
         let all = || [Some(&self.descriptor), self.also.as_ref()].into_iter().flatten();
         let has_pinned = all().any(|descriptor| is_of(&descriptor));
         all().map(move |descriptor| {
@@ -199,5 +199,30 @@ pub fn dtype_name(dtype: DType) -> &'static str {
         DType::F16 => "float16",
         DType::BF16 => "bfloat16",
         other => other.name(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_a_kernel_to_the_op_of_a_cell_that_has_it() {
+        let cells = cells(&["conv2d_nchw".into(), "conv_backward_bias".into()], true).unwrap();
+        let backward = cells.iter().find(|cell| cell.also.is_some()).unwrap();
+        let pinned = |kernel: &str| -> Vec<(&str, bool)> {
+            let options = PlanOptions::default().kernel(kernel);
+            backward.planned(&options).map(|(d, options)| (d.name(), options.kernel.is_some())).collect()
+        };
+        let [data, weight] = ["conv_backward_data", "conv_backward_weight"];
+        for (op, expected) in [(data, [(data, true), (weight, false)]), (weight, [(data, false), (weight, true)])] {
+            let op = baracuda_ops::OPS.iter().find(|entry| entry.name == op).unwrap();
+            // Forms of one word and of several.
+            for (_, kernel) in op.kernels() {
+                assert_eq!(pinned(kernel), expected, "{kernel}");
+            }
+        }
+        // A kernel of another op refuses both.
+        assert_eq!(pinned("conv_reference"), [(data, true), (weight, true)]);
     }
 }
