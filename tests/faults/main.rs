@@ -136,6 +136,34 @@ fn a_wrong_number_beside_an_infinite_bias() {
     outcome_with(line, Fault::ScalesOutputs, infinite).expect_err("the fault was not caught");
 }
 
+const PRODUCT: &str = r#"gemm {"a":{"dtype":"f32","dims":[33,96]},"b":{"dtype":"f32","dims":[96,40]},"out":"f32"}"#;
+const CONVOLUTION: &str = r#"conv {"x":{"dtype":"f32","dims":[2,6,7,9]},"weight":{"dtype":"f32","dims":[8,6,3,3]},"padding":[[1,1],[1,1]]}"#;
+
+#[test]
+fn what_only_hard_factors_show() {
+    let hard = [("sparse", Fault::LeaksANumber), ("wide", Fault::SharesOneExponent)];
+    for line in [PRODUCT, CONVOLUTION] {
+        for (data, fault) in hard {
+            is_caught(&format!("{line} {data}"), fault, "units");
+            outcome(line, fault).unwrap();
+        }
+    }
+}
+
+#[test]
+fn strides_that_are_ignored() {
+    let product = |strides: &str| {
+        let a = format!(r#"{{"dtype":"f32","dims":[2,3,17,24]{strides}}}"#);
+        format!(r#"gemm {{"a":{a},"b":{{"dtype":"f32","dims":[24,40]}},"out":"f32"}}"#)
+    };
+    // Matrices of one batch extent between those of the other.
+    is_caught(&product(r#","strides":[1224,816,24,1]"#), Fault::IgnoresStrides, "units");
+    outcome(&product(""), Fault::IgnoresStrides).unwrap();
+    let between = CONVOLUTION.replace(r#"[2,6,7,9]"#, r#"[2,6,7,9],"strides":[189,126,9,1]"#);
+    is_caught(&between, Fault::IgnoresStrides, "units");
+    outcome(CONVOLUTION, Fault::IgnoresStrides).unwrap();
+}
+
 #[test]
 fn a_budget_that_is_none() {
     let case = case(PLAIN);

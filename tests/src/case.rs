@@ -38,6 +38,10 @@ pub enum Data {
     Step,
     /// Rows of the greatest magnitudes that the op takes: see [`Huge`].
     Huge,
+    /// Seven of eight elements are 0, a third of those -0; the others are standard normal.
+    Sparse,
+    /// Neighbours as far apart as the type allows, subnormal numbers among them: see [`Wide`].
+    Wide,
 }
 
 /// Rows of [`Data::Huge`], of six kinds in turn: numbers near 1e9, numbers near 1e30, the least one throughout, the largest one throughout,
@@ -78,8 +82,52 @@ impl Huge {
     }
 }
 
+/// Magnitudes of [`Data::Wide`], as powers of two from and to which they are spread evenly.
+#[derive(Clone, Copy, Debug)]
+pub struct Wide {
+    large: [i32; 2],
+    small: [i32; 2],
+    /// One element of so many is small. They lie on diagonals, so that sums along rows and along columns have large terms.
+    period: u64,
+}
+
+impl Wide {
+    /// Of a product's first factor: every other element is small, down to the least subnormal number.
+    pub fn first(dtype: DType) -> Self {
+        let (large, small) = match dtype {
+            DType::F16 => ([6, 14], [-24, -6]),
+            DType::F64 => ([600, 800], [-1074, -600]),
+            DType::BF16 => ([60, 100], [-133, -60]),
+            _ => ([60, 100], [-149, -60]),
+        };
+        Self { large, small, period: 2 }
+    }
+
+    /// Of what the first factor is multiplied by: at most 1, so that the sums of their products are finite. One element of four is subnormal.
+    pub fn second(dtype: DType) -> Self {
+        let (large, small) = match dtype {
+            DType::F16 => ([-6, 0], [-24, -14]),
+            DType::F64 => ([-300, 0], [-1074, -1022]),
+            DType::BF16 => ([-40, 0], [-133, -126]),
+            _ => ([-40, 0], [-149, -126]),
+        };
+        Self { large, small, period: 4 }
+    }
+
+    /// `rows` rows of `cols` values.
+    pub fn rows(self, rows: u64, cols: u64, random: &mut Random) -> Vec<f64> {
+        let value = |i: u64| {
+            let is_small = (i / cols + i % cols).is_multiple_of(self.period);
+            let [from, to] = if is_small { self.small } else { self.large }.map(f64::from);
+            let magnitude = (from + (to - from) * random.uniform()).exp2();
+            magnitude.copysign(random.normal())
+        };
+        (0..rows * cols).map(value).collect()
+    }
+}
+
 impl Data {
-    /// Every kind.
+    /// Every kind that each op is given.
     pub const ALL: [Self; 11] = [
         Self::Normal,
         Self::LargeMean,
@@ -93,6 +141,14 @@ impl Data {
         Self::Step,
         Self::Huge,
     ];
+
+    /// Every further kind: those of the factors of products and convolutions.
+    pub const OF_FACTORS: [Self; 2] = [Self::Sparse, Self::Wide];
+
+    /// Every kind.
+    pub fn every() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::OF_FACTORS)
+    }
 
     /// The word for it in repro lines.
     pub fn name(self) -> &'static str {
@@ -108,6 +164,8 @@ impl Data {
             Self::Large => "large",
             Self::Step => "step",
             Self::Huge => "huge",
+            Self::Sparse => "sparse",
+            Self::Wide => "wide",
         }
     }
 
@@ -123,6 +181,9 @@ impl Data {
 
     /// The same for an op that does not take every magnitude.
     pub fn rows_within(self, huge: Huge, dtype: DType, rows: u64, cols: u64, random: &mut Random) -> Vec<f64> {
+        if self == Self::Wide {
+            return Wide::first(dtype).rows(rows, cols, random);
+        }
         let tiny = match dtype {
             DType::F16 => 1e-7,
             DType::F64 => 1e-160,
@@ -138,6 +199,11 @@ impl Data {
                 Self::Step if i % cols < step => 50.0,
                 Self::Step => 0.001 * random.normal(),
                 Self::Huge => huge.value(i / cols, random),
+                Self::Sparse => match random.uniform() {
+                    share if share < 0.125 => random.normal(),
+                    share if share < 0.41 => -0.0,
+                    _ => 0.0,
+                },
                 _ => random.normal(),
             })
             .collect();
@@ -179,6 +245,11 @@ impl Random {
     pub fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.0.f64()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.0.f64()).cos()
+    }
+
+    /// From 0 to before 1, evenly.
+    pub fn uniform(&mut self) -> f64 {
+        self.0.f64()
     }
 }
 
@@ -279,9 +350,9 @@ impl Case {
                 return Ok(Self::new(descriptor, data.unwrap_or(Data::Normal)).with(options));
             }
             let word = rest.split_whitespace().next().unwrap_or_default();
-            let known = || Data::ALL.map(Data::name).join(", ");
+            let known = || Data::every().map(Data::name).collect::<Vec<_>>().join(", ");
             ensure!(data.is_none(), "byte {}: after the data only options={{..}} may follow, got {word:?}", at + 1);
-            data = Data::ALL.into_iter().find(|d| d.name() == word);
+            data = Data::every().find(|d| d.name() == word);
             ensure!(data.is_some(), "byte {}: unknown data {word:?}; known: {}", at + 1, known());
             at += word.len();
         }
@@ -291,6 +362,13 @@ impl Case {
     /// The slots.
     pub fn slots(&self) -> &[Slot] {
         self.descriptor.slots()
+    }
+
+    /// Whether elements of some input lie between one another though none is repeated, so that no order of its extents is that of memory.
+    pub fn interleaves(&self) -> bool {
+        let is_repeated =
+            |slot: &Slot| slot.desc.dims().iter().zip(slot.desc.strides()).any(|(d, s)| *d > 1 && *s == 0);
+        self.slots().iter().any(|slot| !slot.desc.is_injective() && !is_repeated(slot))
     }
 
     /// Bytes of all operands.

@@ -3,7 +3,7 @@
 //! They run on an arena as a device would, so that what catches them is the code that judges devices.
 
 use anyhow::Result;
-use baracuda_ops::{Access, AnyPlan};
+use baracuda_ops::{Access, AnyPlan, TensorDesc};
 
 use crate::arena::{Arena, Place};
 use crate::exec::{Executor, OnDevice};
@@ -38,6 +38,12 @@ pub enum Fault {
     WritesOneNumber,
     /// Every output is half as much again.
     ScalesOutputs,
+    /// What an output should be and 1e-20 more: of no account but beside an exact 0.
+    LeaksANumber,
+    /// Outputs are rounded as if all of them had the exponent of the largest.
+    SharesOneExponent,
+    /// The first operand is read as if it were dense.
+    IgnoresStrides,
 }
 
 /// A plan on the CPU with a fault.
@@ -51,6 +57,9 @@ pub struct Faulty<'p> {
 impl Executor for Faulty<'_> {
     fn run(&self, arena: &mut Arena) -> Result<()> {
         let before = arena.clone();
+        if self.fault == Fault::IgnoresStrides {
+            lay_as_dense(arena);
+        }
         OnDevice(self.plan).run(arena)?;
         let outputs: Vec<usize> =
             arena.slots().iter().enumerate().filter(|s| s.1.access != Access::In).map(|s| s.0).collect();
@@ -100,9 +109,27 @@ impl Executor for Faulty<'_> {
             }
             Fault::WritesOneNumber => each(arena, |_| 0.5),
             Fault::ScalesOutputs => each(arena, |v| 1.5 * v),
+            Fault::LeaksANumber => each(arena, |v| v + 1e-20),
+            Fault::SharesOneExponent => {
+                let values = gather(&slot.desc, arena.bytes(place));
+                let step = values.iter().fold(0f64, |most, v| most.max(v.abs())) * 2f64.powi(-24);
+                each(arena, |v| if step > 0.0 { (v / step).round() * step } else { v });
+            }
+            Fault::IgnoresStrides => {
+                let input = arena.operands[0].expect("inputs have a place");
+                arena.bytes_mut(input).copy_from_slice(before.bytes(input));
+            }
         }
         Ok(())
     }
+}
+
+/// Moves what a reader that takes the first operand for dense would find to where the elements lie.
+fn lay_as_dense(arena: &mut Arena) {
+    let (desc, place) = (arena.slots()[0].desc, arena.operands[0].expect("inputs have a place"));
+    let dense = TensorDesc::contiguous(desc.dtype(), desc.dims()).expect("valid extents");
+    let found = gather(&dense, arena.bytes(place));
+    scatter(&desc, &found, arena.bytes_mut(place));
 }
 
 /// Changes every element of every output.

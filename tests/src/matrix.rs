@@ -80,15 +80,16 @@ impl Entry {
             false => SOFTWARE_VALUES,
         };
         let is_small = self.case.is_core || self.case.bytes() <= SOFTWARE_BYTES;
-        // The greatest magnitudes once for each op and type: other data has the shaders compiled.
-        let is_huge = self.case.is_core && self.case.data == Data::Huge && self.mode == Mode::Values && !is_again;
+        // The hardest data and layouts once for each op and type: other cases have the shaders compiled.
+        let is_hard = matches!(self.case.data, Data::Huge | Data::Sparse | Data::Wide) || self.case.interleaves();
+        let is_hard = is_hard && self.case.is_core && self.mode == Mode::Values && !is_again;
         // Through an activation, forms that read vectors and such that do not have to agree.
         let is_activated = self.case.descriptor.line().contains("\"activation\"");
         let has_vectors = self.case.slots()[0].desc.dims().ends_with(&[16, 16]);
         let crosses_forms = self.case.is_core && self.mode == Mode::Bitwise && is_activated && has_vectors;
         self.is_first
             || self.shows_form
-            || is_huge
+            || is_hard
             || crosses_forms
             || is_small && hash(&self.case.line()).is_multiple_of(share)
     }

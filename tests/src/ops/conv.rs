@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::channel_norm::curvature;
 use super::gemm::{chain, is_balanced, looseness, magnitudes};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
-use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::case::{Case, Data, Huge, Random, Wide, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
 
@@ -361,9 +361,79 @@ fn forms() -> Vec<(Form, Data, bool)> {
             let depthwise = Kind { padding: SAME[2], groups: 4, ..kind(2, [4, 4], &[5, 7], &[3, 3]) };
             add(depthwise.conv(dtype, layout).bias(wide).expect("a form").into(), data, false);
         }
+        hard_factors(dtype, &mut add);
         layouts(dtype, &mut add);
+        views(dtype, &mut add);
     }
     forms
+}
+
+/// Factors that are mostly 0, and factors whose neighbours are far apart.
+fn hard_factors(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let depthwise = Kind { padding: SAME[2], groups: 4, ..kind(2, [4, 4], &[5, 7], &[3, 3]) };
+    for (d, data) in Data::OF_FACTORS.into_iter().enumerate() {
+        for (i, kind) in [PLAIN, GROUPED, POINT, depthwise].into_iter().enumerate() {
+            for (l, layout) in [Contiguous, ChannelsLast].into_iter().enumerate() {
+                let plain = kind.conv(dtype, layout).y(wide).expect("a type");
+                add(Form { dtype: Some(wide), ..plain.into() }, data, (i, l) == (0, d));
+                let activated = kind.conv(dtype, layout).activation(Activation::ALL[1 + i + l]);
+                let activated = activated.and_then(|d| d.bias(dtype)).and_then(|d| d.pre(dtype)).expect("a form");
+                add(Form { beta: 0.5, ..activated.into() }, data, false);
+            }
+        }
+    }
+}
+
+/// Operands that are parts or rearrangements of a larger tensor: images whose channels lie between those of another sample, images cut out on
+/// every side, extents in an order of their own.
+fn views(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    // Channels of one sample between those of the other; only inputs may lie so.
+    let between = |[samples, channels, rows, cols]: [u64; 4]| {
+        let image = rows * cols;
+        strided(dtype, &[samples, channels, rows, cols], &[3 * image, 2 * image, cols, 1])
+    };
+    // Cut out of the middle of images that are larger by one row and one column on either side, and have two further channels.
+    let cut = |[samples, channels, rows, cols]: [u64; 4], is_last: bool| {
+        let dims = [samples, channels + 2, rows + 2, cols + 2];
+        let whole = if is_last { channels_last(dtype, &dims) } else { dense(dtype, &dims) };
+        let part = [(1, channels), (2, rows), (3, cols)]
+            .into_iter()
+            .try_fold(whole, |part, (axis, extent)| Ok::<_, Error>(part.narrow(axis, 1, extent)?.0));
+        part.expect("a part")
+    };
+    // Samples are neighbours, then columns, channels and rows.
+    let turned = |[samples, channels, rows, cols]: [u64; 4]| {
+        dense(dtype, &[rows, channels, cols, samples]).permute(&[3, 1, 0, 2]).expect("axes")
+    };
+    let [x, y] = [[2, 6, 6, 8], [2, 8, 6, 8]];
+    let kinds: [(&[u64], ConvWindow); 4] = [
+        (&[8, 6, 3, 3], ConvWindow::new().padding(&[1, 1])),
+        (&[8, 6, 1, 1], ConvWindow::new()),
+        (&[8, 3, 3, 3], ConvWindow::new().padding(&[1, 1]).groups(2)),
+        (&[8, 1, 3, 3], ConvWindow::new().padding(&[1, 1]).groups(8)),
+    ];
+    for (i, (weight, window)) in kinds.into_iter().enumerate() {
+        let x = if i == 3 { y } else { x };
+        let weight = dense(dtype, weight);
+        let forms = [
+            (between(x), dense(dtype, &y), between(y)),
+            (cut(x, false), cut(y, false), cut(y, false)),
+            (cut(x, true), cut(y, true), cut(y, true)),
+            (turned(x), turned(y), turned(y)),
+        ];
+        for (at, (x, y, dy)) in forms.into_iter().enumerate() {
+            let forward = ConvDescriptor::new(x, weight, window.clone()).and_then(|d| d.bias(dtype));
+            let forward = forward.and_then(|d| d.activation(Activation::ALL[(i + at) % 7])).and_then(|d| d.pre(dtype));
+            let forward = forward.and_then(|d| d.layout("y", y)).and_then(|d| d.layout("pre", y));
+            let mut layouts = vec![("dy", dy)];
+            if at > 0 {
+                layouts.push(("dx", x));
+            }
+            let form = Form { layouts, beta: [0.0, 0.5][at % 2], ..forward.expect("a form").into() };
+            add(form, Data::Normal, i == 0 && at != 3);
+        }
+    }
 }
 
 /// Rows with gaps, low promises, repeated elements, outputs that lie otherwise.
@@ -488,7 +558,7 @@ fn windows() -> Vec<(Form, Data, bool)> {
                 }
             }
         }
-        for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
+        for (at, data) in Data::every().filter(|data| *data != Data::Normal).enumerate() {
             let forward = WINDOWS[0].0.conv(dtype, [Contiguous, ChannelsLast][at % 2]);
             forms.push((forward.bias(dtype).expect("a form").into(), data, false));
         }
@@ -559,7 +629,7 @@ fn stems() -> Vec<(Form, Data, bool)> {
                 }
             }
         }
-        for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
+        for (at, data) in Data::every().filter(|data| *data != Data::Normal).enumerate() {
             for i in [0, 2, 9] {
                 forms.push((STEMS[i].0.conv(dtype, [Contiguous, ChannelsLast][(at + i) % 2]).into(), data, false));
             }
@@ -769,7 +839,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     let terms = fields.terms.max(1) as f64;
     let largest = if dtype == DType::F64 { 2f64.powi(940) } else { 2f64.powi(118) };
     // A dy of f32 may be rounded to the type of the factors.
-    let huge = Huge::of(if fields.dtype == DType::F16 { DType::F16 } else { dtype });
+    let ranged = if fields.dtype == DType::F16 { DType::F16 } else { dtype };
+    let huge = Huge::of(ranged);
     let huge = huge.at_most(largest / terms, largest / terms);
     let rows = |data: Data, random: &mut Random| data.rows_within(huge, dtype, elements / cols, cols, random);
     let is_finite = !matches!(case.data, Data::Nan | Data::Inf | Data::NegInf);
@@ -782,6 +853,9 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     };
     let is_inside = fields.name == "conv" && !fields.has_padding;
     let values = match (slot.name, case.data) {
+        (_, Data::Sparse) => rows(Data::Sparse, random),
+        (name, Data::Wide) if name == gathered => Wide::first(ranged).rows(elements / cols, cols, random),
+        (name, Data::Wide) if name == plain => Wide::second(ranged).rows(elements / cols, cols, random),
         (name, data) if name == gathered && !is_finite => {
             // In the first group alone: nothing of it goes to others.
             let [channels, groups] = [slot.desc.dims()[1], fields.json["groups"].as_u64().unwrap_or(1)];

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::channel_norm::curvature;
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, features, json_of, run_in_f64, strided};
-use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::case::{Case, Data, Huge, Random, Wide, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
 
@@ -130,8 +130,63 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 add(Form { saved: Some(GemmSaved::Recompute), ..form.into() }, data, false);
             }
         }
+        hard_factors(dtype, &mut add);
+        interleaved(dtype, &mut add);
     }
     forms
+}
+
+/// Factors that are mostly 0, and factors whose neighbours are far apart.
+fn hard_factors(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    for data in Data::OF_FACTORS {
+        let plain = gemm(pair(dtype, [33, 40, 96], 2));
+        add(Form { gradients: Some((wide, 0.0)), ..plain.out(wide).expect("a type").into() }, data, true);
+        for transposes in [0, 1, 3] {
+            let biased = gemm(pair(dtype, [40, 37, 61], transposes)).bias(dtype).and_then(|d| d.pre(dtype));
+            let form = biased.and_then(|d| d.activation(Activation::ALL[2 * transposes])).expect("a form");
+            add(form.clone().into(), data, false);
+            add(Form { saved: Some(GemmSaved::Recompute), gradients: Some((dtype, 0.5)), ..form.into() }, data, false);
+        }
+        let long = gemm(pair(dtype, [24, 16, 1032], 2)).activation(Activation::Silu).expect("an activation");
+        add(long.into(), data, false);
+        let batch = GemmDescriptor::new(dense(dtype, &[5, 16, 24]), dense(dtype, &[5, 24, 40])).expect("a product");
+        add(batch.into(), data, false);
+    }
+}
+
+/// Batches whose matrices lie between those of another batch extent, whose rows lie between those of other matrices, or whose elements do; b for each
+/// matrix and for all. Only inputs may lie between one another: outputs take the last two.
+fn interleaved(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    // Strides of a matrix of `rows` by `cols` in `[2, 3, rows, cols]`.
+    let matrices =
+        |rows: u64, cols: u64| strided(dtype, &[2, 3, rows, cols], &[3 * rows * cols, 2 * rows * cols, cols, 1]);
+    let rows = |dtype, rows: u64, cols: u64| strided(dtype, &[2, 3, rows, cols], &[cols, 2 * cols, 6 * cols, 1]);
+    let elements = |dtype, rows: u64, cols: u64| strided(dtype, &[2, 3, rows, cols], &[3, 1, 6 * cols, 6]);
+    let [m, n, k] = [17, 40, 24];
+    let products: [(GemmFactor, GemmFactor, bool); 8] = [
+        (matrices(m, k).into(), dense(dtype, &[2, 3, k, n]).into(), true),
+        (matrices(m, k).into(), matrices(k, n).into(), true),
+        (matrices(m, k).into(), dense(dtype, &[k, n]).into(), false),
+        (GemmFactor::transposed(matrices(k, m)), GemmFactor::transposed(matrices(n, k)), false),
+        (rows(dtype, m, k).into(), matrices(k, n).into(), false),
+        (rows(dtype, m, k).into(), GemmFactor::transposed(rows(dtype, n, k)), true),
+        (elements(dtype, m, k).into(), elements(dtype, k, n).into(), false),
+        (dense(dtype, &[2, 3, m, k]).into(), matrices(k, n).into(), false),
+    ];
+    for (i, (a, b, core)) in products.into_iter().enumerate() {
+        let form = GemmDescriptor::new(a, b).and_then(|d| d.bias(dtype)).and_then(|d| d.pre(wide));
+        let form = form.and_then(|d| d.activation(Activation::ALL[i % 7]));
+        let form = form.and_then(|d| d.layout("bias", strided(dtype, &[n], &[2])));
+        let form =
+            form.and_then(|d| d.layout("out", rows(dtype, m, n))).and_then(|d| d.layout("pre", elements(wide, m, n)));
+        let form = form.expect("a form");
+        let saved = [GemmSaved::Recompute, GemmSaved::Pre][i % 2];
+        let layouts = vec![("dout", [matrices(m, n), elements(dtype, m, n)][i / 2 % 2])];
+        add(form.clone().into(), Data::Normal, core);
+        add(Form { saved: Some(saved), layouts, ..form.into() }, Data::Normal, core);
+    }
 }
 
 /// Activations with transposes; the other options so that any two of their values meet in some form.
@@ -378,6 +433,12 @@ fn few_rows(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     add(batch.into(), Data::Normal, true);
     let padded = gemm([strided(dtype, &[5, 64], &[80, 1]).into(), strided(dtype, &[64, 72], &[88, 1]).into()]);
     add(padded.into(), Data::Normal, false);
+    // Matrices of one batch extent between those of the other.
+    let between = |rows: u64| strided(dtype, &[2, 3, rows, 64], &[3 * rows * 64, 2 * rows * 64, 64, 1]);
+    add(gemm([between(5).into(), GemmFactor::transposed(between(72))]).into(), Data::Normal, true);
+    for data in Data::OF_FACTORS {
+        add(gemm(pair(dtype, [5, 72, 200], 2)).into(), data, true);
+    }
 }
 
 /// The cases of a pass over every form.
@@ -387,7 +448,8 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         Case::new(descriptor, *data).core(*core)
     };
     let mut cases: Vec<Case> = forms().iter().map(of).collect();
-    let is_telling = |data| matches!(data, Data::Constant | Data::Nan | Data::Inf | Data::Huge);
+    let is_telling =
+        |data| matches!(data, Data::Constant | Data::Nan | Data::Inf | Data::Huge | Data::Sparse | Data::Wide);
     let pinned: Vec<Case> =
         cases.iter().filter(|case| case.is_core || is_telling(case.data)).flat_map(pinned).collect();
     cases.extend(pinned);
@@ -433,7 +495,7 @@ fn streamed() -> Vec<(Form, Data, bool)> {
         let columns = gemm(pair(dtype, [11, 200, 520], 0)).bias(dtype).and_then(|d| d.activation(Activation::Tanh));
         let columns = columns.and_then(|d| d.layout("out", strided(dtype, &[11, 200], &[1, 13])));
         add(columns.expect("a form").into(), Data::Normal, false);
-        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge] {
+        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide] {
             add(gemm(pair(dtype, [16, 1056, 200], 0)).into(), data, false);
         }
     }
@@ -492,12 +554,15 @@ fn words() -> Vec<(Form, Data, bool)> {
     let heads = dense(f32, &[2, 72, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
     let keys = dense(f32, &[2, 136, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
     let apart = strided(f32, &[6, 72, 136], &[72 * 136 + 8, 136, 1]);
-    let products: [[GemmFactor; 2]; 5] = [
+    // Matrices of one batch extent between those of the other.
+    let between = strided(f32, &[2, 3, 72, 136], &[3 * 72 * 136, 2 * 72 * 136, 136, 1]);
+    let products: [[GemmFactor; 2]; 6] = [
         [a.into(), dense(f32, &[6, 136, 200]).into()],
         [a.into(), dense(f32, &[136, 200]).into()],
         [GemmFactor::transposed(dense(f32, &[6, 136, 72])), dense(f32, &[136, 200]).into()],
         [apart.into(), dense(f32, &[136, 200]).into()],
         [heads.into(), GemmFactor::transposed(keys)],
+        [between.into(), GemmFactor::transposed(between)],
     ];
     for (i, factors) in products.into_iter().enumerate() {
         let forward = gemm(factors).bias(f32).and_then(|d| d.activation(Activation::GeluErf)).expect("a form");
@@ -511,7 +576,7 @@ fn words() -> Vec<(Form, Data, bool)> {
         let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(f32)).expect("a form");
         add(forward.into(), Data::Normal, false);
     }
-    for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge] {
+    for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide] {
         let forward = gemm(pair(f32, [72, 136, 72], 2)).bias(f32).expect("a bias");
         let forward = forward.activation(Activation::Relu).expect("an activation");
         add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
@@ -607,12 +672,15 @@ fn copied() -> Vec<(Form, Data, bool)> {
         let heads = dense(dtype, &[2, 72, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
         let keys = dense(dtype, &[2, 136, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
         let apart = strided(dtype, &[6, 72, 136], &[72 * 136 + 8, 136, 1]);
-        let products: [[GemmFactor; 2]; 5] = [
+        // Matrices of one batch extent between those of the other.
+        let between = strided(dtype, &[2, 3, 72, 136], &[3 * 72 * 136, 2 * 72 * 136, 136, 1]);
+        let products: [[GemmFactor; 2]; 6] = [
             [a.into(), dense(dtype, &[6, 136, 200]).into()],
             [a.into(), dense(dtype, &[136, 200]).into()],
             [GemmFactor::transposed(dense(dtype, &[6, 136, 72])), dense(dtype, &[136, 200]).into()],
             [apart.into(), dense(dtype, &[136, 200]).into()],
             [heads.into(), GemmFactor::transposed(keys)],
+            [between.into(), GemmFactor::transposed(between)],
         ];
         for (i, factors) in products.into_iter().enumerate() {
             let forward = gemm(factors).bias(dtype).and_then(|d| d.activation(Activation::GeluErf)).expect("a form");
@@ -624,7 +692,7 @@ fn copied() -> Vec<(Form, Data, bool)> {
             let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(dtype)).expect("a form");
             add(forward.into(), Data::Normal, false);
         }
-        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge] {
+        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide] {
             let forward = gemm(pair(dtype, [72, 136, 72], 2)).bias(DType::F32).expect("a bias");
             let forward = forward.activation(Activation::Relu).expect("an activation");
             add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
@@ -799,8 +867,10 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
             (0..elements).map(|i| if index(i) % 2 == 0 { 1000.1 } else { -1000.1 }).collect()
         }
         ("b", data @ (Data::Nan | Data::Inf | Data::NegInf | Data::LargeMean | Data::Large)) => rows(data, random),
+        (_, Data::Sparse) if slot.name != "pre" && slot.name != "out" => rows(Data::Sparse, random),
+        ("b" | "dout", Data::Wide) => Wide::second(dtype).rows(elements / cols, cols, random),
         ("dout", Data::Nan) => rows(Data::Nan, random),
-        ("pre", data @ (Data::Large | Data::Tiny)) => rows(data, random),
+        ("pre", data @ (Data::Large | Data::Tiny | Data::Sparse)) => rows(data, random),
         ("pre", _) => rows(Data::Normal, random).into_iter().map(|v| 2.0 * v).collect(),
         // What forward gives.
         ("out", _) => rows(Data::Normal, random).into_iter().map(|v| fields.activation.apply(2.0 * v)).collect(),
@@ -859,10 +929,20 @@ pub(super) fn chain(terms: f64, is_random: bool, math: Math) -> f64 {
 }
 
 /// How large the elements of a factor count. Tensor cores do not normalize a subnormal factor of f16 before they align products: what they drop
-/// is that of a product with 2^-14.
+/// is that of a product with 2^-14. The rounding of a subnormal factor to tf32 is that of 2^-126. Through wgpu a subnormal factor of f32 and bf16 may
+/// count as 0: an error of the whole of it, where 8 `u_A` of it are allowed.
 pub(super) fn magnitudes(values: &[f64], dtype: DType, by: By) -> Vec<f64> {
-    let least = if dtype == DType::F16 && by.has_tensor_cores() { 2f64.powi(-14) } else { 0.0 };
-    let magnitude = |v: f64| if v != 0.0 && v.abs() < least { least } else { v.abs() };
+    let normal = f64::from(f32::MIN_POSITIVE);
+    let is_f32_like = matches!(dtype, DType::F32 | DType::BF16);
+    let magnitude = |v: f64| match v.abs() {
+        0.0 => 0.0,
+        size if dtype == DType::F16 && by.has_tensor_cores() => size.max(2f64.powi(-14)),
+        size if by.math == Math::Tf32 && dtype == DType::F32 => size.max(normal),
+        size if by.backend == Backend::Wgpu && is_f32_like && size < normal => {
+            size / (8.0 * DType::F32.unit_roundoff())
+        }
+        size => size,
+    };
     values.iter().map(|&v| magnitude(v)).collect()
 }
 
