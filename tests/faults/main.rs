@@ -137,7 +137,8 @@ fn a_wrong_number_beside_an_infinite_bias() {
 }
 
 const PRODUCT: &str = r#"gemm {"a":{"dtype":"f32","dims":[33,96]},"b":{"dtype":"f32","dims":[96,40]},"out":"f32"}"#;
-const CONVOLUTION: &str = r#"conv {"x":{"dtype":"f32","dims":[2,6,7,9]},"weight":{"dtype":"f32","dims":[8,6,3,3]},"padding":[[1,1],[1,1]]}"#;
+const CONVOLUTION: &str =
+    r#"conv {"x":{"dtype":"f32","dims":[2,6,7,9]},"weight":{"dtype":"f32","dims":[8,6,3,3]},"padding":[[1,1],[1,1]]}"#;
 
 #[test]
 fn what_only_hard_factors_show() {

@@ -41,6 +41,21 @@ pub struct Expected {
     pub budgets: Vec<f64>,
 }
 
+impl Expected {
+    /// Values with the [budget] of allowances, which are 0 where they are no numbers.
+    pub fn within(
+        name: &str,
+        output: DType,
+        accumulator: DType,
+        values: Vec<f64>,
+        allowance: impl Fn(usize) -> f64,
+    ) -> Self {
+        let own = |(i, &value)| budget(output, accumulator, value, finite(allowance(i)));
+        let budgets = values.iter().enumerate().map(own).collect();
+        Self { name: name.into(), values, budgets }
+    }
+}
+
 /// The budget that every op shares: `u_o |y| + u_A allowance`, and underflow. The allowance depends on the op and the output (docs/numerics.md,
 /// Budgets). For f64 it counts twice, since expected values are computed in f64 and have as large an error as those of a kernel.
 pub fn budget(output: DType, accumulator: DType, y: f64, allowance: f64) -> f64 {

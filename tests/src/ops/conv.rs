@@ -10,11 +10,10 @@ use baracuda_ops::{
 };
 use serde_json::{Value, json};
 
-use super::channel_norm::curvature;
-use super::gemm::{chain, is_balanced, looseness, magnitudes};
+use super::gemm::{activated, chain, is_balanced, magnitudes};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct};
-use crate::judge::{By, Expected, budget, finite};
+use crate::judge::{By, Expected};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -917,7 +916,6 @@ const BIAS_CONTRACTS: &[Contract] = &[Contract {
 fn expect_forward(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let accumulator = fields.dtype.accumulator();
-    let unit = accumulator.unit_roundoff();
     let mut json = fields.in_f64();
     json["pre"] = json!("f64");
     let mut found = run_in_f64("conv", &json, &inputs(given))?;
@@ -933,24 +931,7 @@ fn expect_forward(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors
     let bias = |i: usize| given.values("bias").map_or(0.0, |bias| bias[i / spatial % filters].abs());
     let errors: Vec<f64> = sums["y"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i)).collect();
 
-    let activation = fields.activation;
-    let own = |i: usize| match activation {
-        Activation::Identity | Activation::Relu => errors[i],
-        _ => {
-            let slope = activation.gradient(pre[i], 1.0).abs();
-            // No activation is steeper anywhere than 1.2.
-            let bent = (slope + curvature(activation) / 2.0 * unit * errors[i]).min(1.2);
-            bent * errors[i] + 8.0 * looseness(by.backend) * values[i].abs()
-        }
-    };
-    let mut expected = Vec::new();
-    if let Some(tensor) = outputs.get("pre") {
-        let budgets = (0..pre.len()).map(|i| budget(tensor.dtype, accumulator, pre[i], finite(errors[i]))).collect();
-        expected.push(Expected { name: "pre".into(), values: pre.clone(), budgets });
-    }
-    let budgets = (0..pre.len()).map(|i| budget(y.dtype, accumulator, values[i], finite(own(i)))).collect();
-    expected.push(Expected { name: "y".into(), values, budgets });
-    Ok(expected)
+    Ok(activated(fields.activation, accumulator, by, [("pre", pre), ("y", values)], &errors, outputs))
 }
 
 fn expect_data(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
@@ -989,9 +970,7 @@ fn expect_product(
     let beta = fields.json["beta"].as_f64().unwrap_or(0.0);
     let before = |i: usize| given.values(output).map_or(0.0, |values| 2.0 * (beta * values[i]).abs());
     let dtype = outputs.get(output).context("a gradient")?.dtype;
-    let own = |i: usize| finite(off[output][i] + before(i));
-    let budgets = (0..values.len()).map(|i| budget(dtype, accumulator, values[i], own(i))).collect();
-    Ok(vec![Expected { name: output.into(), values, budgets }])
+    Ok(vec![Expected::within(output, dtype, accumulator, values, |i| off[output][i] + before(i))])
 }
 
 /// Expected values and budgets of the bias's gradient: docs/numerics.md, Budgets, "conv, dbias".
@@ -1005,9 +984,8 @@ fn expect_bias(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, _
     let beta = fields.json["beta"].as_f64().unwrap_or(0.0);
     let before = |i: usize| given.values("dbias").map_or(0.0, |values| 2.0 * (beta * values[i]).abs());
     let dtype = outputs.get("dbias").context("dbias")?.dtype;
-    let own = |i: usize| finite((8.0 + CHAIN / 4.0) * sums["dbias"][i] + before(i));
-    let budgets = (0..values.len()).map(|i| budget(dtype, accumulator, values[i], own(i))).collect();
-    Ok(vec![Expected { name: "dbias".into(), values, budgets }])
+    let own = |i: usize| (8.0 + CHAIN / 4.0) * sums["dbias"][i] + before(i);
+    Ok(vec![Expected::within("dbias", dtype, accumulator, values, own)])
 }
 
 fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {

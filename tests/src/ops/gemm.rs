@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::channel_norm::curvature;
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct};
-use crate::judge::{By, Expected, budget, finite};
+use crate::judge::{By, Expected, finite};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -549,26 +549,7 @@ fn words() -> Vec<(Form, Data, bool)> {
         let forward = forward.and_then(|d| d.layout("out", strided(f32, &[200, 136], &[1, 200]))).expect("a form");
         add(Form { saved: Some(GemmSaved::Pre), ..forward.into() }, Data::Normal, transposes == 3);
     }
-    // Batches; one b for all; heads beside positions, whose two strides nothing joins.
-    let a = dense(f32, &[6, 72, 136]);
-    let heads = dense(f32, &[2, 72, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
-    let keys = dense(f32, &[2, 136, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
-    let apart = strided(f32, &[6, 72, 136], &[72 * 136 + 8, 136, 1]);
-    // Matrices of one batch extent between those of the other.
-    let between = strided(f32, &[2, 3, 72, 136], &[3 * 72 * 136, 2 * 72 * 136, 136, 1]);
-    let products: [[GemmFactor; 2]; 6] = [
-        [a.into(), dense(f32, &[6, 136, 200]).into()],
-        [a.into(), dense(f32, &[136, 200]).into()],
-        [GemmFactor::transposed(dense(f32, &[6, 136, 72])), dense(f32, &[136, 200]).into()],
-        [apart.into(), dense(f32, &[136, 200]).into()],
-        [heads.into(), GemmFactor::transposed(keys)],
-        [between.into(), GemmFactor::transposed(between)],
-    ];
-    for (i, factors) in products.into_iter().enumerate() {
-        let forward = gemm(factors).bias(f32).and_then(|d| d.activation(Activation::GeluErf)).expect("a form");
-        let saved = Some([GemmSaved::Recompute, GemmSaved::Pre][i % 2]);
-        add(Form { saved, ..forward.into() }, Data::Normal, i < 3);
-    }
+    aligned_batches(f32, &mut add);
     for (extents, transposes) in
         [([1704, 1664, 40], 0), ([2312, 1544, 136], 3), ([64, 48, 12000], 1), ([64, 48, 12000], 2)]
     {
@@ -582,6 +563,29 @@ fn words() -> Vec<(Form, Data, bool)> {
         add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
     }
     forms
+}
+
+/// Batches whose strides are multiples of 16 bytes; one b for all; heads beside positions, whose two strides nothing joins; matrices of one batch extent
+/// between those of the other.
+fn aligned_batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let a = dense(dtype, &[6, 72, 136]);
+    let heads = dense(dtype, &[2, 72, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
+    let keys = dense(dtype, &[2, 136, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
+    let apart = strided(dtype, &[6, 72, 136], &[72 * 136 + 8, 136, 1]);
+    let between = strided(dtype, &[2, 3, 72, 136], &[3 * 72 * 136, 2 * 72 * 136, 136, 1]);
+    let products: [[GemmFactor; 2]; 6] = [
+        [a.into(), dense(dtype, &[6, 136, 200]).into()],
+        [a.into(), dense(dtype, &[136, 200]).into()],
+        [GemmFactor::transposed(dense(dtype, &[6, 136, 72])), dense(dtype, &[136, 200]).into()],
+        [apart.into(), dense(dtype, &[136, 200]).into()],
+        [heads.into(), GemmFactor::transposed(keys)],
+        [between.into(), GemmFactor::transposed(between)],
+    ];
+    for (i, factors) in products.into_iter().enumerate() {
+        let forward = gemm(factors).bias(dtype).and_then(|d| d.activation(Activation::GeluErf)).expect("a form");
+        let saved = Some([GemmSaved::Recompute, GemmSaved::Pre][i % 2]);
+        add(Form { saved, ..forward.into() }, Data::Normal, i < 3 || i == 5);
+    }
 }
 
 /// What [`few_rows`] lists, few columns as well, and batches.
@@ -667,26 +671,7 @@ fn copied() -> Vec<(Form, Data, bool)> {
         let column_major = column_major.and_then(|d| d.layout("out", strided(dtype, &[200, 136], &[1, 200])));
         let (saved, wanted) = (Some(GemmSaved::Pre), GemmGradients::NONE.da());
         add(Form { saved, wanted, ..column_major.expect("a form").into() }, Data::Normal, true);
-        // Batches; one b for all; heads beside positions, whose two strides nothing joins.
-        let a = dense(dtype, &[6, 72, 136]);
-        let heads = dense(dtype, &[2, 72, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
-        let keys = dense(dtype, &[2, 136, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
-        let apart = strided(dtype, &[6, 72, 136], &[72 * 136 + 8, 136, 1]);
-        // Matrices of one batch extent between those of the other.
-        let between = strided(dtype, &[2, 3, 72, 136], &[3 * 72 * 136, 2 * 72 * 136, 136, 1]);
-        let products: [[GemmFactor; 2]; 6] = [
-            [a.into(), dense(dtype, &[6, 136, 200]).into()],
-            [a.into(), dense(dtype, &[136, 200]).into()],
-            [GemmFactor::transposed(dense(dtype, &[6, 136, 72])), dense(dtype, &[136, 200]).into()],
-            [apart.into(), dense(dtype, &[136, 200]).into()],
-            [heads.into(), GemmFactor::transposed(keys)],
-            [between.into(), GemmFactor::transposed(between)],
-        ];
-        for (i, factors) in products.into_iter().enumerate() {
-            let forward = gemm(factors).bias(dtype).and_then(|d| d.activation(Activation::GeluErf)).expect("a form");
-            let saved = Some([GemmSaved::Recompute, GemmSaved::Pre][i % 2]);
-            add(Form { saved, ..forward.into() }, Data::Normal, i < 3);
-        }
+        aligned_batches(dtype, &mut add);
         for (extents, transposes) in [([1704, 1664, 40], 0), ([2312, 1544, 136], 3), ([64, 48, 12000], 1)] {
             let forward = gemm(pair(dtype, extents, transposes)).bias(dtype).expect("a bias");
             let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(dtype)).expect("a form");
@@ -965,13 +950,25 @@ fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> 
 fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let accumulator = fields.dtype()?.accumulator();
-    let unit = accumulator.unit_roundoff();
     let mut json = fields.in_f64();
     json["pre"] = json!("f64");
     let mut found = run_in_f64("gemm", &json, &fields.inputs(inputs))?;
     let errors = errors_of_pre(&fields, inputs, by)?;
     let (pre, values) = (found.remove("pre").context("pre")?, found.remove("out").context("out")?);
-    let activation = fields.activation;
+    Ok(activated(fields.activation, accumulator, by, [("pre", pre), ("out", values)], &errors, outputs))
+}
+
+/// The pre-activation and what an activation makes of it, each where it is an output: `errors` are what the pre-activation may be off by, in units
+/// of `u_A`.
+pub(super) fn activated(
+    activation: Activation,
+    accumulator: DType,
+    by: By,
+    [(pre_name, pre), (name, values)]: [(&str, Vec<f64>); 2],
+    errors: &[f64],
+    outputs: &Tensors,
+) -> Vec<Expected> {
+    let unit = accumulator.unit_roundoff();
     let own = |i: usize| match activation {
         Activation::Identity | Activation::Relu => errors[i],
         _ => {
@@ -981,17 +978,11 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensor
             bent * errors[i] + 8.0 * looseness(by.backend) * values[i].abs()
         }
     };
-    let dtype = |name: &str| outputs.get(name).map(|t| t.dtype);
-    let mut expected = Vec::new();
-    if let Some(dtype) = dtype("pre") {
-        let budgets = (0..pre.len()).map(|i| budget(dtype, accumulator, pre[i], finite(errors[i]))).collect();
-        expected.push(Expected { name: "pre".into(), values: pre.clone(), budgets });
-    }
-    if let Some(dtype) = dtype("out") {
-        let budgets = (0..pre.len()).map(|i| budget(dtype, accumulator, values[i], finite(own(i)))).collect();
-        expected.push(Expected { name: "out".into(), values, budgets });
-    }
-    Ok(expected)
+    let within = |name: &str, values: &[f64], allowance: &dyn Fn(usize) -> f64| {
+        let output = outputs.get(name)?.dtype;
+        Some(Expected::within(name, output, accumulator, values.to_vec(), allowance))
+    };
+    [within(pre_name, &pre, &|i| errors[i]), within(name, &values, &own)].into_iter().flatten().collect()
 }
 
 /// The gradient of the pre-activation, and what it may be off by before it is rounded, in units of `u_A`.
@@ -1065,9 +1056,8 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         json[name] = json!({"dtype": "f64"});
         let given = magnitudes(given, dtype, by);
         let off = run_in_f64("gemm_backward", &json, &BTreeMap::from([(factor, &given[..]), ("dout", &left[..])]))?;
-        let own = |i: usize| finite(off[name][i] + before(name, i));
-        let budgets = (0..values.len()).map(|i| budget(output.dtype, accumulator, values[i], own(i))).collect();
-        expected.push(Expected { name: name.into(), values, budgets });
+        let own = |i: usize| off[name][i] + before(name, i);
+        expected.push(Expected::within(name, output.dtype, accumulator, values, own));
     }
     if let Some(output) = outputs.get("dbias") {
         let values = found.remove("dbias").context("dbias")?;
@@ -1075,9 +1065,8 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         for (i, (v, e)) in dpre.iter().zip(&errors).enumerate() {
             off[i % fields.n as usize] += (8.0 + CHAIN / 4.0) * v.abs() + e;
         }
-        let own = |i: usize| finite(off[i] + before("dbias", i));
-        let budgets = (0..values.len()).map(|i| budget(output.dtype, accumulator, values[i], own(i))).collect();
-        expected.push(Expected { name: "dbias".into(), values, budgets });
+        let own = |i: usize| off[i] + before("dbias", i);
+        expected.push(Expected::within("dbias", output.dtype, accumulator, values, own));
     }
     Ok(expected)
 }
