@@ -52,15 +52,11 @@ template <typename I> __device__ __forceinline__ void coordinates_of(const bops_
     for (int a = 0; a < axes; ++a) to[a] = (index.lead_last ? digit[a] : digit[a + 1]) * I(index.coordinate[a]);
 }
 
-// Matrices of the product that belong to one group.
-__device__ __forceinline__ uint64_t matrices_of_group(const bops_conv_params &params) {
-    return gemm::product_of(params.product.batch_rank, params.product.batch) / params.product.batch[0];
-}
-
 // Stores the parts of a tile's rows, from `m_first` on, to shared memory. The block synchronises afterwards.
 template <typename I, int tile, int threads>
 __device__ __forceinline__ void lay_rows(const bops_conv_params &params, uint32_t z, uint64_t m_first, row_part<I> *to) {
-    const uint64_t in_group = matrices_of_group(params), group = z / in_group, first = (z - group * in_group) * params.product.m + m_first;
+    const uint64_t groups = params.product.batch[0], in_group = gemm::product_of(params.product.batch_rank, params.product.batch) / groups;
+    const uint64_t group = z / in_group, first = (z - group * in_group) * params.product.m + m_first;
 #pragma unroll 1
     for (int row = int(threadIdx.x); row < tile; row += threads) {
         row_part<I> part;
@@ -143,15 +139,17 @@ __device__ __forceinline__ bool find(const bops_conv_params &params, const row_p
 template <typename T>
 __device__ __forceinline__ bops_gemm_operands of_group(const bops_conv_params &params, bops_gemm_operands operands, uint32_t z) {
     if (operands.bias != nullptr) {
+        const uint64_t in_group = gemm::product_of(params.product.batch_rank, params.product.batch) / params.product.batch[0];
         const uint64_t bytes = params.product.bias_dtype == BOPS_F32 ? 4 : sizeof(T);
-        operands.bias = static_cast<const char *>(operands.bias) + z / matrices_of_group(params) * params.bias_group * bytes;
+        operands.bias = static_cast<const char *>(operands.bias) + z / in_group * params.bias_group * bytes;
     }
     return operands;
 }
 
 // The offset of the group of z in the plain factor.
 __device__ __forceinline__ uint64_t plain_of_group(const bops_conv_params &params, uint32_t z) {
-    return z / matrices_of_group(params) * params.plain_group;
+    const uint64_t in_group = gemm::product_of(params.product.batch_rank, params.product.batch) / params.product.batch[0];
+    return z / in_group * params.plain_group;
 }
 
 } // namespace conv

@@ -357,24 +357,60 @@ template <typename T, int columns, bool left_across, bool right_across> __global
     // 3. The consumers multiply.
     gemm::claim_registers<most_registers>();
     float *const stage_of_round = reinterpret_cast<float *>(shared + room::rounds_at + group * round_bytes);
-    gemm::wgmma_consumer<stages> consumer{ring, full, empty, turn_barrier, group, 0};
-    consumer.template take_units<unit_place>(all, [&](const unit_place &unit) {
+    const auto release = [&](uint32_t stage) {
+        if (threadIdx.x % 32 == 0) mbarrier::arrive(empty + 8 * stage);
+    };
+    uint32_t turn = 0; // counts as the producer's does
+    // Goes past the steps of a unit of the other consumer.
+    const auto skip = [&](uint32_t number) {
+        if (number < all.units) turn = (turn + unit_place(all, number).count()) % (2 * stages);
+    };
+    // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two phases.
+    uint32_t number = blockIdx.x;
+    if (group == 1) {
+        gemm::give_turn(turn_barrier);
+        skip(number);
+        number += gridDim.x;
+    }
+#pragma unroll 1
+    while (number < all.units) {
+        const unit_place unit(all, number);
         float sums[2][columns / 2];
-        consumer.template multiply<room::step_bytes>(sums, unit.first, unit.last, [&](uint32_t left, bool adds) {
-            const uint32_t right = left + room::left_bytes;
+        uint32_t before = 0;
+        gemm::wait_for_turn(turn_barrier + group);
+#pragma unroll 1
+        for (uint32_t step = unit.first; step < unit.last; ++step) {
+            const uint32_t stage = turn < stages ? turn : turn - stages;
+            const uint32_t left = ring + stage * room::step_bytes, right = left + room::left_bytes;
+            mbarrier::wait(full + 8 * stage, turn >= stages);
+            gemm::wgmma_fence();
 #pragma unroll
             for (int k_part = 0; k_part < gemm::wgmma_line_bytes / 32; ++k_part)
 #pragma unroll
                 for (int block = 0; block < 2; ++block) {
                     const uint64_t of_left = gemm::wgmma_descriptor<left_across>(left, 64 * block, k_part);
                     const uint64_t of_right = gemm::wgmma_descriptor<right_across>(right, 0, k_part);
-                    if constexpr (sizeof(T) == 4) gemm::wgmma_words(sums[block], of_left, of_right, adds || k_part > 0);
-                    else gemm::wgmma<T, columns, left_across, right_across>(sums[block], of_left, of_right, adds || k_part > 0);
+                    const int adds = step > unit.first || k_part > 0;
+                    if constexpr (sizeof(T) == 4) gemm::wgmma_words(sums[block], of_left, of_right, adds);
+                    else gemm::wgmma<T, columns, left_across, right_across>(sums[block], of_left, of_right, adds);
                 }
-        });
+            gemm::wgmma_commit();
+            gemm::wgmma_wait<1>();
+            if (step > unit.first) release(before);
+            before = stage;
+            if (++turn == 2 * stages) turn = 0;
+        }
+        gemm::give_turn(turn_barrier + 1 - group);
+        gemm::wgmma_wait<0>();
+#pragma unroll
+        for (int block = 0; block < 2; ++block) gemm::settle(sums[block]);
+        release(before);
         // 4. The epilogue.
         leave<T, columns>(params, choice, operands, all.part_stride, unit, sums, stage_of_round, group);
-    });
+        number += gridDim.x;
+        skip(number);
+        number += gridDim.x;
+    }
 }
 
 // ---- the launch -------------------------------------------------------------------------

@@ -233,8 +233,9 @@ __device__ __forceinline__ void finish_part(const bops_gemm_params &params, cons
     } else {
         float g[part_sums];
         if constexpr (copies) unstage_part<T>(stage, g);
-        else if (is_derivative) at.fetch<T>(operands.other, params.other_dtype, params.other, wide, g);
-        else at.fetch<T>(operands.out, params.out_dtype, params.out, wide, g);
+        else
+            at.fetch<T>(is_derivative ? operands.other : operands.out, is_derivative ? params.other_dtype : params.out_dtype,
+                        is_derivative ? params.other : params.out, wide, g);
         if (is_derivative) {
             differentiate(params.activation, v, g);
             if (operands.column_sums != nullptr) sum_columns<shape>(at, ending, g);
@@ -325,6 +326,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
     constexpr int stages = room::stages;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t ring = shared_address(shared), full = ring + room::barriers_at, empty = full + 8 * stages;
+    const uint32_t first = blockIdx.x, step = gridDim.x;
     const int group = int(threadIdx.x) / group_threads - 1; // which consumer this is; -1 is the producer
 
     // 1. Barriers for each stage: the step has arrived; all warps of a consumer have used it.
@@ -351,9 +353,28 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
         float *const scratch = reads ? reinterpret_cast<float *>(shared + room::sums_at) + group * 4 * shape::columns : nullptr;
         const uint32_t warp = threadIdx.x / 32 - 4, rounds = ring + room::rounds_at + warp * places * round_bytes;
         const wgmma_ending ending{&out_map, &other_map, rounds + place_in_part(), empty + 8 * (stages + warp * places), bias, scratch, group};
-        wgmma_consumer<stages> consumer{ring, full, empty, turn_barrier, group, 0};
-        consumer.template take_units<wgmma_unit>(work, [&](const wgmma_unit &unit) {
-            const uint32_t m = unit.tile_m * shape::rows, n = unit.tile_n * shape::columns;
+        const int lane = int(threadIdx.x) % 32;
+        const auto release = [&](uint32_t stage) {
+            if (lane == 0) mbarrier::arrive(empty + 8 * stage);
+        };
+        uint32_t turn = 0; // counts as the producer's does
+        const auto skip = [&](uint32_t count) { turn = (turn + count) % (2 * stages); };
+        // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two
+        // phases.
+        uint32_t number = first;
+        if (group == 1) {
+            give_turn(turn_barrier);
+            if (number < work.units) {
+                const wgmma_unit other(work, number);
+                skip(other.last - other.first);
+            }
+            number += step;
+        }
+#pragma unroll 1
+        while (number < work.units) {
+            const wgmma_unit unit(work, number);
+            const uint32_t m = unit.tile_m * shape::rows;
+            const uint32_t n = unit.tile_n * shape::columns;
             // All warps of the consumer have read the bias of the tile before.
             if (operands.bias != nullptr || operands.column_sums != nullptr) synchronize_group(group_barrier + group);
             if (operands.bias != nullptr) {
@@ -369,25 +390,49 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
             }
             const wgmma_target target{unit.z, unit.split, m, n};
             if constexpr (reads)
-                if (work.copies && threadIdx.x % 32 == 0) {
+                if (work.copies && lane == 0) {
                     wait_for_boxes<0>();
 #pragma unroll 1
                     for (int round = 0; round < places; ++round) read_round(params, target, ending, round);
                 }
             float sums[shape::blocks][shape::columns / 2];
-            consumer.template multiply<shape::step_bytes>(sums, unit.first, unit.last, [&](uint32_t left, bool adds) {
-                const uint32_t right = left + shape::left_bytes;
+            uint32_t before = 0;
+            wait_for_turn(turn_barrier + group);
+#pragma unroll 1
+            for (uint32_t i = unit.first; i < unit.last; ++i) {
+                const uint32_t stage = turn < stages ? turn : turn - stages;
+                const uint32_t left = ring + stage * shape::step_bytes, right = left + shape::left_bytes;
+                mbarrier::wait(full + 8 * stage, turn >= stages);
+                wgmma_fence();
 #pragma unroll
                 for (int k_part = 0; k_part < wgmma_depth<T> / 16; ++k_part)
 #pragma unroll
-                    for (int block = 0; block < shape::blocks; ++block)
+                    for (int block = 0; block < shape::blocks; ++block) {
                         wgmma<T, shape::columns, left_across, right_across>(sums[block], wgmma_descriptor<left_across>(left, 64 * block, k_part),
-                                                                            wgmma_descriptor<right_across>(right, 0, k_part), adds || k_part > 0);
-            });
+                                                                            wgmma_descriptor<right_across>(right, 0, k_part),
+                                                                            i > unit.first || k_part > 0);
+                    }
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (i > unit.first) release(before);
+                before = stage;
+                if (++turn == 2 * stages) turn = 0;
+            }
+            give_turn(turn_barrier + 1 - group);
+            wgmma_wait<0>();
+#pragma unroll
+            for (int block = 0; block < shape::blocks; ++block) settle(sums[block]);
+            release(before);
             // 4. The epilogue.
             if (shape::only_copies || work.copies) leave<T, shape, reads, true>(params, choice, operands, work, target, sums, ending);
             else if constexpr (!shape::only_copies) leave<T, shape, reads, false>(params, choice, operands, work, target, sums, ending);
-        });
+            number += step;
+            if (number < work.units) {
+                const wgmma_unit other(work, number);
+                skip(other.last - other.first);
+            }
+            number += step;
+        }
         wait_for_boxes<0>();
     }
 }

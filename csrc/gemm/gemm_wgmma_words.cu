@@ -175,22 +175,62 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
     } else {
         // 3. The consumers multiply.
         claim_registers<shape::most_registers>();
-        const uint32_t warp = threadIdx.x / 32 - 4, rounds = ring + shape::rounds_at + warp * places * round_bytes;
-        wgmma_consumer<stages> consumer{ring, full, empty, turn_barrier, group, 0};
-        consumer.template take_units<wgmma_unit>(work, [&](const wgmma_unit &unit) {
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 - 4;
+        const uint32_t rounds = ring + shape::rounds_at + warp * places * round_bytes;
+        const auto release = [&](uint32_t stage) {
+            if (lane == 0) mbarrier::arrive(empty + 8 * stage);
+        };
+        uint32_t turn = 0; // counts as the producer's does
+        const auto skip = [&](uint32_t count) { turn = (turn + count) % (2 * stages); };
+        // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two
+        // phases.
+        uint32_t number = blockIdx.x;
+        if (group == 1) {
+            give_turn(turn_barrier);
+            if (number < work.units) {
+                const wgmma_unit other(work, number);
+                skip(other.last - other.first);
+            }
+            number += gridDim.x;
+        }
+#pragma unroll 1
+        while (number < work.units) {
+            const wgmma_unit unit(work, number);
             float sums[shape::blocks][shape::rows / 2];
-            consumer.template multiply<shape::step_bytes>(sums, unit.first, unit.last, [&](uint32_t left, bool adds) {
-                const uint32_t right = left + shape::left_bytes;
+            uint32_t before = 0;
+            wait_for_turn(turn_barrier + group);
+#pragma unroll 1
+            for (uint32_t i = unit.first; i < unit.last; ++i) {
+                const uint32_t stage = turn < stages ? turn : turn - stages;
+                const uint32_t left = ring + stage * shape::step_bytes, right = left + shape::left_bytes;
+                mbarrier::wait(full + 8 * stage, turn >= stages);
+                wgmma_fence();
 #pragma unroll
                 for (int k_part = 0; k_part < words_instructions; ++k_part)
 #pragma unroll
                     for (int block = 0; block < shape::blocks; ++block)
                         wgmma_words(sums[block], wgmma_descriptor_of_other_atoms(right + block * wgmma_atom_bytes + k_part * 32),
-                                    wgmma_descriptor<false>(left, 0, k_part), adds || k_part > 0);
-            });
+                                    wgmma_descriptor<false>(left, 0, k_part), i > unit.first || k_part > 0);
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (i > unit.first) release(before);
+                before = stage;
+                if (++turn == 2 * stages) turn = 0;
+            }
+            give_turn(turn_barrier + 1 - group);
+            wgmma_wait<0>();
+#pragma unroll
+            for (int block = 0; block < shape::blocks; ++block) settle(sums[block]);
+            release(before);
             // 4. The epilogue.
             leave<shape, reads>(params, operands, work, unit, out_map, pre_map, rounds, sums);
-        });
+            number += gridDim.x;
+            if (number < work.units) {
+                const wgmma_unit other(work, number);
+                skip(other.last - other.first);
+            }
+            number += gridDim.x;
+        }
         wait_for_boxes<0>();
     }
 }

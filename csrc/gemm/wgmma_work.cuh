@@ -1,5 +1,4 @@
-// What the kernels of wgmma share: the units of work of a launch, how their factors are fetched, the turns of those who multiply them, and the maps for
-// the copy engine.
+// What the kernels of wgmma share: the units of work of a launch, how their factors are fetched, and the maps for the copy engine.
 #pragma once
 #include "gemm.cuh"
 #include "wgmma.cuh"
@@ -87,8 +86,6 @@ __device__ __forceinline__ void bring_steps(const bops_gemm_params &params, cons
     }
 }
 
-// ---- multiplying --------------------------------------------------------------------
-
 // Initialises the barriers of a ring: of each stage one that both factors have arrived, and one that the warps of a consumer have used them. Called by one
 // thread.
 template <int stages> __device__ __forceinline__ void initialize_ring(uint32_t full, uint32_t empty) {
@@ -97,66 +94,6 @@ template <int stages> __device__ __forceinline__ void initialize_ring(uint32_t f
         mbarrier::initialize(empty + 8 * i, 4);
     }
 }
-
-// One of the two warpgroups of a block that multiply. They have every other unit of the block each, and take turns: one multiplies while the other applies
-// the epilogue.
-template <int stages> struct wgmma_consumer {
-    uint32_t ring, full, empty; // as for bring_steps
-    int turn_barrier, number;   // named barriers of the turns: this one and the next; which consumer this is: 0 or 1
-    uint32_t turn;              // 0 at first; counts as in bring_steps
-
-    // Calls each(unit) for the units of this consumer. A consumer waits for steps only once the other has waited for its last step, since a barrier tells
-    // apart no more than two phases.
-    template <typename unit, typename Work, typename Each> __device__ __forceinline__ void take_units(const Work &work, const Each &each) {
-        uint32_t next = blockIdx.x;
-        if (number == 1) {
-            give_turn(turn_barrier);
-            skip<unit>(work, next);
-            next += gridDim.x;
-        }
-#pragma unroll 1
-        while (next < work.units) {
-            each(unit(work, next));
-            next += gridDim.x;
-            skip<unit>(work, next);
-            next += gridDim.x;
-        }
-    }
-    // sums = the products of a unit's steps, from `first` to before `last`. products(step, adds) issues those of the step at an address of shared memory.
-    template <uint32_t step_bytes, int blocks, int count, typename Products>
-    __device__ __forceinline__ void multiply(float (&sums)[blocks][count], uint32_t first, uint32_t last, const Products &products) {
-        uint32_t before = 0;
-        wait_for_turn(turn_barrier + number);
-#pragma unroll 1
-        for (uint32_t i = first; i < last; ++i) {
-            const uint32_t stage = turn < stages ? turn : turn - stages, step = ring + stage * step_bytes;
-            mbarrier::wait(full + 8 * stage, turn >= stages);
-            wgmma_fence();
-            products(step, i > first);
-            wgmma_commit();
-            wgmma_wait<1>();
-            if (i > first) release(before);
-            before = stage;
-            if (++turn == 2 * stages) turn = 0;
-        }
-        give_turn(turn_barrier + 1 - number);
-        wgmma_wait<0>();
-#pragma unroll
-        for (int block = 0; block < blocks; ++block) settle(sums[block]);
-        release(before);
-    }
-
-  private:
-    __device__ __forceinline__ void release(uint32_t stage) const {
-        if (threadIdx.x % 32 == 0) mbarrier::arrive(empty + 8 * stage);
-    }
-    // Past the steps of a unit of the other consumer.
-    template <typename unit, typename Work> __device__ __forceinline__ void skip(const Work &work, uint32_t index) {
-        if (index >= work.units) return;
-        const unit other(work, index);
-        turn = (turn + (other.last - other.first)) % (2 * stages);
-    }
-};
 
 // ---- the launch -------------------------------------------------------------------------
 

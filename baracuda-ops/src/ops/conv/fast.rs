@@ -118,7 +118,7 @@ fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Op
         for part in &of_tile[1..] {
             all.iter_mut().zip(part).for_each(|(sum, part)| *sum = *sum + *part);
         }
-        // SAFETY: as above.
+        // SAFETY: each element is of one tile, and each tile is one task.
         unsafe { block.finish(contraction, operands, &all) };
     });
 }
@@ -154,7 +154,7 @@ impl Block {
             Epilogue::Gradient { beta } => {
                 for (i, &sum) in sums.iter().enumerate() {
                     let to = element(i % count, i / count);
-                    // SAFETY: the caller is alone at this element, which lies in the output.
+                    // SAFETY: the caller is alone at this element, which is inside the output.
                     unsafe { *to = if *beta == 0.0 { sum } else { T::of(sum.into() + beta * (*to).into()) } };
                 }
             }
@@ -168,10 +168,10 @@ impl Block {
                     for (row, &sum) in sums.iter().enumerate() {
                         let pre_activation = bias.map_or(sum.into(), |bias| sum.into() + bias);
                         if let Some((tensor, pre)) = &pre {
-                            // SAFETY: as above, and outputs address every element once.
+                            // SAFETY: the caller is alone at this element, and outputs address every element once.
                             unsafe { tensor.store(pre.offset(self.group, at[row], column), pre_activation) };
                         }
-                        // SAFETY: as above.
+                        // SAFETY: the caller is alone at this element, which is inside the output.
                         unsafe { *element(row, col) = T::of(activation.apply(pre_activation)) };
                     }
                 }

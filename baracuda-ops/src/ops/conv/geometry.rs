@@ -77,8 +77,8 @@ impl Indices {
     }
 }
 
-/// Strides of an operand in elements, 0 along extents of 1. Of [`Contraction::plain`] the column is n, and lead and axes are those of the
-/// terms; of [`Contraction::out`] and `pre` the column is n, and lead and axes are those of the rows.
+/// An operand with strides in elements, which are 0 along extents of 1. The column is the index n. Lead and axes are those of the terms for
+/// [`Contraction::plain`], and those of the rows for [`Contraction::out`] and `pre`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strided {
     pub(crate) position: usize,

@@ -52,7 +52,7 @@
 //! layouts of the others; cuDNN serves no other layouts. A tensor with one channel, or with spatial extents of 1 only, is both. By default `y` and `pre`
 //! are channels-last if the channels of x are closer to each other in memory than its spatial neighbours, else contiguous. Operands may not overlap.
 //!
-//! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are f32
+//! Accumulation: f32, for f64 operands f64, in a fixed order, so that a device computes equal bits every time. Products of f32 are f32
 //! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). A dy of f32 beside factors of f16 or bf16 may be rounded once to their
 //! type before it is multiplied; the gradient of the bias sums the unrounded one.
 //!
@@ -166,7 +166,7 @@ pub(crate) const MAX_AXES: usize = 3;
 /// Paddings, strides and reaches of the dilated kernel are below this, so that they fit into 32 bits with a sign.
 const LIMIT: u64 = 1 << 31;
 
-/// Which element of x meets which of the kernel: strides, dilations, paddings and groups, the same in all four ops of a convolution.
+/// Which elements of x and of the kernel are multiplied: strides, dilations, paddings and groups, equal in all ops of a convolution.
 ///
 /// ```
 /// use baracuda_ops::{ConvDescriptor, ConvWindow, DType, TensorDesc};
@@ -246,7 +246,7 @@ impl From<Window<'_>> for ConvWindow {
     }
 }
 
-/// The fields of one of the three products: its tensors, those of a [`ConvWindow`], then the others.
+/// The fields of one of the three products: its tensors, the fields of a [`ConvWindow`], then the others.
 macro_rules! window_fields {
     ($(#[$doc:meta])* $Fields:ident: $($tensor:ident),*; $($other:tt)*) => {
         fields! {
@@ -303,7 +303,7 @@ fn leave_out<T: PartialEq>(rank: usize, list: &mut Vec<T>, default: T) {
     }
 }
 
-/// The extents of a convolution, whichever of its ops computes: the same for all three products.
+/// The extents of a convolution, which its three products share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     samples: u64,

@@ -91,11 +91,11 @@ impl PlannedSums {
                 unsafe { sys::bops_conv_backward_bias_prepare(params, of_dy) }
             })?,
             Some(First::Vectors(params)) => device.prepare("bops_conv_column_sums", [of_dy], || {
-                // SAFETY: as above.
+                // SAFETY: the params live across the call.
                 unsafe { sys::bops_conv_column_sums_prepare(params, of_dy) }
             })?,
             Some(First::Columns(params)) => device.prepare("bops_gemm_dpre", [of_dy], || {
-                // SAFETY: as above.
+                // SAFETY: the params live across the call.
                 unsafe { sys::bops_gemm_dpre_prepare(params, of_dy) }
             })?,
             None => {}
@@ -110,11 +110,11 @@ impl PlannedSums {
                     let out = if add_up.is_some() { parts } else { located.pointer(dbias) };
                     sys::bops_conv_backward_bias_launch(params, of_dy, located.pointer(dy), out, stream)
                 },
-                // SAFETY: as above.
+                // SAFETY: the generic check proved the operand and the workspace, as for the first form.
                 Some(First::Vectors(params)) => unsafe {
                     sys::bops_conv_column_sums_launch(params, of_dy, located.pointer(dy), parts, stream)
                 },
-                // SAFETY: as above.
+                // SAFETY: the generic check proved the operand and the workspace, as for the first form.
                 Some(First::Columns(params)) => unsafe {
                     sys::bops_gemm_dpre_launch(params, of_dy, located.pointer(dy), none, none, parts, stream)
                 },
