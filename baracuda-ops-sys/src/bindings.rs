@@ -1440,51 +1440,55 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_simt_prepare(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_gemm_simt_launch(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_mma_prepare(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_gemm_mma_launch(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_few_rows_prepare(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_few_rows_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_gemm_few_rows_launch(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_few_rows_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_wgmma_prepare(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_wgmma_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_gemm_wgmma_launch(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_wgmma_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_repack_prepare(params: *const bops_gemm_repack_params) -> bops_status;
@@ -1526,51 +1530,55 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_simt_prepare(
+        of: *const bops_dtype,
         params: *const bops_conv_params,
         choice: *const bops_conv_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_conv_simt_launch(
+        of: *const bops_dtype,
         params: *const bops_conv_params,
         choice: *const bops_conv_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_mma_prepare(
+        of: *const bops_dtype,
         params: *const bops_conv_params,
         choice: *const bops_conv_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_conv_mma_launch(
+        of: *const bops_dtype,
         params: *const bops_conv_params,
         choice: *const bops_conv_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_depthwise_prepare(
+        of: *const bops_dtype,
         params: *const bops_conv_depthwise_params,
         choice: *const bops_conv_depthwise_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_conv_depthwise_launch(
+        of: *const bops_dtype,
         params: *const bops_conv_depthwise_params,
         choice: *const bops_conv_depthwise_choice,
-        dtype: bops_dtype,
         operands: *const bops_conv_depthwise_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_depthwise_weight_prepare(
+        of: *const bops_dtype,
         params: *const bops_conv_depthwise_params,
         choice: *const bops_conv_depthwise_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_conv_depthwise_weight_launch(
+        of: *const bops_dtype,
         params: *const bops_conv_depthwise_params,
         choice: *const bops_conv_depthwise_choice,
-        dtype: bops_dtype,
         operands: *const bops_conv_depthwise_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_backward_bias_prepare(
@@ -1633,15 +1641,16 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_wgmma_prepare(
+        of: *const bops_dtype,
         params: *const bops_conv_params,
         choice: *const bops_conv_wgmma_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_conv_wgmma_launch(
+        of: *const bops_dtype,
         params: *const bops_conv_params,
         choice: *const bops_conv_wgmma_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_conv_turn_prepare(params: *const bops_conv_turn_params) -> bops_status;
@@ -1652,25 +1661,29 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_few_rows_stream_prepare(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_few_rows_stream_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_gemm_few_rows_stream_launch(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_few_rows_stream_choice,
-        dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_wgmma_words_prepare(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_wgmma_words_choice,
     ) -> bops_status;
     pub fn bops_gemm_wgmma_words_launch(
+        of: *const bops_dtype,
         params: *const bops_gemm_params,
         choice: *const bops_gemm_wgmma_words_choice,
         operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_turn_prepare(params: *const bops_gemm_repack_params) -> bops_status;

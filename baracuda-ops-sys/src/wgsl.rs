@@ -24,6 +24,7 @@ files! {
         BF16 = "common/bf16.wgsl",
         CHUNK = "common/chunk.wgsl",
         COLUMN = "common/column.wgsl",
+        COLUMN_SUMS = "common/column_sums.wgsl",
         EXPONENTIAL = "common/exponential.wgsl",
         F16 = "common/f16.wgsl",
         F32 = "common/f32.wgsl",

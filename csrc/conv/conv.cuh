@@ -1,4 +1,4 @@
-// What the forms of convolution share: where the elements of the gathered factor lie, and its terms, step by step.
+// What the forms of convolution share: the places of the gathered factor's elements, and its terms, step by step.
 #pragma once
 #include "../bops_conv.h"
 #include "../gemm/gemm.cuh"
@@ -8,21 +8,22 @@ namespace conv {
 
 constexpr int digits = BOPS_CONV_DIGITS, axes = BOPS_CONV_AXES;
 
-// The part of a coordinate that comes of a row or a term that does not exist: no sum with another part is inside an extent.
+// The part of a coordinate that comes from a row or a term that does not exist: with any other part the coordinate is negative.
 template <typename I> constexpr I outside = -(I(1) << (8 * sizeof(I) - 2));
 
-// What a row adds to the place of each of its elements. I: an integer that holds coordinates.
+// What a row contributes to the place of each of its elements. I: an integer type that holds coordinates.
 template <typename I> struct row_part {
     int64_t element;
     I coordinate[axes];
 };
-// What a term adds, and where it lies in the plain factor.
+// What a term contributes, and its offset in the plain factor.
 template <typename I> struct term_part {
     int64_t element;
     uint64_t plain;
     I coordinate[axes];
 };
 
+// The digits of an index. Divisions are in 32 bits where the index fits.
 template <typename I> __device__ __forceinline__ void take_apart(const bops_conv_index &index, uint64_t value, I (&digit)[digits]) {
     if (value >> 32 == 0) {
         uint32_t left = uint32_t(value);
@@ -51,7 +52,7 @@ template <typename I> __device__ __forceinline__ void coordinates_of(const bops_
     for (int a = 0; a < axes; ++a) to[a] = (index.lead_last ? digit[a] : digit[a + 1]) * I(index.coordinate[a]);
 }
 
-// The rows of a tile, from `first` on; the block synchronises after it.
+// Stores the parts of a tile's rows, from `m_first` on, to shared memory. The block synchronises afterwards.
 template <typename I, int tile, int threads>
 __device__ __forceinline__ void lay_rows(const bops_conv_params &params, uint32_t z, uint64_t m_first, row_part<I> *to) {
     const uint64_t groups = params.product.batch[0], in_group = gemm::product_of(params.product.batch_rank, params.product.batch) / groups;
@@ -75,17 +76,17 @@ __device__ __forceinline__ void lay_rows(const bops_conv_params &params, uint32_
     }
 }
 
-// The terms of one step after another: the first `depth` threads have one of each.
+// Walks over the terms, step by step: each of the first `depth` threads has one term of every step.
 template <typename I, int depth> struct term_walker {
     I digit[digits];
-    I further[digits]; // from a step to the next
+    I further[digits]; // the digits of `depth`
     uint64_t term;
 
     __device__ __forceinline__ term_walker(const bops_conv_params &params, uint64_t first_step) {
         term = first_step * depth + threadIdx.x;
         if (threadIdx.x < depth) take_apart(params.terms, term, digit), take_apart(params.terms, uint64_t(depth), further);
     }
-    // Lays the terms of the current step and goes on to the next.
+    // Stores the parts of the current step's terms to shared memory and goes on to the next step.
     __device__ __forceinline__ void lay(const bops_conv_params &params, term_part<I> *to) {
         if (threadIdx.x >= depth) return;
         term_part<I> part;
@@ -113,7 +114,7 @@ template <typename I, int depth> struct term_walker {
     }
 };
 
-// Whether the element of a row and a term exists, and where.
+// Whether the element of a row and a term is inside the gathered tensor, and its offset.
 template <typename I>
 __device__ __forceinline__ bool find(const bops_conv_params &params, const row_part<I> &row, const term_part<I> &term, int64_t &element) {
     using U = std::make_unsigned_t<I>;
@@ -134,7 +135,7 @@ __device__ __forceinline__ bool find(const bops_conv_params &params, const row_p
     return is_there;
 }
 
-// The operands of a group: the bias of gemm's epilogue has no batch.
+// The operands of a group: they differ in the bias, for which gemm's epilogue has no batch strides.
 template <typename T>
 __device__ __forceinline__ bops_gemm_operands of_group(const bops_conv_params &params, bops_gemm_operands operands, uint32_t z) {
     if (operands.bias != nullptr) {
@@ -145,7 +146,7 @@ __device__ __forceinline__ bops_gemm_operands of_group(const bops_conv_params &p
     return operands;
 }
 
-// Where the group of z begins in the plain factor.
+// The offset of the group of z in the plain factor.
 __device__ __forceinline__ uint64_t plain_of_group(const bops_conv_params &params, uint32_t z) {
     const uint64_t in_group = gemm::product_of(params.product.batch_rank, params.product.batch) / params.product.batch[0];
     return z / in_group * params.plain_group;

@@ -1,9 +1,7 @@
-// Convolutions and their gradients as products of matrices of which one is gathered from an image, tile by tile and without being stored:
-// the contraction of conv_output.wgsl, of a part of its terms.
+// Convolutions and their gradients as products of matrices, of which the left one is gathered from an image, tile by tile, and stored nowhere: the
+// contraction of conv_output.wgsl, over a part of its terms.
 //
-// The tiles are those of gemm_tile.wgsl, with the gathered factor on the left; the epilogue works on dense quads of rows or of columns.
-//
-// Elements outside of the image are 0.
+// The tiles are those of gemm_tile.wgsl. The epilogue works on quads of rows or of columns. Elements outside the image are 0.
 
 // A tile of the output.
 struct Tile {
@@ -13,18 +11,17 @@ struct Tile {
     n: u32, // its first column
 }
 
-// What a thread brings of each step: a block of one factor.
+// What a thread loads of each step: a block of one factor.
 struct Loader {
     is_gathered: bool,
     is_along: bool,
     first_k: u32, // of the block in its step
     across_count: u32, // rows or columns of the block inside the matrix
-    place: u32, // in a buffer
     digits: vec4<u32>, // extents of the digits of terms
     step: vec4<u32>, // the digits of a step
 }
 
-// Of four columns from n on; past the last column, the last one again.
+// Places of four columns from n on; in place of those past the last, the last one again.
 fn column_places(group: u32, n: u32) -> Places {
     let columns = min(vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.n - 1u));
     var places = Places();
@@ -32,7 +29,7 @@ fn column_places(group: u32, n: u32) -> Places {
     return places;
 }
 
-// Of four terms, of which `digits` is the first. Those past the last are any.
+// Places of four terms, of which `digits` are those of the first. Places of terms past the last have no meaning.
 fn term_places(loader: Loader, digits: vec4<u32>) -> Places {
     let one = vec4<u32>(0u, 0u, 0u, 1u);
     let b = plus_digits(digits, one, loader.digits);
@@ -82,7 +79,7 @@ fn plain_elements(at: vec4<u32>, are_terms: vec4<bool>) -> vec4<u32> {
     return select(vec4<u32>(), bits, are_terms);
 }
 
-// A block of the gathered factor: `lines` are rows and `elements` terms, or the other way around.
+// A block of the gathered factor: `lines` are rows and `elements` are terms, or the other way around.
 fn read_gathered(lines: Places, elements: Places, step: u32, line_terms: vec4<bool>, element_terms: vec4<bool>) -> Lines {
     if (params.gathered_has_lines != 0u) {
         let found = found_at(lines, elements.at.x, elements.x.x, elements.y.x, elements.z.x, line_terms);
@@ -102,7 +99,7 @@ fn read_gathered(lines: Places, elements: Places, step: u32, line_terms: vec4<bo
     );
 }
 
-// A block of the plain factor, whose lines have `count` elements where they have one step.
+// A block of the plain factor. `step`, `count`: distance and number of a line's elements, if they are equally spaced.
 fn read_plain(lines: Places, elements: Places, step: u32, count: u32, line_terms: vec4<bool>, element_terms: vec4<bool>) -> Lines {
     if (params.plain_has_lines != 0u) {
         let at = select(vec4<u32>(), lines.at, line_terms) + vec4<u32>(elements.at.x);
@@ -121,8 +118,8 @@ fn read_plain(lines: Places, elements: Places, step: u32, count: u32, line_terms
     );
 }
 
-// The block whose first term has these digits, of which `k_count` terms are there. Terms past the last are 0 in both factors, so that they
-// add nothing. Rows and columns past the last are any others: their sums are not stored.
+// The block whose first term has these digits, of which `k_count` terms exist. Terms past the last are 0 in both factors, so that they add nothing. Rows
+// and columns past the last hold elements of others, whose sums are not stored.
 fn read_block(loader: Loader, across: Places, digits: vec4<u32>, k_count: u32) -> Lines {
     var read = Lines();
     if (k_count > 0u && loader.across_count > 0u) {
@@ -158,17 +155,11 @@ fn unpacked(loader: Loader, lines: Lines) -> Block {
 fn tile_of(workgroup: u32) -> Tile {
     let of_group = params.tiles_m * params.tiles_n;
     let batch = workgroup / of_group;
-    let in_group = workgroup % of_group;
-    let of_band = BAND * params.tiles_n;
-    let first_row = in_group / of_band * BAND;
-    let in_band = in_group % of_band;
-    let rows = min(params.tiles_m - first_row, BAND);
-    let m = (first_row + in_band % rows) * TILE_M;
-    return Tile(batch / params.channel_groups, batch % params.channel_groups, m, in_band / rows * TILE_N);
+    let start = tile_start(workgroup % of_group, params.tiles_m, params.tiles_n);
+    return Tile(batch / params.channel_groups, batch % params.channel_groups, start.x, start.y);
 }
 
-// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. Threads beside each other take quads beside
-// each other.
+// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. Neighbouring threads store neighbouring quads.
 fn put_slab(tile: Tile, thread: u32, first_row: u32) {
     let m = tile.m + first_row;
     for (var quad = thread; quad < SLAB_ROWS * RIGHT_QUADS; quad += WORKGROUP) {
@@ -197,24 +188,19 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     }
     let tile = tile_of(group);
 
-    // 1. What this thread brings.
+    // 1. What this thread loads.
     var loader: Loader;
-    loader.is_gathered = thread < TILE_M;
-    let slot = select(thread - TILE_M, thread, loader.is_gathered);
-    loader.is_along = select(params.plain_is_along, params.gathered_is_along, loader.is_gathered) != 0u;
-    let quads = select(RIGHT_QUADS, LEFT_QUADS, loader.is_gathered);
-    // Neighbours lie along the lines.
-    let k_quad = select(slot / quads, slot % STEP_QUADS, loader.is_along);
-    let quad = select(slot % quads, slot / STEP_QUADS, loader.is_along);
-    let first = select(tile.n, tile.m, loader.is_gathered) + quad * 4u;
-    loader.first_k = k_quad * 4u;
+    let share = share_of(thread, params.gathered_is_along, params.plain_is_along);
+    loader.is_gathered = share.is_left;
+    loader.is_along = share.is_along;
+    let first = select(tile.n, tile.m, loader.is_gathered) + share.quad * 4u;
+    loader.first_k = share.k_quad * 4u;
     loader.across_count = rest_of(select(params.n, params.m, loader.is_gathered), first);
-    loader.place = select(LEFT_SIZE, 0u, loader.is_gathered) + loader.first_k * quads + turned(quad, k_quad);
     loader.digits = select(params.plain_digits, params.term_digits, loader.is_gathered);
     loader.step = select(params.plain_step, params.term_step, loader.is_gathered);
     var across: Places;
     if (loader.is_gathered) {
-        // In the place of rows past the last, the last one again.
+        // In place of rows past the last, the last one again.
         across = row_places(min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.m - 1u)));
         across.at += vec4<u32>(tile.group * params.gathered_group);
     } else {
@@ -228,29 +214,30 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     var k = start + loader.first_k;
     var digits = digits_of(k, loader.digits);
     let first_lines = read_block(loader, across, digits, rest_of(end, k));
-    store_block(unpacked(loader, first_lines), loader.place, quads, loader.is_along);
+    store_block(unpacked(loader, first_lines), share.place, share.quads, share.is_along);
     workgroupBarrier();
 
-    // 3. Sums, each in one chain over the terms: of rows 4 tm and columns 4 tn on, and if there are two quads of them, half a tile further.
+    // 3. The sums, each in one chain over the terms. A thread has the quads thread_m of rows and thread_n of columns and, if it has two, those half a tile
+    // further.
     let warp = thread / 32u;
     let thread_m = thread / 8u % 4u + warp / WARPS_N * 4u;
     let thread_n = thread % 8u + warp % WARPS_N * 8u;
     var sums = Sums();
     var buffer = 0u;
     for (var step = 0u; step < steps; step++) {
-        // 3a. The next step is asked for: after the last one, nothing.
+        // 3a. Loads of the next step; after the last one it is empty.
         k += STEP;
         digits = plus_digits(digits, loader.step, loader.digits);
         let lines = read_block(loader, across, digits, rest_of(end, k));
         // 3b. This step.
         sums = plus_step(sums, buffer, thread_m, thread_n);
-        // 3c. Nobody reads the other buffer: all have passed the barrier after the step before.
+        // 3c. No thread reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
-        store_block(unpacked(loader, lines), buffer + loader.place, quads, loader.is_along);
+        store_block(unpacked(loader, lines), buffer + share.place, share.quads, share.is_along);
         workgroupBarrier();
     }
 
-    // 4. Upper and lower half of the tile, or all of it.
+    // 4. The output of the upper and the lower half of the tile, or of all of it.
     keep_rows(thread_m, thread_n, sums.block_00);
     if (COL_QUADS == 2u) {
         keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_01);

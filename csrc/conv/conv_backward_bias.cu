@@ -1,4 +1,4 @@
-// What the gradient of the bias needs beside what gemm has for sums of columns: sums along runs of elements.
+// conv_backward_bias: the gradient of the bias by sums along runs of contiguous elements; and conv_column_sums: by sums down columns of contiguous channels.
 #include "conv.cuh"
 
 namespace bops {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int sums_threads = BOPS_CONV_SUMS_THREADS, sums_loads = BOPS_CONV_SUMS_LOADS;
 
-// Adds pairs, then pairs of pairs.
+// The sum of some values, pair by pair.
 template <int count, typename A> __device__ __forceinline__ A paired(A (&v)[count]) {
 #pragma unroll
     for (int half = count / 2; half > 0; half /= 2)
@@ -16,7 +16,7 @@ template <int count, typename A> __device__ __forceinline__ A paired(A (&v)[coun
     return v[0];
 }
 
-// dbias of channel c.
+// Writes dbias of channel c.
 template <typename A> __device__ __forceinline__ void leave(const bops_conv_backward_bias_params &params, void *dbias, uint64_t c, A total) {
     const auto as = [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -41,7 +41,7 @@ template <typename T, int vector> __global__ void __launch_bounds__(sums_threads
     const uint64_t c = blockIdx.x % params.channels, part = blockIdx.x / params.channels;
     const uint64_t accesses = params.runs * (params.run / vector), of_run = params.run / vector;
     const T *const from = dy + c * params.channel_stride;
-    // 1. A few accesses of a thread, of which some are in flight together.
+    // 1. The thread's accesses, `batch` of which are in flight at once.
     A total = A(0);
 #pragma unroll 1
     for (int first = 0; first < sums_loads; first += batch) {
@@ -66,7 +66,7 @@ template <typename T, int vector> __global__ void __launch_bounds__(sums_threads
         }
         total += paired(sums);
     }
-    // 2. The threads, pair by pair.
+    // 2. The sums of the threads, pair by pair.
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = total;
@@ -91,7 +91,7 @@ template <typename T> __global__ void __launch_bounds__(sums_threads)
     const uint64_t tiles = (params.channels + of_tile - 1) / of_tile, part = blockIdx.x / tiles, first = (blockIdx.x - part * tiles) * of_tile;
     const uint64_t turn = uint64_t(params.parts) * workers, channel = first + lane * each;
     const uint64_t rows = channel < params.channels ? params.rows : 0;
-    // 1. Every so many rows, of which some are in flight together.
+    // 1. The thread's rows, which are equally spaced; `batch` of them are in flight at once.
     A total[each];
 #pragma unroll
     for (int e = 0; e < each; ++e) total[e] = A(0);
@@ -115,7 +115,7 @@ template <typename T> __global__ void __launch_bounds__(sums_threads)
             total[e] += paired(v);
         }
     }
-    // 2. The threads that have the same channels.
+    // 2. The sums of the threads that have the same channels.
 #pragma unroll
     for (int e = 0; e < each; ++e) {
         for (uint32_t step = 16; step >= params.lanes; step /= 2) total[e] += __shfl_xor_sync(~0u, total[e], step);

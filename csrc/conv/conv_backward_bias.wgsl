@@ -1,7 +1,9 @@
-// The gradient of the bias, sums of dy over samples and positions for each channel: unrounded sums of a part of them, to partials
-// [parts][quads of channels]. A workgroup has COLUMN_QUADS quads of channels beside each other. A thread takes one quad of every LANES-th
-// item: of a position where channels are dense, of four positions where those are (ALONG). It adds them up in chains of CHAIN items, and
-// those in one chain; the lanes meet in a tree. Samples and positions count through four digits, the slowest first.
+// The gradient of the bias: sums of dy over samples and positions for each channel. Each workgroup leaves the unrounded sums of a part of them in
+// partials [parts][quads of channels].
+//
+// A workgroup has COLUMN_QUADS neighbouring quads of channels. A thread has one quad and every LANES-th item of it: an item is one position if channels are
+// contiguous, and four positions if those are (ALONG). The thread adds up chains of CHAIN items, and the chains in one more; column_sums.wgsl adds up
+// the lanes. Samples and positions are one index of four digits, the slowest first.
 struct Params {
     channels: u32,
     items: u32,
@@ -19,9 +21,7 @@ struct Params {
 const LANES: u32 = WORKGROUP / COLUMN_QUADS;
 const CHAIN: u32 = 16u;
 
-var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP>;
-
-// Four values for each of four channels, whose sum is that of the channel.
+// For each of four channels four values, which are still to be added up.
 struct Sums {
     x: vec4<f32>,
     y: vec4<f32>,
@@ -41,7 +41,7 @@ fn of_channels(sums: Sums) -> vec4<f32> {
     return (x + y) + (z + w);
 }
 
-// Up to four positions of one channel; of a channel past the last, and in the place of positions past the last, 0.
+// Four positions of one channel, of which `count` exist; 0 for others, and for channels past the last.
 fn positions_of(at: u32, channel: u32, count: u32) -> vec4<f32> {
     if (channel >= params.channels) {
         return vec4<f32>();
@@ -50,9 +50,9 @@ fn positions_of(at: u32, channel: u32, count: u32) -> vec4<f32> {
     return select(vec4<f32>(), values, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(count));
 }
 
-// Where the places that slower digits and the fastest one tell are.
+// The offset of an index, whose slower digits together are `slower`.
 fn place_of(slower: u32, fastest: u32) -> u32 {
-    // Mostly there are no more than two digits, and divisions would take as long as the load.
+    // There are seldom more than two digits, and the divisions would take as long as the load.
     if (slower < params.digits.z) {
         return slower * params.strides.z + fastest * params.strides.w;
     }
@@ -88,7 +88,7 @@ fn conv_backward_bias(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(loca
     if (group >= params.groups) {
         return;
     }
-    // 1. Those of this thread.
+    // 1. The sums of this thread.
     let part = group / params.column_groups;
     let quad = group % params.column_groups * COLUMN_QUADS + thread % COLUMN_QUADS;
     let channel = quad * 4u;
@@ -105,16 +105,9 @@ fn conv_backward_bias(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(loca
             sum = plus(sum, chain);
         }
     }
-    // 2. Those of the lanes.
-    lane_sums[thread] = of_channels(sum);
-    workgroupBarrier();
-    for (var half = WORKGROUP / 2u; half >= COLUMN_QUADS; half = half >> 1u) {
-        if (thread < half) {
-            lane_sums[thread] += lane_sums[thread + half];
-        }
-        workgroupBarrier();
-    }
+    // 2. The sums over the lanes.
+    let total = sum_over_lanes(thread, of_channels(sum));
     if (thread < COLUMN_QUADS && channel < params.channels) {
-        partials_write(part * ((params.channels + 3u) / 4u) + quad, lane_sums[thread]);
+        partials_write(part * ((params.channels + 3u) / 4u) + quad, total);
     }
 }

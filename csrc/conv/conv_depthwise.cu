@@ -1,22 +1,22 @@
-// conv_depthwise: every channel by itself, forward and the gradient of the data.
+// conv_depthwise: depthwise convolutions, forward and the gradient of the data.
 #include "depthwise.cuh"
 
 namespace bops {
 namespace conv {
 namespace {
 
-// Where the rows of a thread's sums go, and what is done with them. light: see bops_conv_depthwise_choice.
+// The epilogue of a thread's rows, and their places in the output. light: as in bops_conv_depthwise_choice.
 template <typename T, int channels, int columns, bool light> struct row_writer {
-    T *next;             // light: the next row
-    uint64_t out, other; // else
-    int count;           // of columns
+    T *next;             // light: address of the next row
+    uint64_t out, other; // not light: offsets of the next row
+    int count;           // columns that exist, from the strip's first one on
 
     __device__ __forceinline__ row_writer(const bops_conv_depthwise_params &params, const bops_conv_depthwise_operands &operands,
                                           const strip_place &at) {
         out = at.element_of(params.out), other = at.element_of(params.other), next = static_cast<T *>(operands.out) + out;
         count = int(min(uint32_t(columns), params.out_extents[1] - at.column));
     }
-    // After the last row of a sample.
+    // Goes on to the next sample, after the last row of a sample.
     __device__ __forceinline__ void advance(const bops_conv_depthwise_params &params) {
         const int64_t by = to_next_sample(params.out, params.out_extents[0]);
         next += by, out += by, other += to_next_sample(params.other, params.out_extents[0]);
@@ -43,7 +43,7 @@ template <typename T, int channels, int columns, bool light> struct row_writer {
             }
             next += params.out.axes[0];
         } else {
-            // Four neighbours: channels of a column, or columns of the channel.
+            // Four contiguous elements: channels of a column, or columns of a channel.
             constexpr int fours = channels > 1 ? columns : columns / 4;
 #pragma unroll
             for (int i = 0; i < fours; ++i) {
@@ -86,15 +86,15 @@ template <typename T, int channels, int columns, bool light> struct row_writer {
     }
 };
 
-// A strip of outputs whose windows slide down: each row of the gathered factor is read once, and each element adds to the outputs of all windows that
-// see it.
+// A strip of outputs, whose windows slide down. Each row of the gathered factor is loaded once, and its elements are added to the sums of all windows that see
+// them.
 template <typename T, int channels, int kernel, bool light> __global__ void __launch_bounds__(depthwise_threads, channels > 1 && kernel == 3 ? 4 : 1)
     walk(const __grid_constant__ bops_conv_depthwise_params params, const bops_conv_depthwise_choice choice,
          const bops_conv_depthwise_operands operands) {
     using rows_of = row_walk<T, channels, kernel>;
     using slot = typename rows_of::slot;
     constexpr int strip = strip_of<T, channels, kernel>, most = 32 * channels, slots = row_slots<T>; // most: channels of a block
-    // Where registers hold all the weight of a thread's channels, and the code of all phases is short.
+    // Whether registers hold the whole weight of a thread's channels.
     constexpr bool is_small = kernel == 3 || channels == 1;
     constexpr int phases = kernel == 3 && light ? kernel : 1;
     extern __shared__ __align__(16) char ring[];
@@ -102,7 +102,7 @@ template <typename T, int channels, int kernel, bool light> __global__ void __la
     const team threads(params, choice);
     part_of_strip fetched, part;
     const strip_place at = threads.strip<strip>(params, choice, fetched);
-    // 1. The first rows are on their way while the weight comes.
+    // 1. Copies of the first rows start, and the weight is loaded meanwhile.
     rows_of rows(params, operands.gathered, at);
     fetched.start(params.out_extents[0] - at.row, kernel), part = fetched;
     const auto fetch = [&](char *to) {
@@ -145,7 +145,7 @@ template <typename T, int channels, int kernel, bool light> __global__ void __la
         bias[c] = four[0];
     }
     row_writer<T, channels, strip, light> writer(params, operands, at);
-    // 2. A row of the gathered factor at a time. The last element of sums that a row adds to is complete.
+    // 2. One row of the gathered factor at a time. It completes the last of the rows of sums that it adds to.
     float sums[kernel][strip][channels] = {};
     char *used = ring, *filled = ring + (slots - 1) * slot::bytes;
     const auto is_left = [&] { return part.seen > 0; };
@@ -196,29 +196,27 @@ template <typename T, int channels, int kernel, bool light> __global__ void __la
     while (is_left()) take_in_turn<phases>(is_left, add_row);
 }
 
-template <typename Action> bops_status with_kernel(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice,
-                                                   bops_dtype dtype, const bops_conv_depthwise_operands &operands, const Action &action) {
-    return for_float(dtype, [&](auto tag) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_conv_depthwise_params &params,
+                                                   const bops_conv_depthwise_choice &choice, const bops_conv_depthwise_operands &operands, void *,
+                                                   const Action &action) {
+    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-        else {
-            launch_shape shape;
-            shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
-            const auto of_form = [&](auto channels, auto kernel) {
-                constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
-                shape.shared_bytes = row_slots<T> * row_walk<T, c, k>::slot::bytes;
-                return choice.light ? action(walk<T, c, k, true>, shape, params, choice, operands)
-                                    : action(walk<T, c, k, false>, shape, params, choice, operands);
-            };
-            const auto of_kernel = [&](auto kernel) {
-                return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, kernel) : of_form(std::integral_constant<int, 1>{}, kernel);
-            };
-            switch (choice.kernel) {
-            case 3: return of_kernel(std::integral_constant<int, 3>{});
-            case 5: return of_kernel(std::integral_constant<int, 5>{});
-            case 7: return of_kernel(std::integral_constant<int, 7>{});
-            default: return bops_status(cudaErrorInvalidValue);
-            }
+        launch_shape shape;
+        shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
+        const auto of_form = [&](auto channels, auto kernel) {
+            constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
+            shape.shared_bytes = row_slots<T> * row_walk<T, c, k>::slot::bytes;
+            return choice.light ? action(walk<T, c, k, true>, shape, params, choice, operands)
+                                : action(walk<T, c, k, false>, shape, params, choice, operands);
+        };
+        const auto of_kernel = [&](auto kernel) {
+            return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, kernel) : of_form(std::integral_constant<int, 1>{}, kernel);
+        };
+        switch (choice.kernel) {
+        case 3: return of_kernel(std::integral_constant<int, 3>{});
+        case 5: return of_kernel(std::integral_constant<int, 5>{});
+        case 7: return of_kernel(std::integral_constant<int, 7>{});
+        default: return bops_status(cudaErrorInvalidValue);
         }
     });
 }
@@ -227,11 +225,5 @@ template <typename Action> bops_status with_kernel(const bops_conv_depthwise_par
 } // namespace conv
 } // namespace bops
 
-bops_status bops_conv_depthwise_prepare(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype) {
-    return bops::conv::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_conv_depthwise_launch(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype,
-                                       const bops_conv_depthwise_operands *operands, bops_stream stream) {
-    return bops::conv::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_conv_depthwise, bops_dtype, bops_conv_depthwise_params, bops_conv_depthwise_choice, bops_conv_depthwise_operands,
+                 bops::conv::with_kernel)

@@ -1,10 +1,10 @@
-// Forward and the gradient of the data: sums of rows that slide down a strip, and their way to the output through the epilogue of
-// gemm_output.wgsl.
+// Depthwise convolutions, forward and the gradient of the data: windows slide down a strip, and complete rows of sums go through the epilogue of
+// gemm_output.wgsl to the output.
 
 // Sums of the output rows whose windows contain the last row read: entry i is complete after i more rows.
 alias Sums = array<Strip, MOST_TAPS>;
 
-// Stores a quad of a strip, if that has it and it is within the output.
+// Stores a quad of a strip, if the strip has it and it is within the output.
 fn put(place: Place, quad: u32, out_at: u32, beside_at: u32, sums: vec4<f32>) {
     let column = quad * QUAD_COLUMNS;
     if (quad < STRIP && place.column + column < params.columns) {
@@ -31,7 +31,7 @@ fn conv_depthwise(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_in
         + place.channel * vec2<u32>(params.out_channel, params.beside_channel)
         + place.row * rows
         + place.column * vec2<u32>(params.out_column, params.beside_column);
-    // 2. A row of the gathered factor at a time, while the next one is on its way.
+    // 2. One row of the gathered factor at a time, while the next one is being loaded.
     let seen = rows_seen(place);
     var next = seen_row(place, 0u);
     var sums = Sums();

@@ -1,7 +1,7 @@
-// Forward and the gradient of the data along the channels: a workgroup holds the weight of its tile of channels in workgroup memory, since
-// that of four channels and a large kernel is more than registers hold.
+// Forward and the gradient of the data, with quads along the channels. The weight of a workgroup's tile of channels is in workgroup memory: for four
+// channels and a large kernel a thread has too few registers.
 
-// By rows of the kernel, the last one first, columns and lanes.
+// [rows of the kernel, the last one first][columns][lanes]
 var<workgroup> weights: array<vec4<f32>, KERNEL_ROWS * KERNEL_COLUMNS * LANES>;
 
 // Where the weight of a thread's channels begins.
@@ -11,7 +11,7 @@ fn held_weight(group: u32, thread: u32, place: Place) -> Weight {
     let tile = group % params.tiles * LANES;
     for (var i = thread; i < KERNEL_ROWS * KERNEL_COLUMNS * LANES; i += WORKGROUP) {
         let tap = i / LANES;
-        // Past the last channel, the last one again.
+        // In place of channels past the last, the last one again.
         let channels = vec4<u32>((tile + i % LANES) * CHANNELS) + vec4<u32>(0u, 1u, 2u, 3u);
         let of_tap = params.weight_first
             + (KERNEL_ROWS - 1u - tap / KERNEL_COLUMNS) * params.weight_row
@@ -52,7 +52,7 @@ fn plus_taps(sum: vec4<f32>, quad: u32, weight: u32, windows: Windows) -> vec4<f
     return plus_tap(next, 6u, weight, windows[6]);
 }
 
-// The sums of an output row plus a row of the gathered factor times row `row` of the kernel, counted from the last.
+// The sums of an output row plus a row of the gathered factor times row `row` of the kernel, counted from the last row.
 fn plus_kernel_row(sums: Strip, row: u32, weight: Weight, windows: array<Windows, MOST_QUADS>) -> Strip {
     if (row >= KERNEL_ROWS) {
         return Strip();

@@ -1,4 +1,4 @@
-// Forward and the gradient of the data along the columns: each thread holds the weight of its channel in registers.
+// Forward and the gradient of the data, with quads along the columns. A thread holds the weight of its channel in registers.
 alias Taps = array<f32, MOST_TAPS>;
 // Rows of the kernel, the last one first.
 alias Weight = array<Taps, MOST_TAPS>;
@@ -59,7 +59,7 @@ fn plus_taps(sum: vec4<f32>, taps: Taps, windows: Windows) -> vec4<f32> {
     return plus_tap(next, 6u, taps[6], windows[6]);
 }
 
-// The sums of an output row plus a row of the gathered factor times row `row` of the kernel, counted from the last.
+// The sums of an output row plus a row of the gathered factor times row `row` of the kernel, counted from the last row.
 fn plus_kernel_row(sums: Strip, row: u32, taps: Taps, windows: array<Windows, 2>) -> Strip {
     if (row >= KERNEL_ROWS) {
         return Strip();

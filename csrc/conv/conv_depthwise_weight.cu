@@ -1,11 +1,11 @@
-// conv_depthwise, the gradient of the weight: sums over the strips of each block, which gemm_dbias adds up.
+// conv_depthwise_weight: the gradient of the weight of depthwise convolutions. Each block sums over its strips, and gemm_dbias adds up the blocks' sums.
 #include "depthwise.cuh"
 
 namespace bops {
 namespace conv {
 namespace {
 
-// Adds up what the threads of a block have for each channel, and leaves it in the block's row of the sums. scratch: of all warps.
+// Adds up the sums of a block's threads for each channel, and stores them in the block's row of `parts`. scratch: room for the sums of every warp.
 template <int channels, int kernel>
 __device__ __forceinline__ void leave_sums(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice, const team &threads,
                                            float (&sums)[kernel][kernel][channels], float *scratch, float *parts) {
@@ -32,7 +32,7 @@ __device__ __forceinline__ void leave_sums(const bops_conv_depthwise_params &par
     }
 }
 
-// Windows slide down strips: each row of x is read once, and meets the rows of dy whose windows see it.
+// Windows slide down strips. Each row of x is loaded once and multiplied with the rows of dy whose windows see it.
 template <typename T, int channels, int kernel> __global__ void __launch_bounds__(depthwise_threads, channels > 1 ? 3 : 1)
     walk_weight(const __grid_constant__ bops_conv_depthwise_params params, const bops_conv_depthwise_choice choice,
                 const bops_conv_depthwise_operands operands) {
@@ -48,7 +48,7 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
     part_of_strip fetched, part;
     const strip_place at = threads.strip<strip>(params, choice, fetched);
     const uint32_t columns = min(uint32_t(strip), params.out_extents[1] - at.column);
-    // 1. The first rows.
+    // 1. Copies of the first rows.
     rows_of rows(params, operands.gathered, at);
     const T *of_dy = static_cast<const T *>(operands.plain) + at.element_of(params.out);
     fetched.start(params.out_extents[0] - at.row, kernel), part = fetched;
@@ -68,7 +68,7 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
     };
 #pragma unroll
     for (int i = 0; i < slots - 1; ++i) fetch(ring + i * bytes);
-    // 2. A row of x at a time, which as many rows of dy meet as the kernel has.
+    // 2. One row of x at a time, with as many rows of dy as the kernel has.
     float sums[kernel][kernel][channels] = {}, dy[kernel][strip][channels] = {};
     char *used = ring, *filled = ring + (slots - 1) * bytes;
     const auto is_left = [&] { return part.seen > 0; };
@@ -86,7 +86,7 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
         }
         slot::get(used, x);
         dy_slot::get(used + slot::bytes, dy[above(0)]);
-        // Not unpacked again for each row of x that they meet.
+        // Keeps them unpacked, for all rows of x that they are multiplied with.
         if constexpr (sizeof(T) == 2)
 #pragma unroll
             for (int q = 0; q < strip; ++q)
@@ -95,7 +95,7 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
         fetch(filled);
         used = used == ring + (slots - 1) * bytes ? ring : used + bytes;
         filled = filled == ring + (slots - 1) * bytes ? ring : filled + bytes;
-        // What is beside dy has no terms: not even NaN, which zero times an infinite x is.
+        // Rows and columns outside dy are left out, not taken as 0: 0 times an infinite x would be NaN.
         if (columns == strip && part.seen >= kernel && part.seen <= part.rows) {
 #pragma unroll
             for (int r = 0; r < kernel; ++r)
@@ -127,26 +127,24 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
     leave_sums(params, choice, threads, sums, reinterpret_cast<float *>(ring), static_cast<float *>(operands.out));
 }
 
-template <typename Action> bops_status with_weight(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice,
-                                                   bops_dtype dtype, const bops_conv_depthwise_operands &operands, const Action &action) {
-    return for_float(dtype, [&](auto tag) {
+template <typename Action> bops_status with_weight(bops_dtype dtype, const bops_conv_depthwise_params &params,
+                                                   const bops_conv_depthwise_choice &choice, const bops_conv_depthwise_operands &operands, void *,
+                                                   const Action &action) {
+    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-        else {
-            launch_shape shape;
-            shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
-            const auto of_form = [&](auto channels, auto kernel) {
-                constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
-                shape.shared_bytes = row_slots<T> * (row_walk<T, c, k>::slot::bytes + row_slot<T, c, strip_of<T, c, k>, 0>::bytes);
-                return action(walk_weight<T, c, k>, shape, params, choice, operands);
-            };
-            switch (choice.kernel) {
-            case 3:
-                return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, std::integral_constant<int, 3>{})
-                                            : of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 3>{});
-            case 5: return of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 5>{});
-            default: return bops_status(cudaErrorInvalidValue);
-            }
+        launch_shape shape;
+        shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
+        const auto of_form = [&](auto channels, auto kernel) {
+            constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
+            shape.shared_bytes = row_slots<T> * (row_walk<T, c, k>::slot::bytes + row_slot<T, c, strip_of<T, c, k>, 0>::bytes);
+            return action(walk_weight<T, c, k>, shape, params, choice, operands);
+        };
+        switch (choice.kernel) {
+        case 3:
+            return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, std::integral_constant<int, 3>{})
+                                        : of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 3>{});
+        case 5: return of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 5>{});
+        default: return bops_status(cudaErrorInvalidValue);
         }
     });
 }
@@ -155,11 +153,5 @@ template <typename Action> bops_status with_weight(const bops_conv_depthwise_par
 } // namespace conv
 } // namespace bops
 
-bops_status bops_conv_depthwise_weight_prepare(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype) {
-    return bops::conv::with_weight(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_conv_depthwise_weight_launch(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype,
-                                              const bops_conv_depthwise_operands *operands, bops_stream stream) {
-    return bops::conv::with_weight(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_conv_depthwise_weight, bops_dtype, bops_conv_depthwise_params, bops_conv_depthwise_choice, bops_conv_depthwise_operands,
+                 bops::conv::with_weight)

@@ -1,24 +1,52 @@
-// The gradient of the weight, sums over samples and positions for each channel and tap: unrounded sums of a part of them, to partials
-// [parts][channels][rows of the kernel][columns of the kernel]. What the threads of a workgroup have for a channel meets in a tree.
+// The gradient of the weight: sums over samples and positions for each channel and tap. Each workgroup leaves the unrounded sums of a part of them in
+// partials [parts][channels][rows of the kernel][columns of the kernel]. conv_depthwise_weight_columns.wgsl and conv_depthwise_weight_channels.wgsl say
+// what the sums of one kernel row are (Taps), and how a thread adds to them and leaves them.
+alias Sums = array<Taps, MOST_TAPS>;
 
-// Quads of dy in the last output rows: entry i is that of i rows ago.
+// Quads of dy in the last output rows: entry i is that of i rows before the last.
 alias Rows = array<Strip, MOST_TAPS>;
 
-var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP>;
+// For column_sums.wgsl: threads side by side have different channels.
+const COLUMN_QUADS: u32 = LANES;
 
-// The sum over the threads that have the same lane, in those of the first worker. Every thread of the workgroup takes part.
+// The sum over the threads that have the same lane. Every thread of the workgroup takes part.
 fn workers_sum(thread: u32, value: vec4<f32>) -> vec4<f32> {
-    lane_sums[thread] = value;
-    workgroupBarrier();
-    for (var half = WORKGROUP / 2u; half >= LANES; half = half >> 1u) {
-        if (thread < half) {
-            lane_sums[thread] += lane_sums[thread + half];
-        }
-        workgroupBarrier();
-    }
-    let sum = lane_sums[thread % LANES];
+    let sum = sum_over_lanes(thread, value);
     workgroupBarrier();
     return sum;
+}
+
+// The sums of kernel row `row` plus the products of row `index` of the gathered factor with the output row that meets it there, if that row belongs to
+// the strip.
+fn plus_kernel_row(sums: Taps, place: Place, row: u32, index: u32, dy: Strip, windows: DyWindows) -> Taps {
+    if (row < KERNEL_ROWS && index - row < place.rows) {
+        return plus_strip(sums, place, dy, windows);
+    }
+    return sums;
+}
+
+fn plus_row(sums: Sums, place: Place, row: Row, dy: Rows, index: u32) -> Sums {
+    let windows = dy_windows(place, row);
+    return Sums(
+        plus_kernel_row(sums[0], place, 0u, index, dy[0], windows),
+        plus_kernel_row(sums[1], place, 1u, index, dy[1], windows),
+        plus_kernel_row(sums[2], place, 2u, index, dy[2], windows),
+        plus_kernel_row(sums[3], place, 3u, index, dy[3], windows),
+        plus_kernel_row(sums[4], place, 4u, index, dy[4], windows),
+        plus_kernel_row(sums[5], place, 5u, index, dy[5], windows),
+        plus_kernel_row(sums[6], place, 6u, index, dy[6], windows),
+    );
+}
+
+fn leave_sums(thread: u32, part: u32, channel: u32, sums: Sums) {
+    let at = part + channel * (KERNEL_ROWS * KERNEL_COLUMNS);
+    leave_row(thread, at, channel, 0u, sums[0]);
+    leave_row(thread, at, channel, 1u, sums[1]);
+    leave_row(thread, at, channel, 2u, sums[2]);
+    leave_row(thread, at, channel, 3u, sums[3]);
+    leave_row(thread, at, channel, 4u, sums[4]);
+    leave_row(thread, at, channel, 5u, sums[5]);
+    leave_row(thread, at, channel, 6u, sums[6]);
 }
 
 // A quad of dy in an output row of a strip, or zeros.
@@ -54,7 +82,7 @@ fn conv_depthwise_weight(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(l
         if (place.is_there) {
             let at = place.sample * params.out_sample + place.channel * params.out_channel + place.row * params.out_row
                 + place.column * params.out_column;
-            // A row of both factors at a time, while the next ones are on their way.
+            // One row of both factors at a time, while the next rows are being loaded.
             let seen = rows_seen(place);
             var next = seen_row(place, 0u);
             var next_dy = dy_row(place, at, 0u);
@@ -68,7 +96,7 @@ fn conv_depthwise_weight(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(l
             }
         }
     }
-    // 2. Those of the workgroup.
+    // 2. The sums of the workgroup.
     let tile = group % params.tiles * LANES + thread % LANES;
     leave_sums(thread, group / params.tiles * params.part_length, tile * CHANNELS, sums);
 }

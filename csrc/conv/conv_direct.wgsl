@@ -1,30 +1,24 @@
-// Convolutions whose groups have few channels, and their gradients: the contraction of conv_output.wgsl without tiles, which groups would
-// leave mostly empty. Columns are those of all groups. A thread computes a quad of the output, each element in one chain over a part of
-// the terms. Terms outside of the image are not there.
+// Convolutions whose groups have few channels, and their gradients: the contraction of conv_output.wgsl without tiles, which such groups would leave
+// mostly empty. Columns are counted through all groups. A thread computes a quad of the output, each element in one chain over a part of the terms.
+// Elements outside the image add no term.
 @compute @workgroup_size(WORKGROUP)
 fn conv_direct(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let group = workgroup.y * params.groups_x + workgroup.x;
     if (group >= params.groups) {
         return;
     }
-    // 1. The quad of this thread: lines are rows of the output, or its columns.
-    let are_rows = params.quads_are_rows != 0u;
-    let line_quads = (select(params.n, params.m, are_rows) + 3u) / 4u;
-    let lines = select(params.m, params.n, are_rows);
-    let quad = group * WORKGROUP + thread;
-    let part = quad / line_quads / lines;
+    // 1. The quad of this thread, in its part of the terms.
+    let quad = quad_of(group * WORKGROUP + thread);
+    let part = quad.matrix;
     if (part >= params.parts) {
         return;
     }
-    let line = quad / line_quads % lines;
-    let first = quad % line_quads * 4u;
-    let m = select(line, first, are_rows);
-    let n = select(first, line, are_rows);
 
-    // 2. What its elements contribute. Past the last, the last one again.
+    // 2. What its elements' rows and columns contribute. In place of those past the last, the last one again.
+    let are_rows = params.quads_are_rows != 0u;
     let slots = vec4<u32>(0u, 1u, 2u, 3u);
-    let rows = min(vec4<u32>(m) + select(vec4<u32>(), slots, are_rows), vec4<u32>(params.m - 1u));
-    let columns = min(vec4<u32>(n) + select(slots, vec4<u32>(), are_rows), vec4<u32>(params.n - 1u));
+    let rows = min(vec4<u32>(quad.m) + select(vec4<u32>(), slots, are_rows), vec4<u32>(params.m - 1u));
+    let columns = min(vec4<u32>(quad.n) + select(slots, vec4<u32>(), are_rows), vec4<u32>(params.n - 1u));
     let of_group = vec4<u32>(params.n / params.channel_groups);
     let channel_group = columns / of_group;
     let plain_at = channel_group * params.plain_group + columns % of_group * params.plain_column;
@@ -49,5 +43,5 @@ fn conv_direct(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoc
         }
         digits = plus_digits(digits, params.term_step, params.term_digits);
     }
-    finish_quad(part, 0u, m, n, sums);
+    finish_quad(part, 0u, quad.m, quad.n, sums);
 }

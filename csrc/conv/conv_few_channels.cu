@@ -1,23 +1,24 @@
-// conv_few_channels: forward from few input channels, through mma.sync. Factors of f16 and bf16, or of f32 that are rounded to tf32.
+// conv_few_channels: forward with few input channels, through mma.sync. Factors are f16, bf16, or f32 rounded to tf32.
 //
-// The left factor of a tile is the patch of x under its positions, the right one the weights of 64 filters, which stay in shared memory.
+// The left factor of a tile is the patch of x that its positions see, the right one the weights of 64 filters, which stay in shared memory.
 #include "few_channels.cuh"
 
 namespace bops {
 namespace conv {
 namespace {
 
-// Which filter a column of a block of eight is: a lane's columns of neighbouring blocks are filters side by side, as many as 16 bytes have elements.
+// The filter of a column of block number `block` of eight columns. Columns are permuted so that a lane's sums of neighbouring blocks belong to neighbouring
+// filters, as many as 16 bytes have elements.
 template <typename T> __device__ __forceinline__ int filter_of(int block, int column) {
     constexpr int each = 16 / int(sizeof(T)), blocks = each / 2;
     return block / blocks * 4 * each + column / 2 * each + block % blocks * 2 + column % 2;
 }
 
-// Where what a block needs lies in shared memory: a chunk of zeros, biases, weights, the ring, and sums that are not written from registers.
+// Offsets in shared memory: a chunk of zeros, the bias, the weights, the ring, and the sums of a tile unless they are stored from registers.
 template <typename T> struct forward_places {
     static constexpr uint32_t bias = 16, weights = bias + few_filters * 4;
     static constexpr int staged = few_positions * (few_filters + 4) * 4, staged_across = few_filters * (few_positions + 4) * 4;
-    int weight_pitch; // an odd number of chunks, so that those of eight filters lie in different banks
+    int weight_pitch; // bytes of a filter: an odd number of chunks, so that those of eight filters are in different banks
     uint32_t ring, stage, bytes;
     __host__ __device__ __forceinline__ forward_places(const patch_shape &shape, const bops_conv_few_channels_choice &choice) {
         weight_pitch = ((shape.chunks + 1) / 2 * 2 + 1) * 16;
@@ -26,7 +27,7 @@ template <typename T> struct forward_places {
     }
 };
 
-// Brings the weights of a block's filters, with 0 for filters, channels, pixels and chunks that there are not.
+// Stores the weights of a block's filters, from `first` on, to shared memory; 0 for filters, channels, pixels and chunks that do not exist.
 template <typename T> __device__ __forceinline__ void lay_weights(const bops_conv_few_channels_params &params,
                                                                   const bops_conv_few_channels_choice &choice, const patch_shape &shape,
                                                                   const forward_places<T> &places, uint32_t to, const void *weight, int first) {
@@ -52,21 +53,20 @@ template <typename T> __device__ __forceinline__ void lay_weights(const bops_con
             if constexpr (sizeof(T) == 2) words[w] = uint32_t(v[2 * w]) | uint32_t(v[2 * w + 1]) << 16;
             else words[w] = v[w];
         gemm::round_factors<T>(words);
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + uint32_t(line * places.weight_pitch + index * 16)), "r"(words[0]),
-                     "r"(words[1]), "r"(words[2]), "r"(words[3])
-                     : "memory");
+        gemm::store_chunk(to + uint32_t(line * places.weight_pitch + index * 16), words);
     }
 }
 
 using few_sums = float[few_groups_of_warp][few_filters / 8][4];
 
-// The left factor of one group of positions: the patch under a row of the kernel after the other. A lane gives the address of one position's chunk.
+// A walk through the left factor of a group of positions, row of the kernel by row. A lane gives ldmatrix the address of one position's chunk.
 struct group_walk {
-    uint32_t column; // of the lane's position, in a row of the ring
-    int slot;        // of the row of the ring
+    uint32_t column; // address of the lane's position in the first row of the ring
+    int slot;        // row of the ring
 };
 
-// sums += the patch under a warp's groups times the weights. pairs: blocks of filters, two at a time, that there are.
+// sums += the patch under a warp's groups of positions times the weights. pairs: pairs of blocks of eight filters to multiply. has_rest: chunks reach beyond
+// the window.
 template <typename T, int pairs> __device__ __forceinline__ void multiply_tile(few_sums &sums, const patch_ring<T> &ring, const patch_shape &shape,
                                                                                const bops_conv_few_channels_choice &choice, uint32_t zeros,
                                                                                uint32_t weights, int weight_pitch, int groups, bool has_rest) {
@@ -83,7 +83,7 @@ template <typename T, int pairs> __device__ __forceinline__ void multiply_tile(f
     }
     uint32_t right = weights + uint32_t(gemm::right_column(lane, 0) * weight_pitch + gemm::right_chunk(lane, 0) * 16);
     const bool has_second = warp + few_warps < groups, is_beyond = has_rest && lane % 4 >= 2;
-    int rest = 0; // chunks from the beginning of a kernel row on, of the first half of the step
+    int rest = 0; // number, in its row of the kernel, of the first of the two chunks of a step
 #pragma unroll 2
     for (int index = 0; index < shape.chunks; index += 2, right += 32) {
         uint32_t a[few_groups_of_warp][4];
@@ -92,7 +92,7 @@ template <typename T, int pairs> __device__ __forceinline__ void multiply_tile(f
             const uint32_t at = walks[i].column + uint32_t(walks[i].slot * shape.pitch + place.chunk * 16);
             gemm::load_matrices(a[i], place.row < kernel_rows ? at : zeros);
         }
-        // Elements beyond the window belong to other pixels, which may be infinite: their weights of 0 would make NaN of them.
+        // Elements beyond the window belong to other pixels, which may be infinite, and infinity times a weight of 0 is NaN.
         if (has_rest) {
             const int second = rest + 1 == shape.row_chunks ? 0 : rest + 1;
             const bool first_ends = rest + 1 == shape.row_chunks, second_ends = second + 1 == shape.row_chunks;
@@ -121,7 +121,7 @@ template <typename T, int pairs> __device__ __forceinline__ void multiply_tile(f
     }
 }
 
-// A group of positions of out: its row and its first column.
+// The row and the first column of a group of positions in y.
 struct group_place {
     uint32_t row, column;
     __device__ __forceinline__ group_place(const bops_conv_few_channels_choice &choice, const few_tile &tile, int group) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ uint64_t element_of(const bops_conv_strides &strides,
            uint64_t(filter) * strides.channel;
 }
 
-// The end of a tile from registers. Every sum already has its bias.
+// Writes a tile from registers, if the choice is light. Every sum already has its bias.
 template <typename T> __device__ __forceinline__ void leave_light(const bops_conv_few_channels_params &params,
                                                                   const bops_conv_few_channels_choice &choice, const few_tile &tile, void *out,
                                                                   int first_filter, int groups, few_sums &sums) {
@@ -157,7 +157,7 @@ template <typename T> __device__ __forceinline__ void leave_light(const bops_con
                 for (int e = 0; e < 4; ++e) sums[i][j][e] = sums[i][j][e] <= 0.0f ? 0.0f : sums[i][j][e];
         T *const line = to + element_of(params.y, tile.sample, place.row, place.column, uint32_t(first_filter));
         if (!choice.across) {
-            // Filters side by side.
+            // 16 bytes of neighbouring filters are one store.
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int position = lane / 4 + half * 8;
@@ -180,7 +180,7 @@ template <typename T> __device__ __forceinline__ void leave_light(const bops_con
                     if (position < columns && filter < filters) line[uint64_t(filter) * params.y.channel + position] = sums[i][j][e];
                 }
         } else {
-            // Four positions of a filter side by side: lanes exchange the columns of two rows, then the rows of two pairs.
+            // Four neighbouring positions of a filter are one store: lanes exchange filters for a second position, then pairs of positions.
             const bool second = lane / 4 % 2, upper = lane / 8 % 2;
             const int position = (upper ? 8 : 0) + lane / 16 * 4;
 #pragma unroll
@@ -202,7 +202,7 @@ template <typename T> __device__ __forceinline__ void leave_light(const bops_con
     }
 }
 
-// The end of a tile whose sums lie in shared memory, four elements at a time.
+// Writes a tile from shared memory, four elements at a time.
 template <typename T> __device__ __forceinline__ void leave_staged(const bops_conv_few_channels_params &params,
                                                                    const bops_conv_few_channels_choice &choice, const few_tile &tile,
                                                                    const bops_conv_few_channels_operands &operands, int first_filter, int groups,
@@ -242,7 +242,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
     const few_tiles tiles(params, choice);
     const uint32_t last = tiles.first(part + 1, choice.parts);
 
-    // 1. What stays: the weights and biases of the block's filters.
+    // 1. What stays in shared memory: the chunk of zeros, and the weights and bias of the block's filters.
     if (threadIdx.x < 4) reinterpret_cast<uint32_t *>(shared)[threadIdx.x] = 0;
     if (int(threadIdx.x) < few_filters) {
         float b[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -257,7 +257,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
 
 #pragma unroll 1
     for (uint32_t index = tiles.first(part, choice.parts), is_first = 1; index < last; ++index) {
-        // 2. The rows of x under the tile, unless they have come with the one before.
+        // 2. The rows of x that the tile sees, unless they are there already, and loads of those that the next tile adds.
         const few_tile tile = tiles.at(choice, index);
         if (is_first || tile.row == 0) {
             ring.fill(tile);
@@ -285,7 +285,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
         }
         if (goes_on) below.store_ahead(ahead);
 
-        // 4. What is done with them.
+        // 4. The output.
         if (choice.light) leave_light<T>(params, choice, tile, operands.y, first_filter, groups, sums);
         else {
             const bool across = choice.across != 0;
@@ -303,26 +303,20 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
             leave_staged<T>(params, choice, tile, operands, first_filter, groups, stage);
         }
         ring.descend();
-        __syncthreads(); // The rows of the next tile are there, and no thread reads those that it leaves, or the sums.
+        __syncthreads(); // The rows of the next tile are there, and no thread reads rows that will be replaced, or the staged sums.
     }
 }
 
 template <typename Action> bops_status with_forward(bops_dtype dtype, const bops_conv_few_channels_params &params,
                                                     const bops_conv_few_channels_choice &choice, const bops_conv_few_channels_operands &operands,
                                                     void *, const Action &action) {
-    const auto of_type = [&](auto tag) {
+    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         launch_shape shape;
         shape.grid = dim3(choice.parts * uint32_t(gemm::tiles_of(params.filters, few_filters))), shape.block = dim3(few_threads);
         shape.shared_bytes = forward_places<T>(patch_shape(params, choice, int(sizeof(T))), choice).bytes;
         return action(forward<T>, shape, params, choice, operands);
-    };
-    switch (dtype) {
-    case BOPS_F32: return of_type(type_tag<float>{});
-    case BOPS_F16: return of_type(type_tag<__half>{});
-    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
-    default: return bops_status(cudaErrorInvalidValue);
-    }
+    });
 }
 
 } // namespace

@@ -1,8 +1,8 @@
-// conv_few_channels_data: the gradient of the data of few input channels, through mma.sync. Factors of f16 and bf16.
+// conv_few_channels_data: the gradient of the data with few input channels, through mma.sync. f16 and bf16.
 //
-// A cell is as many rows and columns of dx as the strides say: the same positions of dy lie under all of them. The left factor of a tile are positions of dy,
-// row after row under the cells and filter after filter; the right one has a column for each row of a cell, tap along the columns of dy, column of the cell
-// and channel. What the taps contribute to a cell lies in neighbouring rows of the product, and is added up in shared memory.
+// A cell is stride[0] rows by stride[1] columns of dx: all its elements see the same positions of dy. The left factor of a tile is dy at these positions, row
+// by row and filter by filter. The right factor has a column for each row of a cell, tap along the columns of dy, column of the cell and channel. In the
+// product, the contributions of the taps to one cell are in neighbouring rows; they are added up in shared memory.
 #include "few_channels.cuh"
 
 namespace bops {
@@ -11,14 +11,15 @@ namespace {
 
 constexpr int data_blocks = BOPS_CONV_FEW_CHANNELS_COLUMNS / 8, data_pairs = data_blocks / 2;
 
-// Where what a block needs lies in shared memory: weights, a ring of rows of dy, and the product of a tile. Lines of a row of dy are positions, or filters
-// with `across`; those and the columns of the weights are an odd number of chunks apart, so that those of a matrix lie in different banks.
+// Offsets in shared memory: the weights, a ring of rows of dy, and the product of a tile. Lines of a row of dy are positions, or filters with `across`. Lines,
+// and columns of the weights, are an odd number of chunks apart, so that the rows of a matrix are in different banks.
 struct data_places {
-    int filters, depth;    // filters rounded up to the depth of a product, and all terms
-    int of_row, blocks;    // columns of a row of a cell, rounded up to eight, and eights of columns of all
-    int line_pitch, lines; // of a row of dy
-    int row_bytes, ring_rows;
-    int weight_pitch, stage_pitch; // bytes, elements
+    int filters, depth;       // filters rounded up to what one instruction sums over; terms of a sum
+    int of_row, blocks;       // columns of the product for one row of a cell, a multiple of eight; blocks of eight columns in all
+    int line_pitch, lines;    // bytes of a line, and lines, of a row of dy
+    int row_bytes, ring_rows; // bytes of a row of dy, and rows of the ring
+    int weight_pitch;         // bytes of a column of the weights
+    int stage_pitch;          // elements of a row of the product
     uint32_t ring, stage, bytes;
     __host__ __device__ __forceinline__ data_places(const bops_conv_few_channels_params &params, const bops_conv_few_channels_data_choice &choice) {
         filters = (int(params.filters) + 15) / 16 * 16, depth = filters * int(choice.taps[0]);
@@ -31,14 +32,14 @@ struct data_places {
     }
 };
 
-// The element of the kernel by which a tap contributes to a row or column of a cell, if it is one.
+// The kernel element through which a tap contributes to a row or column of a cell; negative if there is none.
 __device__ __forceinline__ int kernel_of(const bops_conv_few_channels_params &params, const bops_conv_few_channels_data_choice &choice, int axis,
                                          int in_cell, int tap) {
     const int element = in_cell - params.first[axis] - int(params.stride[axis]) * (choice.lowest[axis] + tap);
     return element < int(params.kernel[axis]) ? element : -1;
 }
 
-// Brings the weights, with 0 for what contributes nothing.
+// Stores the weights to shared memory; 0 where a tap contributes nothing.
 __device__ __forceinline__ void lay_weights(const bops_conv_few_channels_params &params, const bops_conv_few_channels_data_choice &choice,
                                             const data_places &places, uint32_t to, const void *weight) {
     const int columns = (places.blocks + 1) / 2 * 16, channels = int(params.channels), of_cell = int(params.stride[1]);
@@ -57,11 +58,11 @@ __device__ __forceinline__ void lay_weights(const bops_conv_few_channels_params 
     }
 }
 
-// A tile: cells from `cell` on of a row of cells of a sample, and the first position of dy that it sees.
+// A tile: its sample, its row of cells, its first cell in that row, and the first position that it sees in a row of dy.
 struct data_tile {
     uint32_t sample, row, cell;
     int position;
-    bool follows; // the next tile lies below this one
+    bool follows; // whether the next tile is the one below this one
 };
 struct data_tiles {
     uint32_t down, across, count;
@@ -77,7 +78,7 @@ struct data_tiles {
     }
 };
 
-// Brings a row of dy, with 0 for positions and filters that there are not.
+// Starts the copies of a row of dy; 0 for positions and filters that do not exist.
 __device__ __forceinline__ void fetch_row(const bops_conv_few_channels_params &params, const bops_conv_few_channels_data_choice &choice,
                                           const data_places &places, uint32_t to, const void *dy, const data_tile &tile, int row) {
     const bool across = choice.across != 0, has_row = uint32_t(row) < params.y_extents[0];
@@ -93,26 +94,17 @@ __device__ __forceinline__ void fetch_row(const bops_conv_few_channels_params &p
         const int left = !is_there ? 0 : min(across ? columns - column : filters - filter, 8);
         const uint16_t *const at =
             from + (is_there ? uint64_t(row) * params.y.axes[0] + uint64_t(column) * params.y.axes[1] + uint64_t(filter) * params.y.channel : 0);
-        const uint32_t chunk_at = to + uint32_t(line * places.line_pitch + chunk * 16);
-        if (choice.eights) gemm::copy_or_zero<16>(chunk_at, at, left * 2);
-        else {
-            uint32_t words[4] = {0, 0, 0, 0};
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                if (e < left) words[e / 2] |= uint32_t(__ldg(at + uint64_t(e) * step)) << (16 * (e % 2));
-            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(chunk_at), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                         : "memory");
-        }
+        fetch_chunk(to + uint32_t(line * places.line_pitch + chunk * 16), at, step, left, choice.eights != 0);
     }
 }
 
-// What is written of a tile: each element of dx is the sum of what the taps along the columns of dy contribute.
+// Writes the cells of a tile: each element of dx is the sum of the contributions of the taps along the columns of dy.
 template <typename T> __device__ __forceinline__ void leave_cells(const bops_conv_few_channels_params &params,
                                                                   const bops_conv_few_channels_data_choice &choice, const data_places &places,
                                                                   const data_tile &tile, void *dx, const float *stage) {
     const int channels = int(params.channels), of_cell = int(params.stride[1]), columns = int(choice.cells) * of_cell, of_row = columns * channels;
     const int shift = int(tile.cell) + choice.lowest[1] - tile.position;
-    const bool is_near = params.x.channel < params.x.axes[1] || params.x.axes[1] == 0; // Neighbouring threads have neighbouring channels.
+    const bool is_near = params.x.channel < params.x.axes[1] || params.x.axes[1] == 0; // whether neighbouring threads take neighbouring channels
     const divider by_row(of_row), by_inner(is_near ? channels : columns), by_cell(of_cell);
     const int next_tap = places.stage_pitch + of_cell * channels;
 #pragma unroll 2
@@ -143,7 +135,8 @@ template <typename T> __device__ __forceinline__ void leave_cells(const bops_con
 
 using data_sums = float[few_groups_of_warp][data_blocks][4];
 
-// sums += the positions of a row of dy times the weights of its tap, of the blocks of columns that see the row. pairs: of blocks that are all seen, or 0.
+// sums += the positions of a row of dy times the weights of its tap, for the blocks of columns that the row contributes to. seen: a bit for each of these
+// blocks. pairs: pairs of blocks if the row contributes to all; else 0.
 template <typename T, int pairs> __device__ __forceinline__ void multiply_row(data_sums &sums, const bops_conv_few_channels_data_choice &choice,
                                                                               const data_places &places, uint32_t row, uint32_t weights, int groups,
                                                                               uint32_t seen) {
@@ -204,13 +197,13 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
     const uint32_t last = uint32_t(uint64_t(tiles.count) * (blockIdx.x + 1) / choice.parts);
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, groups = int(choice.positions) / few_group, taps = int(choice.taps[0]);
 
-    // 1. What stays: the weights.
+    // 1. What stays in shared memory: the weights.
     lay_weights(params, choice, places, weights, operands.weight);
     const uint32_t right = weights + uint32_t(gemm::right_column(lane, 0) * places.weight_pitch + gemm::right_chunk(lane, 0) * 16);
-    int slot = 0; // where the first row of dy under the tile is
+    int slot = 0; // place in the ring of the first row of dy that the tile sees
 #pragma unroll 1
     for (uint32_t index = first; index < last; ++index) {
-        // 2. The rows of dy under the tile, of which all but the last have been there, and on its way the next one.
+        // 2. The rows of dy that the tile sees, of which only the last one is new, and copies of the row that the next tile adds.
         const data_tile tile = tiles.at(choice, index);
         if (index == first || tile.row == 0) {
             slot = 0;
@@ -220,7 +213,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
             copy_commit();
         }
         copy_wait(0);
-        __syncthreads(); // The rows are there for all threads, and no thread reads those above, or the product of the tile before.
+        __syncthreads(); // The rows are there for all threads, and no thread reads rows above them, or the product of the previous tile.
         const auto place_of = [&](int row) { return slot + row >= places.ring_rows ? slot + row - places.ring_rows : slot + row; };
         if (tile.follows && index + 1 < last)
             fetch_row(params, choice, places, ring + uint32_t(place_of(taps) * places.row_bytes), operands.y, tile,
@@ -238,7 +231,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
         if (warp < groups) {
 #pragma unroll 1
             for (int tap = 0; tap < taps; ++tap) {
-                // Columns of rows of a cell to which the row of dy contributes: an infinite gradient times a weight of 0 would make NaN of the others.
+                // Only blocks of columns to which the row of dy contributes: for others an infinite dy times a weight of 0 would be NaN.
                 uint32_t seen = 0;
                 const int row_blocks = places.of_row / 8;
 #pragma unroll 1
@@ -276,11 +269,8 @@ template <typename Action> bops_status with_data(bops_dtype dtype, const bops_co
     launch_shape shape;
     shape.grid = dim3(choice.parts), shape.block = dim3(few_threads);
     shape.shared_bytes = data_places(params, choice).bytes;
-    switch (dtype) {
-    case BOPS_F16: return action(data<__half>, shape, params, choice, operands);
-    case BOPS_BF16: return action(data<__nv_bfloat16>, shape, params, choice, operands);
-    default: return bops_status(cudaErrorInvalidValue);
-    }
+    return gemm::for_types<__half, __nv_bfloat16>(
+        dtype, [&](auto tag) { return action(data<typename decltype(tag)::type>, shape, params, choice, operands); });
 }
 
 } // namespace

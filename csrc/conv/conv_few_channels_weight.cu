@@ -1,7 +1,7 @@
-// conv_few_channels_weight: the gradient of the weight of few input channels, through mma.sync. Factors of f16 and bf16.
+// conv_few_channels_weight: the gradient of the weight with few input channels, through mma.sync. f16 and bf16.
 //
-// The left factor of a tile is the gradient of 64 filters, the right one the patch of x under the tile's positions. Every warp has the sums of some chunks
-// of the patch over all tiles of the block. gemm_dbias adds up what blocks have left in the workspace.
+// The left factor of a tile is dy of 64 filters, the right one the patch of x that the tile's positions see. Every warp has the sums of some chunks of the
+// windows over all tiles of the block. gemm_dbias adds up the parts that the blocks leave in the workspace.
 #include "few_channels.cuh"
 
 namespace bops {
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int warp_chunks = BOPS_CONV_FEW_CHANNELS_CHUNKS / few_warps, warp_pairs = (warp_chunks + 1) / 2;
 
-// Where what a block needs lies in shared memory: a chunk of zeros, the ring, and the gradients of two tiles. Lines of these are positions, or filters with
-// `across`, an odd number of chunks apart, so that those of a matrix lie in different banks.
+// Offsets in shared memory: a chunk of zeros, the ring, and dy of two tiles. Its lines are positions, or filters with `across`; they are an odd number of
+// chunks apart, so that the rows of a matrix are in different banks.
 struct weight_places {
     uint32_t ring, dy, dy_bytes, bytes;
     int lines, line_chunks, pitch;
@@ -22,7 +22,7 @@ struct weight_places {
     }
 };
 
-// Brings the gradient of a tile, with 0 for positions and filters that there are not.
+// Starts the copies of dy of a tile; 0 for positions and filters that do not exist.
 template <typename T> __device__ __forceinline__ void fetch_gradient(const bops_conv_few_channels_params &params,
                                                                      const bops_conv_few_channels_choice &choice, const weight_places &places,
                                                                      uint32_t to, const void *dy, const few_tile &tile, int first_filter) {
@@ -44,16 +44,7 @@ template <typename T> __device__ __forceinline__ void fetch_gradient(const bops_
         const uint16_t *const at = from + (is_there ? uint64_t(row) * params.y.axes[0] + uint64_t(column) * params.y.axes[1] +
                                                           uint64_t(first_filter + filter) * params.y.channel
                                                     : 0);
-        const uint32_t chunk_at = to + uint32_t(line * places.pitch + chunk * 16);
-        if (choice.eights) gemm::copy_or_zero<16>(chunk_at, at, left * 2);
-        else {
-            uint32_t words[4] = {0, 0, 0, 0};
-#pragma unroll
-            for (int e = 0; e < 8; ++e)
-                if (e < left) words[e / 2] |= uint32_t(__ldg(at + uint64_t(e) * step)) << (16 * (e % 2));
-            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(chunk_at), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                         : "memory");
-        }
+        fetch_chunk(to + uint32_t(line * places.pitch + chunk * 16), at, step, left, choice.eights != 0);
     }
     copy_commit();
 }
@@ -64,8 +55,8 @@ __device__ __forceinline__ void load_half_matrices_transposed(uint32_t &b0, uint
 
 using weight_sums = float[few_filters / 16][warp_chunks][4];
 
-// sums += the gradients of 16 positions times the patch under them. right: where a lane's chunk of each pair lies; left: the gradients of 16 filters, and
-// left_step from those to the next. Chunks from the warp's own number on are multiplied for nothing.
+// sums += dy of 16 positions times the patch that they see. right: address of the lane's chunk of each pair; left: address of dy of the first 16 filters, and
+// left_step to that of the next 16. there: positions that exist. Sums of chunks that the warp does not have are computed but never used.
 template <typename T, int chunks> __device__ __forceinline__ void multiply_group(weight_sums &sums, const uint32_t (&right)[warp_pairs],
                                                                                  uint32_t left, uint32_t left_step, bool across, int filters,
                                                                                  int there) {
@@ -78,7 +69,7 @@ template <typename T, int chunks> __device__ __forceinline__ void multiply_group
             b[i][0] = four[0], b[i][1] = four[1], b[i + 1][0] = four[2], b[i + 1][1] = four[3];
         } else load_half_matrices_transposed(b[i][0], b[i][1], right[i / 2]);
     }
-    // Pixels of positions that there are not may be infinite: gradients of 0 would make NaN of them.
+    // Pixels seen by positions that do not exist may be infinite, and infinity times a dy of 0 is NaN.
     if (there < few_group) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -118,7 +109,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
     const int groups = int(choice.rows * choice.columns) / few_group, of_row = int(choice.columns) / few_group;
 
-    // 1. The warp's chunks: a lane gives the address of one of each pair.
+    // 1. The warp's chunks: a lane gives ldmatrix the address of one chunk of each pair.
     const int slice = int(rest % slices), of_slice = (shape.chunks + int(slices) - 1) / int(slices);
     const int slice_end = min((slice + 1) * of_slice, shape.chunks), of_warp = (of_slice + few_warps - 1) / few_warps;
     const int warp_first = slice * of_slice + warp * of_warp, chunks = max(min(of_warp, slice_end - warp_first), 0);
@@ -142,14 +133,14 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
     if (first < last) fetch_gradient<T>(params, choice, places, dy, operands.y, tiles.at(choice, first), first_filter);
 #pragma unroll 1
     for (uint32_t index = first; index < last; ++index) {
-        // 2. What the tile needs, and on their way what the next one does.
+        // 2. The rows of x and dy of the tile, and loads of those of the next tile.
         const few_tile tile = tiles.at(choice, index);
         if (index == first || tile.row == 0) {
-            if (index != first) __syncthreads(); // No thread reads the rows of the tile before.
+            if (index != first) __syncthreads(); // No thread reads the rows of the previous tile.
             ring.fill(tile);
         }
         copy_wait(0);
-        __syncthreads(); // The tile is there for all threads, and no thread reads the one before, or the rows that only that one had.
+        __syncthreads(); // The tile is there for all threads, and no thread reads dy of the previous tile, or rows that only that tile saw.
         const bool has_next = index + 1 < last, goes_on = tile.follows && has_next;
         const uint32_t now = dy + (index - first) % 2 * places.dy_bytes, next = dy + (index + 1 - first) % 2 * places.dy_bytes;
         const patch_rows<T> below = ring.below(tile);
@@ -185,7 +176,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
         ring.descend();
     }
 
-    // 4. The part of the gradient that the block has summed up.
+    // 4. The block's part of the gradient.
     const uint64_t of_part = uint64_t(params.filters) * params.channels * params.kernel[0] * params.kernel[1];
     float *const to = parts + part * of_part;
     const int padded = int(choice.padded);
@@ -209,7 +200,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
 template <typename Action> bops_status with_weight(bops_dtype dtype, const bops_conv_few_channels_params &params,
                                                    const bops_conv_few_channels_choice &choice, const bops_conv_few_channels_operands &operands,
                                                    void *workspace, const Action &action) {
-    const auto of_type = [&](auto tag) {
+    return gemm::for_types<__half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const patch_shape patch(params, choice, int(sizeof(T)));
         const uint64_t slices = gemm::tiles_of(uint64_t(patch.chunks), BOPS_CONV_FEW_CHANNELS_CHUNKS);
@@ -217,12 +208,7 @@ template <typename Action> bops_status with_weight(bops_dtype dtype, const bops_
         shape.grid = dim3(uint32_t(choice.parts * slices * gemm::tiles_of(params.filters, few_filters))), shape.block = dim3(few_threads);
         shape.shared_bytes = weight_places(patch, choice).bytes;
         return action(weight<T>, shape, params, choice, operands, static_cast<float *>(workspace));
-    };
-    switch (dtype) {
-    case BOPS_F16: return of_type(type_tag<__half>{});
-    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
-    default: return bops_status(cudaErrorInvalidValue);
-    }
+    });
 }
 
 } // namespace

@@ -1,8 +1,8 @@
-// How convolutions gather a factor from an image: coordinates are sums of what a row and what a term contribute, and terms count on digit
-// by digit, with carries and without a division.
+// How convolutions gather a factor from an image. A coordinate is the sum of what a row and what a term contribute. Terms are counted digit by digit, with
+// carries and without divisions.
 
-// What four rows or four terms contribute to places in the gathered factor: to the position in memory, and to the coordinates. Of four
-// columns and of four terms of the plain factor, the position alone.
+// What four rows, or four terms, contribute to a place in the gathered factor: to the offset in memory (at), and to the coordinates along the axes. For
+// four columns, or four terms, of the plain factor only `at` is used.
 struct Places {
     at: vec4<u32>,
     x: vec4<i32>,
@@ -10,8 +10,7 @@ struct Places {
     z: vec4<i32>,
 }
 
-// The sum of two numbers in digits, each digit of which is less than its extent. The slowest digit of what is past the last number is at
-// or past its extent.
+// The sum of two numbers, digit by digit. In the sum the slowest digit may reach its extent or more; the others are below theirs.
 fn plus_digits(a: vec4<u32>, b: vec4<u32>, extents: vec4<u32>) -> vec4<u32> {
     var sum = a + b;
     if (sum.w >= extents.w) {
@@ -29,12 +28,12 @@ fn plus_digits(a: vec4<u32>, b: vec4<u32>, extents: vec4<u32>) -> vec4<u32> {
     return sum;
 }
 
-// Of digits, the lead and then the place in space.
+// The digits in the order lead, axes.
 fn tuple_of(digits: vec4<u32>, lead_last: u32) -> vec4<u32> {
     return select(digits, digits.wxyz, lead_last != 0u);
 }
 
-// Of four tuples.
+// Places of four tuples, which have the lead first.
 fn places_of(
     a: vec4<u32>,
     b: vec4<u32>,
@@ -52,7 +51,7 @@ fn places_of(
     );
 }
 
-// Of four rows.
+// Places of four rows.
 fn row_places(rows: vec4<u32>) -> Places {
     let a = tuple_of(digits_of(rows.x, params.rows), params.rows_lead_last);
     let b = tuple_of(digits_of(rows.y, params.rows), params.rows_lead_last);
@@ -63,13 +62,13 @@ fn row_places(rows: vec4<u32>) -> Places {
 
 // Four elements of the gathered factor, or the first ones of four lines.
 struct Found {
-    at: vec4<u32>, // 0 for those that are not there
+    at: vec4<u32>, // 0 for those outside the image
     is_there: vec4<bool>,
 }
 
-// The elements of a line, or the first ones of lines: contributions of one side each, of the other side for all.
+// The elements of a line, or the first elements of four lines: one side contributes `each`, the other one at, x, y and z to all four.
 fn found_at(each: Places, at: u32, x: i32, y: i32, z: i32, are_terms: vec4<bool>) -> Found {
-    // As numbers without a sign, negative coordinates are larger than any extent.
+    // Without a sign, negative coordinates are greater than any extent.
     var i = vec4<u32>(each.x + vec4<i32>(x));
     var j = vec4<u32>(each.y + vec4<i32>(y));
     var k = vec4<u32>(each.z + vec4<i32>(z));

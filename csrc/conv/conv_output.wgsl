@@ -1,22 +1,22 @@
-// What the steps of a convolution share: their numbers, and how sums reach the output. A convolution and its gradients are one contraction,
-// out[g, m, n] = epilogue(sum over t of gathered[g, m, t] * plain[g, t, n]) for each group g of channels. Rows m and terms t are tuples of
-// a sample or channel, the lead, and a place in space; they count through four digits, the slowest first.
+// What the shaders of convolutions share: their parameters, and how sums reach the output. A convolution and its gradients are one contraction,
+// out[g, m, n] = epilogue(sum over t of gathered[g, m, t] * plain[g, t, n]) for each group g of channels. Rows m and terms t are index tuples of four
+// digits: one for the lead, which is a sample or a channel, and one for each spatial axis, the slowest first.
 struct Params {
     m: u32,
     n: u32,
     terms: u32,
-    part_terms: u32, // of the terms, those of a workgroup
+    part_terms: u32, // terms of a part, which one workgroup adds up
     parts: u32,
     channel_groups: u32,
     groups: u32, // workgroups
     groups_x: u32,
     tiles_m: u32,
     tiles_n: u32,
-    gathered_is_along: u32, // whether threads beside each other read along the terms
-    gathered_has_lines: u32, // whether lines of four lie at one place in space
+    gathered_is_along: u32, // whether neighbouring threads read along the terms
+    gathered_has_lines: u32, // whether the four elements of a line have equal coordinates
     plain_is_along: u32,
-    plain_has_lines: u32, // whether lines of four have one step
-    rows_lead_last: u32, // whether the lead is the fastest digit, or else the slowest
+    plain_has_lines: u32, // whether the four elements of a line are equally spaced
+    rows_lead_last: u32, // whether the lead is the fastest digit; else it is the slowest
     terms_lead_last: u32,
     has_divisors: u32,
     row_lead: u32, // stride of the rows' lead in gathered
@@ -31,7 +31,7 @@ struct Params {
     beside_group: u32, // of pre
     beside_column: u32,
     beside_n: u32,
-    quads_are_rows: u32, // whether quads of the output lie along its rows, or else along its columns
+    quads_are_rows: u32, // whether quads of the output are four rows; else they are four columns
     has_bias: u32,
     has_beside: u32,
     bias_group: u32,
@@ -41,13 +41,13 @@ struct Params {
     rows: vec4<u32>, // extents of the digits of rows
     term_digits: vec4<u32>,
     term_step: vec4<u32>, // the digits of a step
-    plain_digits: vec4<u32>, // of terms, as few as the strides of plain let them be
+    plain_digits: vec4<u32>, // extents of the terms, joined as far as the strides of plain allow
     plain_step: vec4<u32>,
     plain_strides: vec4<u32>,
-    out_digits: vec4<u32>, // of rows, as few as the strides of out and pre let them be
+    out_digits: vec4<u32>, // extents of the rows, joined as far as the strides of out and pre allow
     out_strides: vec4<u32>,
     beside_strides: vec4<u32>,
-    of_row: vec4<i32>, // along each axis, what a row's place adds to the coordinate of the image
+    of_row: vec4<i32>, // factors of the row's digits in the coordinates of the image
     of_term: vec4<i32>,
     offset: vec4<i32>,
     image: vec4<u32>, // extents of the axes
@@ -57,7 +57,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// Elements or lines from `first` on, of `count`, at most 4.
+// How many of the four elements or lines from `first` on there are, if there are `count` in all.
 fn rest_of(count: u32, first: u32) -> u32 {
     return min(count - min(first, count), 4u);
 }
@@ -87,6 +87,23 @@ fn bias_from(group: u32, n: u32, count: u32) -> vec4<f32> {
     return vec4<f32>(bias_of(at.x), bias_of(at.y), bias_of(at.z), bias_of(at.w));
 }
 
+// A quad of the output, which is four rows of a column or four columns of a row. The quads of a line follow one another, and the lines of a matrix.
+struct Quad {
+    matrix: u32, // the matrix that it belongs to
+    matrix_quads: u32, // quads of a matrix
+    m: u32, // its first row
+    n: u32, // its first column
+}
+
+fn quad_of(index: u32) -> Quad {
+    let are_rows = params.quads_are_rows != 0u;
+    let line_quads = (select(params.n, params.m, are_rows) + 3u) / 4u;
+    let lines = select(params.m, params.n, are_rows);
+    let line = index / line_quads % lines;
+    let first = index % line_quads * 4u;
+    return Quad(index / line_quads / lines, line_quads * lines, select(line, first, are_rows), select(first, line, are_rows));
+}
+
 // Gives the epilogue a quad of sums: of row m the columns from n on, or of column n the rows from m on.
 fn finish_quad(part: u32, group: u32, m: u32, n: u32, sums: vec4<f32>) {
     if (m >= params.m || n >= params.n) {
@@ -103,7 +120,7 @@ fn finish_quad(part: u32, group: u32, m: u32, n: u32, sums: vec4<f32>) {
         put_quad(out_at, beside_at, count, biased);
         return;
     }
-    // Rows that do not follow each other with one step.
+    // Rows that are not equally spaced.
     for (var i = 0u; i < count; i++) {
         let of_row = digits_of(m + i, params.out_digits);
         let out_at = out_start + with_strides(of_row, params.out_strides);

@@ -1,4 +1,5 @@
-// conv_simt: sums in registers, factors in shared memory, of any strides and all types. Those of f32 whose coordinates fit 32 bits come in steps.
+// conv_simt: sums in registers and factors in shared memory, for any strides and all types. f32 with coordinates of 32 bits has kernels of its own, those of
+// steps.cuh.
 #include "../gemm/fma.cuh"
 #include "../gemm/simt_tile.cuh"
 #include "steps.cuh"
@@ -7,25 +8,24 @@ namespace bops {
 namespace conv {
 namespace {
 
-using gemm::read_line;
 using gemm::side;
 using gemm::simt_depth;
 using gemm::simt_threads;
 using gemm::step_of;
 
-// An element of an operand that has the type of the call or f32.
+// Loads an element of an operand that has the type of the call or f32.
 template <typename T> __device__ __forceinline__ accumulator_t<T> load_one(const void *base, bops_dtype dtype, uint64_t at) {
     if constexpr (sizeof(T) == 2)
         if (dtype == BOPS_F32) return static_cast<const float *>(base)[at];
     return widen<T>(static_cast<const T *>(base)[at]);
 }
 
-// Which elements of a step of one factor a thread brings to shared memory, where they lie [term][row].
+// The elements of a step of one factor that a thread loads, and their places in shared memory, which is [term][row].
 template <int tile> struct share {
     static constexpr int count = tile * simt_depth / simt_threads, line = tile + 4;
     int row, row_step, term, term_step;
 
-    // along_rows: neighbouring threads take neighbouring rows, else terms.
+    // along_rows: neighbouring threads take neighbouring rows; else neighbouring terms.
     __device__ __forceinline__ explicit share(bool along_rows) {
         const int thread = int(threadIdx.x);
         row = along_rows ? thread % tile : thread / simt_depth, row_step = along_rows ? 0 : simt_threads / simt_depth;
@@ -50,7 +50,7 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
     const gemm::reduction range(params.product, simt_depth, at.split, choice.product.splits);
     uint64_t steps_left = range.last - range.first;
 
-    // 1. The factors of the block. What a step needs of its terms is laid down while the one before it comes.
+    // 1. Fetching. The terms of a step are stored to shared memory while the step before is loaded.
     lay_rows<I, tile, simt_threads>(params, at.z, m_first, rows);
     term_walker<I, simt_depth> walker(params, range.first);
     walker.lay(params, terms[0]);
@@ -85,7 +85,7 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
         walker.lay(params, terms[1]);
     }
 
-    // 2. The sums: a step is computed while the next one comes.
+    // 2. The sums. A step is computed while the next one is loaded, one factor during each half.
     A sums[each][each];
 #pragma unroll
     for (int i = 0; i < each; ++i)
@@ -96,29 +96,17 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
     int now = 0;
 #pragma unroll 1
     for (; steps_left > 0; --steps_left) {
-        const auto add = [&](int first) {
-#pragma unroll 4
-            for (int k = first; k < first + simt_depth / 2; ++k) {
-                A a[each], b[each];
-                read_line<each>(steps[now].left + k * (tile + 4), y, a);
-                read_line<each>(steps[now].right + k * (tile + 4), x, b);
-#pragma unroll
-                for (int i = 0; i < each; ++i)
-#pragma unroll
-                    for (int j = 0; j < each; ++j) sums[i][j] = fma(a[i], b[j], sums[i][j]);
-            }
-        };
         const bool has_next = steps_left > 1;
         if (has_next) {
             term_first += simt_depth;
             fetch_gathered(terms[now ^ 1]);
         }
-        add(0);
+        gemm::add_half_step(steps[now], 0, y, x, sums);
         if (has_next) {
             of_gathered.put(steps[now ^ 1].left, held);
             fetch_plain(terms[now ^ 1]);
         }
-        add(simt_depth / 2);
+        gemm::add_half_step(steps[now], simt_depth / 2, y, x, sums);
         if (has_next) {
             of_plain.put(steps[now ^ 1].right, held);
             walker.lay(params, terms[now]);
@@ -127,7 +115,7 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
         __syncthreads();
     }
 
-    // 3. What is done with them.
+    // 3. The epilogue.
     A *const stage = reinterpret_cast<A *>(shared);
     gemm::stage_sums<each>(stage, choice.product.across != 0, sums);
     __syncthreads();
@@ -136,13 +124,13 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
 
 template <int tile, typename Action>
 bops_status with_tile(const bops_conv_params &params, const bops_conv_choice &choice, const bops_gemm_operands &operands, const Action &action) {
-    if (!choice.product.right_across) return with_sums<gemm::fma_sums<tile, false, false>>(params, choice, operands, action);
-    if (!choice.product.left_across) return with_sums<gemm::fma_sums<tile, false, true>>(params, choice, operands, action);
-    return with_sums<gemm::fma_sums<tile, true, true>>(params, choice, operands, action);
+    return gemm::for_across(choice.product, [&](auto left, auto right) {
+        return with_sums<gemm::fma_sums<tile, decltype(left)::value, decltype(right)::value>>(params, choice, operands, action);
+    });
 }
 
-template <typename Action> bops_status with_kernel(const bops_conv_params &params, const bops_conv_choice &choice, bops_dtype dtype,
-                                                   const bops_gemm_operands &operands, const Action &action) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_conv_params &params, const bops_conv_choice &choice,
+                                                   const bops_gemm_operands &operands, void *, const Action &action) {
     if (dtype == BOPS_F32 && !choice.is_long)
         return choice.product.tile == 64 ? with_tile<64>(params, choice, operands, action) : with_tile<128>(params, choice, operands, action);
     return for_float(dtype, [&](auto tag) {
@@ -166,11 +154,4 @@ template <typename Action> bops_status with_kernel(const bops_conv_params &param
 } // namespace conv
 } // namespace bops
 
-bops_status bops_conv_simt_prepare(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype) {
-    return bops::conv::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_conv_simt_launch(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype,
-                                  const bops_gemm_operands *operands, bops_stream stream) {
-    return bops::conv::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_conv_simt, bops_dtype, bops_conv_params, bops_conv_choice, bops_gemm_operands, bops::conv::with_kernel)

@@ -1,4 +1,4 @@
-// Copies operands whose channels lie apart so that they are neighbours, for forms that take channels-last ones.
+// conv_turn: copies operands whose channels are not contiguous, so that they are, for conv_wgmma.
 #include "../bops_conv_wgmma.h"
 #include "../common/launch.cuh"
 #include "../common/memory.cuh"
@@ -8,10 +8,10 @@ namespace conv {
 namespace {
 
 constexpr int turn_threads = 256, turn_tile = 64;
-// A row of a tile in shared memory; an odd number of words, so that neighbouring rows lie in different banks.
+// Elements of a row of a tile in shared memory: an odd number of words, so that neighbouring rows start in different banks.
 template <typename E> constexpr int turn_line = turn_tile + 4 / int(sizeof(E));
 
-// to[outer][column][row] = from[outer][row][column]. E: an integer of an element's bytes. vector: elements of one read.
+// to[outer][column][row] = from[outer][row][column]. E: an unsigned integer as large as an element. vector: elements of one load.
 template <typename E, int vector> __global__ void __launch_bounds__(turn_threads)
     turn(const bops_conv_turn_params params, const E *__restrict__ from, E *__restrict__ to) {
     constexpr int bytes = int(sizeof(E));
@@ -19,7 +19,7 @@ template <typename E, int vector> __global__ void __launch_bounds__(turn_threads
     allow_dependents();
     const uint64_t across = (params.columns + turn_tile - 1) / turn_tile, down = (params.rows + turn_tile - 1) / turn_tile;
     const uint64_t outer = blockIdx.x / (across * down), in_matrix = blockIdx.x - outer * across * down;
-    // Tiles of the same columns follow each other: their rows share lines of `to`.
+    // Neighbouring blocks have tiles of the same columns, which share cache lines of `to`.
     const uint64_t row_first = in_matrix % down * turn_tile, column_first = in_matrix / down * turn_tile;
     const int rows = int(min(params.rows - row_first, uint64_t(turn_tile))), columns = int(min(params.columns - column_first, uint64_t(turn_tile)));
     const E *const source = from + outer * params.outer_stride + row_first * params.row_stride + column_first;
@@ -35,7 +35,7 @@ template <typename E, int vector> __global__ void __launch_bounds__(turn_threads
             for (int w = 0; w < bytes * vector / 4; ++w) *reinterpret_cast<uint32_t *>(&tile[row][column + 4 / bytes * w]) = held.word[w];
     }
     __syncthreads();
-    // 16 bytes of rows of a column are one store.
+    // One store writes 16 bytes of neighbouring rows of a column.
     constexpr int each = 16 / bytes, chunks = turn_tile / each;
     E *const target = to + (outer * params.columns + column_first) * params.pitch + row_first;
 #pragma unroll

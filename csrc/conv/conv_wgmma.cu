@@ -1,20 +1,20 @@
-// conv_wgmma: tensor cores of compute capability 9.0 through wgmma, for operands whose channels are neighbours in memory: of f16 and bf16, and of f32
-// that the copy engine rounds to tf32.
+// conv_wgmma: tensor cores of compute capability 9.0, through wgmma, for operands with contiguous channels. f16, bf16, and f32, which the copy engine rounds
+// to tf32.
 //
-// The copy engine gathers the windows: a map of its im2col kind walks over the positions of the output in the order of the rows, stops at each with the
-// offset of one kernel element, brings neighbouring channels and writes 0 for what lies beside the extents. Nothing is copied beforehand.
+// The copy engine gathers the windows: an im2col map walks over the positions of the output in the order of the rows. At each position it adds the offset of
+// one kernel element, loads contiguous channels from there, and writes 0 for what is outside the image.
 //
-// A block has three warpgroups and stays for all its tiles. Two threads of the first have the copy engine fill a ring of steps in shared memory; the other
-// two, the consumers, have every other tile each: one multiplies while the other writes its results.
+// A block has three warpgroups and is persistent: it takes one unit of work after another. Two threads of the first warpgroup fill a ring of steps in shared
+// memory through the copy engine. The other two warpgroups, the consumers, have every other unit each: one multiplies while the other writes its results.
 //
-// Forward and the gradient of the data: a step is 128 bytes of channels at one kernel element. The gradient of the weight, of 16 bits: a step is 64
-// positions, and 64 rows are 64 channels at one kernel element.
+// In forward and in the gradient of the data a step is 128 bytes of channels at one kernel element. In the gradient of the weight (16 bits only) a step is
+// 64 positions, and a block of 64 rows is 64 channels at one kernel element.
 //
 // Compiled for sm_90a in place of sm_90.
 #include <algorithm>
 
 #include "../bops_conv_wgmma.h"
-#include "../gemm/wgmma.cuh"
+#include "../gemm/wgmma_work.cuh"
 #include "conv.cuh"
 
 namespace bops {
@@ -22,20 +22,21 @@ namespace conv {
 namespace {
 
 constexpr int rows = 128;      // of a tile
-constexpr int block_rows = 64; // lines that lie together where a factor lies across
+constexpr int block_rows = 64; // rows that shared memory holds together if they are contiguous in memory
 constexpr uint32_t block_bytes = gemm::across_block_bytes;
 constexpr int positions_of_step = 64; // of the gradient of the weight
-// A block is of (threads of a group, groups): what ends a tile knows of no other group.
+// The block's extents are (threads of a warpgroup, warpgroups), so that the epilogue's thread numbers are those of one warpgroup.
 constexpr int group_threads = 128, groups = 3;
-// Barriers of threads: of the threads of a consumer from this number on, of the turns of both from the other.
+// Numbers of named barriers: group_barrier and the next one are each for the threads of one consumer, turn_barrier and the next one for the turns of
+// both.
 constexpr int group_barrier = 1, turn_barrier = 3;
-// Of a thread that brings factors, and of one of a consumer.
+// Registers of a thread in the producer's warpgroup, and in a consumer.
 constexpr int few_registers = 40, most_registers = 232;
-// Columns of a tile that its results are written by.
+// Results go through shared memory in rounds of this many columns.
 constexpr int round_columns = 32;
 constexpr uint32_t round_bytes = 4 * std::max(rows * gemm::staged_row<round_columns>, round_columns *gemm::staged_row<rows>);
 
-// Shared memory of tiles of so many columns: the ring, a round of each consumer, the barriers of the ring.
+// Shared memory, by the columns of a tile: the ring, one round of each consumer, the barriers of the ring.
 template <int columns> struct tile_room {
     static constexpr int stages = columns == 64 ? 7 : 5;
     static constexpr uint32_t left_bytes = rows * gemm::wgmma_line_bytes, right_bytes = columns * gemm::wgmma_line_bytes;
@@ -44,7 +45,7 @@ template <int columns> struct tile_room {
     static_assert(shared_bytes <= 232448, "");
 };
 
-// The tiles of a launch, and their steps. A unit is a tile, or what a split has of it.
+// The tiles of a launch, and their steps. A unit of work is a tile, or the part of its sums that one split has.
 struct tiling {
     uint32_t tiles_m, tiles_n, splits, units, steps_of_k, steps;
     uint64_t part_stride; // elements from one part of the sums to the next
@@ -64,23 +65,23 @@ struct unit_place {
     __device__ __forceinline__ uint32_t count() const { return last - first; }
 };
 
-// How windows move: along columns (x), then rows (y).
+// How windows move over the image. Of each pair the first is for columns (x), the second for rows (y).
 struct windows {
-    int first[2];          // coordinate of the first position with the first kernel element
-    int step[2];           // of the coordinate, from one position to the next
-    uint32_t positions[2]; // of the output
-    uint32_t taps[2];      // elements of the kernel
-    int spread[2];         // from one kernel element to the next, which is backward in the gradient of the data
+    int first[2];          // the least coordinate of any kernel element at the first position
+    int step[2];           // from one position to the next
+    uint32_t positions[2]; // extents of the output
+    uint32_t taps[2];      // extents of the kernel
+    int spread[2];         // from one kernel element to the next; negative in the gradient of the data
     uint32_t channels;
-    uint32_t further[3]; // columns, lines and samples by which a step of positions goes on
+    uint32_t further[3]; // positions_of_step as a number of columns, lines and samples
 };
 
-// The offset of a kernel element, which the copy engine takes as not negative: the corner of the map is that of the least coordinate.
+// The offset of a kernel element from the least coordinate of any. The copy engine takes no negative offsets.
 __device__ __forceinline__ uint16_t offset_of_tap(const windows &of, int axis, uint32_t tap) {
     return uint16_t(of.spread[axis] >= 0 ? int(tap) * of.spread[axis] : -int(of.taps[axis] - 1 - tap) * of.spread[axis]);
 }
 
-// As the copy engine counts positions.
+// Coordinates in the image, which the copy engine takes for a position.
 struct window_place {
     int x, y, sample;
 };
@@ -94,7 +95,7 @@ struct position {
     __device__ __forceinline__ window_place place(const windows &of) const {
         return {of.first[0] + int(column) * of.step[0], of.first[1] + int(line) * of.step[1], int(sample)};
     }
-    // By the positions of a step.
+    // Goes on by positions_of_step.
     __device__ __forceinline__ void advance(const windows &of) {
         column += of.further[0];
         const uint32_t carry = column >= of.positions[0];
@@ -104,7 +105,7 @@ struct position {
     }
 };
 
-// Brings 64 channels from `channel` on of the positions from `at` on, as many as the map says.
+// Starts a copy of 64 channels from `channel` on, at as many positions from `at` on as the map says, with the offset of a kernel element.
 __device__ __forceinline__ void copy_windows(uint32_t to, const CUtensorMap &map, int channel, const window_place &at, uint16_t x_offset,
                                              uint16_t y_offset, uint32_t barrier) {
 #ifdef BOPS_SM_90A
@@ -117,7 +118,7 @@ __device__ __forceinline__ void copy_windows(uint32_t to, const CUtensorMap &map
 
 // ---- the kernel -----------------------------------------------------------------------
 
-// Of four lanes `step` apart, lane i gets word i of each, in their order.
+// Transposes four words of each of four lanes that are `step` apart: lane i of them gets word i of each.
 template <int step> __device__ __forceinline__ void turn_words(uint32_t (&word)[4]) {
     const bool odd = threadIdx.x & step, high = threadIdx.x & (2 * step);
 #pragma unroll
@@ -136,8 +137,8 @@ template <typename T> __device__ __forceinline__ uint32_t pack_two(float first, 
     return pack<T, 4>(two).word[0];
 }
 
-// The end of a tile where the choice is light: threads store sums from the registers in which they are, those of 16 bits eight at a time, which they
-// exchange for them. Straight code, so that registers have their numbers.
+// The epilogue if the choice is light. Threads store sums from their registers; lanes first exchange sums of 16 bits so that each stores eight at a time. All
+// loops are unrolled, since registers have no index.
 template <typename T, int columns> __device__ __forceinline__ void leave_light(const bops_gemm_params &params, const bops_gemm_operands &operands,
                                                                                bool across, const unit_place &at, float (&sums)[2][columns / 2]) {
     const uint32_t lane = threadIdx.x % 32, q = lane % 4, m = uint32_t(params.m), n = uint32_t(params.n);
@@ -199,12 +200,12 @@ template <typename T, int columns> __device__ __forceinline__ void leave_light(c
                     uint32_t word[4];
                     packed<16> eight;
                     if (!across) {
-                        // Columns 8 q and on of the 32 from `column` on.
+                        // The lane gets columns 8 q to 8 q + 7 of the 32 from `column` on.
 #pragma unroll
                         for (int i = 0; i < 4; ++i) word[i] = pack_two<T>(sums[block][4 * (j + i) + 2 * h], sums[block][4 * (j + i) + 2 * h + 1]);
                         turn_words<1>(word);
                     } else {
-                        // Two rows of a column, and then eight.
+                        // The lane gets two rows of a column, and then eight.
 #pragma unroll
                         for (int i = 0; i < 4; ++i) {
                             const float low = sums[block][4 * (j + i) + 2 * h], high = sums[block][4 * (j + i) + 2 * h + 1];
@@ -222,7 +223,7 @@ template <typename T, int columns> __device__ __forceinline__ void leave_light(c
     }
 }
 
-// The end of a tile. Where the choice is not light, round after round. stage: the consumer's place in shared memory.
+// The epilogue. If the choice is not light, it goes through `stage`, the consumer's part of shared memory, in rounds.
 template <typename T, int columns>
 __device__ __forceinline__ void leave(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, const bops_gemm_operands &of_launch,
                                       uint64_t part_stride, const unit_place &at, float (&sums)[2][columns / 2], float *stage, int group) {
@@ -241,14 +242,14 @@ __device__ __forceinline__ void leave(const bops_conv_params &params, const bops
     for (int round = 0; round < rounds; ++round) {
         const uint32_t number = at.tile_n * rounds + uint32_t(round);
         if (uint64_t(number) * round_columns >= params.product.n) break;
-        // 1. To shared memory, from which no thread reads the round before any more.
+        // 1. The sums of a round go to shared memory, once all threads have read those of the round before.
         gemm::synchronize_group(group_barrier + group);
 #pragma unroll
         for (int block = 0; block < 2; ++block)
 #pragma unroll
             for (int i = 0; i < of_round; ++i) to[(64 * block + 8 * (i / 2 % 2)) * row_step + (8 * (i / 4) + i % 2) * column_step] = sums[block][i];
         gemm::synchronize_group(group_barrier + group);
-        // 2. From there, row by row or column by column.
+        // 2. gemm's epilogue walks over them along the fast index.
         const auto end = [&](auto is_across) {
             constexpr int slow = decltype(is_across)::value ? round_columns : rows, fast = decltype(is_across)::value ? rows : round_columns;
             const uint32_t tile_slow = decltype(is_across)::value ? number : at.tile_m, tile_fast = decltype(is_across)::value ? at.tile_m : number;
@@ -257,7 +258,7 @@ __device__ __forceinline__ void leave(const bops_conv_params &params, const bops
         };
         if (across) end(std::true_type{});
         else end(std::false_type{});
-            // 3. The sums of the next rounds take the place of these.
+            // 3. The sums of the next rounds move to the registers of these.
 #pragma unroll
         for (int block = 0; block < 2; ++block)
 #pragma unroll
@@ -265,105 +266,106 @@ __device__ __forceinline__ void leave(const bops_conv_params &params, const bops
     }
 }
 
-// left_across: the gradient of the weight. right_across: the plain factor lies along its columns.
+// Fetches one factor's part of every step of a block's units into the ring: the factor that windows gather, or the plain one. Called by one thread. ring,
+// full, empty: as for gemm::bring_steps.
+template <typename T, int columns, bool left_across, bool right_across, bool is_gathered>
+__device__ __forceinline__ void bring_steps(const CUtensorMap &map, const bops_conv_params &params, const windows &of, const tiling &all,
+                                            uint32_t ring, uint32_t full, uint32_t empty) {
+    using room = tile_room<columns>;
+    constexpr int stages = room::stages, depth = gemm::wgmma_depth<T>; // depth: terms of a step
+    constexpr uint32_t bytes = is_gathered ? room::left_bytes : room::right_bytes, at = is_gathered ? 0 : room::left_bytes;
+    uint32_t turn = 0; // which stage is next, counted over two rounds of the ring: the second one is the barriers' other phase
+#pragma unroll 1
+    for (uint32_t number = blockIdx.x; number < all.units; number += gridDim.x) {
+        const unit_place unit(all, number);
+        const uint32_t m = unit.tile_m * rows, n = unit.tile_n * columns;
+        uint32_t tap = left_across ? 0 : unit.first / all.steps_of_k, k = (unit.first - tap * all.steps_of_k) * depth;
+        uint32_t y_tap = left_across ? 0 : tap / of.taps[0], x_tap = tap - y_tap * of.taps[0];
+        const window_place first = position(of, left_across ? 0 : uint32_t(unit.z * params.product.m) + m).place(of);
+        // In the gradient of the weight: the first position of a step, and channel and kernel element of each block of rows.
+        position positions(of, left_across && is_gathered ? k : 0);
+        int channels[rows / block_rows];
+        uint16_t x_offsets[rows / block_rows], y_offsets[rows / block_rows];
+        if constexpr (left_across && is_gathered) {
+#pragma unroll
+            for (int block = 0; block < rows / block_rows; ++block) {
+                const uint32_t row = m + block * block_rows, of_row = row / of.channels;
+                // Blocks past the last row begin past the last channel, so that the copy engine fills them with 0.
+                const bool is_there = of_row < of.taps[0] * of.taps[1];
+                const uint32_t y = is_there ? of_row / of.taps[0] : 0, x = is_there ? of_row - y * of.taps[0] : 0;
+                channels[block] = int(is_there ? row - of_row * of.channels : of.channels);
+                x_offsets[block] = offset_of_tap(of, 0, x), y_offsets[block] = offset_of_tap(of, 1, y);
+            }
+        }
+#pragma unroll 1
+        for (uint32_t left = unit.count(); left > 0; --left) {
+            const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * room::step_bytes + at;
+            mbarrier::wait(empty + 8 * stage, turn < stages);
+            mbarrier::expect(there, bytes);
+            if constexpr (!is_gathered) {
+                if constexpr (right_across) {
+#pragma unroll
+                    for (int block = 0; block < columns / block_rows; ++block)
+                        gemm::copy_box(to + block * block_bytes, map, gemm::box_place{int(n) + block * block_rows, int(k), {0, 0}, int(tap)}, there);
+                } else gemm::copy_box(to, map, gemm::box_place{int(k), int(n), {0, 0}, int(tap)}, there);
+            } else if constexpr (left_across) {
+#pragma unroll
+                for (int block = 0; block < rows / block_rows; ++block)
+                    copy_windows(to + block * block_bytes, map, channels[block], positions.place(of), x_offsets[block], y_offsets[block], there);
+                positions.advance(of);
+            } else copy_windows(to, map, int(k), first, offset_of_tap(of, 0, x_tap), offset_of_tap(of, 1, y_tap), there);
+            k += depth;
+            if (!left_across && k >= all.steps_of_k * depth) {
+                k = 0, ++tap;
+                if (++x_tap == of.taps[0]) x_tap = 0, ++y_tap;
+            }
+            if (++turn == 2 * stages) turn = 0;
+        }
+    }
+}
+
+// left_across: the gradient of the weight. right_across: the plain factor has stride 1 along its columns, else along k.
 template <typename T, int columns, bool left_across, bool right_across> __global__ void __launch_bounds__(groups *group_threads, 1)
     wgmma_windows(const __grid_constant__ CUtensorMap gathered, const __grid_constant__ CUtensorMap plain,
                   const __grid_constant__ bops_conv_params params, const __grid_constant__ bops_conv_wgmma_choice choice,
                   const __grid_constant__ windows of, const __grid_constant__ tiling all, const __grid_constant__ bops_gemm_operands operands) {
     if (!gemm::has_sm_90a) return;
     using room = tile_room<columns>;
-    constexpr int stages = room::stages, depth = gemm::wgmma_depth<T>; // depth: terms of a step
+    constexpr int stages = room::stages;
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t ring = shared_address(shared), full = ring + room::barriers_at, empty = full + 8 * stages;
-    const int group = int(threadIdx.y) - 1; // of the consumers; the one that brings the factors is -1
+    const int group = int(threadIdx.y) - 1; // which consumer this is; -1 is the producer
 
-    // 1. Barriers: both factors of a step are there; the warps of a consumer have used it.
+    // 1. Barriers for each stage: the step has arrived; all warps of a consumer have used it.
     if (threadIdx.x == 0 && group < 0) {
         gemm::prefetch_map(gathered);
         gemm::prefetch_map(plain);
-        for (int i = 0; i < stages; ++i) {
-            mbarrier::initialize(full + 8 * i, 2);
-            mbarrier::initialize(empty + 8 * i, group_threads / 32);
-        }
+        gemm::initialize_ring<stages>(full, empty);
         mbarrier::fence_initialized();
     }
     __syncthreads();
 
     if (group < 0) {
-        // 2. The factors.
+        // 2. The producer fetches the factors.
         gemm::release_registers<few_registers>();
-        const auto bring_all = [&](auto is_gathered) {
-            constexpr bool of_gathered = decltype(is_gathered)::value;
-            constexpr uint32_t bytes = of_gathered ? room::left_bytes : room::right_bytes, at = of_gathered ? 0 : room::left_bytes;
-            uint32_t turn = 0; // of the ring, and of the barriers with the other parity behind them
-#pragma unroll 1
-            for (uint32_t number = blockIdx.x; number < all.units; number += gridDim.x) {
-                const unit_place unit(all, number);
-                const uint32_t m = unit.tile_m * rows, n = unit.tile_n * columns;
-                uint32_t tap = left_across ? 0 : unit.first / all.steps_of_k, k = (unit.first - tap * all.steps_of_k) * depth;
-                uint32_t y_tap = left_across ? 0 : tap / of.taps[0], x_tap = tap - y_tap * of.taps[0];
-                const window_place first = position(of, left_across ? 0 : uint32_t(unit.z * params.product.m) + m).place(of);
-                // Of the gradient of the weight: what each 64 rows are, and where the positions of a step begin.
-                position positions(of, left_across && of_gathered ? k : 0);
-                int channels[rows / block_rows];
-                uint16_t x_offsets[rows / block_rows], y_offsets[rows / block_rows];
-                if constexpr (left_across && of_gathered) {
-#pragma unroll
-                    for (int block = 0; block < rows / block_rows; ++block) {
-                        const uint32_t row = m + block * block_rows, of_row = row / of.channels;
-                        // Behind the last row there are no channels.
-                        const bool is_there = of_row < of.taps[0] * of.taps[1];
-                        const uint32_t y = is_there ? of_row / of.taps[0] : 0, x = is_there ? of_row - y * of.taps[0] : 0;
-                        channels[block] = int(is_there ? row - of_row * of.channels : of.channels);
-                        x_offsets[block] = offset_of_tap(of, 0, x), y_offsets[block] = offset_of_tap(of, 1, y);
-                    }
-                }
-#pragma unroll 1
-                for (uint32_t left = unit.count(); left > 0; --left) {
-                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * room::step_bytes + at;
-                    mbarrier::wait(empty + 8 * stage, turn < stages);
-                    mbarrier::expect(there, bytes);
-                    if constexpr (!of_gathered) {
-                        if constexpr (right_across) {
-#pragma unroll
-                            for (int block = 0; block < columns / block_rows; ++block)
-                                gemm::copy_box(to + block * block_bytes, plain,
-                                               gemm::box_place{int(n) + block * block_rows, int(k), {0, 0}, int(tap)}, there);
-                        } else gemm::copy_box(to, plain, gemm::box_place{int(k), int(n), {0, 0}, int(tap)}, there);
-                    } else if constexpr (left_across) {
-#pragma unroll
-                        for (int block = 0; block < rows / block_rows; ++block)
-                            copy_windows(to + block * block_bytes, gathered, channels[block], positions.place(of), x_offsets[block], y_offsets[block],
-                                         there);
-                        positions.advance(of);
-                    } else copy_windows(to, gathered, int(k), first, offset_of_tap(of, 0, x_tap), offset_of_tap(of, 1, y_tap), there);
-                    k += depth;
-                    if (!left_across && k >= all.steps_of_k * depth) {
-                        k = 0, ++tap;
-                        if (++x_tap == of.taps[0]) x_tap = 0, ++y_tap;
-                    }
-                    if (++turn == 2 * stages) turn = 0;
-                }
-            }
-        };
-        if (threadIdx.x == 0) bring_all(std::true_type{});
-        if (threadIdx.x == 32) bring_all(std::false_type{});
+        if (threadIdx.x == 0) bring_steps<T, columns, left_across, right_across, true>(gathered, params, of, all, ring, full, empty);
+        if (threadIdx.x == 32) bring_steps<T, columns, left_across, right_across, false>(plain, params, of, all, ring, full, empty);
         __syncwarp();
         return;
     }
 
-    // 3. The sums.
+    // 3. The consumers multiply.
     gemm::claim_registers<most_registers>();
     float *const stage_of_round = reinterpret_cast<float *>(shared + room::rounds_at + group * round_bytes);
     const auto release = [&](uint32_t stage) {
         if (threadIdx.x % 32 == 0) mbarrier::arrive(empty + 8 * stage);
     };
-    uint32_t turn = 0; // as that of the producer
-    // The steps of the other consumer.
+    uint32_t turn = 0; // counts as the producer's does
+    // Goes past the steps of a unit of the other consumer.
     const auto skip = [&](uint32_t number) {
         if (number < all.units) turn = (turn + unit_place(all, number).count()) % (2 * stages);
     };
-    // Alternating, a consumer waits for steps only once the other has seen its last one: a barrier tells but two turns apart.
+    // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two phases.
     uint32_t number = blockIdx.x;
     if (group == 1) {
         gemm::give_turn(turn_barrier);
@@ -403,7 +405,7 @@ template <typename T, int columns, bool left_across, bool right_across> __global
 #pragma unroll
         for (int block = 0; block < 2; ++block) gemm::settle(sums[block]);
         release(before);
-        // 4. What is done with them.
+        // 4. The epilogue.
         leave<T, columns>(params, choice, operands, all.part_stride, unit, sums, stage_of_round, group);
         number += gridDim.x;
         skip(number);
@@ -413,38 +415,17 @@ template <typename T, int columns, bool left_across, bool right_across> __global
 
 // ---- the launch -------------------------------------------------------------------------
 
-using encode_tiled = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                  const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 using encode_windows = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const int *,
                                     const int *, cuuint32_t, cuuint32_t, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
                                     CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// A function of the driver; null where it has none.
-void *find(const char *name) {
-    void *function = nullptr;
-    cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &result) != cudaSuccess) return nullptr;
-    return result == cudaDriverEntryPointSuccess ? function : nullptr;
-}
+uint32_t bytes_of(bops_dtype dtype) { return dtype == BOPS_F32 ? 4 : 2; }
 
-// Elements as the copy engine sees them: those of f32 it rounds to tf32.
-struct elements {
-    CUtensorMapDataType type;
-    uint32_t bytes, depth; // depth: terms of a step
-    explicit elements(bops_dtype dtype)
-        : type(dtype == BOPS_F32   ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
-               : dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                   : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
-          bytes(dtype == BOPS_F32 ? 4 : 2), depth(gemm::wgmma_line_bytes / bytes) {}
-};
-
-bops_status status_of(CUresult result) { return bops_status(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue); }
-
-// Digits of an index whose lead is the last or the first of them.
+// Digits of an index: of the lead, and of an axis.
 int lead_of(const bops_conv_index &index) { return index.lead_last ? digits - 1 : 0; }
 int axis_of(const bops_conv_index &index, int axis) { return index.lead_last ? axis : axis + 1; }
 
-// positions: the index of positions of the output; taps: that of kernel elements and channels.
+// positions: the index of the output's positions; taps: that of the kernel's elements and channels.
 windows windows_of(const bops_conv_params &params, const bops_conv_index &positions, const bops_conv_index &taps) {
     windows of = {};
     for (int i = 0; i < 2; ++i) {
@@ -460,63 +441,54 @@ windows windows_of(const bops_conv_params &params, const bops_conv_index &positi
     return of;
 }
 
-bops_status map_gathered(CUtensorMap &map, const bops_conv_params &params, const windows &of, const bops_conv_index &positions, const elements &each,
+bops_status map_gathered(CUtensorMap &map, const bops_conv_params &params, const windows &of, const bops_conv_index &positions, bops_dtype dtype,
                          const void *base, uint32_t box_positions) {
-    static const auto encode = reinterpret_cast<encode_windows>(find("cuTensorMapEncodeIm2col"));
+    static const auto encode = reinterpret_cast<encode_windows>(gemm::find_in_driver("cuTensorMapEncodeIm2col"));
     if (encode == nullptr) return bops_status(cudaErrorNotSupported);
+    const uint32_t bytes = bytes_of(dtype);
     cuuint64_t extents[4] = {of.channels, 1, 1, positions.extents[lead_of(positions)]}, strides[3] = {16, 16, 16};
     int lower[2], upper[2];
     for (int i = 0; i < 2; ++i) {
         const bops_conv_axis &axis = params.axes[axes - 1 - i];
         extents[1 + i] = cuuint64_t(axis.extent);
-        if (axis.extent > 1) strides[i] = each.bytes * cuuint64_t(axis.stride);
+        if (axis.extent > 1) strides[i] = bytes * cuuint64_t(axis.stride);
         lower[i] = of.first[i];
-        // The last position.
+        // The upper corner is the coordinate of the last position, less the extent.
         upper[i] = lower[i] + int(of.positions[i] - 1) * of.step[i] + 1 - int(axis.extent);
     }
-    if (extents[3] > 1) strides[2] = each.bytes * cuuint64_t(positions.gathered[lead_of(positions)]);
+    if (extents[3] > 1) strides[2] = bytes * cuuint64_t(positions.gathered[lead_of(positions)]);
     const cuuint32_t steps[4] = {1, cuuint32_t(of.step[0]), cuuint32_t(of.step[1]), 1};
-    return status_of(encode(&map, each.type, 4, const_cast<void *>(base), extents, strides, lower, upper, each.depth, box_positions, steps,
-                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    const CUresult status = encode(&map, gemm::factor_type(dtype), 4, const_cast<void *>(base), extents, strides, lower, upper,
+                                   gemm::wgmma_line_bytes / bytes, box_positions, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-// Columns, terms of a kernel element, kernel elements; of the gradient of the weight columns and positions.
-bops_status map_plain(CUtensorMap &map, const bops_conv_params &params, const bops_conv_wgmma_choice &choice, const elements &each,
-                      const void *base) {
-    static const auto encode = reinterpret_cast<encode_tiled>(find("cuTensorMapEncodeTiled"));
-    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
+// The extents are the columns, the terms of a kernel element and the kernel elements; in the gradient of the weight the columns and the positions.
+bops_status map_plain(CUtensorMap &map, const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype, const void *base) {
+    const uint32_t bytes = bytes_of(dtype), depth = gemm::wgmma_line_bytes / bytes;
     const bool across = choice.right_across;
     const uint64_t n = params.product.n, k = params.product.k, taps = gemm::product_of(params.product.summed_rank, params.product.summed);
     const uint64_t of_k = params.product.right.matrix.row, of_tap = params.product.right.summed[0];
     const cuuint64_t extents[5] = {across ? n : k, across ? k : n, 1, 1, taps};
     cuuint64_t strides[4] = {16, 16, 16, 16};
-    if (extents[1] > 1) strides[0] = each.bytes * (across ? of_k : params.plain_column);
-    if (taps > 1) strides[3] = each.bytes * of_tap;
-    const cuuint32_t box[5] = {each.depth, across ? each.depth : choice.columns, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
-    return status_of(encode(&map, each.type, 5, const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    if (extents[1] > 1) strides[0] = bytes * (across ? of_k : params.plain_column);
+    if (taps > 1) strides[3] = bytes * of_tap;
+    const cuuint32_t box[5] = {depth, across ? depth : choice.columns, 1, 1, 1};
+    return gemm::encode_boxes(map, gemm::factor_type(dtype), base, extents, strides, box, CU_TENSOR_MAP_SWIZZLE_128B,
+                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-// What a kernel is given.
-struct wgmma_call {
-    bops_conv_params params;
-    bops_gemm_operands operands;
-};
-// Parts of the sums are matrices of f32 one after the other, with which nothing is done. Returns the elements from one to the next.
-uint64_t leave_parts(wgmma_call &call, const bops_conv_wgmma_choice &choice) {
-    bops_gemm_params &product = call.params.product;
-    call.operands.out = call.operands.parts, call.operands.other = nullptr, call.operands.bias = nullptr;
-    product.out = choice.across ? bops_gemm_matrix{1, product.m, {}} : bops_gemm_matrix{product.n, 1, {}};
-    product.out_dtype = BOPS_F32, product.epilogue = BOPS_GEMM_FORWARD, product.activation = BOPS_IDENTITY;
-    uint64_t stride = product.m * product.n;
-    for (uint32_t i = product.batch_rank; i-- > 0; stride *= product.batch[i]) product.out.batch[i] = stride;
-    return stride;
+// Makes `parts` the output, whose fast index may be that of the rows. Returns the elements from one part to the next.
+uint64_t leave_parts(bops_gemm_params &product, bops_gemm_operands &operands, bool across) {
+    gemm::leave_parts(product, operands);
+    if (across) product.out.row = 1, product.out.column = product.m;
+    return product.m * product.n * gemm::product_of(product.batch_rank, product.batch);
 }
 
-// launches: maps are made of a prepared kernel only, since they need addresses.
+// Makes the maps, which need addresses, and calls the action. If the kernel is only prepared, operands are null and maps are not made.
 template <typename T, int columns, bool left_across, bool right_across, typename Action>
-bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands *operands,
+bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands &operands,
                       const Action &action) {
     const bops_gemm_params &product = params.product;
     tiling all = {};
@@ -530,22 +502,21 @@ bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choi
     shape.shared_bytes = tile_room<columns>::shared_bytes;
     CUtensorMap gathered = {}, plain = {};
     windows of = {};
-    wgmma_call call = {params, {}};
-    if (operands != nullptr) {
-        call.operands = *operands;
+    bops_conv_params called = params;
+    bops_gemm_operands given = operands;
+    if (operands.left != nullptr) {
         const bops_conv_index &positions = left_across ? params.terms : params.rows, &taps = left_across ? params.rows : params.terms;
         of = windows_of(params, positions, taps);
-        const elements each(dtype);
-        bops_status status = map_gathered(gathered, params, of, positions, each, operands->left, left_across ? positions_of_step : rows);
-        if (status == 0) status = map_plain(plain, params, choice, each, operands->right);
+        bops_status status = map_gathered(gathered, params, of, positions, dtype, operands.left, left_across ? positions_of_step : rows);
+        if (status == 0) status = map_plain(plain, params, choice, dtype, operands.right);
         if (status != 0) return status;
-        if (choice.splits > 1) all.part_stride = leave_parts(call, choice);
+        if (choice.splits > 1) all.part_stride = leave_parts(called.product, given, choice.across != 0);
     }
-    return action(wgmma_windows<T, columns, left_across, right_across>, shape, gathered, plain, call.params, choice, of, all, call.operands);
+    return action(wgmma_windows<T, columns, left_across, right_across>, shape, gathered, plain, called, choice, of, all, given);
 }
 
 template <typename T, int columns, typename Action> bops_status with_columns(const bops_conv_params &params, const bops_conv_wgmma_choice &choice,
-                                                                             bops_dtype dtype, const bops_gemm_operands *operands,
+                                                                             bops_dtype dtype, const bops_gemm_operands &operands,
                                                                              const Action &action) {
     if constexpr (sizeof(T) == 2) {
         if (choice.of_weight) return with_maps<T, columns, true, true>(params, choice, dtype, operands, action);
@@ -554,30 +525,17 @@ template <typename T, int columns, typename Action> bops_status with_columns(con
     return with_maps<T, columns, false, false>(params, choice, dtype, operands, action);
 }
 
-template <typename Action> bops_status with_kernel(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype,
-                                                   const bops_gemm_operands *operands, const Action &action) {
-    const auto of_type = [&](auto tag) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_conv_params &params, const bops_conv_wgmma_choice &choice,
+                                                   const bops_gemm_operands &operands, void *, const Action &action) {
+    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choice.columns == 64 ? with_columns<T, 64>(params, choice, dtype, operands, action)
                                     : with_columns<T, 128>(params, choice, dtype, operands, action);
-    };
-    switch (dtype) {
-    case BOPS_F32: return choice.of_weight || choice.right_across ? bops_status(cudaErrorInvalidValue) : of_type(type_tag<float>{});
-    case BOPS_F16: return of_type(type_tag<__half>{});
-    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
-    default: return bops_status(cudaErrorInvalidValue);
-    }
+    });
 }
 
 } // namespace
 } // namespace conv
 } // namespace bops
 
-bops_status bops_conv_wgmma_prepare(const bops_conv_params *params, const bops_conv_wgmma_choice *choice, bops_dtype dtype) {
-    return bops::conv::with_kernel(*params, *choice, dtype, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_conv_wgmma_launch(const bops_conv_params *params, const bops_conv_wgmma_choice *choice, bops_dtype dtype,
-                                   const bops_gemm_operands *operands, bops_stream stream) {
-    return bops::conv::with_kernel(*params, *choice, dtype, operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_conv_wgmma, bops_dtype, bops_conv_params, bops_conv_wgmma_choice, bops_gemm_operands, bops::conv::with_kernel)

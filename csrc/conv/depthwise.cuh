@@ -1,4 +1,4 @@
-// What the depthwise forms share: which outputs a thread has, and how the rows that its windows see come to it.
+// What the depthwise forms share: the strip of outputs that a thread has, and how the rows that its windows see come to it.
 #pragma once
 #include "../bops_conv.h"
 #include "../gemm/gemm.cuh"
@@ -8,27 +8,28 @@ namespace conv {
 
 constexpr int depthwise_threads = BOPS_CONV_DEPTHWISE_THREADS;
 
-// Rows of a thread in its part of shared memory: one that is used, and those on their way.
+// Rows in a thread's part of shared memory: one that is in use, and those that are being copied.
 template <typename T> constexpr int row_slots = sizeof(T) == 2 ? 4 : 3;
 
-// Columns of a thread whose windows slide: as many as registers hold, and of one channel no more than one access has, so that those of neighbouring
-// threads lie side by side.
+// Columns of a strip: as many as registers hold and, with one channel, at most as many as one access has, so that neighbouring threads access neighbouring
+// memory.
 template <typename T, int channels, int kernel> constexpr int strip_of = channels > 1 ? (kernel > 5 ? 2 : 4) : (kernel > 5 || sizeof(T) == 4 ? 4 : 8);
 
-// Copies into shared memory, or makes it 0. Through the L1, which has what neighbouring threads copy as well.
+// Copies to shared memory, or writes 0 there. It goes through the L1, since neighbouring threads copy overlapping rows.
 template <int bytes> __device__ __forceinline__ void copy_or_zero(char *to, const void *from, bool there) {
     const int size = there ? bytes : 0;
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(bytes), "r"(size) : "memory");
 }
 
+// The number of parts of `each` that an extent has; the last one may be smaller.
 __host__ __device__ __forceinline__ uint32_t shares(uint32_t extent, uint32_t each) { return (extent + each - 1) / each; }
 
-// The rows of all samples one after the other are shared out in chunks of choice.rows; a thread has some columns of a chunk.
+// Strips of a channel: the rows, counted through all samples, are divided into chunks of choice.rows, and each chunk into strips of choice.columns.
 __host__ __device__ __forceinline__ uint32_t strips_of(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice) {
     return shares(params.samples * params.out_extents[0], choice.rows) * shares(params.out_extents[1], choice.columns);
 }
 
-// Where a thread's outputs begin.
+// The first output of a strip.
 struct strip_place {
     uint32_t sample, row, channel, column;
 
@@ -36,31 +37,35 @@ struct strip_place {
         return sample * strides.sample + channel * strides.channel + row * strides.axes[0] + column * strides.axes[1];
     }
 };
-// From behind the last row of a sample to the first of the next.
+// The distance from one row past the last row of a sample to the first row of the next sample.
 __device__ __forceinline__ int64_t to_next_sample(const bops_conv_strides &strides, uint32_t rows) {
     return int64_t(strides.sample) - int64_t(rows) * int64_t(strides.axes[0]);
 }
 
-// The part of a thread's rows that lies in one sample.
+// The part of a strip's rows that lies in one sample.
 struct part_of_strip {
-    uint32_t rows, left, seen; // left: of the samples behind it. seen: of the rows that its windows see so many are left; 0: there is no further part
+    uint32_t rows;
+    uint32_t left; // rows of the strip in the following samples
+    uint32_t seen; // rows that the windows of this part see and that are still to come; 0: there is no further part
 
     __device__ __forceinline__ void start(uint32_t most, int kernel) {
         rows = min(left, most), left -= rows, seen = rows > 0 ? rows + (kernel - 1) : 0;
     }
 };
 
-// The threads of a block: channels side by side, of each of which some strips.
+// A thread's place in the work. In a block `lanes` neighbouring threads have neighbouring channels (or fours of them) of one strip; `workers` such teams
+// have one strip each.
 struct team {
-    uint32_t lane, worker, workers, tile; // tile: of channels
-    uint32_t group;                       // of strips
+    uint32_t lane, worker, workers;
+    uint32_t tile;  // which channels the block has
+    uint32_t group; // which strips the block has
 
     __device__ __forceinline__ team(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice) {
         lane = threadIdx.x % choice.lanes, worker = threadIdx.x / choice.lanes, workers = depthwise_threads / choice.lanes;
         const uint32_t tiles = shares(params.channels, choice.channels * choice.lanes);
         group = blockIdx.x / tiles, tile = blockIdx.x - group * tiles;
     }
-    // The strip of this thread and its rows, of which there may be none.
+    // The strip of this thread. part.left becomes its number of rows, which may be 0.
     template <int columns> __device__ __forceinline__ strip_place strip(const bops_conv_depthwise_params &params,
                                                                         const bops_conv_depthwise_choice &choice, part_of_strip &part) const {
         const uint32_t index = group * workers + worker, across = shares(params.out_extents[1], columns), chunk = index / across;
@@ -77,9 +82,9 @@ inline uint32_t blocks_of(const bops_conv_depthwise_params &params, const bops_c
     return shares(strips_of(params, choice), depthwise_threads / choice.lanes) * shares(params.channels, choice.channels * choice.lanes);
 }
 
-// `count` neighbours of a row in a thread's part of shared memory, `margin` of them on each side of the columns of its strip. channels > 1: each
-// position has so many channels, which are one unit. Else units are parts of the strip, and what is beside it are two edges, of which the elements
-// next to the strip are used. The same unit of all threads lies together.
+// `count` neighbouring columns of a row in a thread's part of shared memory; `margin` of them are on each side of the strip's columns. If channels > 1, a
+// unit is one column with all its channels. Else units are parts of the strip's columns, and the margins are two edges, of which only the elements next
+// to the strip are used. Unit i of all threads is contiguous.
 template <typename T, int channels, int count, int margin> struct row_slot {
     static constexpr int item = int(sizeof(T)), of_strip = (count - 2 * margin) * item;
     static constexpr int unit = channels > 1 ? channels *item : of_strip < 16 ? of_strip : 16;
@@ -87,11 +92,11 @@ template <typename T, int channels, int count, int margin> struct row_slot {
     static constexpr int near = margin > 2 ? 4 : margin, edge = channels > 1 || margin == 0 ? 0 : near *item < 4 ? 4 : near *item;
     static constexpr int edges = units * unit * depthwise_threads, bytes = edges + 2 * edge * depthwise_threads;
 
-    // Elements of a unit or an edge have to be beside the extent together.
     static __device__ __forceinline__ char *unit_of(char *slot, int i) { return slot + (i * depthwise_threads + threadIdx.x) * unit; }
     static __device__ __forceinline__ char *edge_of(char *slot, int side) { return slot + edges + (side * depthwise_threads + threadIdx.x) * edge; }
 
-    // from: the first neighbour. there: a bit for each that exists. run: see bops_conv_depthwise_choice; channels 1.
+    // from: the first of the columns. there: a bit for each column that exists; the columns of a unit or an edge exist all or not at all if run > 1. run:
+    // gathered_run or out_run of bops_conv_depthwise_choice; only used if channels is 1.
     static __device__ __forceinline__ void fetch(char *slot, const T *from, uint64_t step, uint32_t there, uint32_t run) {
         if constexpr (channels > 1) {
 #pragma unroll
@@ -149,7 +154,7 @@ template <typename T, int channels, int count, int margin> struct row_slot {
     }
 };
 
-// The rows that the windows of a part of a strip see, one after the other.
+// Walks over the rows that the windows of a part of a strip see.
 template <typename T, int channels, int kernel> struct row_walk {
     static constexpr int count = strip_of<T, channels, kernel> + kernel - 1;
     using slot = row_slot<T, channels, count, (kernel - 1) / 2>;
@@ -167,7 +172,7 @@ template <typename T, int channels, int kernel> struct row_walk {
 #pragma unroll
         for (int i = 0; i < count; ++i) there |= uint32_t(uint32_t(column + i) < params.gathered_extents[1]) << i;
     }
-    // After the rows that the last output of a sample sees.
+    // Goes on to the next sample, after the rows that the last output of a sample sees.
     __device__ __forceinline__ void advance(const bops_conv_depthwise_params &params) {
         next += to_next_sample(params.gathered, params.out_extents[0] + (kernel - 1)), index = params.first[0];
     }
@@ -177,7 +182,7 @@ template <typename T, int channels, int kernel> struct row_walk {
     }
 };
 
-// Calls step with the constants from 0 to phases - 1 in turn, as long as wanted() holds.
+// Calls step with the constants from 0 to phases - 1 in turn, as long as wanted() is true.
 template <int phases, int phase = 0, typename Wanted, typename Step>
 __device__ __forceinline__ void take_in_turn(const Wanted &wanted, const Step &step) {
     if (!wanted()) return;

@@ -1,9 +1,9 @@
 // Convolutions whose groups have one channel of x, and their gradients: what the shaders of the form conv_depthwise share.
 //
-// Windows have neither stride nor dilation. The output is y in forward and dx in the gradient of the data; the gradient of the weight walks
-// over dy in the same way. A thread owns a strip of STRIP quads side by side in a chunk of rows, and walks down: it reads each row of the
-// gathered factor that its windows see once, one row ahead of the products, and adds it to the sums of all KERNEL_ROWS output rows whose
-// windows contain it. Quads lie along the columns (depthwise_columns.wgsl) or along the channels (depthwise_channels.wgsl).
+// Windows have neither stride nor dilation. The output is y in forward and dx in the gradient of the data; the gradient of the weight walks over dy as if it
+// were the output. A thread has a strip of STRIP neighbouring quads in a chunk of rows, and walks down it. It loads each row of the gathered factor that
+// its windows see once, one row ahead of the products, and adds it to the sums of all KERNEL_ROWS output rows whose windows contain it. Quads lie
+// along the columns (depthwise_columns.wgsl) or along the channels (depthwise_channels.wgsl).
 struct Params {
     groups: u32, // workgroups
     groups_x: u32,
@@ -26,7 +26,7 @@ struct Params {
     gathered_channel: u32,
     gathered_row: u32,
     gathered_column: u32,
-    weight_first: u32, // where the first row and column of a channel's weight lies
+    weight_first: u32, // offset of the first row and column in a channel's weight
     weight_channel: u32,
     weight_row: u32, // may be negative, and wraps around
     weight_column: u32,
@@ -45,7 +45,7 @@ struct Params {
     bias_channel: u32,
     activation: u32,
     beta: f32,
-    part_length: u32, // sums that a workgroup of the gradient of the weight shares with others
+    part_length: u32, // sums of a part in partials, in the gradient of the weight
     padding_0: u32,
     padding_1: u32,
     padding_2: u32,
@@ -55,13 +55,13 @@ struct Params {
 
 // Threads that have different strips; LANES threads have different channels of the same strip.
 const WORKERS: u32 = WORKGROUP / LANES;
-// The largest kernel and strip that the text has lines for.
+// Extent of the largest kernel, and quads of the longest strip, that the text is unrolled for.
 const MOST_TAPS: u32 = 7u;
 const MOST_QUADS: u32 = 4u;
 
-// The quads of a strip in one row. Of those past STRIP nothing is read.
+// The quads of a strip in one row; those from STRIP on are unused.
 alias Strip = array<vec4<f32>, MOST_QUADS>;
-// What the taps of one kernel row are multiplied with for one quad. Of those past KERNEL_COLUMNS nothing is read.
+// For one quad, what each tap of a kernel row is multiplied with; those from KERNEL_COLUMNS on are unused.
 alias Windows = array<vec4<f32>, MOST_TAPS>;
 
 // The strip of a thread.
@@ -95,9 +95,9 @@ fn rows_seen(place: Place) -> u32 {
     return place.rows + (KERNEL_ROWS - 1u);
 }
 
-// Row `index` of those, if it is within the image, or else zeros.
+// Row `index` of the rows that the windows of a strip see; zeros if it is outside the image.
 fn seen_row(place: Place, index: u32) -> Row {
-    // Above the image the difference wraps around to a number that is larger than any extent.
+    // Above the image the sum wraps around to a number that is greater than any extent.
     let row = place.row + params.first_row + index;
     let channel = place.channel / params.repeats;
     let at = place.sample * params.gathered_sample + channel * params.gathered_channel + row * params.gathered_row;

@@ -1,8 +1,8 @@
-// Strips whose quads lie along the channels: four channels of one column. Windows are the quads of neighbouring columns.
+// Strips whose quads are four channels of one column. The windows of a quad are the quads of neighbouring columns.
 const QUAD_COLUMNS: u32 = 1u;
 const CHANNELS: u32 = 4u;
 
-// Quads of columns side by side, as they come from memory: as many as STRIP windows see together, and of others nothing is read.
+// Packed quads of neighbouring columns, as many as the windows of a strip see; the others are unused.
 alias Row = array<vec4<u32>, MOST_QUADS + MOST_TAPS - 1u>;
 
 fn line_bits(place: Place, at: u32, index: u32, is_there: bool) -> vec4<u32> {

@@ -1,9 +1,9 @@
-// Strips whose quads lie along the columns: windows are four neighbours of three lines, the one before the quad's columns, theirs, and the
-// next one. SHIFT says at which element of these twelve the window of tap 0 begins.
+// Strips whose quads are four columns of one channel. A quad's windows are four neighbours among the twelve columns of the quad, of that before and of that
+// behind it. The window of tap 0 begins at element SHIFT of these twelve.
 const QUAD_COLUMNS: u32 = 4u;
 const CHANNELS: u32 = 1u;
 
-// Lines of four columns, as they come from memory; of the last one nothing is read where a strip has one quad.
+// Packed lines of four columns; the last one is unused if a strip has one quad.
 alias Row = array<vec4<u32>, 4>;
 
 fn line_bits(at: u32, column: u32, is_there: bool) -> vec4<u32> {
@@ -25,7 +25,7 @@ fn read_row(place: Place, at: u32, is_there: bool) -> Row {
     );
 }
 
-// Zeros for columns beside the image.
+// The columns of a line, 0 for those outside the image.
 fn line_values(bits: vec4<u32>, column: u32) -> vec4<f32> {
     let values = gathered_unpacked(bits);
     if (WHOLE_CHUNKS) {
@@ -35,7 +35,7 @@ fn line_values(bits: vec4<u32>, column: u32) -> vec4<f32> {
     return select(vec4<f32>(), values, columns < vec4<u32>(params.gathered_columns));
 }
 
-// Four neighbours of twelve.
+// Four neighbours of twelve elements, from element `shift` on.
 fn shifted(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, shift: u32) -> vec4<f32> {
     switch shift {
         case 0u: {

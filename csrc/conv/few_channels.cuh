@@ -1,11 +1,11 @@
-// What convolutions of few input channels and the gradients of their weights share: a patch of x in shared memory.
+// What the forms for few input channels share: a patch of x in shared memory, and chunks of dy.
 //
-// A block takes one tile of positions after another, down the rows of y, and keeps the rows of x under them in a ring. A pixel takes a power of two of
-// elements, so that the pixels under a row of the kernel begin at a multiple of 16 bytes for every position: the matrices of mma are read from the patch,
-// position after position, and no element lies there twice.
+// A block takes one tile of positions after another, down the rows of y, and keeps the rows of x that they see in a ring. The elements of a pixel are padded
+// to a power of two, so that the window of every position starts at a multiple of 16 bytes in each row. ldmatrix reads the matrices of mma from there, one
+// address for each position. So every pixel is in shared memory once, although windows overlap.
 //
 //   ring:  [row][pixel][channel], as wide as the windows of a tile
-//   chunk: 16 bytes of the pixels under a row of the kernel; those of the last one may lie beyond the window
+//   chunk: 16 bytes of the pixels under one row of the kernel; the last one of a row may reach beyond the window
 #pragma once
 #include "../bops_conv_few_channels.h"
 #include "../gemm/mma.cuh"
@@ -17,10 +17,10 @@ constexpr int few_threads = 128, few_warps = few_threads / 32;
 constexpr int few_filters = BOPS_CONV_FEW_CHANNELS_FILTERS, few_positions = BOPS_CONV_FEW_CHANNELS_POSITIONS,
               few_group = BOPS_CONV_FEW_CHANNELS_GROUP;
 constexpr int few_groups_of_warp = few_positions / few_group / few_warps;
-constexpr int unit_channels = 4; // of a pixel, which a thread brings together
-constexpr int units_ahead = 4;   // of a thread, which are on their way while a tile is multiplied
+constexpr int unit_channels = 4; // channels of a pixel that a thread loads at once: a unit
+constexpr int units_ahead = 4;   // units of a thread that are being loaded while a tile is multiplied
 
-// Divides numbers whose product with the divisor is below 2^32.
+// Divides numbers whose product with the divisor is below 2^32, by multiplying with the reciprocal.
 struct divider {
     uint32_t by, reciprocal;
     __host__ __device__ __forceinline__ explicit divider(int by) : by(uint32_t(by)), reciprocal(0xffffffffu / uint32_t(by) + 1) {}
@@ -29,9 +29,14 @@ struct divider {
 
 // Sizes in shared memory.
 struct patch_shape {
-    int pixel_bytes, pitch, rows, step, ring_rows; // pitch: bytes of a row; step: rows by which a tile lies below the one before it
-    int row_chunks, chunks;                        // under a row of the kernel, and under all
-    int position_bytes, units;                     // between neighbouring positions; units of a row
+    int pixel_bytes;
+    int pitch;              // bytes of a row
+    int rows;               // rows that a tile sees
+    int step;               // rows that it sees in addition to those of the tile above it
+    int ring_rows;          // rows of the ring
+    int row_chunks, chunks; // chunks under one row of the kernel, and under all its rows
+    int position_bytes;     // distance of neighbouring positions
+    int units;              // units of a row
     divider by_units{1};
     __host__ __device__ __forceinline__ patch_shape(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice,
                                                     int element_bytes) {
@@ -47,13 +52,13 @@ struct patch_shape {
     __host__ __device__ __forceinline__ int ring_bytes() const { return ring_rows * pitch; }
 };
 
-// A tile: rows of y from `row` on, and columns from `column` on, of a sample.
+// A tile of y: its sample, its first row and its first column.
 struct few_tile {
     uint32_t sample, row, column;
-    bool follows; // the next tile lies below this one
+    bool follows; // whether the next tile is the one below this one
 };
 struct few_tiles {
-    uint32_t down, across, count; // tiles of a column of tiles, columns of tiles of a sample, all
+    uint32_t down, across, count; // tiles of a sample from top to bottom, and from left to right; tiles of all samples
     __host__ __device__ __forceinline__ few_tiles(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice) {
         down = (params.y_extents[0] + choice.rows - 1) / choice.rows, across = (params.y_extents[1] + choice.columns - 1) / choice.columns;
         count = down * across * params.samples;
@@ -62,11 +67,11 @@ struct few_tiles {
         const uint32_t strip = index / down, in_strip = index - strip * down, sample = strip / across;
         return {sample, in_strip * choice.rows, (strip - sample * across) * choice.columns, in_strip + 1 < down};
     }
-    // The first tile of a part.
+    // The first tile of a part, of which there are `parts`.
     __device__ __forceinline__ uint32_t first(uint32_t part, uint32_t parts) const { return uint32_t(uint64_t(count) * part / parts); }
 };
 
-// Four channels of a pixel on their way to shared memory.
+// Four channels of a pixel in registers, on their way to shared memory.
 template <typename T> struct unit {
     using raw = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
     raw v[unit_channels];
@@ -95,12 +100,12 @@ template <typename T> struct unit {
         else {
             uint32_t words[4] = {v[0], v[1], v[2], v[3]};
             gemm::round_factors<T>(words);
-            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
+            gemm::store_chunk(to, words);
         }
     }
 };
 
-// Rows of x on their way to the ring. Neighbouring threads have neighbouring units of a row.
+// `rows` rows of x on their way to the ring. Neighbouring threads have neighbouring units of a row.
 template <typename T> struct patch_rows {
     const bops_conv_few_channels_params &params;
     const patch_shape &shape;
@@ -108,8 +113,8 @@ template <typename T> struct patch_rows {
     const typename unit<T>::raw *sample;
     divider by_units;
     int units_of_pixel;
-    int y, x; // of the first row and pixel
-    int slot; // of the first row
+    int y, x; // coordinates of the first row and pixel
+    int slot; // place of the first row in the ring
     int rows;
 
     __device__ __forceinline__ patch_rows(const bops_conv_few_channels_params &params, const bops_conv_few_channels_choice &choice,
@@ -120,7 +125,7 @@ template <typename T> struct patch_rows {
         sample = static_cast<const typename unit<T>::raw *>(x_operand) + uint64_t(tile.sample) * params.x.sample;
         y = int(tile.row * params.stride[0]) + params.first[0] + first, x = int(tile.column * params.stride[1]) + params.first[1];
     }
-    // A thread's place among the units.
+    // A unit: its row, and its number in the row.
     struct cursor {
         int row, at;
     };
@@ -141,11 +146,12 @@ template <typename T> struct patch_rows {
         to -= to >= shape.ring_rows ? shape.ring_rows : 0;
         from.store(ring + uint32_t(to * shape.pitch + c.at * unit_channels * int(sizeof(T))));
     }
-    // The first units of every thread, which come while others are multiplied.
+    // Loads the first units of every thread.
     __device__ __forceinline__ void load_ahead(unit<T> (&to)[units_ahead]) const {
 #pragma unroll
         for (int i = 0; i < units_ahead; ++i) load(to[i], place_of(int(threadIdx.x) + i * few_threads));
     }
+    // Stores these, and loads and stores all others.
     __device__ __forceinline__ void store_ahead(const unit<T> (&from)[units_ahead]) const {
 #pragma unroll
         for (int i = 0; i < units_ahead; ++i) store(from[i], place_of(int(threadIdx.x) + i * few_threads));
@@ -157,28 +163,28 @@ template <typename T> struct patch_rows {
     }
 };
 
-// The rows of x under the tiles of a block. No row is replaced that another warp may still read: those of the next tile take the places that the tile
-// before this one had alone, and threads synchronise after each tile.
+// The ring with the rows of x that the current tile sees. The rows that the next tile adds go to places of rows that only the tile before this one saw, so
+// that one barrier for each tile is enough.
 template <typename T> struct patch_ring {
     const bops_conv_few_channels_params &params;
     const bops_conv_few_channels_choice &choice;
     const patch_shape &shape;
     const void *x_operand;
     uint32_t ring;
-    int slot; // where the first row of the current tile is
+    int slot; // place of the first row of the current tile
 
     __device__ __forceinline__ int place_of(int row) const {
         const int at = slot + row;
         return at >= shape.ring_rows ? at - shape.ring_rows : at;
     }
-    // Brings all rows of a tile. No thread reads the ring.
+    // Brings all rows of a tile to the ring, which no thread may be reading.
     __device__ __forceinline__ void fill(const few_tile &tile) {
         slot = 0;
         const patch_rows<T> all(params, choice, shape, ring, x_operand, tile, 0, 0, shape.rows);
         unit<T> first[units_ahead];
         all.load_ahead(first), all.store_ahead(first);
     }
-    // Those that the tile below has beyond its own.
+    // The rows that the tile below sees in addition to those of `tile`.
     __device__ __forceinline__ patch_rows<T> below(const few_tile &tile) const {
         const int down = int(choice.rows * params.stride[0]);
         return {params, choice, shape, ring, x_operand, tile, down + shape.rows - shape.step, place_of(shape.rows), shape.step};
@@ -186,7 +192,19 @@ template <typename T> struct patch_ring {
     __device__ __forceinline__ void descend() { slot = place_of(shape.step); }
 };
 
-// Where a lane's chunk lies: under which row of the kernel, and which of that row's.
+// Brings a chunk of dy: of its eight elements `left` are at `from` and on, `step` apart, the others become 0. is_chunk: all eight are one chunk in memory.
+__device__ __forceinline__ void fetch_chunk(uint32_t to, const uint16_t *from, uint64_t step, int left, bool is_chunk) {
+    if (is_chunk) gemm::copy_or_zero<16>(to, from, left * 2);
+    else {
+        uint32_t words[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            if (e < left) words[e / 2] |= uint32_t(__ldg(from + uint64_t(e) * step)) << (16 * (e % 2));
+        gemm::store_chunk(to, words);
+    }
+}
+
+// A chunk under the kernel: the kernel's row, and the chunk's number in that row.
 struct chunk_place {
     int row, chunk;
     __device__ __forceinline__ chunk_place(const patch_shape &shape, int index)

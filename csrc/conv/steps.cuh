@@ -1,5 +1,5 @@
-// Convolutions whose factors pass shared memory step by step: a step's way there, and the kernel, of which the sums (mma.cuh, fma.cuh of gemm) are a
-// parameter.
+// Convolutions whose factors pass through shared memory in steps: how a step gets there, and the kernel. The kernel's type of sums is a parameter (mma.cuh
+// and fma.cuh of gemm).
 #pragma once
 #include "../gemm/steps.cuh"
 #include "conv.cuh"
@@ -14,8 +14,8 @@ using gemm::step_bytes;
 using row = row_part<int32_t>;
 using term = term_part<int32_t>;
 
-// A thread's part in bringing steps of one factor to shared memory: a few chunks of 16 bytes. Their lines are rows of the factor, which are columns of the
-// plain one, and chunks follow one another along the terms; across, lines are terms, and chunks follow along the rows.
+// A thread's share of the copies that bring a step of one factor to shared memory: a few chunks of 16 bytes. Lines are rows of the factor (columns of the
+// plain one), and the chunks of a line follow one another along the terms. With `across` lines are terms, and chunks follow one another along the rows.
 template <typename T, int tile, bool across, int threads> struct chunks_of {
     static constexpr int elements = 16 / int(sizeof(T));
     static constexpr int per_line = across ? tile * int(sizeof(T)) / 16 : gemm::step_row_bytes / 16;
@@ -24,7 +24,7 @@ template <typename T, int tile, bool across, int threads> struct chunks_of {
     __device__ __forceinline__ static uint32_t address(int line, int fast) {
         return across ? gemm::across_address<T, tile>(line, fast) : gemm::along_k_address(line, fast / elements);
     }
-    // Each chunk in one access. at(line, fast, there): where the chunk begins, and how many of its bytes there are.
+    // Copies each chunk in one access. at(line, fast, there): the offset of the chunk; sets how many of its bytes exist.
     template <typename At> __device__ __forceinline__ static void fetch(uint32_t step, const void *base, const At &at) {
         const int line = int(threadIdx.x) / per_line, fast = int(threadIdx.x) % per_line * elements;
 #pragma unroll
@@ -35,9 +35,8 @@ template <typename T, int tile, bool across, int threads> struct chunks_of {
             copy_or_zero<16>(step + address(line + i * line_step, fast), from, there);
         }
     }
-    // Element by element; neighbouring threads have neighbouring rows. at(row, term, is_there): where the element lies.
+    // Copies element by element; neighbouring threads have neighbouring rows. at(row, term, is_there): the offset of the element; sets whether it exists.
     template <typename At> __device__ __forceinline__ static void fetch_elements(uint32_t step, const void *base, const At &at) {
-        // Chunks of a line of shared memory lie at its rows, or across at its terms.
         constexpr int lines = across ? gemm::step_row_bytes / int(sizeof(T)) : tile, part = across ? per_line : lines;
         static_assert(threads % part == 0, "threads share lines evenly");
 #pragma unroll 1
@@ -50,22 +49,19 @@ template <typename T, int tile, bool across, int threads> struct chunks_of {
                 bool is_there = false;
                 const int64_t element = across ? at(fast + j, line, is_there) : at(line, fast + j, is_there);
                 if constexpr (sizeof(T) == 2) {
-                    // No asynchronous copy is this short.
+                    // cp.async copies at least 4 bytes, so a single element of 16 bits is loaded and stored.
                     if (is_there) words[j / 2] |= uint32_t(static_cast<const unsigned short *>(base)[element]) << (16 * (j % 2));
                 } else {
                     const T *from = static_cast<const T *>(base) + (is_there ? element : 0);
                     copy_or_zero<4>(step + address(line, fast) + 4 * j, from, is_there ? 4 : 0);
                 }
             }
-            if constexpr (sizeof(T) == 2)
-                asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(step + address(line, fast)), "r"(words[0]), "r"(words[1]),
-                             "r"(words[2]), "r"(words[3])
-                             : "memory");
+            if constexpr (sizeof(T) == 2) gemm::store_chunk(step + address(line, fast), words);
         }
     }
 };
 
-// Sums: what a thread has of a tile, and how it adds a step.
+// Sums: a thread's sums of a tile, with `add` for a step in shared memory and `stage` to write them there.
 template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::blocks)
     contract_steps(const __grid_constant__ bops_conv_params params, const bops_conv_choice choice, const bops_gemm_operands operands) {
     using T = typename Sums::T;
@@ -82,7 +78,7 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
     const uint64_t m_first = uint64_t(at.tile_m) * tile, n_first = uint64_t(at.tile_n) * tile;
     const gemm::reduction range(params.product, depth, at.split, choice.product.splits);
 
-    // 1. The factors of the block. What a step needs of its terms is laid down while the one before it is fetched.
+    // 1. Fetching. The terms of a step are stored to shared memory while the step before is fetched.
     lay_rows<int32_t, tile, Sums::threads>(params, at.z, m_first, rows);
     term_walker<int32_t, depth> walker(params, range.first);
     walker.lay(params, terms[0]);
@@ -90,8 +86,8 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
     const int64_t column_first = int64_t(plain_of_group(params, at.z) + n_first * params.plain_column);
     const int columns = int(min(uint64_t(tile), params.product.n - n_first));
     uint64_t steps_to_fetch = range.last - range.first, terms_left = params.product.k - range.first * depth;
-    int laid = 0; // where the terms of the next step are
-    // The next step goes to place `to`.
+    int laid = 0; // which of `terms` has those of the next step
+    // Starts the copies of the next step to place `to` of the ring.
     const auto fetch = [&](int to) {
         if (steps_to_fetch > 0) {
             const uint32_t step = steps + uint32_t(to) * 2 * step_bytes<T, tile>;
@@ -137,12 +133,13 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
 #pragma unroll 1
     for (int i = 0; i < ring_steps - 1; ++i) {
         fetch(i);
-        __syncthreads(); // The terms of the next step are there.
+        __syncthreads(); // The terms of the next step have been stored.
     }
 #pragma unroll 1
     for (uint64_t steps_left = range.last - range.first; steps_left > 0; --steps_left) {
         copy_wait(ring_steps - 2);
-        __syncthreads(); // The step has come for all threads, none reads the one that is replaced, and the terms of the next one are there.
+        // Every thread's copies of this step have arrived, no thread reads the place that is filled next, and the terms of that step have been stored.
+        __syncthreads();
         fetch(now == 0 ? ring_steps - 1 : now - 1);
         sums.add(steps + uint32_t(now) * 2 * step_bytes<T, tile>);
         now = now + 1 == ring_steps ? 0 : now + 1;
@@ -150,7 +147,7 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
     copy_wait(0);
     __syncthreads();
 
-    // 3. What is done with them.
+    // 3. The epilogue.
     float *const stage = reinterpret_cast<float *>(shared);
     sums.stage(stage, choice.product.across != 0);
     __syncthreads();

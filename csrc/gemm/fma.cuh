@@ -1,8 +1,8 @@
 // Sums of f32 without tensor cores: what a thread reads of a step in shared memory, and the sums it has.
 //
-// A thread has 16 rows and 8 columns of a tile of 128 (8 and 8 of one of 64). Shared memory gives a multiprocessor 128 bytes a clock, however many lanes
-// ask for the same bytes. With 8 rows and 8 columns, reading a term takes as long as its 64 products do; with 16 rows and 8 columns, three quarters of
-// that of its 128 products. On an H200 a product of 4096 x 4096 x 4096 took 4.0 ms so, with all pairs of terms unrolled; gemm_simt takes 4.55 ms.
+// A thread has 16 rows and 8 columns of a tile of 128 (8 and 8 of one of 64). Shared memory delivers 128 bytes a clock to an SM, however many lanes ask for
+// the same bytes. With 8 rows and 8 columns, loading a term takes as long as its 64 products; with 16 rows and 8 columns, three quarters of the time of its
+// 128 products.
 #pragma once
 #include "steps.cuh"
 
@@ -19,7 +19,7 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     using T = float;
     static constexpr int tile = tile_, rows = tile == 128 ? 16 : 8, columns = 8; // rows, columns: of a thread
     static constexpr int high = tile / rows, wide = tile / columns;              // threads along a column and along a row of the tile
-    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 4;    // blocks: how many a multiprocessor has
+    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 4;    // blocks: how many run on an SM
     static constexpr bool left_across = left_across_, right_across = right_across_;
     static constexpr int pair = 2; // terms that are read at once
 
@@ -61,7 +61,7 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     // Adds the product of a step, term after term.
     __device__ __forceinline__ void add(uint32_t step) {
         constexpr int depth = step_row_bytes / 4;
-        // Pair after pair: what would be read ahead has no registers.
+        // Not unrolled: there are no registers for loading ahead.
 #pragma unroll 1
         for (int k = 0; k < depth; k += pair) {
             float a[rows][pair], b[columns][pair];

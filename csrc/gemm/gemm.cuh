@@ -1,4 +1,4 @@
-// What the forms of gemm share: places of tiles, accesses to four elements, and what is done with the sums of a tile.
+// What the forms of gemm share: places of tiles, accesses to four elements, and the epilogue of a tile.
 #pragma once
 #include "../bops_gemm.h"
 #include "../common/activation.cuh"
@@ -9,6 +9,14 @@ namespace bops {
 namespace gemm {
 
 constexpr int threads_of_finish = 256;
+
+// Calls f(type_tag<T>{}) with the C++ type of a dtype, if it is one of Types: there are no kernels for others.
+template <typename... Types, typename F> bops_status for_types(bops_dtype dtype, const F &f) {
+    return for_float(dtype, [&](auto tag) {
+        if constexpr ((std::is_same_v<decltype(tag), type_tag<Types>> || ...)) return f(tag);
+        else return bops_status(cudaErrorInvalidValue);
+    });
+}
 
 // ---- places -----------------------------------------------------------------
 
@@ -106,7 +114,7 @@ template <typename T> __device__ __forceinline__ void store_four(void *base, bop
     store_four_of(static_cast<T *>(base) + at, step, count, vector, from);
 }
 
-// ---- what is done with the sums of a tile -----------------------------------------
+// ---- the epilogue of a tile ---------------------------------------------------------
 
 // A matrix of out, of pre or dout, or of parts, in the order in which threads walk over a tile.
 struct walk {
@@ -202,6 +210,39 @@ __device__ __forceinline__ void finish_tile(const bops_gemm_params &params, cons
     }
 }
 
+// Applies the epilogue, which makes no derivative, to v, sums of row `row` from column n on, of which `count` exist. out_start, other_start: offsets of the
+// batch's matrix in out and other. vector: four elements of these are one access.
+template <typename T, int width> __device__ __forceinline__ void finish_elements(const bops_gemm_params &params, const bops_gemm_operands &operands,
+                                                                                 uint64_t out_start, uint64_t other_start, int row, uint64_t n,
+                                                                                 int count, bool vector, float (&v)[width]) {
+    const uint64_t out_at = out_start + uint64_t(row) * params.out.row + n * params.out.column;
+    float four[4] = {};
+#pragma unroll
+    for (int i = 0; i < width; ++i) v[i] *= float(params.alpha);
+    if (params.epilogue == BOPS_GEMM_FORWARD) {
+        if (operands.bias != nullptr) {
+            load_four<T>(operands.bias, params.bias_dtype, uint64_t(row) * params.bias.row + n * params.bias.column, params.bias.column, count, false,
+                         four);
+#pragma unroll
+            for (int i = 0; i < width; ++i) v[i] += four[i];
+        }
+        if (operands.other != nullptr) {
+#pragma unroll
+            for (int i = 0; i < width; ++i) four[i] = v[i];
+            store_four<T>(operands.other, params.other_dtype, other_start + uint64_t(row) * params.other.row + n * params.other.column,
+                          params.other.column, count, vector, four);
+        }
+        activate(params.activation, v);
+    } else if (params.beta != 0) {
+        load_four<T>(operands.out, params.out_dtype, out_at, params.out.column, count, vector, four);
+#pragma unroll
+        for (int i = 0; i < width; ++i) v[i] = fmaf(float(params.beta), four[i], v[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < width; ++i) four[i] = v[i];
+    store_four<T>(operands.out, params.out_dtype, out_at, params.out.column, count, vector, four);
+}
+
 // ---- a tile in shared memory --------------------------------------------------------
 
 // Elements from one row of a tile (along its slow index) to the next: padded, so that neighbouring rows lie in different banks, to a multiple of 16
@@ -223,7 +264,8 @@ template <int tile, typename A> struct staged {
     }
 };
 
-// The end of every block: applies the epilogue to the sums of its tile, which lie in shared memory, [slow][fast]. Threads have synchronised.
+// Applies the epilogue to the sums of a block's tile, which are in shared memory as [slow][fast]; or writes them to `parts`, if several splits share the
+// tile. Threads have synchronised.
 template <typename T, int tile, int threads>
 __device__ __forceinline__ void leave_tile(const bops_gemm_params &params, const bops_gemm_choice &choice, const bops_gemm_operands &operands,
                                            const place &at, accumulator_t<T> *stage) {
@@ -235,7 +277,6 @@ __device__ __forceinline__ void leave_tile(const bops_gemm_params &params, const
         finish_tile<T, tile, tile, threads>(params, operands, across, quads, at.z, tile_slow, tile_fast, source, stage);
         return;
     }
-    // Writes a tile's part of the sums, if several splits share the tile.
     constexpr int per_row = tile / 4, row_step = threads / per_row;
     const uint64_t slow_extent = across ? params.n : params.m, fast_extent = across ? params.m : params.n;
     const uint64_t slow_first = uint64_t(tile_slow) * tile, fast_first = uint64_t(tile_fast) * tile;

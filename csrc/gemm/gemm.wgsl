@@ -5,7 +5,7 @@ struct Params {
     m: u32,
     n: u32,
     k: u32,
-    sums: u32, // index tuples of the extents summed over
+    sums: u32, // index tuples of the summed extents
     groups: u32,
     groups_x: u32,
     tiles_m: u32,
@@ -18,7 +18,7 @@ struct Params {
     right_is_along: u32,
     out_m: u32,
     out_n: u32,
-    beside_m: u32, // of what the epilogue writes or reads besides
+    beside_m: u32, // strides of pre, which the epilogue writes, or of dout, which it reads
     beside_n: u32,
     has_bias: u32,
     has_beside: u32,
@@ -31,13 +31,13 @@ struct Params {
     beta: f32,
     has_sums: u32,
     batch: array<vec4<u32>, 6>, // extent, strides of left, right, out
-    batch_beside: array<vec4<u32>, 6>, // stride of what lies beside
+    batch_beside: array<vec4<u32>, 6>, // stride of pre or dout
     summed: array<vec4<u32>, 6>, // extent, strides of left, right
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// What a thread brings of each step: a block of one factor.
+// What a thread loads of each step: a block of one factor.
 struct Loader {
     is_left: bool,
     is_along: bool,
@@ -45,16 +45,15 @@ struct Loader {
     across_count: u32, // rows or columns of the block inside the matrix
     line_step: u32, // from line to line
     element_step: u32, // from element to element of a line
-    place: u32, // in a buffer
 }
 
-// Elements or lines from `first` on, of `count`, at most 4.
+// How many of the four elements or lines from `first` on there are, if there are `count` in all.
 fn rest_of(count: u32, first: u32) -> u32 {
     return min(count - min(first, count), 4u);
 }
 
-// The block at `at`, of which `k` is the first term. Terms past the last are 0 in both factors, so that they add nothing; a line of which
-// only a part is in the matrix has its elements apart. Rows and columns past the last are any others: their sums are not stored.
+// The block at `at`, whose first term is `k`. Terms past the last are 0 in both factors, so that they add nothing. Rows and columns past the last hold
+// elements of others, whose sums are not stored.
 fn read_block(loader: Loader, at: u32, k: u32) -> Lines {
     let k_count = rest_of(params.k, k);
     let line_count = select(k_count, loader.across_count, loader.is_along);
@@ -89,7 +88,7 @@ fn unpacked(lines: Lines) -> Block {
     return Block(left_unpacked(lines.x), left_unpacked(lines.y), left_unpacked(lines.z), left_unpacked(lines.w));
 }
 
-// Where a batch starts in left, right, out, and in what lies beside.
+// Where a matrix of the batch starts in left, right and out, and in pre or dout (beside).
 struct Starts {
     tensors: vec3<u32>,
     beside: u32,
@@ -108,7 +107,7 @@ fn starts_of(batch: u32) -> Starts {
     return starts;
 }
 
-// Where an index tuple of the extents summed over starts in left and right.
+// Where an index tuple of the summed extents starts in left and right.
 fn summed_start(tuple: u32) -> vec2<u32> {
     var rest = tuple;
     var start = vec2<u32>();
@@ -131,15 +130,11 @@ struct Tile {
 fn tile_of(group: u32) -> Tile {
     let of_batch = params.tiles_m * params.tiles_n;
     let batch = group / of_batch;
-    let in_batch = group % of_batch;
-    let of_band = BAND * params.tiles_n;
-    let first_row = in_batch / of_band * BAND;
-    let in_band = in_batch % of_band;
-    let rows = min(params.tiles_m - first_row, BAND);
-    return Tile(batch, (first_row + in_band % rows) * TILE_M, in_band / rows * TILE_N, starts_of(batch));
+    let start = tile_start(group % of_batch, params.tiles_m, params.tiles_n);
+    return Tile(batch, start.x, start.y, starts_of(batch));
 }
 
-// Bias at a row and from a column on; past the last column it is 0.
+// The bias of row m and four columns from n on; 0 if there are none.
 fn bias_at(m: u32, n: u32) -> vec4<f32> {
     var bias = vec4<f32>();
     let count = rest_of(params.n, n);
@@ -150,8 +145,8 @@ fn bias_at(m: u32, n: u32) -> vec4<f32> {
     return bias;
 }
 
-// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. A thread has one quad of columns, and takes it
-// of every so many rows. Returns the sums of what the epilogue gives for these columns.
+// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. A thread has one quad of columns in equally spaced rows.
+// Returns the sums over these rows of what put_quad returns.
 fn put_slab(tile: Tile, thread: u32, first_row: u32) -> vec4<f32> {
     let n = tile.n + thread % RIGHT_QUADS * 4u;
     let count = rest_of(params.n, n);
@@ -180,23 +175,18 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     }
     let tile = tile_of(group);
 
-    // 1. What this thread brings.
+    // 1. What this thread loads.
     var loader: Loader;
-    loader.is_left = thread < TILE_M;
-    let slot = select(thread - TILE_M, thread, loader.is_left);
-    loader.is_along = select(params.right_is_along, params.left_is_along, loader.is_left) != 0u;
-    let quads = select(RIGHT_QUADS, LEFT_QUADS, loader.is_left);
-    // Neighbours lie along the lines.
-    let k_quad = select(slot / quads, slot % STEP_QUADS, loader.is_along);
-    let quad = select(slot % quads, slot / STEP_QUADS, loader.is_along);
+    let share = share_of(thread, params.left_is_along, params.right_is_along);
+    loader.is_left = share.is_left;
+    loader.is_along = share.is_along;
     let across = select(params.right_across, params.left_across, loader.is_left);
     let along = select(params.right_along, params.left_along, loader.is_left);
-    let first = select(tile.n, tile.m, loader.is_left) + quad * 4u;
-    loader.first_k = k_quad * 4u;
+    let first = select(tile.n, tile.m, loader.is_left) + share.quad * 4u;
+    loader.first_k = share.k_quad * 4u;
     loader.across_count = rest_of(select(params.n, params.m, loader.is_left), first);
     loader.line_step = select(along, across, loader.is_along);
     loader.element_step = select(across, along, loader.is_along);
-    loader.place = select(LEFT_SIZE, 0u, loader.is_left) + loader.first_k * quads + turned(quad, k_quad);
     let start = select(tile.starts.tensors.y, tile.starts.tensors.x, loader.is_left) + first * across + loader.first_k * along;
 
     // 2. The first step.
@@ -204,17 +194,18 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     var tuple = 0u;
     var k = 0u;
     var at = start;
-    store_block(unpacked(read_block(loader, at, loader.first_k)), loader.place, quads, loader.is_along);
+    store_block(unpacked(read_block(loader, at, loader.first_k)), share.place, share.quads, share.is_along);
     workgroupBarrier();
 
-    // 3. Sums, each in one chain over s and k: of rows 4 tm and columns 4 tn on, and if there are two quads of them, half a tile further.
+    // 3. The sums, each in one chain over s and k. A thread has the quads thread_m of rows and thread_n of columns and, if it has two, those half a tile
+    // further.
     let warp = thread / 32u;
     let thread_m = thread / 8u % 4u + warp / WARPS_N * 4u;
     let thread_n = thread % 8u + warp % WARPS_N * 8u;
     var sums = Sums();
     var buffer = 0u;
     for (var step = 0u; step < steps; step++) {
-        // 3a. The next step is asked for: after the last one, nothing.
+        // 3a. Loads of the next step; after the last one it is empty.
         k += STEP;
         at += STEP * along;
         if (k >= params.k) {
@@ -228,13 +219,13 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
         let lines = read_block(loader, at, k + loader.first_k);
         // 3b. This step.
         sums = plus_step(sums, buffer, thread_m, thread_n);
-        // 3c. Nobody reads the other buffer: all have passed the barrier after the step before.
+        // 3c. No thread reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
-        store_block(unpacked(lines), buffer + loader.place, quads, loader.is_along);
+        store_block(unpacked(lines), buffer + share.place, share.quads, share.is_along);
         workgroupBarrier();
     }
 
-    // 4. Upper and lower half of the tile, or all of it.
+    // 4. The output of the upper and the lower half of the tile, or of all of it.
     keep_rows(thread_m, thread_n, sums.block_00);
     if (COL_QUADS == 2u) {
         keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_01);

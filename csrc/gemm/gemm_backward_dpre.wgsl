@@ -1,6 +1,6 @@
-// The gradient of the pre-activation, dpre = dout * act'(saved), element by element, and for dbias the sums of its columns, unrounded, over
-// as many rows as a workgroup takes, to partials [workgroups of rows][columns]. A workgroup has COLUMN_QUADS quads of columns beside each
-// other; a thread takes one quad of every LANES-th row. Rows are those of all batches, one batch after the other.
+// The gradient of the pre-activation, dpre = dout * act'(saved), element by element, and for dbias the unrounded sums of its columns over the rows of
+// each workgroup, in partials [workgroups of rows][columns]. A workgroup has COLUMN_QUADS neighbouring quads of columns; a thread has one quad and every
+// LANES-th row of it; column_sums.wgsl adds up the lanes. Rows are counted through all batches.
 struct Params {
     m: u32,
     n: u32,
@@ -27,8 +27,6 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 const LANES: u32 = WORKGROUP / COLUMN_QUADS;
-
-var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP>;
 
 // Where a row starts in dout, saved, dpre.
 fn starts_of(row: u32) -> vec3<u32> {
@@ -82,16 +80,9 @@ fn gemm_backward_dpre(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(loca
     if (params.has_sums == 0u) {
         return;
     }
-    // 2. Those of the lanes, in a tree.
-    lane_sums[thread] = sum;
-    workgroupBarrier();
-    for (var half = WORKGROUP / 2u; half >= COLUMN_QUADS; half = half >> 1u) {
-        if (thread < half) {
-            lane_sums[thread] += lane_sums[thread + half];
-        }
-        workgroupBarrier();
-    }
+    // 2. The sums over the lanes.
+    let total = sum_over_lanes(thread, sum);
     if (thread < COLUMN_QUADS && count > 0u) {
-        partials_write(part * ((params.n + 3u) / 4u) + quad, lane_sums[thread]);
+        partials_write(part * ((params.n + 3u) / 4u) + quad, total);
     }
 }

@@ -1,5 +1,5 @@
-// The epilogue of the pre-activation's gradient, whose sums, with the bias, are the pre-activation again: dpre = dout * act'(sums). What
-// lies beside is dout. Columns of the unrounded dpre of a tile are added up, where dbias needs them, to partials
+// The epilogue that computes the gradient of the pre-activation from a product whose sums, with the bias, are the pre-activation:
+// dpre = dout * act'(sums). beside is dout. If dbias is wanted, the columns of a tile's unrounded dpre are added up to partials
 // [batch][row of tiles][columns].
 fn put_quad(out_at: u32, dout_at: u32, count: u32, sums: vec4<f32>) -> vec4<f32> {
     let dpre = differentiate(params.activation, dout_line(dout_at, params.beside_n, count), sums);

@@ -1,5 +1,5 @@
-// dbias = sum of partials + beta * dbias, from sums [partials][columns] in the workspace. A workgroup has COLUMN_QUADS quads of columns
-// beside each other; a thread owns one and every LANES-th sum of it, in four chains; the lanes meet in a tree.
+// dbias = sum of partials + beta * dbias, from sums [partials][columns] in the workspace. A workgroup has COLUMN_QUADS neighbouring quads of columns; a
+// thread has one quad and adds up every LANES-th partial of it in four chains; column_sums.wgsl adds up the lanes.
 struct Params {
     n: u32,
     partials: u32,
@@ -11,8 +11,6 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 const LANES: u32 = WORKGROUP / COLUMN_QUADS;
-
-var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)
 fn gemm_backward_sums(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -30,18 +28,10 @@ fn gemm_backward_sums(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(loca
             }
         }
     }
-    lane_sums[thread] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    workgroupBarrier();
-    for (var half = WORKGROUP / 2u; half >= COLUMN_QUADS; half = half >> 1u) {
-        if (thread < half) {
-            lane_sums[thread] += lane_sums[thread + half];
-        }
-        workgroupBarrier();
-    }
+    var sum = sum_over_lanes(thread, (sums[0] + sums[1]) + (sums[2] + sums[3]));
     if (thread < COLUMN_QUADS && quad < quads) {
         let count = min(params.n - quad * 4u, 4u);
         let at = quad * 4u * params.step;
-        var sum = lane_sums[thread];
         if (params.beta != 0.0) {
             sum += params.beta * dbias_line(at, params.step, count);
         }

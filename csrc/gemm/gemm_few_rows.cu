@@ -1,4 +1,4 @@
-// gemm_few_rows: at most 16 rows of left, as when a language model decodes; right goes through the chip once, from memory to registers.
+// gemm_few_rows: products of at most 16 rows of left, as when a language model decodes. right is loaded once, from memory to registers.
 //
 // The 16 rows are those of one instruction of the tensor cores. A block has a few columns of right, and its warps share out the sums over k in steps of
 // 32. The order of k within a step is free as long as both factors have the same one: a lane has eight of k that lie one after the other, two for each
@@ -103,28 +103,9 @@ template <typename T, int tiles, bool across> __global__ void __launch_bounds__(
     for (int i = 0; i < few_warps; ++i) total += parts[i][row][column];
 
     // 3. The epilogue.
-    float v[1] = {float(params.alpha) * total};
-    const uint64_t out_at = offset_of(params.batch_rank, params.batch, params.out.batch, z) + uint64_t(row) * params.out.row + n * params.out.column;
-    if (params.epilogue == BOPS_GEMM_FORWARD) {
-        if (operands.bias != nullptr) {
-            float bias[4];
-            load_four<T>(operands.bias, params.bias_dtype, uint64_t(row) * params.bias.row + n * params.bias.column, 1, 1, false, bias);
-            v[0] += bias[0];
-        }
-        if (operands.other != nullptr) {
-            const uint64_t at =
-                offset_of(params.batch_rank, params.batch, params.other.batch, z) + uint64_t(row) * params.other.row + n * params.other.column;
-            const float pre[4] = {v[0]};
-            store_four<T>(operands.other, params.other_dtype, at, 1, 1, false, pre);
-        }
-        activate(params.activation, v);
-    } else if (params.beta != 0) {
-        float before[4];
-        load_four<T>(operands.out, params.out_dtype, out_at, 1, 1, false, before);
-        v[0] = fmaf(float(params.beta), before[0], v[0]);
-    }
-    const float result[4] = {v[0]};
-    store_four<T>(operands.out, params.out_dtype, out_at, 1, 1, false, result);
+    float v[1] = {total};
+    const uint64_t other_start = operands.other != nullptr ? offset_of(params.batch_rank, params.batch, params.other.batch, z) : 0;
+    finish_elements<T>(params, operands, offset_of(params.batch_rank, params.batch, params.out.batch, z), other_start, row, n, 1, false, v);
 }
 
 template <typename T, int tiles, typename Action> bops_status with_tiles(const bops_gemm_params &params, const bops_gemm_few_rows_choice &choice,
@@ -136,28 +117,16 @@ template <typename T, int tiles, typename Action> bops_status with_tiles(const b
                                : action(multiply_few_rows<T, tiles, false>, shape, params, operands);
 }
 
-template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_few_rows_choice &choice, bops_dtype dtype,
-                                                   const bops_gemm_operands &operands, const Action &action) {
-    const auto of_type = [&](auto tag) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_gemm_params &params, const bops_gemm_few_rows_choice &choice,
+                                                   const bops_gemm_operands &operands, void *, const Action &action) {
+    return for_types<__half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choice.columns == 32 ? with_tiles<T, 4>(params, choice, operands, action) : with_tiles<T, 2>(params, choice, operands, action);
-    };
-    switch (dtype) {
-    case BOPS_F16: return of_type(type_tag<__half>{});
-    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
-    default: return bops_status(cudaErrorInvalidValue);
-    }
+    });
 }
 
 } // namespace
 } // namespace gemm
 } // namespace bops
 
-bops_status bops_gemm_few_rows_prepare(const bops_gemm_params *params, const bops_gemm_few_rows_choice *choice, bops_dtype dtype) {
-    return bops::gemm::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_gemm_few_rows_launch(const bops_gemm_params *params, const bops_gemm_few_rows_choice *choice, bops_dtype dtype,
-                                      const bops_gemm_operands *operands, bops_stream stream) {
-    return bops::gemm::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_gemm_few_rows, bops_dtype, bops_gemm_params, bops_gemm_few_rows_choice, bops_gemm_operands, bops::gemm::with_kernel)

@@ -1,4 +1,4 @@
-// gemm_mma: tensor cores of compute capability 8.0 and later, through mma.sync. Factors of f16 and bf16, or of f32 that are rounded to tf32.
+// gemm_mma: tensor cores of compute capability 8.0 and later, through mma.sync. Factors are f16, bf16, or f32 rounded to tf32.
 #include "mma.cuh"
 
 namespace bops {
@@ -7,34 +7,21 @@ namespace {
 
 template <typename T, int tile, typename Action>
 bops_status with_tile(const bops_gemm_params &params, const bops_gemm_choice &choice, const bops_gemm_operands &operands, const Action &action) {
-    if (!choice.right_across) return with_sums<mma_sums<T, tile, false, false>>(params, choice, operands, action);
-    if (!choice.left_across) return with_sums<mma_sums<T, tile, false, true>>(params, choice, operands, action);
-    return with_sums<mma_sums<T, tile, true, true>>(params, choice, operands, action);
+    return for_across(choice, [&](auto left, auto right) {
+        return with_sums<mma_sums<T, tile, decltype(left)::value, decltype(right)::value>>(params, choice, operands, action);
+    });
 }
 
-template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_choice &choice, bops_dtype dtype,
-                                                   const bops_gemm_operands &operands, const Action &action) {
-    const auto of_type = [&](auto tag) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_gemm_params &params, const bops_gemm_choice &choice,
+                                                   const bops_gemm_operands &operands, void *, const Action &action) {
+    return for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return choice.tile == 64 ? with_tile<T, 64>(params, choice, operands, action) : with_tile<T, 128>(params, choice, operands, action);
-    };
-    switch (dtype) {
-    case BOPS_F32: return of_type(type_tag<float>{});
-    case BOPS_F16: return of_type(type_tag<__half>{});
-    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
-    default: return bops_status(cudaErrorInvalidValue);
-    }
+    });
 }
 
 } // namespace
 } // namespace gemm
 } // namespace bops
 
-bops_status bops_gemm_mma_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype) {
-    return bops::gemm::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_gemm_mma_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype, const bops_gemm_operands *operands,
-                                 bops_stream stream) {
-    return bops::gemm::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_gemm_mma, bops_dtype, bops_gemm_params, bops_gemm_choice, bops_gemm_operands, bops::gemm::with_kernel)

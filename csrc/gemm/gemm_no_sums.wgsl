@@ -1,2 +1,2 @@
-// Of an epilogue that leaves no sums of columns.
+// For epilogues without column sums.
 fn finish_tile(tile: Tile, thread: u32, column_sums: vec4<f32>) {}

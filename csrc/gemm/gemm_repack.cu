@@ -7,7 +7,7 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int repack_threads = 256, repack_warps = repack_threads / 32, repack_blocks_each = 8; // blocks of a multiprocessor
+constexpr int repack_threads = 256, repack_warps = repack_threads / 32, repack_blocks_each = 8; // blocks of an SM
 constexpr int chunk_elements = 8;                                                               // elements in 16 bytes
 
 // Loads eight elements from any address on. Of these `left` exist, or all if it is more; the others become 0.

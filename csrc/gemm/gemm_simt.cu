@@ -88,18 +88,6 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
     int now = 0;
 #pragma unroll 1
     for (uint64_t steps_left = range.last - range.first; steps_left > 0; --steps_left) {
-        const auto add = [&](int k_first) {
-#pragma unroll 4
-            for (int k = k_first; k < k_first + simt_depth / 2; ++k) {
-                A a[each], b[each];
-                read_line<each>(steps[now].left + k * (tile + 4), y, a);
-                read_line<each>(steps[now].right + k * (tile + 4), x, b);
-#pragma unroll
-                for (int i = 0; i < each; ++i)
-#pragma unroll
-                    for (int j = 0; j < each; ++j) sums[i][j] = fma(a[i], b[j], sums[i][j]);
-            }
-        };
         // One factor is loaded during each half of a step, so that few registers hold what is in flight.
         const bool has_next = steps_left > 1;
         int depth_left = 0;
@@ -120,12 +108,12 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
             depth_left = int(min(uint64_t(simt_depth), k_left));
             of_left.fetch(depth_left);
         }
-        add(0);
+        add_half_step(steps[now], 0, y, x, sums);
         if (has_next) {
             of_left.put(steps[now ^ 1].left);
             of_right.fetch(depth_left);
         }
-        add(simt_depth / 2);
+        add_half_step(steps[now], simt_depth / 2, y, x, sums);
         if (has_next) of_right.put(steps[now ^ 1].right);
         now ^= 1;
         __syncthreads();
@@ -138,8 +126,8 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
     leave_tile<T, tile, simt_threads>(params, choice, operands, at, stage);
 }
 
-template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_choice &choice, bops_dtype dtype,
-                                                   const bops_gemm_operands &operands, const Action &action) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_gemm_params &params, const bops_gemm_choice &choice,
+                                                   const bops_gemm_operands &operands, void *, const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
@@ -159,11 +147,4 @@ template <typename Action> bops_status with_kernel(const bops_gemm_params &param
 } // namespace gemm
 } // namespace bops
 
-bops_status bops_gemm_simt_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype) {
-    return bops::gemm::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_gemm_simt_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype,
-                                  const bops_gemm_operands *operands, bops_stream stream) {
-    return bops::gemm::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_gemm_simt, bops_dtype, bops_gemm_params, bops_gemm_choice, bops_gemm_operands, bops::gemm::with_kernel)

@@ -1,12 +1,12 @@
-// Tiles of products in workgroup memory, from which matrices and convolutions are multiplied.
+// Tiles in workgroup memory, for products of matrices and for convolutions.
 //
 // A workgroup computes a tile of LEFT_QUADS * 4 rows and RIGHT_QUADS * 4 columns, a thread ROW_QUADS * COL_QUADS blocks of 4 x 4 of it. The
-// factors pass through workgroup memory in steps of STEP terms, in two buffers: while one step is multiplied, the next is on its way from
-// memory into registers, and then into the other buffer, so that a step has one barrier. A thread brings one block of 4 x 4 elements of one
-// factor, in four lines that run along the terms or across them; in workgroup memory the quads of a block always lie across, four rows or
+// factors pass through workgroup memory in steps of STEP terms, in two buffers: while one step is multiplied, the next one is loaded into
+// registers and then stored in the other buffer, so that a step has one barrier. A thread loads one block of 4 x 4 elements of one factor, in
+// four lines that run along the terms or across them. In workgroup memory the quads of a block always lie across the terms, four rows or
 // four columns of one term, as the multiplication reads them.
 //
-// Sums of a tile pass through the same memory on their way out.
+// The sums of a tile pass through the same memory on their way to the output.
 const STEP: u32 = 16u;
 const STEP_QUADS: u32 = STEP / 4u;
 const TILE_M: u32 = LEFT_QUADS * 4u;
@@ -14,12 +14,12 @@ const TILE_N: u32 = RIGHT_QUADS * 4u;
 // Quads of a step: of the left factor, and of both.
 const LEFT_SIZE: u32 = STEP * LEFT_QUADS;
 const STEP_SIZE: u32 = STEP * (LEFT_QUADS + RIGHT_QUADS);
-// Threads beside each other, and subgroups of 4 x 8 threads, or what would be subgroups of 32.
+// Threads along a row of the tile, and groups of 4 x 8 threads along it, which are subgroups if those have 32 threads.
 const THREADS_N: u32 = RIGHT_QUADS / COL_QUADS;
 const WARPS_N: u32 = THREADS_N / 8u;
-// Rows of sums that are in workgroup memory at a time.
+// Rows of sums that workgroup memory holds at once.
 const SLAB_ROWS: u32 = TILE_M / ROW_QUADS;
-// Rows of tiles whose workgroups are neighbours, so that those that run at a time share what they read.
+// Rows of tiles that are walked over together, so that workgroups that run at the same time share what they load.
 const BAND: u32 = 8u;
 
 // Two steps of both factors, each [STEP][quads], or a slab of sums, [SLAB_ROWS][RIGHT_QUADS].
@@ -33,7 +33,7 @@ struct Block {
     w: vec4<f32>,
 }
 
-// Four lines of a factor as they come from memory: to unpack them at once would be to wait for them.
+// Four lines of a factor, still packed: unpacking them at once would wait for the loads.
 struct Lines {
     x: vec4<u32>,
     y: vec4<u32>,
@@ -41,10 +41,33 @@ struct Lines {
     w: vec4<u32>,
 }
 
-// Where a quad of a term is. Eight threads beside each other store two quads of every fourth term, or eight quads of one term; turned
-// around by the term, those of one store are in different banks either way, and so are those that threads read.
+// The place of a quad among those of its term. Eight neighbouring threads store two quads of every fourth term, or eight quads of one term. With the
+// places permuted by the term, one store, and one load, touches different banks in both cases.
 fn turned(quad: u32, k_quad: u32) -> u32 {
     return quad ^ (2u * k_quad);
+}
+
+// The block of a step that a thread loads.
+struct Share {
+    is_left: bool, // of the left factor; else of the right one
+    is_along: bool, // whether its lines run along the terms
+    quads: u32, // quads of a term
+    quad: u32, // its quad of rows or columns
+    k_quad: u32, // its quad of terms
+    place: u32, // of its first quad in a buffer
+}
+
+// Neighbouring threads load along the lines.
+fn share_of(thread: u32, left_is_along: u32, right_is_along: u32) -> Share {
+    var share: Share;
+    share.is_left = thread < TILE_M;
+    share.is_along = select(right_is_along, left_is_along, share.is_left) != 0u;
+    share.quads = select(RIGHT_QUADS, LEFT_QUADS, share.is_left);
+    let slot = select(thread - TILE_M, thread, share.is_left);
+    share.k_quad = select(slot / share.quads, slot % STEP_QUADS, share.is_along);
+    share.quad = select(slot % share.quads, slot / STEP_QUADS, share.is_along);
+    share.place = select(LEFT_SIZE, 0u, share.is_left) + share.k_quad * 4u * share.quads + turned(share.quad, share.k_quad);
+    return share;
 }
 
 // Stores a block whose first quad belongs at `at`, with `stride` quads from term to term; its lines run along the terms or across them.
@@ -62,7 +85,7 @@ fn store_block(block: Block, at: u32, stride: u32, is_along: bool) {
     }
 }
 
-// The sums of a thread: blocks of its first rows and its second ones, each of its first columns and its second ones, as far as it has them.
+// The sums of a thread: block_RC is of its first (0) or second (1) quad of rows and of columns, as far as it has them.
 struct Sums {
     block_00: Block,
     block_01: Block,
@@ -104,7 +127,7 @@ fn plus_step(sums: Sums, buffer: u32, thread_m: u32, thread_n: u32) -> Sums {
     for (var k_quad = 0u; k_quad < STEP_QUADS; k_quad++) {
         let left_at = buffer + k_quad * 4u * LEFT_QUADS + turned(thread_m, k_quad);
         let right_at = buffer + LEFT_SIZE + k_quad * 4u * RIGHT_QUADS + turned(thread_n, k_quad);
-        // One by one: places in workgroup memory are constants apart, whatever a compiler does with loops.
+        // Unrolled by hand, so that the places in workgroup memory differ by constants whatever the compiler does.
         next = plus_term(next, left_at, right_at);
         next = plus_term(next, left_at + LEFT_QUADS, right_at + RIGHT_QUADS);
         next = plus_term(next, left_at + 2u * LEFT_QUADS, right_at + 2u * RIGHT_QUADS);
@@ -113,7 +136,17 @@ fn plus_step(sums: Sums, buffer: u32, thread_m: u32, thread_n: u32) -> Sums {
     return next;
 }
 
-// A block of sums into the slab.
+// The first row and column of a tile of a matrix of `tiles_m` by `tiles_n` tiles. Neighbouring workgroups take tiles of BAND rows of tiles, column after
+// column.
+fn tile_start(index: u32, tiles_m: u32, tiles_n: u32) -> vec2<u32> {
+    let of_band = BAND * tiles_n;
+    let first_row = index / of_band * BAND;
+    let in_band = index % of_band;
+    let rows = min(tiles_m - first_row, BAND);
+    return vec2<u32>((first_row + in_band % rows) * TILE_M, in_band / rows * TILE_N);
+}
+
+// Stores a block of sums in the slab.
 fn keep_rows(thread_m: u32, quad_n: u32, sums: Block) {
     let at = thread_m * 4u * RIGHT_QUADS + quad_n;
     tiles[at] = sums.x;

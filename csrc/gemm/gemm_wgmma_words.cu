@@ -32,7 +32,7 @@ template <int rows_, int stages_> struct words_shape {
 };
 constexpr int words_instructions = wgmma_depth<float> / 8; // instructions of a step, for each block
 
-// ---- what is done with sums --------------------------------------------------------------
+// ---- the epilogue ------------------------------------------------------------------------
 
 __device__ __forceinline__ void store_chunk(uint32_t to, float first, float second, float third, float fourth) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(first), "f"(second), "f"(third), "f"(fourth) : "memory");
@@ -161,10 +161,7 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
     if (threadIdx.x == 0) {
         prefetch_map(left_map);
         prefetch_map(right_map);
-        for (int i = 0; i < stages; ++i) {
-            mbarrier::initialize(full + 8 * i, 2);
-            mbarrier::initialize(empty + 8 * i, 4);
-        }
+        initialize_ring<stages>(full, empty);
         mbarrier::fence_initialized();
     }
     __syncthreads();
@@ -242,8 +239,6 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
 
 // The map of a matrix that the copy engine stores in rounds. The parts of all splits are dense matrices of one map.
 bops_status make_rounds_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_matrix &matrix, void *base, uint32_t splits) {
-    const encode_map encode = find_encode_map();
-    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
     cuuint64_t extents[5] = {params.n, params.m, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
     if (splits > 1) {
         extents[2] = product_of(params.batch_rank, params.batch), extents[3] = splits;
@@ -253,41 +248,38 @@ bops_status make_rounds_map(CUtensorMap &map, const bops_gemm_params &params, co
         for (uint32_t i = 0; i < params.batch_rank; ++i)
             if (params.batch[i] > 1) extents[2 + i] = params.batch[i], strides[1 + i] = 4 * matrix.batch[i];
     }
-    const cuuint32_t box[5] = {warp_columns, round_rows, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
-    const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 5, base, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
+    const cuuint32_t box[5] = {warp_columns, round_rows, 1, 1, 1};
+    return encode_boxes(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, base, extents, strides, box, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 
-// Makes the maps, which need addresses, and launches. launches: false if the kernel is only prepared, and addresses are not known.
+// Makes the maps, which need addresses, and calls the action. If the kernel is only prepared, operands are null and maps are not made.
 template <typename shape, bool reads, typename Action> bops_status with_maps(const bops_gemm_params &params,
                                                                              const bops_gemm_wgmma_words_choice &choice,
-                                                                             const bops_gemm_operands *operands, const Action &action) {
+                                                                             const bops_gemm_operands &operands, const Action &action) {
     wgmma_work work = work_of<float, shape>(params, choice.splits, choice.group);
     launch_shape launched;
     launched.grid = dim3(std::min(choice.blocks, work.units)), launched.block = dim3(words_threads), launched.shared_bytes = shape::shared_bytes;
-    wgmma_call call = {params, {}};
+    bops_gemm_params called = params;
+    bops_gemm_operands given = operands;
     CUtensorMap left = {}, right = {}, out = {}, pre = {};
-    if (operands != nullptr) {
-        call.operands = *operands;
+    if (operands.left != nullptr) {
         work.alpha = choice.splits > 1 ? 1.0f : float(params.alpha), work.beta = float(params.beta);
-        if (choice.splits > 1) leave_parts(call.params, call.operands);
-        bops_status status = make_factor_map(left, params, params.left, BOPS_F32, operands->left, params.m, params.left.matrix.row,
+        if (choice.splits > 1) leave_parts(called, given);
+        bops_status status = make_factor_map(left, params, params.left, BOPS_F32, operands.left, params.m, params.left.matrix.row,
                                              params.left.matrix.column, along_k, shape::rows);
         if (status == 0)
-            status = make_factor_map(right, params, params.right, BOPS_F32, operands->right, params.n, params.right.matrix.column,
+            status = make_factor_map(right, params, params.right, BOPS_F32, operands.right, params.n, params.right.matrix.column,
                                      params.right.matrix.row, fours_along_k, shape::columns);
-        if (status == 0 && call.operands.out != nullptr)
-            status = make_rounds_map(out, call.params, call.params.out, call.operands.out, choice.splits);
-        if (status == 0 && !reads && call.operands.other != nullptr)
-            status = make_rounds_map(pre, call.params, call.params.other, call.operands.other, 1);
+        if (status == 0 && given.out != nullptr) status = make_rounds_map(out, called, called.out, given.out, choice.splits);
+        if (status == 0 && !reads && given.other != nullptr) status = make_rounds_map(pre, called, called.other, given.other, 1);
         if (status != 0) return status;
     }
-    return action(wgmma_words_tiles<shape, reads>, launched, left, right, out, pre, call.params, work, call.operands);
+    return action(wgmma_words_tiles<shape, reads>, launched, left, right, out, pre, called, work, given);
 }
 
-template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_wgmma_words_choice &choice,
-                                                   const bops_gemm_operands *operands, const Action &action) {
+template <typename Action> bops_status with_kernel(bops_dtype, const bops_gemm_params &params, const bops_gemm_wgmma_words_choice &choice,
+                                                   const bops_gemm_operands &operands, void *, const Action &action) {
     using shape = words_shape<128, 6>;
     if (choice.rows == 192)
         return choice.reads ? bops_status(cudaErrorInvalidValue) : with_maps<words_shape<192, 4>, false>(params, choice, operands, action);
@@ -298,11 +290,4 @@ template <typename Action> bops_status with_kernel(const bops_gemm_params &param
 } // namespace gemm
 } // namespace bops
 
-bops_status bops_gemm_wgmma_words_prepare(const bops_gemm_params *params, const bops_gemm_wgmma_words_choice *choice) {
-    return bops::gemm::with_kernel(*params, *choice, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_gemm_wgmma_words_launch(const bops_gemm_params *params, const bops_gemm_wgmma_words_choice *choice,
-                                         const bops_gemm_operands *operands, bops_stream stream) {
-    return bops::gemm::with_kernel(*params, *choice, operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_gemm_wgmma_words, bops_dtype, bops_gemm_params, bops_gemm_wgmma_words_choice, bops_gemm_operands, bops::gemm::with_kernel)

@@ -82,7 +82,7 @@ template <typename T, int tile, bool across> __device__ __forceinline__ void loa
 template <typename T_, int tile_, bool left_across_, bool right_across_> struct mma_sums {
     using T = T_;
     using shape = mma_shape<tile_>;
-    static constexpr int tile = tile_, threads = shape::threads, blocks = tile == 128 ? 2 : 3; // blocks: how many a multiprocessor has
+    static constexpr int tile = tile_, threads = shape::threads, blocks = tile == 128 ? 2 : 3; // blocks: how many run on an SM
     static constexpr bool left_across = left_across_, right_across = right_across_;
 
     float sums[shape::row_blocks][shape::column_blocks][4];

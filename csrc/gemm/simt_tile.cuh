@@ -32,6 +32,21 @@ template <int each, typename A> __device__ __forceinline__ void read_line(const 
     }
 }
 
+// Adds the products of half the terms of a step, from `k_first` on, to the sums of the thread at row y and column x of the square.
+template <int each, typename A, int tile>
+__device__ __forceinline__ void add_half_step(const step_of<A, tile> &step, int k_first, int y, int x, A (&sums)[each][each]) {
+#pragma unroll 4
+    for (int k = k_first; k < k_first + simt_depth / 2; ++k) {
+        A a[each], b[each];
+        read_line<each>(step.left + k * (tile + 4), y, a);
+        read_line<each>(step.right + k * (tile + 4), x, b);
+#pragma unroll
+        for (int i = 0; i < each; ++i)
+#pragma unroll
+            for (int j = 0; j < each; ++j) sums[i][j] = fma(a[i], b[j], sums[i][j]);
+    }
+}
+
 // Stores the sums of all threads to shared memory, [slow][fast].
 template <int each, typename A> __device__ __forceinline__ void stage_sums(A *stage, bool across, const A (&sums)[each][each]) {
     constexpr int tile = side * each;

@@ -9,6 +9,13 @@ namespace gemm {
 
 constexpr int ring_steps = 4; // steps in flight or in use
 
+// Calls f(left, right) with left_across and right_across of a choice as constants. Left never lies across without right.
+template <typename F> bops_status for_across(const bops_gemm_choice &choice, const F &f) {
+    if (!choice.right_across) return f(std::false_type{}, std::false_type{});
+    if (!choice.left_across) return f(std::false_type{}, std::true_type{});
+    return f(std::true_type{}, std::true_type{});
+}
+
 template <typename T, int tile> constexpr uint32_t ring_shared_bytes() {
     constexpr uint32_t stage = tile * staged_row<tile> * 4, ring = ring_steps * 2 * step_bytes<T, tile>;
     return stage > ring ? stage : ring;
@@ -18,6 +25,10 @@ template <typename T, int tile> constexpr uint32_t ring_shared_bytes() {
 template <int bytes> __device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, int there) {
     if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there) : "memory");
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(bytes), "r"(there) : "memory");
+}
+// Stores a chunk of 16 bytes to shared memory.
+__device__ __forceinline__ void store_chunk(uint32_t to, const uint32_t (&words)[4]) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
 }
 // Copies a chunk in accesses of `bytes` bytes, of which `there` bytes exist in all. Elements lie `stride` apart, which is 1 if an access has several
 // of them.
@@ -66,8 +77,7 @@ template <typename T, int tile, bool across, int threads> struct carrier {
 #pragma unroll
                 for (int j = 0; j < 8; ++j)
                     if (2 * j < there) words[j / 2] |= uint32_t(reinterpret_cast<const unsigned short *>(at)[uint64_t(j) * stride]) << (16 * (j % 2));
-                asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
-                             : "memory");
+                store_chunk(to, words);
             }
         }
     }

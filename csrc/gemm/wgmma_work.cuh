@@ -1,4 +1,4 @@
-// What the kernels of wgmma share: the units of work of a launch, how their factors are fetched, and the maps for that.
+// What the kernels of wgmma share: the units of work of a launch, how their factors are fetched, and the maps for the copy engine.
 #pragma once
 #include "gemm.cuh"
 #include "wgmma.cuh"
@@ -86,34 +86,53 @@ __device__ __forceinline__ void bring_steps(const bops_gemm_params &params, cons
     }
 }
 
+// Initialises the barriers of a ring: of each stage one that both factors have arrived, and one that the warps of a consumer have used them. Called by one
+// thread.
+template <int stages> __device__ __forceinline__ void initialize_ring(uint32_t full, uint32_t empty) {
+    for (int i = 0; i < stages; ++i) {
+        mbarrier::initialize(full + 8 * i, 2);
+        mbarrier::initialize(empty + 8 * i, 4);
+    }
+}
+
 // ---- the launch -------------------------------------------------------------------------
 
 using encode_map = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
                                 const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// The driver's cuTensorMapEncodeTiled; null if the driver has none.
-inline encode_map find_encode_map() {
-    static const encode_map found = [] {
-        void *function = nullptr;
-        cudaDriverEntryPointQueryResult result;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result) != cudaSuccess)
-            return encode_map(nullptr);
-        return result == cudaDriverEntryPointSuccess ? reinterpret_cast<encode_map>(function) : encode_map(nullptr);
-    }();
-    return found;
+// A function of the driver; null if the driver has none of that name.
+inline void *find_in_driver(const char *name) {
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &result) != cudaSuccess) return nullptr;
+    return result == cudaDriverEntryPointSuccess ? function : nullptr;
+}
+
+// Makes a map of five extents in boxes, of which strides[i] bytes lead from one index of extent i + 1 to the next. What a box has beyond the extents is 0 in
+// shared memory and not written to global memory.
+inline bops_status encode_boxes(CUtensorMap &map, CUtensorMapDataType type, const void *base, const cuuint64_t (&extents)[5],
+                                const cuuint64_t (&strides)[4], const cuuint32_t (&box)[5], CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion) {
+    static const auto encode = reinterpret_cast<encode_map>(find_in_driver("cuTensorMapEncodeTiled"));
+    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
+    const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+    const CUresult status = encode(&map, type, 5, const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                   promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+// The type of a factor's elements for the copy engine, which rounds f32 to tf32.
+inline CUtensorMapDataType factor_type(bops_dtype dtype) {
+    return dtype == BOPS_F32   ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+           : dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                               : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
 // Makes the map of a factor of `rows` rows (columns of the right factor) in boxes of box_rows of them; `row` and `column` are its strides, the second
 // one along k.
 inline bops_status make_factor_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_factor &factor, bops_dtype dtype,
                                    const void *base, uint64_t rows, uint64_t row, uint64_t column, wgmma_order order, uint32_t box_rows) {
-    const encode_map encode = find_encode_map();
-    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
     const uint32_t element = dtype == BOPS_F32 ? 4 : 2, depth = wgmma_line_bytes / element;
-    // f32 is rounded to tf32 as it is read
-    const CUtensorMapDataType type = dtype == BOPS_F32   ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
-                                     : dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     cuuint64_t extents[5] = {params.k, rows, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
     cuuint32_t box[5] = {depth, box_rows, 1, 1, 1};
     uint32_t outer = 2; // where the first batch index goes
@@ -129,10 +148,7 @@ inline bops_status make_factor_map(CUtensorMap &map, const bops_gemm_params &par
     for (uint32_t i = 0; i < params.batch_rank; ++i)
         if (factor.matrix.batch[i] != 0) extents[outer + i] = params.batch[i], strides[outer - 1 + i] = element * factor.matrix.batch[i];
     if (params.summed_rank > 0 && factor.summed[0] != 0) extents[4] = params.summed[0], strides[3] = element * factor.summed[0];
-    const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
-    const CUresult status = encode(&map, type, 5, const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
+    return encode_boxes(map, factor_type(dtype), base, extents, strides, box, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
 template <typename T, typename shape> wgmma_work work_of(const bops_gemm_params &params, uint32_t splits, uint32_t group) {
@@ -147,12 +163,7 @@ template <typename T, typename shape> wgmma_work work_of(const bops_gemm_params 
     return work;
 }
 
-// The arguments of a kernel.
-struct wgmma_call {
-    bops_gemm_params params;
-    bops_gemm_operands operands;
-};
-// The target for parts of sums, which are matrices of f32 one after the other, without an epilogue.
+// Makes `parts` the output: dense matrices of f32, without an epilogue.
 inline void leave_parts(bops_gemm_params &params, bops_gemm_operands &operands) {
     operands.out = operands.parts, operands.other = nullptr, operands.bias = nullptr, operands.column_sums = nullptr;
     params.out = {params.n, 1, {}}, params.out_dtype = BOPS_F32;

@@ -72,7 +72,7 @@ impl Contracting for ConvBackwardDataDescriptor {
 shared_steps! { ConvBackwardDataDescriptor: beta, layout }
 
 steps! { ConvBackwardDataDescriptor
-    /// The type of the gradient, which lies as before.
+    /// The type of the gradient, whose layout does not change.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither weight's nor f32; for f64, if it is not f64.

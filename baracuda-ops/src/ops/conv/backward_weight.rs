@@ -57,7 +57,7 @@ impl Contracting for ConvBackwardWeightDescriptor {
 shared_steps! { ConvBackwardWeightDescriptor: beta, layout }
 
 steps! { ConvBackwardWeightDescriptor
-    /// The type of the gradient, which lies as before.
+    /// The type of the gradient, whose layout does not change.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32; for f64, if it is not f64.

@@ -26,7 +26,8 @@ pub(super) fn backward_bias(descriptor: &ConvBackwardBiasDescriptor) -> Accepted
     }))
 }
 
-/// Refuses what would keep any machine busy for hours at least.
+/// # Errors
+/// So many products that any machine would be busy for hours.
 pub(super) fn check_work(contraction: &Contraction) -> Result<(), Reason> {
     let (products, empty) = (contraction.products(), contraction.gathered.axes.iter().any(|axis| axis.extent == 0));
     if products > MAX_WORK && !empty {
@@ -35,7 +36,7 @@ pub(super) fn check_work(contraction: &Contraction) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Lead and spatial position.
+/// An index tuple: its lead and its spatial position.
 #[derive(Clone, Copy, Default)]
 pub(super) struct At {
     pub(super) lead: u64,
@@ -43,7 +44,7 @@ pub(super) struct At {
 }
 
 impl Indices {
-    /// The tuple of a number below their count.
+    /// The tuple with the number `index`, which is below the count.
     pub(super) fn at(&self, mut index: u64) -> At {
         let mut at = At::default();
         if self.lead_last {
@@ -70,7 +71,7 @@ impl Strided {
 }
 
 impl Axis {
-    /// The coordinate that a number is before it is divided, unless it is outside.
+    /// The coordinate, given the number that is to be divided; `None` if it is outside the tensor.
     pub(super) fn inside(&self, number: i64) -> Option<u64> {
         let inside = u64::try_from(number).ok()?;
         let coordinate = inside / self.divisor;
@@ -79,11 +80,11 @@ impl Axis {
 }
 
 impl Gathered {
-    /// The offset of an element, unless it is outside.
+    /// The offset of an element; `None` if it is outside the tensor.
     fn offset(&self, group: u64, row: At, term: At) -> Option<u64> {
         let mut offset = group * self.group + row.lead * self.row_lead + term.lead * self.term_lead;
         for ((axis, row), term) in self.axes.iter().zip(row.axes).zip(term.axes) {
-            // Both indices are below extents of tensors whose products with the factors the padded extent bounds.
+            // Both indices are below extents of tensors, and the padded extent bounds their products with the factors.
             let [row, term] = [row, term].map(|index| i64::try_from(index).unwrap_or(i64::MAX));
             offset += axis.inside(axis.of_row * row + axis.of_term * term + axis.offset)? * axis.stride;
         }
@@ -95,7 +96,7 @@ impl Gathered {
 const ROWS: usize = 16;
 /// Columns of a tile.
 const COLS: usize = 64;
-/// Terms of each sum for which both factors are in f64 at once.
+/// Terms of each sum whose plain factor is converted to f64 at once.
 const TERMS: usize = 256;
 
 /// Computes one contraction.
@@ -133,7 +134,7 @@ fn tile(
 ) -> Vec<Sums<COLS>> {
     let Contraction { terms, gathered, plain, .. } = contraction;
     let mut sums = vec![Sums::default(); rows.len()];
-    // Where a factor has no elements, no term has both.
+    // If a factor has no elements, there are no terms.
     let factors = operands.get(gathered.position).zip(operands.get(plain.position));
     let Some((gathered_tensor, plain_tensor)) = factors else { return sums };
     let cols = to_usize(cols);
@@ -162,7 +163,7 @@ fn tile(
     sums
 }
 
-/// What becomes of the sums.
+/// The epilogue with its operands.
 struct Finish<'v> {
     contraction: &'v Contraction,
     out: Tensor<'v>,
@@ -181,7 +182,7 @@ impl<'v> Finish<'v> {
         }
     }
 
-    /// Does what the epilogue says with one sum.
+    /// Applies the epilogue to one sum.
     ///
     /// # Safety
     /// No other thread finishes that element of the output.

@@ -1,7 +1,7 @@
-//! Convolutions of f32 and of f64 on the CPU by the crate `matrixmultiply`, tile by tile in the library's own threads: each task copies the
-//! windows of its rows and multiplies them, a block of terms at a time. What is a product of matrices as it lies is gemm's, without a copy.
+//! Convolutions of f32 and of f64 on the CPU by the crate `matrixmultiply`, tile by tile in the library's own threads. Each task copies the windows of its
+//! rows and multiplies them, a block of terms at a time. Convolutions that are products of matrices go to gemm's kernel, without a copy.
 //!
-//! Accumulation: in the type of the factors. Tiles, and the parts of long sums, do not depend on the number of threads, so that bits do not either.
+//! Accumulation: in the type of the factors. Tiles, and the parts of long sums, do not depend on the number of threads, so neither do the bits of the result.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
     cpu::check_work(&contraction)?;
     Ok(Candidate::on_cpu(move || {
         let tiling = Tiling::of(&contraction);
-        // Of few tiles with long sums, threads share the sums.
+        // If there are few tiles with long sums, threads share the sums, which gemm's kernel does not do.
         let product = contraction.product().ok().filter(|_| tiling.parts == 1);
         move |operands: &Operands<'_>| match &product {
             Some(product) => multiply(product, operands),
@@ -38,14 +38,14 @@ pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
     }))
 }
 
-/// Rows of a tile: the more, the less the plain factor is packed again.
+/// Rows of a tile, the preferred first: the more, the less often the plain factor is packed.
 const ROWS: [u64; 3] = [256, 128, 64];
-/// Columns of a tile: the more, the less windows are copied again.
+/// Columns of a tile: the more, the less often windows are copied.
 const COLS: u64 = 256;
-/// Terms whose windows a task has in memory at once: as many as the crate packs.
+/// Terms whose windows a task holds at once: as many as the crate packs at once.
 const TERMS: u64 = 256;
 
-/// The tiles, each of which is a task, or of long sums one for each part of the terms.
+/// The tiles. Each is a task or, if sums are long, one task for each part of the terms.
 struct Tiling {
     /// Rows of a tile.
     rows: u64,
@@ -58,9 +58,9 @@ struct Tiling {
 }
 
 impl Tiling {
-    /// Tasks that keep threads busy.
+    /// The number of tasks that keeps threads busy.
     const TASKS: u64 = 32;
-    /// Terms that are worth a part of a sum.
+    /// The fewest terms of a part of a sum.
     const LEAST_TERMS: u64 = 2048;
 
     fn of(contraction: &Contraction) -> Self {
@@ -91,7 +91,7 @@ fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Op
         return;
     }
     let Tiling { tiles, parts, .. } = *tiling;
-    // Where a factor has no elements, no term has both.
+    // If a factor has no elements, there are no terms.
     let factors = operands.get(contraction.gathered.position).zip(operands.get(contraction.plain.position));
     let terms = if factors.is_some() { contraction.terms.count() } else { 0 };
     let part_of = |part: u64| (part * tiling.terms).min(terms)..((part + 1) * tiling.terms).min(terms);
@@ -118,7 +118,7 @@ fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Op
         for part in &of_tile[1..] {
             all.iter_mut().zip(part).for_each(|(sum, part)| *sum = *sum + *part);
         }
-        // SAFETY: as above.
+        // SAFETY: each element is of one tile, and each tile is one task.
         unsafe { block.finish(contraction, operands, &all) };
     });
 }
@@ -139,7 +139,7 @@ impl Block {
         vec![T::of(0.0); length(&self.rows) * length(&self.cols)]
     }
 
-    /// Does what the epilogue says with the sums.
+    /// Applies the epilogue to the sums.
     ///
     /// # Safety
     /// No other thread uses these elements of the outputs meanwhile.
@@ -154,7 +154,7 @@ impl Block {
             Epilogue::Gradient { beta } => {
                 for (i, &sum) in sums.iter().enumerate() {
                     let to = element(i % count, i / count);
-                    // SAFETY: the caller is alone at this element, which lies in the output.
+                    // SAFETY: the caller is alone at this element, which is inside the output.
                     unsafe { *to = if *beta == 0.0 { sum } else { T::of(sum.into() + beta * (*to).into()) } };
                 }
             }
@@ -168,10 +168,10 @@ impl Block {
                     for (row, &sum) in sums.iter().enumerate() {
                         let pre_activation = bias.map_or(sum.into(), |bias| sum.into() + bias);
                         if let Some((tensor, pre)) = &pre {
-                            // SAFETY: as above, and outputs address every element once.
+                            // SAFETY: the caller is alone at this element, and outputs address every element once.
                             unsafe { tensor.store(pre.offset(self.group, at[row], column), pre_activation) };
                         }
-                        // SAFETY: as above.
+                        // SAFETY: the caller is alone at this element, which is inside the output.
                         unsafe { *element(row, col) = T::of(activation.apply(pre_activation)) };
                     }
                 }
@@ -180,7 +180,7 @@ impl Block {
     }
 }
 
-/// What the sums of a tile are made of.
+/// The operands of the sums of a tile.
 struct Sums<'a, T> {
     contraction: &'a Contraction,
     block: &'a Block,
@@ -228,7 +228,7 @@ impl<T: Factor> Sums<'_, T> {
         sums
     }
 
-    /// The plain factor, as it lies where the terms have one stride, else copied.
+    /// The plain factor: in place if the terms are equally spaced, else a copy.
     fn plain(&self, terms: &Range<u64>, copy: &mut Vec<T>) -> Laid<T> {
         let Contraction { plain, terms: indices, .. } = self.contraction;
         let Block { group, cols, .. } = self.block;
@@ -237,27 +237,27 @@ impl<T: Factor> Sums<'_, T> {
         let last_col = (cols.end - 1 - cols.start) * plain.column;
         let has_step = |pair: &[u64]| pair[1].checked_sub(pair[0]) == step;
         if let Some(step) = step.filter(|_| offsets.windows(2).all(has_step)) {
-            // Neither stride is negative: if the last element is one of the tensor's, all are.
+            // Neither stride is negative, so if the last element is inside the tensor, all are; `element` checks that.
             self.plain.element::<T>(offsets[offsets.len() - 1] + last_col);
             let strides = [step, plain.column].map(|stride| to_usize(stride).cast_signed());
             return (self.plain.element(offsets[0]), strides);
         }
         copy.clear();
         for col in 0..cols.end - cols.start {
-            // SAFETY: `element` gives none but those of the tensor, which nobody writes.
+            // SAFETY: `element` returns only elements of the tensor, which nobody writes.
             copy.extend(offsets.iter().map(|offset| unsafe { *self.plain.element::<T>(offset + col * plain.column) }));
         }
         (copy.as_ptr(), [1, offsets.len().cast_signed()])
     }
 
-    /// The elements that the windows of the block's rows gather for some terms, and 0 where one is outside.
+    /// The elements that the windows of the block's rows gather for some terms; 0 for those outside the tensor.
     fn windows(&self, terms: &Range<u64>, copy: &mut Vec<T>) -> Laid<T> {
         let Contraction { rows: row_indices, terms: term_indices, gathered, .. } = self.contraction;
         let Block { group, rows, .. } = self.block;
         let of_rows = Side { indices: row_indices, lead: gathered.row_lead, of: gathered.axes.map(|axis| axis.of_row) };
         let of_terms =
             Side { indices: term_indices, lead: gathered.term_lead, of: gathered.axes.map(|axis| axis.of_term) };
-        // Runs are along the index whose neighbours lie closer together.
+        // Runs are along the index whose neighbours are closer together in memory.
         let is_along_terms = of_terms.worth(self.contraction) > of_rows.worth(self.contraction);
         let (fixed, along, fixed_range, range) =
             if is_along_terms { (of_rows, of_terms, rows, terms) } else { (of_terms, of_rows, terms, rows) };
@@ -280,13 +280,13 @@ impl<T: Factor> Sums<'_, T> {
         (copy.as_ptr(), if is_along_terms { [stride, 1] } else { [1, stride] })
     }
 
-    /// Copies what is inside of a run, whose other index has added to the offset and to the coordinates.
+    /// Copies the elements of a run that are inside the tensor. `start` and `coordinates` are what the other index contributes.
     fn run(&self, along: &Side<'_>, run: &Run, start: u64, coordinates: [i64; MAX_AXES], to: &mut [T]) {
         let axes = &self.contraction.gathered.axes;
         let mut offset = start + run.first.lead * along.lead;
         let first: [i64; MAX_AXES] =
             std::array::from_fn(|axis| coordinates[axis] + along.of[axis] * signed(run.first.axes[axis]));
-        // 1. The axes along which it does not move.
+        // 1. The axes along which the run does not move.
         let fixed = if along.indices.lead_last { MAX_AXES } else { MAX_AXES - 1 };
         for (axis, &number) in axes.iter().zip(&first).take(fixed) {
             match axis.inside(number) {
@@ -297,7 +297,7 @@ impl<T: Factor> Sums<'_, T> {
         if fixed == MAX_AXES {
             return self.copy(offset, along.lead, to, 1);
         }
-        // 2. The one along which it does: a part of it is inside, of which a divisor leaves every so many elements.
+        // 2. The axis along which it moves. The elements inside the tensor are one range, of which a divisor leaves those at equal distances.
         let (axis, factor) = (&axes[MAX_AXES - 1], along.of[MAX_AXES - 1]);
         let number = |at: i64| first[MAX_AXES - 1] + factor * at;
         let divisor = axis.divisor.cast_signed();
@@ -327,26 +327,26 @@ impl<T: Factor> Sums<'_, T> {
         }
     }
 
-    /// Copies elements from an offset on, so many apart, to every so many of a line.
+    /// Copies elements from `offset` on, `stride` apart, to every `step`th element of a line.
     fn copy(&self, offset: u64, stride: u64, line: &mut [T], step: usize) {
         let count = line.len().div_ceil(step);
         let Some(last) = (count as u64).checked_sub(1) else { return };
         let first: *const T = self.gathered.element(offset);
-        // The last one lies in the tensor, too, and so do those between them.
+        // `element` checks that the last element is inside the tensor; so are those between.
         self.gathered.element::<T>(offset + last * stride);
         if stride == 1 && step == 1 {
-            // SAFETY: so many lie in the tensor, which nobody writes, and in the line, which is this task's own.
+            // SAFETY: `count` elements are inside the tensor, which nobody writes, and inside the line, which is this task's own.
             unsafe { first.copy_to_nonoverlapping(line.as_mut_ptr(), count) };
             return;
         }
         for (at, element) in line.iter_mut().step_by(step).enumerate() {
-            // SAFETY: it lies between two elements of the tensor, at a multiple of an element's size, and nobody writes to inputs.
+            // SAFETY: it is between two elements of the tensor, a whole number of elements from the first, and nobody writes to inputs.
             *element = unsafe { *first.wrapping_add(at * to_usize(stride)) };
         }
     }
 }
 
-/// An index of what windows gather: its strides and factors.
+/// The rows or the terms of the gathered factor: their index tuples, the stride of the lead, and the factors of the coordinates.
 #[derive(Clone, Copy)]
 struct Side<'c> {
     indices: &'c Indices,
@@ -354,7 +354,7 @@ struct Side<'c> {
     of: [i64; MAX_AXES],
 }
 
-/// Neighbours of an index, which differ in its fastest digit alone.
+/// Neighbouring tuples, which differ only in their fastest digit.
 struct Run {
     first: At,
     length: usize,
@@ -365,7 +365,7 @@ impl Side<'_> {
         if self.indices.lead_last { self.indices.lead } else { self.indices.axes[MAX_AXES - 1] }
     }
 
-    /// How much faster runs along this index are than single elements.
+    /// How much faster runs along this index are than single elements, roughly.
     fn worth(&self, contraction: &Contraction) -> u64 {
         let last = MAX_AXES - 1;
         let step = self.of[last].unsigned_abs().saturating_mul(contraction.gathered.axes[last].stride);

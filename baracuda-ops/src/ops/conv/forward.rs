@@ -82,7 +82,7 @@ descriptor! {
     kernels: product_kernels();
     backwards: Self::wanted_backwards;
     flops: |valid: &Valid<ForwardFields>| valid.derived.flops();
-    /// The convolution of `x` with `weight`, in the type that both have. Each lies as its descriptor says.
+    /// The convolution of `x` with `weight`, in the type and with the layouts of these two.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or weight not of x's; if the ranks are not 3 to 5 and equal; if groups
@@ -92,7 +92,7 @@ descriptor! {
 }
 
 impl ConvDescriptor {
-    /// The gradient of the data with the same types, layouts and options: `dy` lies as `y`, `dx` as `x`. With an activation `dy` is the
+    /// The gradient of the data with this op's types, layouts and options: `dy` has the layout of `y`, `dx` that of `x`. With an activation `dy` is the
     /// gradient of the pre-activation.
     ///
     /// # Errors
@@ -103,8 +103,8 @@ impl ConvDescriptor {
         ConvBackwardDataDescriptor::new(self.output(), *weight, dx, self.0.fields.window().into())
     }
 
-    /// The gradient of the weight with the same types, layouts and options: `dy` lies as `y`, `dweight` as `weight`. With an activation `dy`
-    /// is the gradient of the pre-activation.
+    /// The gradient of the weight with this op's types, layouts and options: `dy` has the layout of `y`, `dweight` that of `weight`. With an activation
+    /// `dy` is the gradient of the pre-activation.
     ///
     /// # Errors
     /// None; the type is that of a constructor.
@@ -115,7 +115,7 @@ impl ConvDescriptor {
         ConvBackwardWeightDescriptor::new(*x, self.output(), dweight, self.0.fields.window().into())
     }
 
-    /// The gradient of the bias, in its type: `dy` lies as `y`. With an activation `dy` is the gradient of the pre-activation.
+    /// The gradient of the bias, in its type. `dy` has the layout of `y`. With an activation `dy` is the gradient of the pre-activation.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if there is no bias.

@@ -4,9 +4,8 @@
 use super::backward_data::DataFields;
 use super::backward_weight::WeightFields;
 use super::forward::ForwardFields;
-use super::{MAX_AXES, Pass, is_channels_last, table};
+use super::{MAX_AXES, Pass, Shape, is_channels_last, table};
 use crate::dtype::DType;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::error::Reason;
 use crate::narrow::signed;
 use crate::ops::activation::Activation;
@@ -41,7 +40,7 @@ pub(crate) struct Contraction {
     pub(crate) epilogue: Epilogue,
 }
 
-/// Digits of an index tuple: the lead and the axes.
+/// Digits of an index tuple: one for the lead and one for each axis.
 pub(super) const DIGITS: usize = 1 + MAX_AXES;
 
 /// Index tuples: a sample or a channel of a group, and a spatial position of y, of x or of the kernel.
@@ -51,35 +50,35 @@ pub(crate) struct Indices {
     pub(crate) lead: u64,
     /// Spatial extents, the last of which is the fastest.
     pub(crate) axes: [u64; MAX_AXES],
-    /// Whether lead is the fastest of the tuple, else the slowest.
+    /// Whether the lead is the digit that varies fastest; else it is the slowest.
     pub(crate) lead_last: bool,
 }
 
 impl Indices {
-    /// How many there are.
+    /// The number of tuples.
     pub(crate) fn count(&self) -> u64 {
         self.axes.iter().product::<u64>() * self.lead
     }
 
-    /// What belongs to the digits of a tuple, the slowest first.
+    /// One value for each digit, the slowest first.
     pub(super) fn in_order<T>(&self, lead: T, [a, b, c]: [T; MAX_AXES]) -> [T; DIGITS] {
         if self.lead_last { [a, b, c, lead] } else { [lead, a, b, c] }
     }
 
-    /// The extents of the digits.
+    /// The extents of the digits, the slowest first.
     pub(super) fn digits(&self) -> [u64; DIGITS] {
         self.in_order(self.lead, self.axes)
     }
 
-    /// The digits with their strides in some tensors.
+    /// The digits with their strides in N tensors.
     pub(super) fn extents<const N: usize>(&self, strides: [[u64; DIGITS]; N]) -> impl Iterator<Item = Extent<N>> {
         let digits = self.digits().into_iter().enumerate();
         digits.map(move |(digit, extent)| Extent { extent, strides: strides.map(|of| of[digit]) })
     }
 }
 
-/// Strides of an operand in elements, 0 along extents of 1. Of [`Contraction::plain`] the column is n, and lead and axes are those of the
-/// terms; of [`Contraction::out`] and `pre` the column is n, and lead and axes are those of the rows.
+/// An operand with strides in elements, which are 0 along extents of 1. The column is the index n. Lead and axes are those of the terms for
+/// [`Contraction::plain`], and those of the rows for [`Contraction::out`] and `pre`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strided {
     pub(crate) position: usize,
@@ -99,8 +98,8 @@ impl Strided {
     }
 }
 
-/// The factor that windows gather. Its strides are in elements, 0 along extents of 1; an element that any [`Axis`] places outside is not a
-/// term, and kernels that multiply it take 0 for it.
+/// The factor that windows gather. Its strides are in elements, 0 along extents of 1. Where an [`Axis`] gives a coordinate outside the tensor, the sum
+/// has no term; kernels may multiply a 0 there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gathered {
     pub(crate) position: usize,
@@ -115,9 +114,9 @@ pub(crate) struct Gathered {
     pub(crate) axes: [Axis; MAX_AXES],
 }
 
-/// The coordinate along one spatial extent is `(of_row * row + of_term * term + offset) / divisor`, for the indices of that axis of the row and
-/// of the term; it is outside where that is not whole, negative, or `extent` or more. Every number fits into 64 bits with a sign, and but for
-/// the extents of the tensors each is below 2^31.
+/// One spatial axis of the gathered tensor. The coordinate is `(of_row * row + of_term * term + offset) / divisor`, of the indices along this axis of the
+/// row and of the term. It is outside the tensor if it is not whole, is negative, or is `extent` or more. Every number fits into 64 bits with a sign, and
+/// all but the extents of tensors are below 2^31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub(crate) extent: u64,
@@ -139,17 +138,17 @@ pub(crate) struct Vector {
     pub(crate) column: u64,
 }
 
-/// What becomes of a sum before it is rounded and stored.
+/// What is done with a sum before it is rounded and stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Epilogue {
-    /// `pre = acc + bias[g, n]`, `out = act(pre)`; pre is written if there is one.
+    /// `pre = acc + bias[g, n]`, `out = act(pre)`. pre is stored if it is an operand.
     Forward { bias: Option<Vector>, activation: Activation, pre: Option<Strided> },
-    /// `out = acc + beta * out`; with beta 0 out is never read.
+    /// `out = acc + beta * out`. If beta is 0, out is not read.
     Gradient { beta: f64 },
 }
 
 impl Epilogue {
-    /// The parts of it.
+    /// The same as one struct for both kinds.
     pub(super) fn fused(&self) -> Fused<Strided, Vector> {
         match *self {
             Self::Forward { bias, activation, pre } => Fused { bias, activation, beside: pre, beta: 0.0 },
@@ -158,7 +157,7 @@ impl Epilogue {
     }
 }
 
-/// `dbias[c] = sum over samples and axes of dy[sample, c, axes] + beta * dbias[c]`; with beta 0 dbias is never read.
+/// `dbias[c] = sum over samples and axes of dy[sample, c, axes] + beta * dbias[c]`. If beta is 0, dbias is not read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChannelSums {
     pub(crate) channels: u64,
@@ -178,112 +177,135 @@ impl Contraction {
         self.rows.count() == 0 || self.n == 0
     }
 
-    /// The positions that windows have, which are those of y but for the gradient of the data, and the elements of the kernel.
+    /// The positions of the windows, which are positions of x in the gradient of the data and else of y, and the elements of the kernel.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn positions_and_taps(&self) -> (&Indices, &Indices) {
         if self.pass == Pass::Weight { (&self.terms, &self.rows) } else { (&self.rows, &self.terms) }
     }
 
-    /// Refuses three spatial extents.
+    /// The type of both factors.
+    ///
+    /// # Errors
+    /// Factors of two types.
+    pub(super) fn factor_type(&self) -> Result<DType, Reason> {
+        let [gathered, plain] = [self.gathered.dtype, self.plain.dtype];
+        if gathered != plain {
+            return Err(format!("it multiplies factors of one type, got {gathered} and {plain}").into());
+        }
+        Ok(gathered)
+    }
+
+    /// # Errors
+    /// Three spatial extents.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn check_is_image(&self) -> Result<(), Reason> {
         let first = &self.gathered.axes[0];
         if [self.rows.axes[0], self.terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
-            return Err("it has one or two spatial extents, here there are three".into());
+            return Err("it serves one or two spatial extents, got three".into());
         }
         Ok(())
     }
 
-    /// Multiplications of all sums.
+    /// The number of multiplications, over all sums.
     pub(crate) fn products(&self) -> u64 {
         [self.groups, self.rows.count(), self.n, self.terms.count()].into_iter().fold(1, u64::saturating_mul)
+    }
+
+    /// Factors of a coordinate of the gathered tensor along an axis: that of the window's position, and that of the kernel element.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn position_and_tap_steps(&self, axis: &Axis) -> [i64; 2] {
+        if self.pass == Pass::Weight { [axis.of_term, axis.of_row] } else { [axis.of_row, axis.of_term] }
+    }
+
+    /// Channels of x and filters, of each group.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn channels_and_filters(&self) -> [u64; 2] {
+        let (_, taps) = self.positions_and_taps();
+        if self.pass == Pass::Data { [self.n, taps.lead] } else { [taps.lead, self.n] }
+    }
+
+    /// The gathered factor by the index tuples of the windows' positions: the lead is the sample, the column is a channel of the kernel's elements.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn gathered_by_positions(&self) -> Strided {
+        let Gathered { position, dtype, align_bytes, group, row_lead, term_lead, axes } = self.gathered;
+        let [lead, column] = if self.pass == Pass::Weight { [term_lead, row_lead] } else { [row_lead, term_lead] };
+        Strided { position, dtype, align_bytes, group, column, lead, axes: axes.map(|axis| axis.stride) }
     }
 
     /// `y[n, g, k, o]`, whose rows are (n, o), terms (c, r) and columns k.
     pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
-        let [x, weight, y] = [table::X, table::WEIGHT, table::Y].map(|index| View::new(slots, index));
-        let (y_axes, kernel) = (shape.axes.map(|axis| axis.output), shape.axes.map(|axis| axis.kernel));
-        let axes = shape.axes.map(|axis| Axis {
-            extent: axis.input,
-            of_row: signed(axis.stride),
-            of_term: signed(axis.dilation),
-            offset: -signed(axis.before),
-            divisor: 1,
-            stride: 0,
-        });
-        let (channels, filters) = (shape.channels_in, shape.channels_out);
-        Self {
-            pass: Pass::Forward,
-            groups: shape.groups,
-            rows: Indices { lead: shape.samples, axes: y_axes, lead_last: false },
-            terms: Indices { lead: channels, axes: kernel, lead_last: x.is_channels_last() },
-            n: filters,
-            gathered: x.gathered([CHANNELS, SAMPLES, CHANNELS], channels, axes),
-            plain: weight.strided([FILTERS, FILTERS, CHANNELS], filters),
-            out: y.strided([CHANNELS, CHANNELS, SAMPLES], filters),
-            epilogue: Epilogue::Forward {
-                bias: slots.at(table::BIAS).map(|slot| vector(slot, filters)),
-                activation: fields.activation,
-                pre: slots
-                    .at(table::PRE)
-                    .map(|slot| View { slot: Some(slot) }.strided([CHANNELS, CHANNELS, SAMPLES], filters)),
-            },
-        }
+        let pre = slots.at(table::PRE).map(|slot| View { slot: Some(slot) }.of_images(shape.channels_out));
+        let epilogue = Epilogue::Forward {
+            bias: slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out)),
+            activation: fields.activation,
+            pre,
+        };
+        Self::new(Pass::Forward, shape, slots, [table::X, table::WEIGHT, table::Y], epilogue)
     }
 
     /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c.
     pub(super) fn backward_data(valid: &Valid<DataFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
-        let [dy, weight, dx] = [table::DY, table::WEIGHT, table::DX].map(|index| View::new(slots, index));
-        let (x_axes, kernel) = (shape.axes.map(|axis| axis.input), shape.axes.map(|axis| axis.kernel));
-        let axes = shape.axes.map(|axis| Axis {
-            extent: axis.output,
-            of_row: 1,
-            of_term: -signed(axis.dilation),
-            offset: signed(axis.before),
-            divisor: axis.stride,
-            stride: 0,
-        });
-        let (channels, filters) = (shape.channels_in, shape.channels_out);
-        Self {
-            pass: Pass::Data,
-            groups: shape.groups,
-            rows: Indices { lead: shape.samples, axes: x_axes, lead_last: false },
-            terms: Indices { lead: filters, axes: kernel, lead_last: dy.is_channels_last() },
-            n: channels,
-            gathered: dy.gathered([CHANNELS, SAMPLES, CHANNELS], filters, axes),
-            plain: weight.strided([FILTERS, CHANNELS, FILTERS], filters),
-            out: dx.strided([CHANNELS, CHANNELS, SAMPLES], channels),
-            epilogue: Epilogue::Gradient { beta: fields.beta.get() },
-        }
+        let epilogue = Epilogue::Gradient { beta: fields.beta.get() };
+        Self::new(Pass::Data, shape, slots, [table::DX, table::WEIGHT, table::DY], epilogue)
     }
 
     /// `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
     pub(super) fn backward_weight(valid: &Valid<WeightFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
-        let [x, dy, dweight] = [table::X, table::DY, table::DWEIGHT].map(|index| View::new(slots, index));
-        let (y_axes, kernel) = (shape.axes.map(|axis| axis.output), shape.axes.map(|axis| axis.kernel));
-        let axes = shape.axes.map(|axis| Axis {
-            extent: axis.input,
-            of_row: signed(axis.dilation),
-            of_term: signed(axis.stride),
-            offset: -signed(axis.before),
-            divisor: 1,
-            stride: 0,
-        });
+        let epilogue = Epilogue::Gradient { beta: fields.beta.get() };
+        Self::new(Pass::Weight, shape, slots, [table::X, table::DWEIGHT, table::DY], epilogue)
+    }
+
+    /// `tensors`: the operands with the extents of x, of the weight and of y.
+    fn new(pass: Pass, shape: &Shape, slots: &Slots, tensors: [usize; 3], epilogue: Epilogue) -> Self {
+        let [x, weight, y] = tensors.map(|index| View::new(slots, index));
         let (channels, filters) = (shape.channels_in, shape.channels_out);
-        Self {
-            pass: Pass::Weight,
-            groups: shape.groups,
-            rows: Indices { lead: channels, axes: kernel, lead_last: dweight.is_channels_last() },
-            terms: Indices { lead: shape.samples, axes: y_axes, lead_last: false },
-            n: filters,
-            gathered: x.gathered([CHANNELS, CHANNELS, SAMPLES], channels, axes),
-            plain: dy.strided([CHANNELS, CHANNELS, SAMPLES], filters),
-            out: dweight.strided([FILTERS, FILTERS, CHANNELS], filters),
-            epilogue: Epilogue::Gradient { beta: fields.beta.get() },
-        }
+        let axes = shape.axes.map(|axis| {
+            let [stride, dilation, before] = [axis.stride, axis.dilation, axis.before].map(signed);
+            let (extent, of_row, of_term, offset, divisor) = match pass {
+                Pass::Forward => (axis.input, stride, dilation, -before, 1),
+                Pass::Data => (axis.output, 1, -dilation, before, axis.stride),
+                Pass::Weight => (axis.input, dilation, stride, -before, 1),
+            };
+            Axis { extent, stride: 0, of_row, of_term, offset, divisor }
+        });
+        let positions = |axes| Indices { lead: shape.samples, axes, lead_last: false };
+        let taps = |lead, channels_of: &View<'_>| Indices {
+            lead,
+            axes: shape.axes.map(|axis| axis.kernel),
+            lead_last: channels_of.is_channels_last(),
+        };
+        let [x_axes, y_axes] = [shape.axes.map(|axis| axis.input), shape.axes.map(|axis| axis.output)];
+        let of_weight = |column, lead| weight.strided([FILTERS, column, lead], filters);
+        let (rows, terms, n, gathered, plain, out) = match pass {
+            Pass::Forward => (
+                positions(y_axes),
+                taps(channels, &x),
+                filters,
+                x.gathered([SAMPLES, CHANNELS], channels, axes),
+                of_weight(FILTERS, CHANNELS),
+                y.of_images(filters),
+            ),
+            Pass::Data => (
+                positions(x_axes),
+                taps(filters, &y),
+                channels,
+                y.gathered([SAMPLES, CHANNELS], filters, axes),
+                of_weight(CHANNELS, FILTERS),
+                x.of_images(channels),
+            ),
+            Pass::Weight => (
+                taps(channels, &weight),
+                positions(y_axes),
+                filters,
+                x.gathered([CHANNELS, SAMPLES], channels, axes),
+                y.of_images(filters),
+                of_weight(FILTERS, CHANNELS),
+            ),
+        };
+        Self { pass, groups: shape.groups, rows, terms, n, gathered, plain, out, epilogue }
     }
 }
 
@@ -296,25 +318,25 @@ impl ChannelSums {
             channels: desc.dims()[1],
             samples: desc.dims()[0],
             axes,
-            dy: Strided { group: 0, ..View::new(slots, table::DY).strided([CHANNELS, CHANNELS, SAMPLES], 0) },
+            dy: View::new(slots, table::DY).of_images(0),
             dbias: slots.at(table::DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
             beta,
         }
     }
 }
 
-/// Extents of x, y and their gradients in front of the spatial ones.
+/// The first two extents of x, y and their gradients; spatial extents follow.
 const SAMPLES: usize = 0;
 const CHANNELS: usize = 1;
-/// The first extent of the weight; its second are the channels of a group.
+/// The first extent of the weight; its second one is the channels of a group.
 const FILTERS: usize = 0;
 
-/// A vector that is not declared.
+/// In place of a vector that is not declared.
 const NOWHERE: Vector = Vector { position: usize::MAX, dtype: DType::F32, align_bytes: 4, group: 0, column: 0 };
 
 /// A tensor `[.., .., spatial..]`.
 struct View<'s> {
-    /// Every operand that a contraction has is declared.
+    /// Always there: an op declares every operand of its contraction.
     slot: Option<&'s Slot>,
 }
 
@@ -327,13 +349,13 @@ impl<'s> View<'s> {
         self.slot.is_some_and(|slot| is_channels_last(&slot.desc))
     }
 
-    /// The stride of an extent, 0 if that is 1.
+    /// The stride of an extent; 0 if the extent is 1.
     fn stride(&self, extent: usize) -> u64 {
         let wide = |slot: &&Slot| slot.desc.dims()[extent] > 1;
         self.slot.filter(wide).map_or(0, |slot| slot.desc.strides()[extent])
     }
 
-    /// The strides of the spatial extents, with 0 in front.
+    /// The strides of the spatial axes; those that the tensor lacks come first and are 0.
     fn axes(&self) -> [u64; MAX_AXES] {
         let rank = self.slot.map_or(2, |slot| slot.desc.rank());
         let missing = 2 + MAX_AXES - rank;
@@ -342,6 +364,11 @@ impl<'s> View<'s> {
 
     fn place(&self) -> (usize, DType, u64) {
         self.slot.map_or((usize::MAX, DType::F32, 4), |slot| (slot.index, slot.desc.dtype(), slot.desc.align_bytes()))
+    }
+
+    /// Of x, y or a gradient of these, whose columns are channels and whose lead is the sample, with so many channels in each group.
+    fn of_images(&self, of_group: u64) -> Strided {
+        self.strided([CHANNELS, CHANNELS, SAMPLES], of_group)
     }
 
     /// With the extents that groups, columns and lead belong to, and how many of the first a group has.
@@ -358,8 +385,8 @@ impl<'s> View<'s> {
         }
     }
 
-    /// With the extents that groups and the leads of rows and terms belong to, and how many of the first a group has; `axes` have no strides.
-    fn gathered(&self, [groups, row, term]: [usize; 3], of_group: u64, mut axes: [Axis; MAX_AXES]) -> Gathered {
+    /// With the extents that the leads of rows and terms belong to, and how many channels a group has; `axes` have no strides.
+    fn gathered(&self, [row, term]: [usize; 2], of_group: u64, mut axes: [Axis; MAX_AXES]) -> Gathered {
         let (position, dtype, align_bytes) = self.place();
         for (axis, stride) in axes.iter_mut().zip(self.axes()) {
             axis.stride = stride;
@@ -368,7 +395,7 @@ impl<'s> View<'s> {
             position,
             dtype,
             align_bytes,
-            group: of_group.saturating_mul(self.stride(groups)),
+            group: of_group.saturating_mul(self.stride(CHANNELS)),
             row_lead: self.stride(row),
             term_lead: self.stride(term),
             axes,

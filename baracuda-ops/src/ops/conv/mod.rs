@@ -47,21 +47,20 @@
 //!
 //! Units: all values are plain numbers; strides, dilations and padding count elements along their axis.
 //!
-//! Layout and aliasing: extents are in this order in every layout, any strides. What lies contiguous or channels-last
-//! ([`TensorDesc::channels_last`]; of the weight, with its kernel's positions outside of its channels) is read in whole vectors, whatever the
-//! layouts of the others; cuDNN takes nothing else. A tensor with one channel, or of which all spatial extents are 1, is both. `y` and `pre` lie as
-//! x unless told otherwise: channels-last where the channels of x lie closer to each other than its spatial neighbours, else contiguous. No operand
-//! may lie at another.
+//! Layout and aliasing: extents are in this order in every layout, with any strides. Tensors that are contiguous or channels-last
+//! ([`TensorDesc::channels_last`]; in the weight, channels are then faster than the kernel's positions) are loaded in whole vectors, whatever the
+//! layouts of the others; cuDNN serves no other layouts. A tensor with one channel, or with spatial extents of 1 only, is both. By default `y` and `pre`
+//! are channels-last if the channels of x are closer to each other in memory than its spatial neighbours, else contiguous. Operands may not overlap.
 //!
-//! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are f32
+//! Accumulation: f32, for f64 operands f64, in a fixed order, so that a device computes equal bits every time. Products of f32 are f32
 //! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). A dy of f32 beside factors of f16 or bf16 may be rounded once to their
 //! type before it is multiplied; the gradient of the bias sums the unrounded one.
 //!
-//! NaN, infinity, empty: NaN and infinity go where the formula sends them. Where a weight is not finite, outputs whose window touches the
-//! padding are NaN or what the formula says: kernels may multiply the weight by a zero of the padding. With N, Co or an extent of y of 0 forward
-//! writes nothing; with Ci = 0 y is `act(bias)`. A gradient that is a sum over nothing, as of the weight with N = 0, is `beta * grad`.
+//! NaN, infinity, empty: NaN and infinity propagate as the formula says. If a weight is not finite, outputs whose window touches the padding may be NaN
+//! where the formula is not: kernels may multiply the weight by a zero of the padding. If N, Co or an extent of y is 0, forward writes nothing; if Ci
+//! is 0, y is `act(bias)`. A gradient that is a sum over nothing, such as that of the weight if N is 0, is `beta * grad`.
 //!
-//! Out of scope: negative padding, padding other than with nothing, output padding other than by the extents of dx, 8-bit types, complex numbers.
+//! Out of scope: negative padding, padding with values other than 0, output padding other than through the extents of dx, 8-bit types, complex numbers.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field and the numbers that do not fit: groups that do not divide the channels, a padded extent
 //! smaller than the dilated kernel, extents of dx from which no convolution makes dy. Paddings, strides and reaches of the dilated kernel are
@@ -71,21 +70,31 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference in `cpu.rs`. On CUDA, in the order in which they
-//! are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x, f32, f16 and bf16, of
-//! kernels of 3 x 3, 5 x 5 and, but for their own gradient, 7 x 7 without stride and dilation;
-//! `conv_few_channels` (`conv_few_channels.cu`, `conv_few_channels_weight.cu`, `conv_few_channels_data.cu`) for one group of at most 8 channels of x
-//! without dilation, preferred up to 4: f16 and bf16, and forward of f32 whose factors are rounded to tf32;
-//! `conv_cudnn`, through the vendor's library where that is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an
-//! activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt`, `conv_gemm_wgmma` and `conv_gemm_mma`, gemm's kernels of those names for
-//! what is a product of matrices (`product.rs`), as with a kernel of one element and a stride of 1, to which `conv_cudnn` leaves f32 unless tf32 is
-//! allowed; before the last of these `conv_wgmma`, tensor cores of compute capability 9.0 (`csrc/conv/conv_wgmma.cu`), f16 and bf16; `conv_mma`, those
-//! of compute capability 8.0 (`conv_mma.cu`), which rounds factors of f32 to tf32; `conv_gemm_simt`, the other gemm's; `conv_simt`, any type and
-//! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight.
-//! `csrc/conv/conv_backward_bias.cu` and the column sums of gemm are the gradient of the bias.
-//! Through wgpu, in the order in which they are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.wgsl`, `conv_depthwise_weight.wgsl`) for groups
-//! of one channel of x and kernels of up to 7 x 7 without stride and dilation; `conv_direct` (`conv_direct.wgsl`) for groups whose results have
-//! at most 4 channels; `conv_gemm_tiled` for products of matrices that gemm's tiles fit as well as those of windows; `conv_tiled` for all others.
+//! Kernels, in the order in which they are tried. Each serves forward and the gradients of the data and of the weight, unless it says otherwise.
+//!
+//! On CUDA:
+//! - `conv_depthwise` (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`): groups of one channel of x, in f32, f16 and bf16, with kernels of 3 x 3,
+//!   5 x 5 and, except for the gradient of the weight, 7 x 7, without stride and dilation;
+//! - `conv_few_channels` (`conv_few_channels.cu`, `conv_few_channels_weight.cu`, `conv_few_channels_data.cu`): one group of at most 8 channels of x without
+//!   dilation, preferred up to 4 channels; f16 and bf16, and forward of f32 rounded to tf32;
+//! - `conv_cudnn` (`cuda/vendor.rs`): cuDNN, if it is installed, with a bias of y's type and without `pre`. Of the activations it applies ReLU, if the kernel is
+//!   asked for by name;
+//! - `conv_gemm_cublaslt`, `conv_gemm_wgmma`, `conv_gemm_mma` and `conv_gemm_simt`: gemm's kernels, for convolutions that are products of matrices
+//!   (`product.rs`), such as those with a kernel of one element and a stride of 1. `conv_cudnn` leaves these in f32 to gemm unless tf32 is allowed;
+//! - `conv_wgmma` (`conv_wgmma.cu`), tried before `conv_gemm_mma`: tensor cores of compute capability 9.0, f16, bf16 and f32 rounded to tf32;
+//! - `conv_mma` (`conv_mma.cu`), tried before `conv_gemm_simt`: tensor cores of compute capability 8.0, f16, bf16 and f32 rounded to tf32;
+//! - `conv_simt` (`conv_simt.cu`): any type and strides.
+//!
+//! The gradient of the bias is `csrc/conv/conv_backward_bias.cu` with the column sums of gemm.
+//!
+//! Through wgpu:
+//! - `conv_depthwise` (`csrc/conv/conv_depthwise.wgsl`, `conv_depthwise_weight.wgsl`): groups of one channel of x with kernels of up to 7 x 7 without stride
+//!   and dilation;
+//! - `conv_direct` (`conv_direct.wgsl`): groups whose outputs have at most 4 channels;
+//! - `conv_gemm_tiled`: products of matrices that fill gemm's tiles as well as those of `conv_tiled`;
+//! - `conv_tiled` (`conv.wgsl`): everything else.
+//!
+//! On the CPU: `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference (`cpu.rs`).
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -140,7 +149,7 @@ operands! { $
     }
 }
 
-/// Which of the three products of a convolution an op computes; what the ops that are products differ in.
+/// Which of the three products of a convolution an op computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pass {
     /// y, from x and the weight.
@@ -151,13 +160,13 @@ pub(crate) enum Pass {
     Weight,
 }
 
-/// Most spatial extents.
+/// The most spatial extents.
 pub(crate) const MAX_AXES: usize = 3;
 
-/// Paddings, strides and reaches of the dilated kernel are below it, so that kernels can tell them in 32 bits with a sign.
+/// Paddings, strides and reaches of the dilated kernel are below this, so that they fit into 32 bits with a sign.
 const LIMIT: u64 = 1 << 31;
 
-/// Which element of x meets which of the kernel: strides, dilations, paddings and groups, the same in all four ops of a convolution.
+/// Which elements of x and of the kernel are multiplied: strides, dilations, paddings and groups, equal in all ops of a convolution.
 ///
 /// ```
 /// use baracuda_ops::{ConvDescriptor, ConvWindow, DType, TensorDesc};
@@ -237,7 +246,7 @@ impl From<Window<'_>> for ConvWindow {
     }
 }
 
-/// The fields of one of the three products: its tensors, those of a [`ConvWindow`], then the others.
+/// The fields of one of the three products: its tensors, the fields of a [`ConvWindow`], then the others.
 macro_rules! window_fields {
     ($(#[$doc:meta])* $Fields:ident: $($tensor:ident),*; $($other:tt)*) => {
         fields! {
@@ -268,7 +277,7 @@ macro_rules! window_fields {
                 Window { stride, dilation, padding, groups: *groups }
             }
 
-            /// Leaves out what says what is done anyway, of a convolution of so many extents.
+            /// Empties the lists that have only defaults. `rank`: of the tensors.
             fn normalise_window(&mut self, rank: usize) {
                 leave_out(rank, &mut self.stride, 1);
                 leave_out(rank, &mut self.dilation, 1);
@@ -294,7 +303,7 @@ fn leave_out<T: PartialEq>(rank: usize, list: &mut Vec<T>, default: T) {
     }
 }
 
-/// The extents of a convolution, whichever of its ops computes: the same for all three products.
+/// The extents of a convolution, which its three products share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     samples: u64,
@@ -303,13 +312,13 @@ pub(crate) struct Shape {
     channels_in: u64,
     /// Channels of y in each group.
     channels_out: u64,
-    /// Spatial extents, in front of which there are others of 1 if they are fewer than three.
+    /// The spatial axes. If there are fewer than three, axes of extent 1 come first.
     axes: [SpatialAxis; MAX_AXES],
-    /// How many of them are those of the tensors: the last ones.
+    /// How many of these axes the tensors have: the last ones.
     rank: usize,
 }
 
-/// One spatial extent.
+/// One spatial axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SpatialAxis {
     input: u64,
@@ -321,12 +330,12 @@ struct SpatialAxis {
 }
 
 impl SpatialAxis {
-    /// What stands in front where there are fewer than three.
+    /// In place of an axis that the tensors do not have.
     const NONE: Self = Self { input: 1, kernel: 1, output: 1, stride: 1, dilation: 1, before: 0 };
 }
 
 impl Shape {
-    /// The extents of a convolution of `x` with `weight`, which the errors call by the names of the fields that they are.
+    /// The extents of a convolution of `x` with `weight`. Errors name the fields that these two are.
     fn new(
         op: &'static str,
         (x_name, x): (&'static str, &TensorDesc),
@@ -382,7 +391,7 @@ impl Shape {
             require(op, "padding", before.max(after) < LIMIT, || {
                 format!("must be below {LIMIT} along axis {at}, got [{before}, {after}]")
             })?;
-            // Kernels tell indices with a sign.
+            // Kernels count coordinates in numbers with a sign.
             let padded = input.checked_add(before + after).filter(|&padded| padded <= i64::MAX as u64);
             let Some(padded) = padded else {
                 let rule = format!("must leave axis {at} an extent below 2^63, got {input} with [{before}, {after}]");
@@ -394,7 +403,7 @@ impl Shape {
                 )
             })?;
             let output = (padded - reach - 1) / stride + 1;
-            // Of a kernel with one element the dilation says nothing, and may be any number.
+            // With one kernel element the dilation has no effect, and may be any number.
             let dilation = if kernel == 1 { 1 } else { dilation };
             axes[MAX_AXES - count + at] = SpatialAxis { input, kernel, output, stride, dilation, before };
         }
@@ -416,7 +425,8 @@ impl Shape {
     }
 }
 
-/// Declares the gradient of the data or of the weight: x and the weight, of which one is what is written, by their rows of the table.
+/// Declares the operands of the gradient of the data or of the weight. Of x and the weight, given with their rows of the table, one is the gradient that is
+/// written.
 fn declare_gradient(
     op: &Op<Pass>,
     slots: &mut SlotsBuilder<'_>,
@@ -445,30 +455,30 @@ fn declare_gradient(
     Ok(shape)
 }
 
-/// Whether the channels lie closer to each other than spatial neighbours. Where there is one channel, or one spatial position, they do not.
+/// Whether channels are closer to each other in memory than spatial neighbours; false with one channel or one spatial position.
 pub(crate) fn is_channels_last(desc: &TensorDesc) -> bool {
     let (dims, strides) = (desc.dims(), desc.strides());
     let mut spatial = (2..desc.rank()).filter(|&axis| dims[axis] > 1).peekable();
     dims[1] > 1 && spatial.peek().is_some() && spatial.all(|axis| strides[axis] > strides[1])
 }
 
-/// A dense tensor of the extents in the layout of another.
+/// A dense tensor with these extents, channels-last if x is.
 fn lying_as(x: &TensorDesc, dtype: DType, dims: &[u64]) -> Result<TensorDesc> {
     if is_channels_last(x) { TensorDesc::channels_last(dtype, dims) } else { TensorDesc::contiguous(dtype, dims) }
 }
 
-/// A gradient of a factor: where the factor lies, or dense in its layout where that addresses an element twice.
+/// The default layout of a factor's gradient: the factor's own, or a dense one if the factor addresses an element twice.
 fn gradient_of(factor: &TensorDesc) -> Result<TensorDesc> {
     if factor.is_injective() { Ok(*factor) } else { lying_as(factor, factor.dtype(), factor.dims()) }
 }
 
-/// The same layout of elements of another type.
+/// The layout of a tensor, with elements of another type.
 fn retyped(desc: &TensorDesc, dtype: DType) -> Result<TensorDesc> {
     let laid = TensorDesc::strided(dtype, desc.dims(), desc.strides())?;
     laid.align(desc.align_bytes().max(dtype.size_bytes()))
 }
 
-/// How a gradient is used that is added to `beta` times what is there.
+/// The access of a gradient that is added to `beta` times its previous value.
 fn access(beta: Real) -> Access {
     if beta.get() == 0.0 { Access::Out } else { Access::InOut }
 }

@@ -1,5 +1,5 @@
-//! Convolutions that are products of matrices: those of one group whose kernel is one element, with a stride of 1 and without padding, and
-//! those whose kernel is the whole image, with their gradients as far as each row or term has one place along every axis.
+//! Convolutions that are products of matrices: those of one group whose kernel is one element, with a stride of 1 and without padding, with their
+//! gradients; and those whose kernel covers the whole image, with the gradient of the weight.
 
 use super::geometry::{Axis, Contraction, DIGITS, Epilogue, Strided};
 use crate::dtype::DType;
@@ -9,25 +9,22 @@ use crate::ops::gemm::geometry::{
 };
 
 impl Contraction {
-    /// The same as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that do not lie one behind the other
-    /// are a batch, those of terms are summed over.
+    /// The contraction as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that cannot be joined into one index
+    /// become batch extents, those of terms summed extents.
     ///
     /// # Errors
-    /// It is none, or not of one type.
+    /// Contractions that are no product of matrices, and factors of two types.
     pub(super) fn product(&self) -> Result<Product, Reason> {
         let Self { groups, rows, terms, n, gathered, plain, out, epilogue, .. } = self;
         if *groups != 1 {
             return Err(format!("it multiplies the matrices of one group, got {groups} groups").into());
         }
-        if gathered.dtype != plain.dtype {
-            let (left, right) = (gathered.dtype, plain.dtype);
-            return Err(format!("it multiplies factors of one type, here they are {left} and {right}").into());
-        }
+        self.factor_type()?;
         for (at, axis) in gathered.axes.iter().enumerate() {
             if !is_place(axis, rows.axes[at], terms.axes[at]) {
                 let (rows, terms) = (rows.axes[at], terms.axes[at]);
                 return Err(format!(
-                    "it is for kernels of 1 with stride 1 and no padding; an axis of {} has {rows} rows of {terms} terms here",
+                    "it serves kernels of 1 with stride 1 and no padding; an axis of {} has {rows} rows of {terms} terms",
                     axis.extent
                 )
                 .into());
@@ -57,7 +54,7 @@ impl Contraction {
 }
 
 impl Epilogue {
-    /// What is written beside out.
+    /// The pre-activation, if it is an operand.
     pub(super) fn pre(&self) -> Option<&Strided> {
         match self {
             Self::Forward { pre, .. } => pre.as_ref(),
@@ -65,7 +62,7 @@ impl Epilogue {
         }
     }
 
-    /// That of a product whose matrices are made of operands as `matrix` says.
+    /// The epilogue of a product of matrices; `matrix` makes a matrix of an operand.
     pub(super) fn of_product(&self, matrix: impl Fn(&Strided) -> Matrix) -> GemmEpilogue {
         match self {
             Self::Forward { bias, activation, pre } => GemmEpilogue::Forward {
@@ -83,7 +80,7 @@ impl Epilogue {
     }
 }
 
-/// Whether the coordinate along an axis is the index of the row or of the term, and always inside.
+/// Whether the coordinate along an axis is the index of the row or of the term, and always inside the tensor.
 fn is_place(axis: &Axis, rows: u64, terms: u64) -> bool {
     let is_index = |count: u64, factor: i64| count == 1 || (factor == 1 && axis.divisor == 1);
     let has_one = rows == 1 || terms == 1;
@@ -91,7 +88,7 @@ fn is_place(axis: &Axis, rows: u64, terms: u64) -> bool {
     has_one && is_inside && is_index(rows, axis.of_row) && is_index(terms, axis.of_term)
 }
 
-/// An operand whose strides the axes say.
+/// An operand as a matrix whose strides are still to be set; its alignment is that of its type.
 pub(super) fn unlaid(position: usize, dtype: DType) -> Matrix {
     Matrix {
         place: MatrixPlace::Operand(position),

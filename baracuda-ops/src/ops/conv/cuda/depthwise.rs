@@ -1,42 +1,59 @@
-//! Groups of one channel of x: what the depthwise kernels take, how threads share it, and the launches of a run.
+//! Depthwise convolutions: what the kernels serve, how threads share the work, and the launches of a run.
 //!
-//! Windows slide down the rows, and threads have several columns each: both extents of the kernel are one of [`WALKED`], without strides and dilation.
-//! Threads have four channels where those lie one after the other, else one. The rows of all samples are one sequence, of which each has as many.
-
-use std::ffi::c_void;
+//! A thread has a strip: some columns and rows of one channel, or of four contiguous channels. Its windows slide down the rows, which are counted through
+//! all samples. Kernels are square with an extent of [`WALKED`], without stride and dilation.
 
 use baracuda_ops_sys as sys;
 
 use super::product::merged;
-use super::workspace;
-use crate::backend::cuda::{self, Launch, c_activation, c_dtype};
+use super::{AddUp, workspace};
+use crate::backend::cuda::calls::{self, calls};
+use crate::backend::cuda::{c_activation, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Accepted, BuildError, Built, Candidate, Exec};
+use crate::kernel::{Accepted, BuildError, Built, Candidate};
 use crate::narrow::{signed, word};
 use crate::ops::conv::Pass;
 use crate::ops::conv::depthwise::{self, lanes};
 use crate::ops::conv::geometry::{Axis, Contraction, Strided};
-use crate::ops::gemm::cuda::launch::prepare_dbias;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 use crate::ops::gemm::geometry::Fused;
 
-/// Extents of the kernels.
+type Calls = calls::Calls<
+    sys::bops_dtype,
+    sys::bops_conv_depthwise_params,
+    sys::bops_conv_depthwise_choice,
+    sys::bops_conv_depthwise_operands,
+>;
+
+/// Forward and the gradient of the data.
+const FORWARD: Calls = calls!(bops_conv_depthwise_prepare, bops_conv_depthwise_launch);
+const WEIGHT: Calls = calls!(bops_conv_depthwise_weight_prepare, bops_conv_depthwise_weight_launch);
+
+/// Extents of the kernels that there is code for.
 const WALKED: [u32; 3] = [3, 5, 7];
-/// The greatest extent of a kernel of which a thread has the gradients of four channels.
+/// The greatest extent of a kernel whose gradient a thread computes for four channels: registers hold no more sums.
 const MOST_OF_FOUR: u32 = 3;
-/// The greatest extent of a kernel whose gradient one thread has the sums of.
+/// The greatest extent of a kernel whose gradient a thread computes for one channel.
 const MOST_OF_WEIGHT: u32 = 5;
-/// Blocks of each multiprocessor that rows are shared out among, of threads of one channel and of four: forward and of the data, and of the weight.
-const BLOCKS: [[u64; 2]; 2] = [[16, 4], [6, 3]];
-/// The least rows of a thread: its windows see two more at least.
+/// Blocks of an SM among which rows are shared out.
+struct Blocks {
+    /// If a thread has one channel.
+    of_one: u64,
+    /// If a thread has four channels.
+    of_four: u64,
+}
+/// Forward and the gradient of the data. This and the next were chosen on an H200.
+const BLOCKS_OUTPUT: Blocks = Blocks { of_one: 16, of_four: 4 };
+const BLOCKS_WEIGHT: Blocks = Blocks { of_one: 6, of_four: 3 };
+/// The fewest rows of a strip. Its windows see `kernel - 1` rows more, which the neighbouring strip loads as well.
 const LEAST_ROWS: u64 = 7;
-/// Coordinates are below it.
+/// Coordinates are below this, so that sums of two fit into 32 bits.
 const REACH: i128 = 1 << 30;
 /// Spatial extents.
 const AXES: usize = sys::BOPS_CONV_DEPTHWISE_AXES as usize;
-/// Columns, or channels, of one access.
+/// Columns, or channels, of one access of a thread.
 const FOUR: u64 = 4;
 
 /// A product with its launches.
@@ -46,8 +63,8 @@ pub(super) struct Planned {
     dtype: DType,
     pub(super) params: sys::bops_conv_depthwise_params,
     pub(super) choice: sys::bops_conv_depthwise_choice,
-    /// Adds up the sums of the gradient of the weight, whose type this is.
-    last: Option<(sys::bops_gemm_dbias_params, DType)>,
+    /// Only in the gradient of the weight.
+    last: Option<AddUp>,
     gathered: usize,
     plain: usize,
     bias: Option<usize>,
@@ -58,7 +75,7 @@ pub(super) struct Planned {
 pub(super) fn candidate<'d>(of: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
     let planned = Planned::new(of, limits)?;
     Ok(Candidate {
-        workspace: workspace(planned.part_bytes()),
+        workspace: workspace(planned.last.map_or(0, |add_up| add_up.part_bytes())),
         launches: 1 + u32::from(planned.last.is_some()),
         ..Candidate::new(planned.choice, move |device| planned.build(device))
     })
@@ -72,7 +89,7 @@ impl Planned {
         let width = serves(of, limits)?;
         // 1. Extents, strides and coordinates.
         let (positions, _) = of.positions_and_taps();
-        // What has their extents.
+        // The operand with the extents of the positions.
         let output = if pass == Pass::Weight { plain } else { out };
         let channels = groups * n;
         let axes = last_two([0, 1, 2]).map(|axis| &gathered.axes[axis]);
@@ -81,11 +98,7 @@ impl Planned {
             samples: extent(positions.lead, "samples")?,
             channels: extent(channels, "channels")?,
             repeats: if pass == Pass::Data { 1 } else { word(*n) },
-            gathered: sys::bops_conv_strides {
-                sample: if pass == Pass::Weight { gathered.term_lead } else { gathered.row_lead },
-                channel: gathered.group,
-                axes: axes.map(|axis| axis.stride),
-            },
+            gathered: sys::bops_conv_strides { channel: gathered.group, ..strides(&of.gathered_by_positions()) },
             out: strides(output),
             weight_channel: if pass == Pass::Data { plain.group } else { plain.column },
             weight_axes: last_two(plain.axes).map(signed),
@@ -106,7 +119,7 @@ impl Planned {
             params.gathered_extents[at] = extent(axis.extent, "positions")?;
             let mut first = i128::from(axis.offset);
             if pass == Pass::Data {
-                // The last term comes first.
+                // The last kernel element has the lowest coordinate.
                 let last = i64::from(width) - 1;
                 first -= i128::from(last);
                 params.weight_first += last * params.weight_axes[at];
@@ -114,7 +127,7 @@ impl Planned {
             }
             let reach = first.abs() + i128::from(positions) + i128::from(width);
             if reach >= REACH {
-                return Err(format!("it counts coordinates in 30 bits, here they are as large as {reach}").into());
+                return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
             }
             params.first[at] = i32::try_from(first).unwrap_or(i32::MAX);
         }
@@ -130,7 +143,7 @@ impl Planned {
             out: out.position,
             other: other.map(|pre| pre.position),
         };
-        // 2. How threads share the sums.
+        // 2. How threads share the output.
         let params = &planned.params;
         let align = |of: &Strided| of.align_bytes >= FOUR * of.dtype.size_bytes();
         let is_aligned =
@@ -154,7 +167,7 @@ impl Planned {
             (false, false) if dtype != DType::F32 => 8,
             _ => 4,
         };
-        // Columns of a strip that one access may have.
+        // The columns of a strip that are loaded or stored at once.
         let run = |extent: u32, align_bytes: u64, all: &[sys::bops_conv_strides]| {
             let fits = |&run: &u64| {
                 let bytes = (run * dtype.size_bytes()).min(16);
@@ -196,8 +209,7 @@ impl Planned {
         Ok(planned)
     }
 
-    /// The rows of a thread, with which blocks are about as many as the device has places for, and of the gradient of the weight the sums that they
-    /// leave.
+    /// Chooses the rows of a strip so that there are about as many blocks as run at once, and for the gradient of the weight what adds up their sums.
     fn share_rows(&mut self, dweight: &Strided, limits: &Limits<'_>) -> Result<(), Reason> {
         let Self { params, choice, .. } = self;
         let [height, width] = params.out_extents.map(u64::from);
@@ -206,7 +218,8 @@ impl Planned {
         let tiles = u64::from(params.channels.div_ceil(choice.channels * choice.lanes));
         let workers = u64::from(sys::BOPS_CONV_DEPTHWISE_THREADS / choice.lanes);
         let is_weight = self.pass == Pass::Weight;
-        let places = BLOCKS[usize::from(is_weight)][usize::from(choice.channels > 1)];
+        let blocks = if is_weight { BLOCKS_WEIGHT } else { BLOCKS_OUTPUT };
+        let places = if choice.channels > 1 { blocks.of_four } else { blocks.of_one };
         let mut most = (places * u64::from(limits.props.multiprocessors) / tiles).max(1);
         let kernel = u64::from(choice.kernel);
         let n = u64::from(params.channels) * kernel * kernel;
@@ -216,7 +229,7 @@ impl Planned {
                 return Err(format!("it needs {} bytes of workspace for each of its parts", 4 * n).into());
             }
         }
-        // A chunk of rows has as many threads as there are strips across.
+        // A chunk of rows has one strip for each of its parts across.
         let chunks = (most * workers / across).max(1);
         let rows = all.div_ceil(chunks).max(LEAST_ROWS).min(all);
         let strips = all.div_ceil(rows) * across;
@@ -230,64 +243,41 @@ impl Planned {
             let [.., rows, cols] = dweight.axes;
             let stride = merged(&[params.channels.into(), kernel, kernel], &[dweight.column, rows, cols]);
             let Some(stride) = stride else { return Err("the gradient has to be dense".into()) };
-            self.last =
-                Some((sys::bops_gemm_dbias_params { rows: groups, n, stride, beta: params.beta }, dweight.dtype));
+            let sums = sys::bops_gemm_dbias_params { rows: groups, n, stride, beta: params.beta };
+            self.last = Some(AddUp { sums, dtype: dweight.dtype, dweight: dweight.position });
         }
         Ok(())
     }
 
-    fn part_bytes(&self) -> u64 {
-        self.last.map_or(0, |(last, _)| 4 * last.rows * last.n)
-    }
-
     fn build(self, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
-        let Self { pass, dtype, params, choice, last, gathered, plain, bias, out, other } = self;
+        let Self { dtype, params, choice, last, gathered, plain, bias, out, other, .. } = self;
         let dtype = c_dtype(dtype)?;
-        let numbers = [dtype, choice.kernel, choice.channels, choice.light];
-        if pass == Pass::Weight {
-            device.prepare("bops_conv_depthwise_weight", numbers, || {
-                // SAFETY: the structs live across the call and hold what the choice allows.
-                unsafe { sys::bops_conv_depthwise_weight_prepare(&params, &choice, dtype) }
-            })?;
-        } else {
-            device.prepare("bops_conv_depthwise", numbers, || {
-                // SAFETY: as above.
-                unsafe { sys::bops_conv_depthwise_prepare(&params, &choice, dtype) }
-            })?;
-        }
-        let add_up = last.map(|(params, dtype)| prepare_dbias(device, params, dtype)).transpose()?;
-        let start = move |located: &Located<'_>, stream: *mut c_void| {
+        let is_weight = last.is_some();
+        let operands = move |located: &Located<'_>| {
             let address = |position: usize| located.pointer(position);
             let optional = |position: Option<usize>| position.map_or(std::ptr::null_mut(), address);
-            let parts = located.workspace_pointer();
-            let operands = sys::bops_conv_depthwise_operands {
+            sys::bops_conv_depthwise_operands {
                 gathered: address(gathered),
                 plain: address(plain),
                 bias: optional(bias),
-                out: if add_up.is_some() { parts } else { address(out) },
+                out: if is_weight { located.workspace_pointer() } else { address(out) },
                 other: optional(other),
-            };
-            let Some(add_up) = &add_up else {
-                // SAFETY: the generic check proved every operand's span and alignment.
-                return unsafe { sys::bops_conv_depthwise_launch(&params, &choice, dtype, &operands, stream) };
-            };
-            // SAFETY: as above, and that the workspace holds the parts.
-            let status = unsafe { sys::bops_conv_depthwise_weight_launch(&params, &choice, dtype, &operands, stream) };
-            if status == 0 { add_up(parts, address(out), stream) } else { status }
+            }
         };
-        Ok(Built(Exec::Cuda(Launch::new("bops_conv_depthwise", start))))
+        match last {
+            Some(add_up) => add_up.build(device, &WEIGHT, (dtype, params, choice), operands),
+            None => FORWARD.build(device, true, (dtype, params, choice, ()), operands),
+        }
     }
 }
 
-/// The extent of the kernel, if this form has one for it.
+/// The extent of the kernel.
+///
+/// # Errors
+/// What the kernels do not serve and, unless the form is asked for by name, what other forms serve better.
 fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
-    let Contraction { pass, terms, gathered, plain, .. } = of;
-    if gathered.dtype != plain.dtype {
-        let (gathered, plain) = (gathered.dtype, plain.dtype);
-        return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
-    }
-    if gathered.dtype == DType::F64 {
+    let Contraction { pass, terms, gathered, .. } = of;
+    if of.factor_type()? == DType::F64 {
         return Err("it adds up in f32, not in f64".into());
     }
     if of.is_empty() || terms.count() == 0 {
@@ -304,17 +294,17 @@ fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
     let slides = |axis: &Axis| [axis.of_row, axis.of_term.abs(), signed(axis.divisor)] == [1; 3];
     let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (*pass != Pass::Data || filters == 1))
     else {
-        let rule = "without stride and dilation, and data gradients of as many filters as channels";
-        return Err(format!("it serves square kernels of {WALKED:?} {rule}, here of {height} by {width}").into());
+        let rule = "without stride and dilation, and gradients of the data of one filter for each channel";
+        return Err(format!("it serves square kernels of {WALKED:?} {rule}; the kernel is {height} by {width}").into());
     };
     if *pass == Pass::Weight && known > MOST_OF_WEIGHT {
         let most = MOST_OF_WEIGHT;
-        return Err(format!("a thread has the sums of {most} by {most} of a kernel, here of {known}").into());
+        return Err(format!("it serves gradients of kernels of up to {most} by {most}, got {known} by {known}").into());
     }
     Ok(known)
 }
 
-/// Of an operand by columns.
+/// The strides of an operand whose columns are channels and whose lead is the sample.
 pub(super) fn strides(of: &Strided) -> sys::bops_conv_strides {
     sys::bops_conv_strides { sample: of.lead, channel: of.column, axes: last_two(of.axes) }
 }
@@ -323,8 +313,11 @@ pub(super) fn last_two<T: Copy>([_, rows, columns]: [T; 3]) -> [T; AXES] {
     [rows, columns]
 }
 
-/// What kernels count in 32 bits.
+/// An extent for the kernels.
+///
+/// # Errors
+/// Extents of 2^30 or more.
 pub(super) fn extent(number: u64, what: &str) -> Result<u32, Reason> {
     let fits = u32::try_from(number).ok().filter(|&number| i128::from(number) < REACH);
-    fits.ok_or_else(|| format!("it counts {what} in 30 bits, here there are {number}").into())
+    fits.ok_or_else(|| format!("it counts {what} in 30 bits, got {number}").into())
 }

@@ -1,12 +1,12 @@
-//! The CUDA kernels: which form takes a contraction, in which tiles, and the launches of a run.
+//! The CUDA kernels: which form serves a contraction, in which tiles, and the launches of a run.
 //!
-//! A contraction is one launch, or a launch and `gemm_finish`, which adds up the parts where several blocks share sums; before them `conv_wgmma` may
-//! copy operands whose channels lie apart. Without terms it is `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and
-//! gemm's, which adds them up.
+//! A contraction is one launch. If several blocks share sums, a second launch, `gemm_finish`, adds up the parts; `conv_wgmma` may first copy operands
+//! whose channels are not contiguous; and without terms there is `gemm_finish` alone. The gradient of the bias is a launch that computes partial sums
+//! ([`sums`]), and gemm's launch that adds them up.
 //!
-//! Groups of one channel of x ([`depthwise`]) have kernels of their own, and so has one group of few channels ([`few_channels`]). Else the vendor's library ([`vendor`]) comes first wherever it serves, then
-//! wgmma and the other tensor cores, and what is a product of matrices by gemm's forms before our own; of f32 without tensor cores such a product comes
-//! before the vendor's. [`product`] and [`wgmma`] have what each of our forms takes, with the limits that they name when they refuse.
+//! Order of preference: groups of one channel of x ([`depthwise`]) and one group of few channels ([`few_channels`]) have kernels of their own. Then comes
+//! cuDNN ([`vendor`]) wherever it serves, then wgmma and the other tensor-core forms; products of matrices go to gemm's forms before our own. In f32 without
+//! tensor cores such products come before cuDNN. [`product`] and [`wgmma`] say what each of our forms serves, with the limits that refusals name.
 
 use std::ffi::c_void;
 
@@ -14,12 +14,13 @@ use baracuda_ops_sys as sys;
 
 use super::geometry::{Contracting, Contraction};
 use super::{ConvBackwardBiasDescriptor, Pass};
+use crate::backend::cuda::calls::{Calls, Numbers, calls};
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
-use crate::ops::gemm::cuda::launch::Forms;
+use crate::ops::gemm::cuda::launch::{Forms, prepare_dbias};
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
 use crate::ops::gemm::cuda::{self as gemm_forms, workspace};
 use crate::ops::gemm::geometry::MatrixPlace;
@@ -36,7 +37,7 @@ mod wgmma;
 use product::{First, Form, Planned};
 use sums::PlannedSums;
 
-/// A kernel of the three products.
+/// A kernel of forward and of the gradients of the data and the weight.
 pub(super) enum Cuda {
     Depthwise,
     FewChannels,
@@ -97,7 +98,7 @@ impl<D: Contracting> Kernel<D> for Cuda {
     }
 }
 
-/// What one of our own forms makes of it.
+/// The candidate of one of our own forms.
 fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
     let planned = Planned::of(form, contraction, limits)?;
     let choice = Choice::of(planned.as_ref());
@@ -109,8 +110,8 @@ fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> 
     })
 }
 
-/// Whether a product is left to the forms of gemm by the vendor's library for convolutions, which of f32 without tensor cores reaches 8 to 38 TFLOP/s
-/// on an H200 where a product of matrices reaches 50: gradients always, forward where the vendor's library for products takes it.
+/// Whether cuDNN leaves a product of matrices to gemm's forms: in f32 without tensor cores it reaches 8 to 38 TFLOP/s on an H200, and gemm's forms 50. Gradients
+/// also go to `gemm_simt`, forward only to cuBLASLt.
 fn is_left_to_gemm(contraction: &Contraction, options: &PlanOptions, props: &DeviceProps) -> bool {
     if contraction.out.dtype != DType::F32 || contraction.gathered.dtype != DType::F32 || options.math != Math::Strict {
         return false;
@@ -145,7 +146,7 @@ impl Choice {
 }
 
 impl Planned {
-    /// None where nothing is written.
+    /// `None` if nothing is written.
     fn of(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Option<Self>, Reason> {
         if contraction.is_empty() { Ok(None) } else { Self::new(form, contraction, limits).map(Some) }
     }
@@ -159,26 +160,15 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     };
     let dtype = c_dtype(product.dtype)?;
     let forms = Forms { device, params, dtype };
-    // SAFETY: each form gets its own functions and the choice that was made for it, and `start` passes on what a run has checked.
-    let first = unsafe {
-        match choice {
-            Some(First::Wgmma(choice)) => Some(forms.prepare(
-                "bops_conv_wgmma",
-                choice,
-                sys::bops_conv_wgmma_prepare,
-                sys::bops_conv_wgmma_launch,
-            )?),
-            Some(First::Mma(choice)) => {
-                Some(forms.prepare("bops_conv_mma", choice, sys::bops_conv_mma_prepare, sys::bops_conv_mma_launch)?)
-            }
-            Some(First::Simt(choice)) => Some(forms.prepare(
-                "bops_conv_simt",
-                choice,
-                sys::bops_conv_simt_prepare,
-                sys::bops_conv_simt_launch,
-            )?),
-            None => None,
+    let first = match choice {
+        Some(First::Wgmma(choice)) => {
+            Some(forms.prepare(&calls!(bops_conv_wgmma_prepare, bops_conv_wgmma_launch), choice)?)
         }
+        Some(First::Mma(choice)) => Some(forms.prepare(&calls!(bops_conv_mma_prepare, bops_conv_mma_launch), choice)?),
+        Some(First::Simt(choice)) => {
+            Some(forms.prepare(&calls!(bops_conv_simt_prepare, bops_conv_simt_launch), choice)?)
+        }
+        None => None,
     };
     for turn in turns.iter().flatten() {
         device.prepare("bops_conv_turn", [turn.params.element_bytes, turn.params.vector], || {
@@ -190,7 +180,7 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     let start = move |located: &Located<'_>, stream: *mut c_void| {
         let address = |place: MatrixPlace| match place {
             MatrixPlace::Operand(position) => located.pointer(position),
-            MatrixPlace::Dpre => std::ptr::null_mut(), // No operand of a convolution.
+            MatrixPlace::Dpre => std::ptr::null_mut(), // Never: convolutions have none.
         };
         let optional = |place: Option<MatrixPlace>| place.map_or(std::ptr::null_mut(), address);
         // 1. Copies of the factors.
@@ -219,6 +209,40 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
         launches.map(|launch| launch(&operands, stream)).find(|&status| status != 0).unwrap_or(0)
     };
     Ok(Built(Exec::Cuda(Launch::new("bops_conv", start))))
+}
+
+/// What adds up the parts of the gradient of a weight, and writes it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct AddUp {
+    sums: sys::bops_gemm_dbias_params,
+    dtype: DType,
+    dweight: usize,
+}
+
+impl AddUp {
+    /// Bytes of the parts, which are f32.
+    fn part_bytes(&self) -> u64 {
+        4 * self.sums.rows * self.sums.n
+    }
+
+    /// Builds two launches: that of a form which leaves the parts in the workspace, and that which adds them up.
+    fn build<P: Copy + Send + Sync + 'static, C: Numbers, O: 'static>(
+        self,
+        device: &Device,
+        form: &Calls<sys::bops_dtype, P, C, O>,
+        (dtype, params, choice): (sys::bops_dtype, P, C),
+        operands: impl Fn(&Located<'_>) -> O + Send + Sync + 'static,
+    ) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let sum_up = form.prepare(device, dtype, params, choice, ())?;
+        let add_up = prepare_dbias(device, self.sums, self.dtype)?;
+        let start = move |located: &Located<'_>, stream: *mut c_void| {
+            let parts = located.workspace_pointer();
+            let status = sum_up(&operands(located), parts, stream);
+            if status == 0 { add_up(parts, located.pointer(self.dweight), stream) } else { status }
+        };
+        Ok(Launch::new(form.name, start).into())
+    }
 }
 
 /// The kernel of the gradient of the bias.

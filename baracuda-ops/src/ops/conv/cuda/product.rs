@@ -1,4 +1,4 @@
-//! What a contraction becomes: a product of matrices as gemm's epilogue sees it, and where the elements of its factors lie.
+//! The kernels' parameters of a contraction: a product of matrices as gemm's epilogue sees it, and the places of the factors' elements.
 
 use baracuda_ops_sys as sys;
 
@@ -13,9 +13,9 @@ use crate::ops::conv::product::unlaid;
 use crate::ops::gemm::cuda::product::{self as gemm, Limits, Tiles};
 use crate::ops::gemm::geometry::{Extent, Extents, MAX_BATCH, Matrix, Product, join};
 
-/// What a coordinate of 32 bits may be made of.
+/// Numbers that a coordinate is the sum of are below this if the kernel computes in 32 bits.
 const REACH: i128 = 1 << 30;
-/// The same of 64 bits.
+/// Numbers that a coordinate is the sum of are below this if the kernel computes in 64 bits.
 const LONG_REACH: i128 = 1 << 62;
 
 /// How a contraction is computed.
@@ -26,7 +26,7 @@ pub(in crate::ops::conv) enum Form {
     Simt,
 }
 
-/// What computes the sums.
+/// The launch that computes the sums, with its choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum First {
     Wgmma(sys::bops_conv_wgmma_choice),
@@ -36,7 +36,7 @@ pub(super) enum First {
 
 #[cfg(test)]
 impl First {
-    /// That of a form whose tiles are those of gemm's.
+    /// The choice of a form with gemm's tiles.
     pub(super) fn tiled(self) -> sys::bops_conv_choice {
         match self {
             Self::Mma(choice) | Self::Simt(choice) => choice,
@@ -51,10 +51,10 @@ pub(super) struct Planned {
     /// The epilogue, the parts of the sums and `gemm_finish`.
     pub(super) product: gemm::Planned,
     pub(super) params: sys::bops_conv_params,
-    /// None where there are no terms.
+    /// `None` if there are no terms.
     pub(super) choice: Option<First>,
     pub(super) rounds_to_tf32: bool,
-    /// Copies of the gathered and of the plain factor that are read in their place.
+    /// Copies that are read in place of the gathered and of the plain factor.
     pub(super) turns: [Option<Turn>; 2],
 }
 
@@ -76,7 +76,7 @@ impl Planned {
         let (params, reach) = params(contraction, &product)?;
         let is_long = reach >= REACH;
         let has_one_bias = contraction.groups == 1 || contraction.epilogue.fused().bias.is_none();
-        // Those of a bias that each group has its own part of are never shared by blocks: `gemm_finish` knows no groups.
+        // `gemm_finish` knows no groups, so if each group has its own part of a bias, blocks do not share sums.
         let limits = &if has_one_bias { *limits } else { Limits { workspace_bytes: 0, ..*limits } };
         let mut planned = Self {
             product: gemm::Planned::bare(&product, false)?,
@@ -99,10 +99,10 @@ impl Planned {
             }
             Form::Simt => in_steps(&mut planned.product, contraction, &product, limits)?,
             Form::Mma => {
-                mma_serves(contraction, dtype, limits)?;
+                limits.check_tensor_cores(dtype)?;
+                contraction.factor_type()?;
                 if is_long {
-                    let rule = format!("it counts coordinates in 32 bits, here they are made of numbers up to {reach}");
-                    return Err(rule.into());
+                    return Err(format!("it counts coordinates in 32 bits, their parts reach {reach}").into());
                 }
                 in_steps(&mut planned.product, contraction, &product, limits)?
             }
@@ -119,7 +119,7 @@ impl Planned {
     }
 }
 
-/// The choice of a form whose factors asynchronous copies bring to shared memory.
+/// The choice of a form whose factors come to shared memory through asynchronous copies.
 fn in_steps(
     planned: &mut gemm::Planned,
     contraction: &Contraction,
@@ -136,21 +136,12 @@ fn in_steps(
     Ok(choice)
 }
 
-/// The type of the call: that of the factors, one of which may be of f32.
+/// The type of the call: that of the factors, of which one may be f32 beside another of 16 bits.
 fn narrower(a: DType, b: DType) -> DType {
     if b.size_bytes() < a.size_bytes() { b } else { a }
 }
 
-fn mma_serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<(), Reason> {
-    limits.check_tensor_cores(dtype)?;
-    let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
-    if gathered != plain {
-        return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
-    }
-    Ok(())
-}
-
-/// The stride of digits that lie behind one another, so that they are one index; 1 if each has but one value.
+/// The stride of digits that can be joined into one index; 1 if all their extents are 1.
 pub(super) fn merged(extents: &[u64], strides: &[u64]) -> Option<u64> {
     let digits = extents.iter().zip(strides).map(|(&extent, &stride)| Extent { extent, strides: [stride] });
     match join(digits)[..] {
@@ -160,7 +151,8 @@ pub(super) fn merged(extents: &[u64], strides: &[u64]) -> Option<u64> {
     }
 }
 
-/// As many of the last digits of the rows as are one index of out and pre are the rows of the product; groups and the other digits are its batch.
+/// The product whose rows are as many of the last digits of the contraction's rows as can be joined into one index, in out and in pre. Groups and the other
+/// digits are its batch.
 pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
     let extents = contraction.rows.digits();
     let written: Vec<&Strided> = [&contraction.out].into_iter().chain(contraction.epilogue.pre()).collect();
@@ -176,11 +168,11 @@ pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
         for (to, &digit) in batch[1..].iter_mut().zip(&outer) {
             *to = strides[digit];
         }
-        // Where one index is all of them, merging them has not failed.
+        // `first` is a digit from which on merging succeeds.
         let rows = merged(&extents[first..], &strides[first..]).unwrap_or(0);
         Matrix { align_bytes: of.align_bytes, rows, cols: of.column, batch, ..unlaid(of.position, of.dtype) }
     };
-    // The kernels of gemm do not see the factors.
+    // The epilogue does not use the factors' strides.
     let factor = |position, align_bytes| Matrix { align_bytes, ..unlaid(position, dtype) };
     Product {
         m: extents[first..].iter().product(),
@@ -196,20 +188,20 @@ pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
     }
 }
 
-/// The product where all sums are 0: the columns of all groups are those of one.
+/// The product if all sums are 0: the columns of all groups become those of one group.
 fn without_groups(contraction: &Contraction, dtype: DType) -> Product {
     let n = contraction.n * contraction.groups;
     lowered(&Contraction { groups: 1, n, ..*contraction }, dtype)
 }
 
-/// How far the fastest digit that has more than one value moves in memory; as far as can be if there is none.
+/// The stride in memory of the fastest digit with an extent above 1; the greatest number if there is none.
 fn nearest(index: &sys::bops_conv_index, moves: &[i64; DIGITS]) -> i128 {
     let fastest = index.extents.iter().zip(moves).rev().find(|&(&extent, _)| extent > 1);
-    // A coordinate that is divided moves by itself once in a while: by little.
+    // If coordinates are divided, `moves` is 0 for them, which ranks them as near.
     fastest.map_or(i128::MAX, |(_, &by)| i128::from(by).abs())
 }
 
-/// The parameters but for the product, and how large the numbers are that coordinates are made of.
+/// The parameters without the product, and the greatest of the numbers that coordinates are the sums of.
 pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sys::bops_conv_params, i128), Reason> {
     let Contraction { gathered, plain, rows, terms, .. } = contraction;
     let axes = &gathered.axes;
@@ -236,7 +228,7 @@ pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sy
     let of_rows = index(rows, gathered.row_lead, |axis| axis.of_row, |axis| axis.offset)?;
     let of_terms = index(terms, gathered.term_lead, |axis| axis.of_term, |_| 0)?;
     if reach >= LONG_REACH {
-        return Err(format!("it counts coordinates in 64 bits, here they are made of numbers up to {reach}").into());
+        return Err(format!("it counts coordinates in 64 bits, their parts reach {reach}").into());
     }
     let first: i128 = axes.iter().map(|axis| i128::from(axis.offset) * i128::from(axis.stride)).sum();
     let bias_group = contraction.epilogue.fused().bias.map_or(0, |bias| bias.group);
@@ -264,12 +256,12 @@ pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sy
     Ok((params, reach))
 }
 
-/// Elements between two places in memory.
+/// A distance in memory, in elements.
 fn element(number: i128) -> Result<i64, Reason> {
-    i64::try_from(number).map_err(|_| format!("it counts elements in 64 bits, here they lie {number} apart").into())
+    i64::try_from(number).map_err(|_| format!("it counts elements in 64 bits, got a distance of {number}").into())
 }
 
-/// How `conv_mma` brings its factors to shared memory.
+/// How asynchronous copies bring the factors to shared memory: in chunks of 16 bytes or element by element, and along the terms or across.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Accesses {
     gathered_in_chunks: bool,
@@ -293,7 +285,7 @@ impl Accesses {
         let all = extents.iter().zip(&strides).filter(|&(&extent, _)| extent > 1).map(|(_, &stride)| stride);
         let across = plain.column == 1 && starts && all.into_iter().all(is_aligned);
         let plain_across = !along && plain.column == 1;
-        // 2. The gathered one: elements of the lead, which have one coordinate along each axis.
+        // 2. The gathered factor: chunks are elements of the lead, which have equal coordinates along every axis.
         let Gathered { group, row_lead, term_lead, axes, align_bytes, .. } = *gathered;
         let of_group = if *groups > 1 { group } else { 0 };
         let starts = align_bytes >= 16 && is_aligned(of_group) && axes.iter().all(|axis| is_aligned(axis.stride));
@@ -312,7 +304,7 @@ impl Accesses {
     }
 }
 
-/// How many of the last digits' elements lie one after the other, and the strides of the other digits.
+/// The number of contiguous elements of the last digits, and the strides of the other digits.
 fn run(extents: &[u64; DIGITS], strides: &[u64; DIGITS]) -> (u64, Vec<u64>) {
     let mut run = 1;
     let mut others = Vec::new();

@@ -1,5 +1,6 @@
-//! The gradient of the bias: partial sums for each channel, along runs of elements where those of a channel lie one after the other, else down
-//! the columns of matrices, in vectors where channels lie one after the other, and then the sum of those. Of short runs the first launch is all.
+//! The gradient of the bias: a launch that computes partial sums for each channel, and one that adds them up. If the elements of a channel are contiguous,
+//! the first launch sums along runs of them, and if the runs are short, it is the only one. Else it sums down the columns of matrices, in vectors if
+//! channels are contiguous.
 
 use std::ffi::c_void;
 
@@ -18,26 +19,26 @@ use crate::ops::gemm::cuda::launch::prepare_dbias;
 use crate::ops::gemm::cuda::product::{accumulator_bytes, bounded_blocks, in_quads, matrix, padded};
 use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, MatrixPlace};
 
-/// What makes the partial sums.
+/// The launch that computes the partial sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum First {
     Runs(sys::bops_conv_backward_bias_params),
-    /// Columns that vectors of 16 bytes are parts of.
+    /// Down columns, 16 bytes of channels at a time.
     Vectors(sys::bops_conv_column_sums_params),
     Columns(sys::bops_gemm_dpre_params),
 }
 
-/// Blocks of each multiprocessor that share the rows of columns.
+/// Blocks of an SM among which the rows are shared out.
 const BLOCKS: u64 = 2;
-/// Rows that a thread adds up at most, eight of them pair by pair, so that no chain is longer than the budget allows.
+/// The most rows that a thread adds up, eight of them pair by pair: 32 additions in a chain, as the error budget assumes.
 const MOST_ROWS: u64 = 8 * 32;
 
 /// The launches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedSums {
-    /// None where there is nothing to add up.
+    /// `None` if there is nothing to add up.
     pub(super) first: Option<First>,
-    /// None where there are no channels, or one part is all of a channel.
+    /// `None` if there are no channels, or one part is the whole channel.
     last: Option<sys::bops_gemm_dbias_params>,
     /// Bytes of the partial sums.
     pub(super) part_bytes: u64,
@@ -90,11 +91,11 @@ impl PlannedSums {
                 unsafe { sys::bops_conv_backward_bias_prepare(params, of_dy) }
             })?,
             Some(First::Vectors(params)) => device.prepare("bops_conv_column_sums", [of_dy], || {
-                // SAFETY: as above.
+                // SAFETY: the params live across the call.
                 unsafe { sys::bops_conv_column_sums_prepare(params, of_dy) }
             })?,
             Some(First::Columns(params)) => device.prepare("bops_gemm_dpre", [of_dy], || {
-                // SAFETY: as above.
+                // SAFETY: the params live across the call.
                 unsafe { sys::bops_gemm_dpre_prepare(params, of_dy) }
             })?,
             None => {}
@@ -109,11 +110,11 @@ impl PlannedSums {
                     let out = if add_up.is_some() { parts } else { located.pointer(dbias) };
                     sys::bops_conv_backward_bias_launch(params, of_dy, located.pointer(dy), out, stream)
                 },
-                // SAFETY: as above.
+                // SAFETY: the generic check proved the operand and the workspace, as for the first form.
                 Some(First::Vectors(params)) => unsafe {
                     sys::bops_conv_column_sums_launch(params, of_dy, located.pointer(dy), parts, stream)
                 },
-                // SAFETY: as above.
+                // SAFETY: the generic check proved the operand and the workspace, as for the first form.
                 Some(First::Columns(params)) => unsafe {
                     sys::bops_gemm_dpre_launch(params, of_dy, located.pointer(dy), none, none, parts, stream)
                 },
@@ -133,14 +134,14 @@ fn strides_of(of: &ChannelSums) -> [u64; DIGITS] {
     [of.dy.lead, a, b, c]
 }
 
-/// The runs of a channel, where its elements lie closer together than channels.
+/// The parameters of sums along runs, if the elements of a channel are contiguous, or those of each of its samples.
 fn runs(of: &ChannelSums, extents: &[u64; DIGITS]) -> Option<sys::bops_conv_backward_bias_params> {
     let strides = strides_of(of);
     let is_run = |&first: &usize| {
         let run: u64 = extents[first..].iter().product();
         (run > 1 || of.dy.column != 1 || of.channels == 1) && merged(&extents[first..], &strides[first..]) == Some(1)
     };
-    // All in one run, or one for each sample.
+    // One run, or one for each sample.
     let first = [0, 1].into_iter().find(is_run)?;
     let (runs, run) = (extents[..first].iter().product::<u64>(), extents[first..].iter().product::<u64>());
     let starts = [(runs, of.dy.lead), (of.channels, of.dy.column)];
@@ -171,7 +172,7 @@ fn in_runs(params: sys::bops_conv_backward_bias_params) -> Result<(First, u64), 
     Ok((First::Runs(params), parts))
 }
 
-/// One matrix whose columns are channels, 16 bytes of which are a vector.
+/// The parameters and number of parts of sums down columns in vectors, if dy is one matrix with contiguous channels.
 fn in_vectors(
     of: &ChannelSums,
     extents: &[u64; DIGITS],
@@ -197,10 +198,10 @@ fn in_vectors(
     Some((params, wanted))
 }
 
-/// Rows whose sum is one part.
+/// Rows of a part, in sums down columns element by element.
 const ROWS: u64 = 128;
 
-/// Matrices whose columns are channels, of as many of the last digits as are one index.
+/// Sums down the columns of matrices whose columns are channels, and whose rows are as many of the last digits as can be joined into one index.
 fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64), Reason> {
     let strides = strides_of(of);
     let row_stride = |first: usize| merged(&extents[first..], &strides[first..]);

@@ -1,8 +1,8 @@
-//! Convolutions through cuDNN: what it is asked for, in its terms, and what is left to kernels of this library.
+//! Convolutions through cuDNN: the problem in its terms, and what it leaves to kernels of this library.
 //!
-//! One launch computes a product, adds what was there, and in forward adds a bias of y's type. Of the activations it could apply ReLU, by an
-//! engine that is slow if NaN has to stay; of the others it does not say how exact they are. With one spatial extent it is told two, the first
-//! of which is 1.
+//! One launch computes a product, adds the previous contents of a gradient and, in forward, a bias of y's type. cuDNN applies ReLU only by engines that are slow
+//! if NaN has to propagate, and does not say how exact its other activations are. A problem with one spatial extent is stated with two, of which the first
+//! is 1.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -53,7 +53,7 @@ pub(super) fn candidate<'d, D: Contracting>(
     })
 }
 
-/// The rows of x, the weight and y in the table, or of the gradients that are in their place.
+/// The rows in the table of the tensors with the extents of x, of the weight and of y.
 fn rows(pass: Pass) -> [usize; 3] {
     match pass {
         Pass::Forward => [table::X, table::WEIGHT, table::Y],
@@ -62,12 +62,12 @@ fn rows(pass: Pass) -> [usize; 3] {
     }
 }
 
-/// A problem, and where its operands are among those of a run.
+/// A problem, and the positions of its operands.
 struct Planned {
-    /// Of the factors.
+    /// The type of the factors.
     dtype: DType,
     problem: ConvProblem,
-    /// Of x, the weight and y, whichever of them are gradients.
+    /// Positions of the tensors with the extents of x, of the weight and of y.
     indices: [usize; 3],
     bias: Option<usize>,
 }
@@ -91,7 +91,7 @@ impl Planned {
             return Err(format!("it multiplies factors of one type, got {dtype} and {other}").into());
         }
 
-        // 1. What it adds and applies.
+        // 1. The epilogue.
         let Fused { activation, beta, .. } = contraction.epilogue.fused();
         let written = match pass {
             Pass::Forward => y,
@@ -100,7 +100,7 @@ impl Planned {
         };
         if beta != 0.0 && written.desc.dtype().size_bytes() < 4 {
             let (name, dtype) = (written.name, written.desc.dtype());
-            return Err(format!("what cuDNN adds to {name} errs as if rounded to {dtype} before").into());
+            return Err(format!("sums that cuDNN adds to {name} err as if they were first rounded to {dtype}").into());
         }
         if slot(table::PRE).is_some() {
             return Err("it writes y only, not what the activation is applied to".into());
@@ -122,7 +122,7 @@ impl Planned {
             }
         }
 
-        // 2. Where the operands lie.
+        // 2. The layouts of the operands.
         let operands = [x, weight, y];
         for slot in operands.into_iter().chain(bias) {
             if slot.desc.is_empty() {
@@ -137,7 +137,7 @@ impl Planned {
         }
         let [x_lies, weight_lies, y_lies] = operands.map(Lie::of);
         let lies = [x_lies?, weight_lies?, y_lies?];
-        // What lies both ways is said to lie as the others do.
+        // Tensors that have both layouts are stated with the layout of the others.
         let other = if lies.contains(&Lie::ChannelsLast) { Lie::ChannelsLast } else { Lie::Contiguous };
         let [x_tensor, weight_tensor, y_tensor] = [0, 1, 2].map(|i| {
             let lie = if lies[i] == Lie::Both { other } else { lies[i] };
@@ -149,7 +149,7 @@ impl Planned {
             tensor(&slot.desc, &dims, other)
         });
 
-        // 3. Which elements meet: in each op one of the three is gathered.
+        // 3. The windows.
         let rank = x_tensor.rank;
         let spatial = rank - 2;
         let kernel = &weight_tensor.dims[2..rank];
@@ -157,7 +157,7 @@ impl Planned {
         for (at, axis) in contraction.gathered.axes[MAX_AXES - spatial..].iter().enumerate() {
             let window = SymmetricWindow::new(pass, axis);
             let (input, output) = (x_tensor.dims[2 + at], y_tensor.dims[2 + at]);
-            // Those of the weight's gradient were seen to give wrong sums, and NaN, in f32 and f64, where it is uneven.
+            // With uneven padding, engines for the gradient of the weight were seen to give wrong sums, and NaN, in f32 and f64.
             let outputs = window.outputs(input, kernel[at]);
             if outputs != output {
                 let before = window.padding;
@@ -168,14 +168,14 @@ impl Planned {
             }
             windows[at] = window;
         }
-        // They were seen to give NaN with several groups, not the same from run to run, and wrong sums where they add to what is there.
+        // With results of another type, engines were seen to give NaN that differed from run to run with several groups, and wrong sums with a beta.
         if written.desc.dtype() != dtype {
             let sums = written.desc.dtype();
             return Err(format!("its engines for {dtype} are not right about results in {sums}").into());
         }
         let has_tensor_cores = dtype != DType::F32 || options.math == Math::Tf32;
         if pass == Pass::Data && contraction.groups > 1 && has_tensor_cores && dtype != DType::F64 {
-            // Seen with f16 and bf16: groups share a product in which what is not theirs is 0, and 0 times NaN is NaN.
+            // Seen with f16 and bf16: groups share a product, in which the weights of other groups are 0, and 0 times NaN is NaN.
             let groups = contraction.groups;
             return Err(format!("its engines let NaN and infinity of one of {groups} groups reach the others").into());
         }
@@ -227,7 +227,7 @@ impl Planned {
     }
 }
 
-/// How a dense tensor lies.
+/// The layout of a dense tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Contiguous,
@@ -255,7 +255,7 @@ impl Lie {
     }
 }
 
-/// A dense tensor of the type and alignment of `of`, with two spatial extents at least.
+/// A dense tensor with the type and the alignment of `of`, and with at least two spatial extents.
 fn tensor(of: &TensorDesc, dims: &[u64], lie: Lie) -> Tensor {
     let missing = 4usize.saturating_sub(dims.len());
     let rank = dims.len() + missing;
@@ -263,7 +263,7 @@ fn tensor(of: &TensorDesc, dims: &[u64], lie: Lie) -> Tensor {
     for (axis, &dim) in dims.iter().enumerate() {
         extents[if axis < 2 { axis } else { axis + missing }] = signed(dim);
     }
-    // From the extent that is walked slowest to the fastest.
+    // The slowest extent first.
     let mut order: Vec<usize> = (0..rank).collect();
     if lie == Lie::ChannelsLast {
         order[1..].rotate_left(1);
@@ -277,7 +277,7 @@ fn tensor(of: &TensorDesc, dims: &[u64], lie: Lie) -> Tensor {
     Tensor { dtype: of.dtype(), rank, dims: extents, strides, align_bytes }
 }
 
-/// How the kernel moves along one spatial extent, with as much padding behind it as before it.
+/// How the kernel moves along one spatial extent, with equal padding on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SymmetricWindow {
     stride: i64,
@@ -288,7 +288,7 @@ struct SymmetricWindow {
 impl SymmetricWindow {
     const NONE: Self = Self { stride: 1, dilation: 1, padding: 0 };
 
-    /// That of an extent of the gathered operand.
+    /// The window along an axis of the gathered operand.
     fn new(pass: Pass, axis: &Axis) -> Self {
         let Axis { of_row, of_term, offset, divisor, .. } = *axis;
         match pass {

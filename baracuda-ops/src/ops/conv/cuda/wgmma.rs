@@ -1,4 +1,4 @@
-//! Convolutions through wgmma: what the copy engine gathers as it lies, what is copied for it first, and how blocks share the sums.
+//! Convolutions through wgmma: which operands the copy engine reads in place, which are copied for it first, and how blocks share the sums.
 
 use baracuda_ops_sys as sys;
 
@@ -15,45 +15,47 @@ use crate::ops::gemm::geometry::Product;
 
 /// Rows of a tile.
 const ROWS: u64 = 128;
-/// Bytes of a row, or a column, of a step along its terms.
+/// Bytes of a row, or a column, of a step along the terms.
 const STEP_BYTES: u64 = 128;
-/// Channels of one kernel element that are neighbouring rows, and positions of a step, in the gradient of the weight.
+/// In the gradient of the weight: rows of a block of shared memory, which are channels of one kernel element, and positions of a step.
 const WEIGHT_ROWS: u64 = 64;
-/// Of an access of the copy engine, or of a thread.
+/// Bytes of one access of the copy engine, or of a thread of `conv_turn`.
 const CHUNK_BYTES: u64 = 16;
-/// Strides are below it.
+/// Strides that the copy engine takes are below this, in bytes.
 const MOST_STRIDE_BYTES: u64 = 1 << 40;
-/// Counts of positions and columns are below it.
+/// Counts of positions, terms and columns are below this.
 const MOST_EXTENT: u64 = 1 << 31;
-/// Coordinates of the windows' first and last place, the latter less the extent.
+/// The copy engine's range for the first coordinate of the windows, and for the last one less the extent: 8 bits with a sign.
 const CORNERS: std::ops::RangeInclusive<i64> = -128..=127;
-/// How far the last kernel element may be from the first.
+/// The greatest distance of the last kernel element from the first: offsets of the copy engine have 8 bits.
 const MOST_SPREAD: i64 = 255;
-/// How far positions may be apart.
+/// The greatest step between positions, which the copy engine's map limits.
 const MOST_STEP: i64 = 8;
-/// Bytes of channels from which on it is preferred to `conv_mma`, whose steps are shorter.
+/// The fewest bytes of channels, unless the form is asked for by name: with fewer a step is mostly empty, and `conv_mma` has shorter ones.
 const LEAST_BYTES: u64 = 64;
 
-/// Columns of a tile, with the time of a step on an H200: if all 64s of columns have some of the product, and if the last 64 of a row of tiles have
-/// none. The copy engine fills them with 0, which takes longer than bringing what is there.
+/// The columns of a tile, with times measured on an H200.
 struct Width {
     columns: u64,
+    /// Time of a step.
     step_picoseconds: u64,
+    /// Time of a step if the last 64 columns of a row of tiles are beyond the product. Filling them with 0 takes the copy engine longer than loading.
     half_empty_picoseconds: u64,
 }
 const WIDTHS: [Width; 2] = [
     Width { columns: 128, step_picoseconds: 380_000, half_empty_picoseconds: 470_000 },
     Width { columns: 64, step_picoseconds: 290_000, half_empty_picoseconds: 290_000 },
 ];
-/// Time of a further launch, and of a kilobyte of a part of the sums that is written or read, on an H200.
+/// Time of a second launch on an H200.
 const LAUNCH_PICOSECONDS: u64 = 3_000_000;
+/// Time in which an H200 writes or reads a kilobyte of a part of the sums.
 const KILOBYTE_PICOSECONDS: u64 = 500;
 
-/// A copy of an operand in the workspace whose channels are neighbours.
+/// A copy of an operand in the workspace, in which channels are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Turn {
     pub(super) params: sys::bops_conv_turn_params,
-    /// Where it begins in the workspace.
+    /// Where it begins in the workspace, in bytes.
     pub(super) at: u64,
 }
 
@@ -63,7 +65,10 @@ impl Turn {
         outer.saturating_mul(columns).saturating_mul(pitch).saturating_mul(element_bytes.into())
     }
 
-    /// That of an operand whose `others`, the extents but `outer` and the channels, the slowest first and each with its stride, are one index.
+    /// Extents come with their strides. `others` are all extents other than `outer` and the channels, the slowest first.
+    ///
+    /// # Errors
+    /// `others` that are not one contiguous index.
     fn new(
         name: &str,
         [outer, outer_stride]: [u64; 2],
@@ -74,7 +79,7 @@ impl Turn {
         let [extents, strides] = [0, 1].map(|of| others.iter().map(|other| other[of]).collect::<Vec<u64>>());
         if merged(&extents, &strides) != Some(1) {
             return Err(format!(
-                "it takes operands whose channels or whose positions follow one another, {name} has strides {channel_stride} and {strides:?}"
+                "it takes operands whose channels or positions are contiguous, {name} has strides {channel_stride} and {strides:?}"
             )
             .into());
         }
@@ -106,13 +111,13 @@ impl Turn {
         self.params.columns * self.params.pitch
     }
 
-    /// That of another extent but the channels, which had `stride`.
+    /// The stride in the copy of an extent whose stride in the operand is `stride`, other than `outer` and the channels.
     fn stride(&self, stride: u64) -> u64 {
         stride * self.params.pitch
     }
 }
 
-/// What is wrong with an operand that is read as it lies: a stride that the copy engine does not take.
+/// A stride that the copy engine does not take, if there is one.
 fn odd_stride(dtype: DType, extents: &[u64], strides: &[u64]) -> Option<u64> {
     let [chunk, most] = [CHUNK_BYTES, MOST_STRIDE_BYTES].map(|bytes| bytes / dtype.size_bytes());
     let is_odd = |&(&extent, &stride): &(&u64, &u64)| {
@@ -125,14 +130,14 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
     check(contraction, dtype, limits)?;
     let is_weight = contraction.pass == Pass::Weight;
     let mut of = *contraction;
-    // The positions of the output, and the kernel's elements with their channels.
+    // Channels are the fastest digit of the kernel's elements.
     let (&positions, taps) = contraction.positions_and_taps();
     let taps = Indices { lead_last: true, ..*taps };
     *(if is_weight { &mut of.rows } else { &mut of.terms }) = taps;
 
-    // 1. The operands as they lie, or copies of them.
+    // 1. The operands in place, or copies of them.
     let mut turns = [None; 2];
-    (of.gathered, turns[0]) = gathered(&of.gathered, &positions, &taps, is_weight)?;
+    (of.gathered, turns[0]) = gathered(contraction, &positions, &taps)?;
     (of.plain, turns[1]) = plain(&of.plain, &of, &taps, is_weight)?;
     let mut at = 0;
     for turn in turns.iter_mut().flatten() {
@@ -145,7 +150,7 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
     }
     let limits = &limits.less(at);
 
-    // 2. The product. Of the gradient of the weight all rows are one index to the kernel.
+    // 2. The product. In the gradient of the weight the kernel sees all rows as one index.
     let product = lowered(&of, dtype);
     let (mut params, _) = params(&of, &product)?;
     let whole =
@@ -203,47 +208,44 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
 }
 
 /// # Errors
-/// What the copy engine and the instruction do not do.
+/// What neither the copy engine nor the instruction supports.
 fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<(), Reason> {
-    let Contraction { groups, n, gathered, plain, .. } = contraction;
+    let Contraction { groups, n, gathered, .. } = contraction;
     if !limits.props.sm_90a {
         let (major, minor) = (limits.props.capability / 10, limits.props.capability % 10);
         let words = format!("it needs compute capability 9.0 and code for sm_90a, the device has {major}.{minor}");
         return Err(words.into());
     }
     limits.check_tensor_cores(dtype)?;
-    if gathered.dtype != plain.dtype {
-        let (gathered, plain) = (gathered.dtype, plain.dtype);
-        return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
-    }
+    contraction.factor_type()?;
     if dtype == DType::F32 && contraction.pass == Pass::Weight {
-        let words = "wgmma takes tf32 along the terms alone; those of the gradient of the weight are positions, which are no neighbours where channels are";
+        let words = "wgmma reads tf32 along the terms only; in the gradient of the weight they are positions, which are not contiguous if channels are";
         return Err(words.into());
     }
     if *groups != 1 {
-        return Err(format!("it is for one group, got {groups}").into());
+        return Err(format!("it serves one group, got {groups}").into());
     }
     contraction.check_is_image()?;
     let is_weight = contraction.pass == Pass::Weight;
     let (positions, taps) = contraction.positions_and_taps();
     if *n >= MOST_EXTENT || positions.count() >= MOST_EXTENT || taps.count() >= MOST_EXTENT {
-        return Err(format!("it counts rows, terms and columns below {MOST_EXTENT}").into());
+        return Err(format!("it serves fewer than {MOST_EXTENT} positions, terms and columns").into());
     }
     for (at, axis) in gathered.axes.iter().enumerate().skip(1) {
-        let (step, spread) = if is_weight { (axis.of_term, axis.of_row) } else { (axis.of_row, axis.of_term) };
+        let [step, spread] = contraction.position_and_tap_steps(axis);
         let (places, elements) = (i64::try_from(positions.axes[at]), i64::try_from(taps.axes[at]));
         let (Ok(places), Ok(elements), Ok(extent)) = (places, elements, i64::try_from(axis.extent)) else {
             return Err("an extent is too large".into());
         };
         if axis.divisor != 1 {
-            return Err("it has no gradient of the data of a convolution with strides".into());
+            return Err("it does not serve the gradient of the data of a convolution with strides".into());
         }
         let reach = spread.saturating_mul(elements - 1);
         let low = axis.offset.saturating_add(reach.min(0));
         let high = low.saturating_add(step.saturating_mul(places - 1)).saturating_add(1).saturating_sub(extent);
         if !CORNERS.contains(&low) || !CORNERS.contains(&high) || reach.abs() > MOST_SPREAD || step > MOST_STEP {
             return Err(format!(
-                "the copy engine takes windows that begin within 128 of the image's corners, are at most {MOST_SPREAD} wide and {MOST_STEP} apart; along an axis of {extent} they begin at {low}, are {reach} wide and {step} apart"
+                "the copy engine takes windows that begin at most 128 outside the image, are at most {MOST_SPREAD} wide and {MOST_STEP} apart; along an axis of {extent} they begin at {low}, are {reach} wide and {step} apart"
             )
             .into());
         }
@@ -251,27 +253,26 @@ fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result
     let channels = taps.lead;
     if is_weight && !channels.is_multiple_of(WEIGHT_ROWS) {
         return Err(format!(
-            "{WEIGHT_ROWS} rows of the gradient of the weight are channels of one kernel element, of which there are {channels}"
+            "the gradient of the weight needs a multiple of {WEIGHT_ROWS} channels, there are {channels}"
         )
         .into());
     }
     if !limits.is_pinned && channels * dtype.size_bytes() < LEAST_BYTES {
         let depth = STEP_BYTES / dtype.size_bytes();
-        return Err(format!("its steps are of {depth} channels, here there are {channels}").into());
+        return Err(format!("its steps have {depth} channels, there are {channels}").into());
     }
     Ok(())
 }
 
-/// The gathered factor with neighbouring channels, and the copy that makes them so.
+/// The gathered factor with contiguous channels, and the copy that it is, if it is not read in place.
 fn gathered(
-    of: &Gathered,
+    contraction: &Contraction,
     positions: &Indices,
     taps: &Indices,
-    is_weight: bool,
 ) -> Result<(Gathered, Option<Turn>), Reason> {
+    let of = &contraction.gathered;
     let (samples, channels) = (positions.lead, taps.lead);
-    let (channel_stride, sample_stride) =
-        if is_weight { (of.row_lead, of.term_lead) } else { (of.term_lead, of.row_lead) };
+    let Strided { lead: sample_stride, column: channel_stride, .. } = contraction.gathered_by_positions();
     let axes = of.axes.map(|axis| [axis.extent, axis.stride]);
     let samples_and_axes = [[samples, sample_stride], axes[1], axes[2]];
     let [extents, strides] = [0, 1].map(|of| samples_and_axes.map(|extent| extent[of]));
@@ -286,11 +287,12 @@ fn gathered(
     for axis in &mut axes {
         axis.stride = turn.stride(axis.stride);
     }
+    let is_weight = contraction.pass == Pass::Weight;
     let [row_lead, term_lead] = if is_weight { [1, sample_stride] } else { [sample_stride, 1] };
     Ok((Gathered { row_lead, term_lead, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
 
-/// The plain factor as the copy engine takes it: along the channels of a kernel element, or along its columns.
+/// The plain factor with contiguous channels of a kernel element, or contiguous columns, and the copy that it is, if it is not read in place.
 fn plain(
     of: &Strided,
     contraction: &Contraction,
@@ -300,7 +302,7 @@ fn plain(
     let Contraction { terms, n, .. } = contraction;
     let starts = of.align_bytes >= CHUNK_BYTES;
     let kernel = merged(&taps.axes, &of.axes);
-    let is_along_terms = of.dtype == DType::F32; // The only place of tf32.
+    let is_along_terms = of.dtype == DType::F32; // wgmma reads tf32 along the terms only.
     let is_taken = if is_weight {
         let row = merged(&terms.digits(), &of.digits(terms));
         of.column == 1 && row.is_some_and(|row| odd_stride(of.dtype, &[terms.count()], &[row]).is_none())
@@ -320,7 +322,7 @@ fn plain(
     let new = |outer, rows, others: &[[u64; 2]]| {
         Turn::new("the weight or dy", outer, rows, others, (of.dtype, of.align_bytes))
     };
-    // Filters of the weight, or samples of dy, are outside; of the gradient of the data filters are summed over.
+    // The outer extent of the copy is filters of the weight, or samples of dy; in the gradient of the data it is the filters, which are summed over.
     let (turn, lead, column);
     if contraction.pass == Pass::Forward {
         turn = new(columns, terms_lead, &axes)?;
@@ -337,10 +339,10 @@ fn plain(
     Ok((Strided { lead, column, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
 
-/// Elements of a row, or a column, of which the light end of a tile stores a whole number.
+/// Contiguous elements that the light end of a tile stores at once.
 const LIGHT: u64 = 8;
 
-/// Whether the end of a tile stores eight elements at a time, and does nothing else with them but add a bias and apply a ReLU.
+/// Whether the light end serves: it adds a bias, applies a ReLU and stores eight elements at a time.
 fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
     let by_rows = product.out.rows == 1 && product.out.cols != 1;
     let (fast, slow, stride) = if by_rows {
@@ -362,7 +364,7 @@ fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
     is_plain && is_whole && stride == 1 && product.out.align_bytes >= 16
 }
 
-/// Columns of a tile, and blocks that share its sums, with which the last blocks end soonest. `steps`: of each sum.
+/// The columns of a tile, and the number of blocks that share its sums, with which a run takes least time. `steps`: steps of each sum.
 fn tiles(whole: &Product, steps: u64, is_dense: bool, limits: &Limits<'_>) -> Result<(u64, u64), Reason> {
     let multiprocessors = u64::from(limits.props.multiprocessors);
     let bytes = dense_bytes(whole);
@@ -372,7 +374,7 @@ fn tiles(whole: &Product, steps: u64, is_dense: bool, limits: &Limits<'_>) -> Re
     if !is_dense && most < least {
         let limit = limits.workspace_bytes;
         return Err(format!(
-            "it needs {least} parts of {bytes} bytes, of at least a step each, of {limit} bytes of workspace"
+            "it needs workspace for {least} parts of {bytes} bytes, each of at least one step; the limit is {limit} bytes"
         )
         .into());
     }
@@ -391,7 +393,7 @@ fn tiles(whole: &Product, steps: u64, is_dense: bool, limits: &Limits<'_>) -> Re
     Ok(best.map_or((WIDTHS[0].columns, least), |(width, splits)| (width.columns, splits)))
 }
 
-/// Tells `gemm_finish` where the rows of a part lie: as one index, of which the product has several.
+/// Sets where `gemm_finish` finds the rows of a part: in a part they are one index, in the product several.
 fn scatter(planned: &mut gemm::Planned, of: &Contraction, whole: &Product, across: bool) {
     let Some((finish, _)) = &mut planned.finish else { return };
     let extents = of.rows.digits();

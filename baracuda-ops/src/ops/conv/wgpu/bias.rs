@@ -1,42 +1,18 @@
-//! The dispatches of the gradient of the bias: sums of parts of dy, and their sums.
-
-use bytemuck::{Pod, Zeroable};
+//! The dispatches of the gradient of the bias: one that sums parts of dy, and one that adds up these sums.
 
 use super::super::geometry::{ChannelSums, Indices};
 use super::digits::Digits;
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, groups, has_whole_lines, lines_in, prelude};
+use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, groups, has_whole_lines, lines_in, params, prelude};
 use crate::error::Reason;
 use crate::narrow::{stride, word};
-use crate::ops::gemm::wgpu::sums_step;
+use crate::ops::gemm::wgpu::{sums_step, tree_workgroup};
 
-/// Threads of a workgroup.
-const WORKGROUP: u32 = 256;
-/// Quads of channels beside each other in a workgroup where channels are dense.
+/// Neighbouring quads of channels in a workgroup, if channels are contiguous.
 const DENSE_QUADS: u32 = 32;
-/// The most items of a thread, unless the chains that add up what threads leave would be longer.
+/// The most items of a thread, unless the chains of the second dispatch would then be longer than those of a thread.
 const ROUNDS: u64 = 16;
-/// Workgroups that keep a GPU of 132 multiprocessors busy; where there are fewer, threads have fewer items. Chosen on an H200.
+/// Workgroups that keep a GPU of 132 SMs busy. If there are fewer, threads get fewer items. Chosen on an H200.
 const BUSY_GROUPS: u64 = 8 * 132;
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Params {
-    channels: u32,
-    items: u32,
-    rounds: u32,
-    groups: u32,
-    groups_x: u32,
-    column_groups: u32,
-    channel_stride: u32,
-    padding: u32,
-    digits: [u32; 4],
-    strides: [u32; 4],
-}
-
-fn workgroup(props: &Props) -> u32 {
-    // A power of two for the tree of its sums.
-    if props.max_threads >= WORKGROUP { WORKGROUP } else { WORKGROUP / 2 }
-}
 
 /// How dy is divided over workgroups.
 struct Partition {
@@ -44,7 +20,7 @@ struct Partition {
     digits: Digits<1>,
     /// Whether lines lie along the positions.
     is_along: bool,
-    /// What threads take turn by turn, for each quad of channels.
+    /// For each quad of channels: positions, or fours of them if lines lie along the positions.
     items: u64,
     rounds: u64,
     column_quads: u32,
@@ -75,7 +51,7 @@ impl Partition {
         let items = if is_along { indices.count() / extent * extent.div_ceil(4) } else { indices.count() };
         let column_quads = if is_along { 1 } else { word(quads.next_power_of_two().min(DENSE_QUADS.into())) };
         let column_groups = quads.div_ceil(column_quads.into());
-        let lanes = u64::from(workgroup(props) / column_quads);
+        let lanes = u64::from(tree_workgroup(props) / column_quads);
         // As long chains in a thread as in those that add up the sums, each of 256.
         let most_rounds = ROUNDS.max((items / (lanes * 256)).isqrt());
         let rounds = items.div_ceil(lanes * BUSY_GROUPS.div_ceil(column_groups)).clamp(1, most_rounds);
@@ -111,22 +87,22 @@ fn parts_step(sums: &ChannelSums, partition: &Partition, place: Place, props: &P
         true => has_whole_lines(digits.fastest(0), digits.slower(0).chain([columns])),
         false => has_whole_lines(columns, digits.all(0)),
     };
-    let params = Params {
-        channels: word(*channels),
-        items: word(*items),
-        rounds: word(*rounds),
-        groups: word(count),
-        groups_x: grid[0],
-        column_groups: word(*column_groups),
-        channel_stride: stride(dy.column),
-        padding: 0,
-        digits: digits.extents(),
-        strides: digits.strides(0),
+    let params = params! {
+        channels: u32 = word(*channels),
+        items: u32 = word(*items),
+        rounds: u32 = word(*rounds),
+        groups: u32 = word(count),
+        groups_x: u32 = grid[0],
+        column_groups: u32 = word(*column_groups),
+        channel_stride: u32 = stride(dy.column),
+        padding: u32 = 0,
+        digits: [u32; 4] = digits.extents(),
+        strides: [u32; 4] = digits.strides(0),
     };
     let mut files = prelude([dy.dtype])?;
-    files.push("conv/conv_backward_bias");
+    files.extend(["common/column_sums", "conv/conv_backward_bias"]);
     Ok(StepBuilder {
-        constants: vec![("WORKGROUP", workgroup(props)), ("COLUMN_QUADS", *column_quads)],
+        constants: vec![("WORKGROUP", tree_workgroup(props)), ("COLUMN_QUADS", *column_quads)],
         flags: vec![("ALONG", *is_along)],
         bindings: vec![
             Binding { name: "dy", place: Some(Place::Operand(dy.position)), accessors: lines_in(dy.dtype) },
@@ -134,6 +110,6 @@ fn parts_step(sums: &ChannelSums, partition: &Partition, place: Place, props: &P
         ],
         can_chunk,
         ignores_layouts: true,
-        ..StepBuilder::new("conv_backward_bias", files, bytemuck::bytes_of(&params).to_vec(), grid)
+        ..StepBuilder::new("conv_backward_bias", files, params, grid)
     })
 }

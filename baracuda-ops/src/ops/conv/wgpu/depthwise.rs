@@ -1,4 +1,4 @@
-//! Groups of one channel of x: strips whose windows slide down, and their sums for the gradient of the weight.
+//! Depthwise convolutions: strips whose windows slide down the rows, and sums over strips for the gradient of the weight.
 
 use super::super::Pass;
 use super::super::depthwise::{self, lanes};
@@ -20,19 +20,20 @@ const WORKGROUP: u32 = 128;
 const MOST_TAPS: u64 = 7;
 /// The greatest extent of a kernel of which a thread has the gradients of four channels.
 const MOST_TAPS_OF_FOUR: u64 = 5;
-/// The most threads side by side that have different channels: for them the weight of the largest kernel fits into 16 KiB of workgroup memory.
+/// The most neighbouring threads with different channels: for as many the weight of the largest kernel fits into 16 KiB of workgroup memory.
 const MOST_LANES: u64 = 16;
-/// The threads that strips are made short for. A GPU of 132 multiprocessors with 2048 threads each holds a quarter of them at a time.
-/// Chosen on an H200, as are the numbers of quads in [`Shares::of`].
+/// Strips are shortened until there are about this many threads, four times as many as a GPU of 132 SMs holds at once. Chosen on an H200, as were the numbers of
+/// quads in [`Shares::of`].
 const BUSY_THREADS: u64 = 1 << 20;
-/// Rows of a strip: with fewer, threads mostly read rows that others read as well.
+/// The fewest rows of a strip: with fewer, most of the rows that a thread loads are loaded by others as well.
 const LEAST_ROWS: u64 = 8;
-/// Drivers for processors leave loops after 65535 iterations, so that longer strips have to be cut there.
+/// The most rows of a strip: drivers that run shaders on the CPU end loops after 65535 iterations.
 const MOST_ROWS: u64 = 1024;
-/// Workgroups of the gradient of the weight, each of which leaves a sum for every tap of its channels, and the most strips of a thread.
+/// Workgroups of the gradient of the weight, each of which leaves a sum for every tap of its channels.
 const WEIGHT_GROUPS: u64 = 2048;
+/// The most strips of a thread in the gradient of the weight.
 const MOST_ROUNDS: u64 = 32;
-/// Coordinates are below it, so that those left of or above the image wrap around to larger numbers than any extent.
+/// Coordinates are below this, so that negative ones wrap around to numbers greater than any extent.
 const REACH: i128 = 1 << 30;
 
 /// What quads lie along.
@@ -48,11 +49,11 @@ pub(super) struct Choice {
     along: Along,
     /// Rows and columns of the kernel.
     kernel: [u32; 2],
-    /// Quads of a strip side by side.
+    /// Neighbouring quads of a strip.
     strip: u32,
     /// Rows of a strip.
     rows: u32,
-    /// Threads side by side that have different channels.
+    /// Neighbouring threads with different channels.
     lanes: u32,
     /// Strips of a thread.
     rounds: u32,
@@ -66,8 +67,9 @@ struct Depthwise<'c> {
     extents: [u64; 2],
     /// The rows and columns of the gathered factor.
     axes: [&'c Axis; 2],
-    gathered_sample: u64,
-    /// What has these extents.
+    /// The gathered factor; the column is the channel.
+    gathered: Strided,
+    /// The operand with `extents`.
     output: &'c Strided,
     channels: u64,
     /// Channels of the output for each of the gathered factor.
@@ -94,7 +96,7 @@ pub(super) fn steps(
 
 impl<'c> Depthwise<'c> {
     /// # Errors
-    /// It is for others.
+    /// What the shaders do not serve and, unless the form is asked for by name, what other forms serve better.
     fn new(of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
         let Contraction { groups, terms, n, gathered, plain, out, .. } = of;
         let pass = of.pass;
@@ -102,9 +104,7 @@ impl<'c> Depthwise<'c> {
         let output = if pass == Pass::Weight { plain } else { out };
         let filters = depthwise::filters(of)?;
         if pass == Pass::Data && filters != 1 {
-            return Err(
-                format!("its gradients of the data are those of one filter a group, here there are {filters}").into()
-            );
+            return Err(format!("it serves gradients of the data of one filter for each channel, got {filters}").into());
         }
         if ask == Ask::Chosen {
             depthwise::check_filters(of, filters)?;
@@ -118,25 +118,22 @@ impl<'c> Depthwise<'c> {
         if kernel.iter().any(|&extent| extent > MOST_TAPS) {
             let [height, width] = kernel;
             return Err(
-                format!("it serves kernels of up to {MOST_TAPS} by {MOST_TAPS}, here of {height} by {width}").into()
+                format!("it serves kernels of up to {MOST_TAPS} by {MOST_TAPS}, got {height} by {width}").into()
             );
         }
         let mut first = [0; 2];
         for (at, axis) in axes.iter().enumerate() {
-            let [of_position, of_tap] = match pass {
-                Pass::Weight => [axis.of_term, axis.of_row],
-                Pass::Forward | Pass::Data => [axis.of_row, axis.of_term],
-            };
+            let [of_position, of_tap] = of.position_and_tap_steps(axis);
             let slides = axis.divisor == 1 && of_position == 1 && (of_tap.abs() == 1 || kernel[at] == 1);
             if !slides {
-                return Err("its windows slide without stride and dilation".into());
+                return Err("it serves windows without stride and dilation".into());
             }
-            // In the gradient of the data the last tap comes first.
+            // In the gradient of the data the last tap has the lowest coordinate.
             let last = word(kernel[at]) - 1;
             first[at] = if pass == Pass::Data { axis.offset - i64::from(last) } else { axis.offset };
             let reach = i128::from(first[at]).abs() + i128::from(extents[at].max(axis.extent)) + i128::from(last);
             if reach >= REACH {
-                return Err(format!("it counts coordinates in 30 bits, here they are as large as {reach}").into());
+                return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
             }
         }
         let channels = groups * n;
@@ -145,7 +142,7 @@ impl<'c> Depthwise<'c> {
         let has_near_channels = channels > 1 && nearest.is_none_or(|stride| gathered.group < stride);
         let repeats = if pass == Pass::Data { 1 } else { *n };
         if ask == Ask::Chosen && has_near_channels && repeats > 1 {
-            return Err(format!("neighbouring channels have one filter each, here they have {repeats}").into());
+            return Err(format!("if channels are contiguous, it serves one filter for each, got {repeats}").into());
         }
         let along = if has_near_channels && repeats == 1 { Along::Channels } else { Along::Columns };
         let depthwise = Self {
@@ -153,7 +150,7 @@ impl<'c> Depthwise<'c> {
             samples: positions.lead,
             extents,
             axes: [&axes[0], &axes[1]],
-            gathered_sample: if pass == Pass::Weight { gathered.term_lead } else { gathered.row_lead },
+            gathered: Strided { column: gathered.group, ..of.gathered_by_positions() },
             output,
             channels,
             repeats,
@@ -172,7 +169,7 @@ impl<'c> Depthwise<'c> {
                 let last = first + i64::from(word(width)) - 1;
                 if first < -4 || last > 4 {
                     return Err(format!(
-                        "its windows reach 4 columns to each side, here they are from {first} to {last}"
+                        "it serves windows that reach at most 4 columns to each side, got {first} to {last}"
                     )
                     .into());
                 }
@@ -181,7 +178,7 @@ impl<'c> Depthwise<'c> {
                 if of.pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
                     let most = MOST_TAPS_OF_FOUR;
                     return Err(format!(
-                        "a thread has the sums of four channels for {most} by {most} taps, here of {height} by {width}"
+                        "if channels are contiguous, it serves gradients of kernels of up to {most} by {most}, got {height} by {width}"
                     )
                     .into());
                 }
@@ -190,7 +187,7 @@ impl<'c> Depthwise<'c> {
         Ok(())
     }
 
-    /// Of a tensor with the extents of the output or of the gathered factor, by its strides along samples, channels, rows and columns.
+    /// Whether the quads of a tensor are whole chunks of memory, by its rows and columns and its strides along samples, channels, rows and columns.
     fn has_whole_lines(&self, [rows, columns]: [u64; 2], [sample, channel, row, column]: [u64; 4]) -> bool {
         let others = [(self.samples, sample), (rows, row)];
         let [by_channel, by_column] = [(self.channels, channel), (columns, column)];
@@ -206,11 +203,10 @@ impl<'c> Depthwise<'c> {
 
     fn has_whole_gathered(&self) -> bool {
         let [rows, columns] = self.axes;
-        let strides = [self.gathered_sample, self.of.gathered.group, rows.stride, columns.stride];
-        self.has_whole_lines([rows.extent, columns.extent], strides)
+        self.has_whole_lines([rows.extent, columns.extent], strides_of(&self.gathered))
     }
 
-    /// From element to element of a quad.
+    /// The distance between the elements of a quad.
     fn step(&self, strided: &Strided) -> u64 {
         match self.along {
             Along::Columns => strided.axes[2],
@@ -218,7 +214,7 @@ impl<'c> Depthwise<'c> {
         }
     }
 
-    /// The files that both entries share.
+    /// The file that both entry points share.
     fn layout_file(&self) -> &'static str {
         match self.along {
             Along::Columns => "conv/depthwise_columns",
@@ -236,7 +232,7 @@ impl<'c> Depthwise<'c> {
             ("KERNEL_COLUMNS", columns),
         ];
         if self.along == Along::Columns {
-            // From -4 to 0, as `check_windows` leaves it.
+            // `check_windows` has proved that `first` is from -4 to 0.
             constants.push(("SHIFT", u32::try_from(4 + self.first[1]).unwrap_or(0)));
         }
         constants
@@ -254,9 +250,10 @@ impl<'c> Depthwise<'c> {
     }
 
     fn params(&self, shares: &Shares, grid: [u32; 2], part_length: u64) -> Vec<u8> {
-        let Contraction { gathered, plain, epilogue, .. } = self.of;
+        let Contraction { plain, epilogue, .. } = self.of;
         let Fused { bias, activation, beside: pre, beta } = epilogue.fused();
         let [rows, columns] = self.axes;
+        let [gathered_sample, gathered_channel, gathered_row, gathered_column] = strides_of(&self.gathered).map(stride);
         let is_data = self.of.pass == Pass::Data;
         let weight_axes = [plain.axes[1], plain.axes[2]].map(stride);
         let last = self.kernel.map(|extent| word(extent) - 1);
@@ -287,10 +284,10 @@ impl<'c> Depthwise<'c> {
             gathered_columns: u32 = word(columns.extent),
             first_row: u32 = wrapped(self.first[0]),
             first_column: u32 = wrapped(self.first[1]),
-            gathered_sample: u32 = stride(self.gathered_sample),
-            gathered_channel: u32 = stride(gathered.group),
-            gathered_row: u32 = stride(rows.stride),
-            gathered_column: u32 = stride(columns.stride),
+            gathered_sample: u32 = gathered_sample,
+            gathered_channel: u32 = gathered_channel,
+            gathered_row: u32 = gathered_row,
+            gathered_column: u32 = gathered_column,
             weight_first: u32 = weight_first,
             weight_channel: u32 = stride(if is_data { plain.group } else { plain.column }),
             weight_row: u32 = weight_row,
@@ -320,7 +317,7 @@ impl<'c> Depthwise<'c> {
         let grid = groups(shares.groups, props)?;
         let Fused { bias, beside, .. } = epilogue.fused();
         let beside = &beside.unwrap_or(*out);
-        // What is not there is bound to others in its place.
+        // In place of an absent operand another one is bound.
         let (bias_position, bias_dtype) =
             bias.map_or((plain.position, plain.dtype), |bias| (bias.position, bias.dtype));
         let operand = |name, position, accessors| Binding { name, place: Some(Place::Operand(position)), accessors };
@@ -377,7 +374,7 @@ impl<'c> Depthwise<'c> {
             Along::Columns => "conv/conv_depthwise_weight_columns",
             Along::Channels => "conv/conv_depthwise_weight_channels",
         });
-        files.push("conv/conv_depthwise_weight");
+        files.extend(["common/column_sums", "conv/conv_depthwise_weight"]);
         let first = StepBuilder {
             constants: self.constants(shares),
             bindings,
@@ -391,7 +388,7 @@ impl<'c> Depthwise<'c> {
     }
 }
 
-/// How the output is divided into strips, and those over threads.
+/// How the output is divided into strips, and the strips among threads.
 struct Shares {
     lanes: u64,
     strip: u64,
@@ -399,10 +396,10 @@ struct Shares {
     rounds: u64,
     across: u64,
     chunks: u64,
-    /// Channels that the strips of a tile run over.
+    /// Channels of a tile whose strips are counted one after the other.
     inner_channels: u64,
     tiles: u64,
-    /// Of each tile.
+    /// Strips of each tile.
     strips: u64,
     /// Workgroups.
     groups: u64,
@@ -414,8 +411,8 @@ impl Shares {
         let is_weight = of.pass == Pass::Weight;
         let dtype = of.gathered.dtype;
         let (lanes, strip, tiles, inner_channels) = match along {
-            // The strips of all channels lie one behind the other, but a workgroup of the gradient of the weight has those of one channel.
-            // Two quads of f32 were slower on an H200; two of 16 bits have as many bytes as one of f32.
+            // The strips of all channels are counted one after the other; in the gradient of the weight a workgroup has one channel. Two quads
+            // of f32 were slower on an H200; two of 16 bits have as many bytes as one of f32.
             Along::Columns => {
                 let strip = if is_weight || dtype == DType::F32 || columns <= 4 { 1 } else { 2 };
                 if is_weight { (1, strip, channels, 1) } else { (1, strip, 1, channels) }
@@ -423,19 +420,19 @@ impl Shares {
             Along::Channels => {
                 let quads = channels.div_ceil(4);
                 let lanes = lanes(quads, MOST_LANES);
-                // As measured on an H200 with kernels of 3x3; larger kernels keep more sums in registers.
+                // Measured on an H200 with kernels of 3 by 3; larger kernels need registers for more sums.
                 let strip = if is_weight || kernel[0] > 3 { 2 } else { 4 };
                 (lanes, strip, quads.div_ceil(lanes), 1)
             }
         };
         let quad_columns = if along == Along::Columns { 4 } else { 1 };
         let across = columns.div_ceil(strip * quad_columns);
-        // Strips are as long as leaves the device busy.
+        // The longest strips that keep the device busy.
         let threads = [samples, inner_channels, across, tiles, lanes].into_iter().fold(1, u64::saturating_mul);
         let chunks = (BUSY_THREADS / threads).max(rows.div_ceil(MOST_ROWS)).max(1);
         let strip_rows = rows.div_ceil(chunks).max(LEAST_ROWS.min(rows));
         let chunks = rows.div_ceil(strip_rows);
-        // The last one has about as many as the others.
+        // The last strip gets about as many rows as the others.
         let strip_rows = rows.div_ceil(chunks);
         let strips = [samples, inner_channels, across, chunks].into_iter().fold(1, u64::saturating_mul);
         let workers = u64::from(WORKGROUP) / lanes;
@@ -449,12 +446,12 @@ impl Shares {
     }
 }
 
-/// Along samples, channels, rows and columns.
+/// Strides along samples, channels, rows and columns.
 fn strides_of(of: &Strided) -> [u64; 4] {
     [of.lead, of.column, of.axes[1], of.axes[2]]
 }
 
-/// A number below 2^31 in magnitude, which wraps around below 0.
+/// A number below 2^31 in magnitude; a negative one wraps around.
 fn wrapped(number: i64) -> u32 {
     i32::try_from(number).unwrap_or(0).cast_unsigned()
 }
@@ -532,16 +529,16 @@ mod tests {
         for (found, words) in [
             (reason(8, [3, 3], window().stride(&[1, 2]), dense), "without stride and dilation"),
             (reason(8, [3, 3], window().dilation(&[2, 1]), dense), "without stride and dilation"),
-            (reason(8, [8, 3], window(), dense), "here of 8 by 3"),
-            (reason(40, [3, 3], window(), dense), "here they are 5"),
+            (reason(8, [8, 3], window(), dense), "got 8 by 3"),
+            (reason(40, [3, 3], window(), dense), "there are 5"),
             (reason(8, [3, 3], window().padding(&[0, 5]), dense), "from -5 to -3"),
-            (reason(16, [3, 3], window(), TensorDesc::channels_last), "here they have 2"),
+            (reason(16, [3, 3], window(), TensorDesc::channels_last), "got 2"),
         ] {
             assert!(found.contains(words), "{found}");
         }
         let wide = conv(TensorDesc::channels_last, x, [8, 7, 7], window()).backward_weight().unwrap();
         let found = steps_of(&wide, Ask::Pinned).err().unwrap().to_string();
-        assert!(found.contains("here of 7 by 7"), "{found}");
+        assert!(found.contains("got 7 by 7"), "{found}");
         let narrow = conv(dense, x, [8, 7, 7], window().padding(&[3, 3])).backward_weight().unwrap();
         assert!(steps_of(&narrow, Ask::Pinned).is_ok());
         assert!(steps_of(&conv(dense, x, [40, 3, 3], window()), Ask::Pinned).is_ok());

@@ -1,4 +1,4 @@
-//! Index tuples as digits, which shaders count through.
+//! Index tuples as digits, through which shaders count.
 
 use super::super::geometry::{DIGITS, Indices, Strided};
 use crate::narrow::{stride, word};
@@ -11,7 +11,7 @@ pub(super) struct Digits<const OPERANDS: usize> {
 }
 
 impl<const OPERANDS: usize> Digits<OPERANDS> {
-    /// As few as the strides let them be.
+    /// Digits that are joined as far as the strides of the operands allow.
     pub(super) fn fewest(indices: &Indices, operands: [&Strided; OPERANDS]) -> Self {
         Self::last(&join(indices.extents(operands.map(|operand| operand.digits(indices)))))
     }
@@ -33,13 +33,13 @@ impl<const OPERANDS: usize> Digits<OPERANDS> {
         (extent, strides[operand])
     }
 
-    /// The same of the slower ones.
+    /// Extents and strides of all digits but the fastest, the slowest first.
     pub(super) fn slower(&self, operand: usize) -> impl Iterator<Item = (u64, u64)> {
         let [slower @ .., _] = self.digits;
         slower.into_iter().map(move |digit| (digit.extent, digit.strides[operand]))
     }
 
-    /// The same of all.
+    /// Extents and strides of all digits, the slowest first.
     pub(super) fn all(&self, operand: usize) -> impl Iterator<Item = (u64, u64)> {
         self.slower(operand).chain([self.fastest(operand)])
     }
@@ -58,7 +58,7 @@ impl<const OPERANDS: usize> Digits<OPERANDS> {
     }
 }
 
-/// The digits of a number below 2^32, of which the slowest may be at or past its extent.
+/// The digits of a number below 2^32. The slowest one may reach its extent or more.
 pub(super) fn digits_of(number: u64, [_, y, z, w]: [u64; DIGITS]) -> [u32; DIGITS] {
     let [y, z, w] = [y, z, w].map(|extent| extent.max(1));
     [number / w / z / y, number / w / z % y, number / w % z, number % w].map(word)

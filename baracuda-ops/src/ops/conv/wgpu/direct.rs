@@ -1,4 +1,4 @@
-//! The contraction of groups with few channels: a thread for each quad of the output.
+//! Contractions of groups with few channels: one thread for each quad of the output.
 
 use super::super::geometry::Contraction;
 use super::output::{Output, Params, Terms, check_coordinates, divided, sums_step};
@@ -6,13 +6,13 @@ use crate::backend::wgpu::{Binding, Props, StepBuilder, elements_in, groups, pre
 use crate::error::Reason;
 use crate::narrow::{stride, word};
 
-/// Columns of a group: of more, tiles are fuller.
+/// The most columns of a group: with more, tiles are full enough.
 const MOST_COLUMNS: u64 = 4;
 /// Threads of a workgroup.
 const WORKGROUP: u32 = 128;
-/// Threads that keep a device busy: of a GPU of 132 multiprocessors, half of those that it holds.
+/// Threads that keep a device busy: half of those that a GPU of 132 SMs holds.
 const BUSY: u64 = 132 * 1024;
-/// Terms that are worth a part: fewer, and the sums cost more than the products.
+/// The fewest terms of a part: with fewer, adding up the parts costs more than the products.
 const LEAST_TERMS: u64 = 64;
 
 /// The dispatches, if anything is written, and the bytes of workspace between them.
@@ -20,7 +20,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     if contraction.groups == 1 || contraction.n > MOST_COLUMNS {
         let (groups, n) = (contraction.groups, contraction.n);
         return Err(
-            format!("it is for several groups with at most {MOST_COLUMNS} channels, got {groups} with {n}").into()
+            format!("it serves several groups of at most {MOST_COLUMNS} channels, got {groups} with {n}").into()
         );
     }
     if contraction.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     }
     check_coordinates(contraction)?;
     let Contraction { groups: channel_groups, rows, gathered, plain, .. } = contraction;
-    // The columns of all groups lie one behind the other, as channels do.
+    // Columns are counted through all groups, as channels are.
     let whole = Contraction { groups: 1, n: contraction.n * channel_groups, ..*contraction };
     let output = Output::new(&whole);
     let terms = Terms::of(contraction);
@@ -53,7 +53,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     let mut bindings =
         vec![factor("gathered", gathered.position, gathered.dtype), factor("plain", plain.position, plain.dtype)];
     let spare = (terms.place(plain.position, &sums), plain.dtype);
-    // Four elements beside each other are in one line of a cache, however they are stored.
+    // Single accesses: four neighbouring elements share a cache line anyway.
     bindings.extend(sums.bindings(spare).map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }));
     let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "conv/conv_direct"]);

@@ -19,22 +19,22 @@ use crate::slots::Slot;
 
 pub(in crate::ops) use variants::wgsl_variants;
 
-/// The kernel that contracts by tiles.
+/// Contractions by tiles.
 pub(super) fn tiled<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: Ask) -> Accepted<'d> {
     Ok(tiled_work(descriptor, props)?.candidate())
 }
 
-/// Of groups with one channel of x, whose windows slide.
+/// Depthwise convolutions.
 pub(super) fn depthwise<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
     Ok(depthwise_work(descriptor, props, ask)?.candidate())
 }
 
-/// Of groups with few channels.
+/// Groups with few channels.
 pub(super) fn direct<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: Ask) -> Accepted<'d> {
     Ok(direct_work(descriptor, props)?.candidate())
 }
 
-/// What is a product of matrices, by gemm's tiles.
+/// Convolutions that are products of matrices, by gemm's tiles.
 pub(super) fn gemm<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
     Ok(gemm_work(&descriptor.contraction(), descriptor.slots(), props, ask)?.candidate())
 }
@@ -63,12 +63,10 @@ fn depthwise_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Res
 
 fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
     let product = contraction.product()?;
-    // Windows find a place for each element that they read. That this costs a quarter more is assumed, not measured.
+    // Gathering computes a place for each element. That this costs a quarter more is an assumption, not measured.
     let [time, of_windows] = [Tile::time_of(&product, props), tiled::time(contraction, props)];
     if ask == Ask::Chosen && time.saturating_mul(4) > of_windows.saturating_mul(5) {
-        return Err(
-            format!("its tiles cost {time}, a quarter more than the {of_windows} of windows in one matrix").into()
-        );
+        return Err(format!("its tiles cost {time}, a quarter more than the {of_windows} of conv_tiled").into());
     }
     product_work(&product, slots, props)
 }

@@ -1,4 +1,4 @@
-//! What the dispatches of a contraction share: their numbers, where sums go, and the sums of parts of the terms.
+//! What the dispatches of a contraction share: the parameters, the output of sums, and the dispatch that adds up parts of the terms.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -73,7 +73,7 @@ pub(super) struct Params {
     pub(super) divisors: [u32; 4],
 }
 
-/// The terms that factors have elements for.
+/// The terms for which the factors have elements.
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     pub(super) count: u64,
@@ -83,7 +83,7 @@ pub(super) struct Terms {
 
 impl Terms {
     pub(super) fn of(contraction: &Contraction) -> Self {
-        // Over nothing, factors have no elements that could be bound: nor has an image that is all padding.
+        // Without terms, and with an image that is only padding, factors have no elements that could be bound.
         let is_padding = contraction.gathered.axes.iter().any(|axis| axis.extent == 0);
         match contraction.terms.count() {
             count if count > 0 && !is_padding => Self { count, digits: extents(&contraction.terms) },
@@ -91,12 +91,12 @@ impl Terms {
         }
     }
 
-    /// Where a factor is bound: what is not there is bound to the output in its place.
+    /// What is bound as a factor: the output, if factors have no elements.
     pub(super) fn place(&self, position: usize, output: &Output) -> Place {
         if self.count > 0 { Place::Operand(position) } else { output.place }
     }
 
-    /// What shaders are told of how rows and terms gather the image, `step` terms at a time.
+    /// The parameters that say how rows and terms gather the image, `step` terms at a time.
     pub(super) fn params(&self, contraction: &Contraction, step: u64) -> Params {
         let Contraction { rows, terms, gathered, plain, .. } = contraction;
         Params {
@@ -127,20 +127,20 @@ fn extents(indices: &Indices) -> [u64; 4] {
     indices.digits().map(|extent| extent.max(1))
 }
 
-/// Where sums go, and what becomes of them on the way.
+/// The output of sums, and their epilogue.
 #[derive(Clone, Copy)]
 pub(super) struct Output {
     pub(super) place: Place,
     out: Strided,
-    /// From part to part.
+    /// The distance from part to part.
     part: u64,
     bias: Option<Vector>,
     activation: Activation,
     pre: Option<Strided>,
     beta: f64,
-    /// Of the rows, in out and in pre.
+    /// Digits of the rows, with strides in out and in pre.
     digits: Digits<2>,
-    /// Whether quads lie along the rows, or else along the columns.
+    /// Whether a quad is four rows; else it is four columns.
     quads_are_rows: bool,
 }
 
@@ -163,11 +163,11 @@ impl Output {
         }
     }
 
-    /// Sums of parts, whose quads lie as those of the output, in the workspace: with their bytes.
+    /// The output of parts of the sums in the workspace, with quads along the index along which those of this output lie, and its bytes.
     pub(super) fn of_parts(&self, contraction: &Contraction, parts: u64) -> (Self, u64) {
         let (m, n) = (contraction.rows.count(), contraction.n);
         let (line, lines) = if self.quads_are_rows { (m, n) } else { (n, m) };
-        // Elements of sums are no more than those of an operand, but for the padding of lines.
+        // Up to the padding of lines there are as many sums as elements of an operand, so the products fit.
         let line = line.next_multiple_of(4);
         let group = line.saturating_mul(lines);
         let part = group.saturating_mul(contraction.groups);
@@ -187,12 +187,12 @@ impl Output {
         (sums, bytes)
     }
 
-    /// What is not there is bound to the output in its place.
+    /// What is bound as pre: the output, if there is no pre.
     pub(super) fn beside(&self) -> Strided {
         self.pre.unwrap_or(self.out)
     }
 
-    /// Quads of all lines.
+    /// The number of quads.
     pub(super) fn quads(&self, contraction: &Contraction) -> u64 {
         let (m, n) = (contraction.rows.count(), contraction.n);
         let (line, lines) = if self.quads_are_rows { (m, n) } else { (n, m) };
@@ -213,7 +213,7 @@ impl Output {
         is_whole(0, &self.out) && self.pre.as_ref().is_none_or(|pre| is_whole(1, pre))
     }
 
-    /// What the shaders are told of it.
+    /// The parameters, to which those of the output are added.
     pub(super) fn params(&self, gathering: Params) -> Params {
         let beside = self.beside();
         let quad_step = |operand: usize, strided: &Strided| {
@@ -241,7 +241,7 @@ impl Output {
         }
     }
 
-    /// The bias, the output and pre. In the place of a bias that is not there is another operand that is read, and of pre the output.
+    /// The bias, the output and pre. In place of an absent bias another operand that is read is bound, and in place of an absent pre the output.
     pub(super) fn bindings(&self, (spare, spare_type): (Place, DType)) -> [Binding; 3] {
         let Self { place, out, pre, bias, .. } = self;
         let beside = pre.map_or(*place, |pre| Place::Operand(pre.position));
@@ -259,7 +259,8 @@ impl Output {
     }
 }
 
-/// Refuses coordinates that 32 bits with a sign do not hold.
+/// # Errors
+/// Coordinates that do not fit into 32 bits with a sign.
 pub(super) fn check_coordinates(contraction: &Contraction) -> Result<(), Reason> {
     for (at, axis) in contraction.gathered.axes.iter().enumerate() {
         let last = |indices: &Indices| i128::from(indices.axes[at].saturating_sub(1));
@@ -272,7 +273,7 @@ pub(super) fn check_coordinates(contraction: &Contraction) -> Result<(), Reason>
         if i32::try_from(least).is_err() || i32::try_from(most).is_err() {
             let (from, to) = (i32::MIN, i32::MAX);
             return Err(format!(
-                "with its padding a spatial extent of {} is from {least} to {most}, the limits of 32-bit indices are {from} and {to}",
+                "with its padding a spatial extent of {} reaches from {least} to {most}, 32-bit indices from {from} to {to}",
                 axis.extent
             )
             .into());
@@ -281,11 +282,10 @@ pub(super) fn check_coordinates(contraction: &Contraction) -> Result<(), Reason>
     Ok(())
 }
 
-/// Parts that a thread adds up.
+/// The most parts, which one thread adds up.
 const MOST_PARTS: u64 = 128;
 
-/// Into how many parts so many terms, or steps, are divided, and how many a part has: as many as are wanted to keep a device busy, each of
-/// at least so many.
+/// Divides `count` terms, or steps, into `wanted` parts, or into fewer so that each has at least `least`. Returns the number of parts and the size of one.
 pub(super) fn divided(count: u64, wanted: u64, least: u64, props: &Props) -> (u64, u64) {
     let mut parts = wanted.min(count / least).clamp(1, MOST_PARTS);
     if props.is_cpu {
@@ -295,7 +295,7 @@ pub(super) fn divided(count: u64, wanted: u64, least: u64, props: &Props) -> (u6
     (count.div_ceil(of_part).max(1), of_part)
 }
 
-/// A factor of coordinates or their offset; what does not fit is multiplied by no index but 0.
+/// A factor or an offset of coordinates. A factor that does not fit only multiplies the index 0, as `check_coordinates` has proved.
 fn coordinate(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(0)
 }
@@ -304,7 +304,7 @@ fn in_quad<T: Default + Copy>([x, y, z]: [T; 3]) -> [T; 4] {
     [x, y, z, T::default()]
 }
 
-/// The sums of the parts, and the epilogue.
+/// The dispatch that adds up the parts and applies the epilogue.
 pub(super) fn sums_step(
     contraction: &Contraction,
     output: &Output,
@@ -325,7 +325,7 @@ pub(super) fn sums_step(
         ..output.params(Params::zeroed())
     };
     let mut bindings = vec![Binding { name: "partials", place: Some(sums.place), accessors: ["partials_in"; 2] }];
-    // Sums are few.
+    // Single accesses: there are few sums.
     bindings.extend(
         output
             .bindings((sums.place, output.out.dtype))

@@ -1,4 +1,4 @@
-//! The contraction by tiles: their size and the parts of the terms, and how factors are read.
+//! Contractions by tiles: the tile, the parts of the terms, and how factors are loaded.
 
 use super::super::geometry::{Contraction, Gathered, Indices};
 use super::digits::Digits;
@@ -8,7 +8,7 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::wgpu::{DEPTH, Tile};
 
-/// Steps that are worth a part of the terms: fewer, and the sums cost more than the products.
+/// The fewest steps of a part of the terms: with fewer, adding up the parts costs more than the products.
 const LEAST_STEPS: u64 = 8;
 
 /// The tile of a workgroup, and into how many parts of how many steps the terms are divided, of which a workgroup has one.
@@ -19,7 +19,7 @@ struct Partition {
 }
 
 impl Partition {
-    /// The one that takes least time: where tiles are few, parts keep the device busy.
+    /// The partition that takes least time. If there are few tiles, parts keep the device busy.
     fn of(contraction: &Contraction, terms: u64, props: &Props) -> Self {
         let steps = terms.div_ceil(DEPTH).max(1);
         let extents = [contraction.rows.count(), contraction.n];
@@ -37,7 +37,7 @@ impl Partition {
     }
 }
 
-/// What a contraction takes by tiles.
+/// The time that a contraction takes, in the units of [`Tile::time`].
 pub(super) fn time(contraction: &Contraction, props: &Props) -> u64 {
     let Partition { tile, parts, part_steps } = Partition::of(contraction, Terms::of(contraction).count, props);
     let [tiles_m, tiles_n] = tile.tiles([contraction.rows.count(), contraction.n]);
@@ -45,13 +45,13 @@ pub(super) fn time(contraction: &Contraction, props: &Props) -> u64 {
     tile.time(count).saturating_mul(part_steps)
 }
 
-/// How a factor is read.
+/// How a factor is loaded.
 struct Reading {
     /// Whether lines run along the terms.
     is_along: bool,
-    /// Whether four elements of a line have one step.
+    /// Whether the four elements of a line are equally spaced.
     has_lines: bool,
-    /// Whether lines are whole and dense.
+    /// Whether lines are whole chunks of memory.
     is_whole: bool,
 }
 
@@ -65,7 +65,7 @@ impl Reading {
         let (of_rows, of_terms) = ((rows.lead, *row_lead), (terms.lead, *term_lead));
         let whole_along = has_lines(terms) && has_whole_lines(of_terms, others(of_rows));
         let whole_across = has_lines(rows) && has_whole_lines(of_rows, others(of_terms));
-        // Elsewhere threads beside each other read what is close to each other.
+        // Else neighbouring threads load along whichever index has the closer neighbours.
         let is_closer = closest(terms, *term_lead, gathered, true) < closest(rows, *row_lead, gathered, false);
         let is_along = whole_along || (!whole_across && is_closer);
         let has_lines = has_lines(if is_along { terms } else { rows });
@@ -85,7 +85,7 @@ impl Reading {
     }
 }
 
-/// From one tuple to the next, the distance in the gathered factor.
+/// The distance in the gathered factor from one tuple to the next.
 fn closest(indices: &Indices, lead: u64, gathered: &Gathered, are_terms: bool) -> u64 {
     let axes = std::array::from_fn(|at| {
         let axis = &gathered.axes[at];
@@ -96,8 +96,8 @@ fn closest(indices: &Indices, lead: u64, gathered: &Gathered, are_terms: bool) -
     digits.into_iter().rev().find(|(extent, _)| *extent > 1).map_or(u64::MAX, |(_, distance)| distance)
 }
 
-/// The dispatches of a contraction, if it writes anything, and the bytes of workspace between them. Operands that it does without are bound
-/// all the same, to others in their place, so that what a contraction has besides its factors is no matter of the shader.
+/// The dispatches of a contraction, if it writes anything, and the bytes of workspace between them. In place of absent operands others are bound, so that one
+/// shader serves every set of operands.
 pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<StepBuilder>, u64), Reason> {
     if contraction.is_empty() {
         return Ok((Vec::new(), 0));

@@ -5,24 +5,13 @@ use std::ffi::c_void;
 use baracuda_ops_sys as sys;
 
 use super::product::{Planned, Source};
-use crate::backend::cuda::calls::Numbers;
+use crate::backend::cuda::calls::{Calls, Numbers};
 use crate::backend::cuda::{self, c_dtype};
 use crate::dtype::DType;
 use crate::error::BuildError;
 
 /// A launch of a product: `parts` of the operands is where the product's region of the workspace begins.
 pub(in crate::ops) type ProductLaunch = dyn Fn(&sys::bops_gemm_operands, *mut c_void) -> i32 + Send + Sync;
-
-/// `bops_<form>_prepare` of a form with these parameters and this choice.
-type Prepare<P, C> = unsafe extern "C" fn(*const P, *const C, sys::bops_dtype) -> sys::bops_status;
-/// `bops_<form>_launch` of the same form.
-type Launch<P, C> = unsafe extern "C" fn(
-    *const P,
-    *const C,
-    sys::bops_dtype,
-    *const sys::bops_gemm_operands,
-    sys::bops_stream,
-) -> sys::bops_status;
 
 /// What the forms of a product are prepared with.
 pub(in crate::ops) struct Forms<'d, P> {
@@ -33,43 +22,13 @@ pub(in crate::ops) struct Forms<'d, P> {
 
 impl<P: Copy + Send + Sync + 'static> Forms<'_, P> {
     /// The launch of a form, prepared once for each choice and type.
-    ///
-    /// # Safety
-    /// - The functions are those of one form, and the choice is one that it makes of these parameters and this type.
-    /// - Runs call the launch with operands that the generic check has accepted, and with a workspace as large as was planned.
-    pub(in crate::ops) unsafe fn prepare<C: Numbers>(
+    pub(in crate::ops) fn prepare<C: Numbers>(
         &self,
-        call: &'static str,
+        calls: &Calls<sys::bops_dtype, P, C, sys::bops_gemm_operands>,
         choice: C,
-        prepare: Prepare<P, C>,
-        launch: Launch<P, C>,
     ) -> Result<Box<ProductLaunch>, BuildError> {
-        let Self { device, params, dtype } = *self;
-        // SAFETY: the structs live across the call; the caller promises the rest.
-        device.prepare(call, (choice, dtype), || unsafe { prepare(&params, &choice, dtype) })?;
-        // SAFETY: as for prepare.
-        Ok(Box::new(move |operands, stream| unsafe { launch(&params, &choice, dtype, operands, stream) }))
-    }
-}
-
-impl Forms<'_, sys::bops_gemm_params> {
-    /// As [`prepare`](Self::prepare), of `gemm_wgmma_words`, which has one type.
-    ///
-    /// # Safety
-    /// As [`prepare`](Self::prepare).
-    pub(super) unsafe fn prepare_words(
-        &self,
-        choice: sys::bops_gemm_wgmma_words_choice,
-    ) -> Result<Box<ProductLaunch>, BuildError> {
-        let params = self.params;
-        self.device.prepare("bops_gemm_wgmma_words", choice, || {
-            // SAFETY: as for the other forms.
-            unsafe { sys::bops_gemm_wgmma_words_prepare(&params, &choice) }
-        })?;
-        // SAFETY: as for the other forms.
-        Ok(Box::new(move |operands, stream| unsafe {
-            sys::bops_gemm_wgmma_words_launch(&params, &choice, operands, stream)
-        }))
+        let launch = calls.prepare(self.device, self.dtype, self.params, choice, ())?;
+        Ok(Box::new(move |operands, stream| launch(operands, std::ptr::null_mut(), stream)))
     }
 }
 

@@ -15,6 +15,7 @@ use baracuda_ops_sys as sys;
 
 use super::geometry::{BackwardGeometry, Dpre, DprePass, Matrix, MatrixPlace, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
+use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{self, Launch, c_activation, c_dtype, cublaslt};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
@@ -446,29 +447,25 @@ impl Regions {
 
 impl FactorCopy {
     fn prepare(self, device: &cuda::Device, of: MatrixPlace, at: Regions) -> Result<Box<Run>, BuildError> {
+        type Prepare = unsafe extern "C" fn(*const sys::bops_gemm_repack_params) -> sys::bops_status;
+        type Launch = unsafe extern "C" fn(
+            *const sys::bops_gemm_repack_params,
+            *const c_void,
+            *mut c_void,
+            sys::bops_stream,
+        ) -> sys::bops_status;
         let Self { params, is_turned, at: start } = self;
-        if is_turned {
-            device.prepare("bops_gemm_turn", (), || {
-                // SAFETY: the params live across the call.
-                unsafe { sys::bops_gemm_turn_prepare(&params) }
-            })?;
+        let (name, prepare, launch): (_, Prepare, Launch) = if is_turned {
+            ("bops_gemm_turn", sys::bops_gemm_turn_prepare, sys::bops_gemm_turn_launch)
         } else {
-            device.prepare("bops_gemm_repack", (), || {
-                // SAFETY: as for gemm_turn.
-                unsafe { sys::bops_gemm_repack_prepare(&params) }
-            })?;
-        }
+            ("bops_gemm_repack", sys::bops_gemm_repack_prepare, sys::bops_gemm_repack_launch)
+        };
+        // SAFETY: the params live across the call.
+        device.prepare(name, (), || unsafe { prepare(&params) })?;
         Ok(Box::new(move |located, stream| {
             let to = (located.workspace.address() + at.copies_start + start) as *mut c_void;
-            let from = Regions::address(located, of);
             // SAFETY: the generic check proved the operand's span and alignment, and that the workspace holds every region.
-            unsafe {
-                if is_turned {
-                    sys::bops_gemm_turn_launch(&params, from, to, stream)
-                } else {
-                    sys::bops_gemm_repack_launch(&params, from, to, stream)
-                }
-            }
+            unsafe { launch(&params, Regions::address(located, of), to, stream) }
         }))
     }
 }
@@ -498,44 +495,29 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
     let dtype = c_dtype(planned.dtype)?;
     let forms = Forms { device, params: planned.params, dtype };
     let mut of_call = 1;
-    // SAFETY: each form gets its own functions and the choice that was made for it, and `run` passes on what a run has checked.
-    let first = unsafe {
-        match planned.first {
-            Some(First::Simt(choice)) => Some(forms.prepare(
-                "bops_gemm_simt",
-                choice,
-                sys::bops_gemm_simt_prepare,
-                sys::bops_gemm_simt_launch,
-            )?),
-            Some(First::FewRows(choice)) => Some(forms.prepare(
-                "bops_gemm_few_rows",
-                choice,
-                sys::bops_gemm_few_rows_prepare,
-                sys::bops_gemm_few_rows_launch,
-            )?),
-            Some(First::FewRowsStream(choice)) => Some(forms.prepare(
-                "bops_gemm_few_rows_stream",
-                choice,
-                sys::bops_gemm_few_rows_stream_prepare,
-                sys::bops_gemm_few_rows_stream_launch,
-            )?),
-            Some(First::Mma(choice)) => {
-                Some(forms.prepare("bops_gemm_mma", choice, sys::bops_gemm_mma_prepare, sys::bops_gemm_mma_launch)?)
-            }
-            Some(First::Wgmma(choice)) => Some(forms.prepare(
-                "bops_gemm_wgmma",
-                choice,
-                sys::bops_gemm_wgmma_prepare,
-                sys::bops_gemm_wgmma_launch,
-            )?),
-            Some(First::WgmmaWords(choice)) => Some(forms.prepare_words(choice)?),
-            Some(First::Vendor(problem)) => {
-                let plan = device.cublaslt()?.plan(device, &problem)?;
-                of_call = plan.launches();
-                Some(planned.calls_of(plan))
-            }
-            None => None,
+    let first = match planned.first {
+        Some(First::Simt(choice)) => {
+            Some(forms.prepare(&calls!(bops_gemm_simt_prepare, bops_gemm_simt_launch), choice)?)
         }
+        Some(First::FewRows(choice)) => {
+            Some(forms.prepare(&calls!(bops_gemm_few_rows_prepare, bops_gemm_few_rows_launch), choice)?)
+        }
+        Some(First::FewRowsStream(choice)) => {
+            Some(forms.prepare(&calls!(bops_gemm_few_rows_stream_prepare, bops_gemm_few_rows_stream_launch), choice)?)
+        }
+        Some(First::Mma(choice)) => Some(forms.prepare(&calls!(bops_gemm_mma_prepare, bops_gemm_mma_launch), choice)?),
+        Some(First::Wgmma(choice)) => {
+            Some(forms.prepare(&calls!(bops_gemm_wgmma_prepare, bops_gemm_wgmma_launch), choice)?)
+        }
+        Some(First::WgmmaWords(choice)) => {
+            Some(forms.prepare(&calls!(bops_gemm_wgmma_words_prepare, bops_gemm_wgmma_words_launch), choice)?)
+        }
+        Some(First::Vendor(problem)) => {
+            let plan = device.cublaslt()?.plan(device, &problem)?;
+            of_call = plan.launches();
+            Some(planned.calls_of(plan))
+        }
+        None => None,
     };
     let finish = planned.prepare_finish(device)?;
     let run = move |located: &Located<'_>, stream| {

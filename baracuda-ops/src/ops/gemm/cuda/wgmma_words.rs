@@ -12,14 +12,14 @@ use crate::ops::gemm::geometry::{Matrix, Product};
 const TILE: u64 = 128;
 /// Rows of a tall tile. Its factors pass through shared memory less often, and it leaves no registers for what the epilogue reads.
 const TALL_ROWS: u64 = 192;
-/// Time that a row of a tall tile takes relative to a row of a short one.
-const TALL_COST: [u64; 2] = [24, 25];
+/// Time of a row of a tall tile on an H200, in hundredths of the time of a row of a short one.
+const TALL_COST_PERCENT: u64 = 96;
 /// Terms of a step along k.
 const DEPTH: u64 = 32;
 /// Steps from which on a block's share of a sum is worth writing and reading a part of it.
 const LEAST_STEPS: u64 = 16;
 
-/// Blocks that share the sums of a tile: several where there are fewer tiles than multiprocessors and k is long.
+/// Blocks that share the sums of a tile: several if there are fewer tiles than SMs and k is long.
 fn splits(product: &Product, limits: &Limits<'_>) -> u64 {
     let steps = product.k.div_ceil(DEPTH).saturating_mul(product.summed.count());
     let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
@@ -33,24 +33,28 @@ fn tiles([m, n]: [u64; 2], rows: u64, product: &Product) -> u64 {
     m.div_ceil(rows).saturating_mul(n.div_ceil(TILE)).saturating_mul(product.batch.count())
 }
 
-/// Whether the form is faster than the vendor's product with a pass for the epilogue, which writes and reads the results once more. On an H200 this
-/// kernel does 345 operations a picosecond (330 to 366 if k is at least 4096); cuBLASLt does 370, or 320 with one factor across, or 245 with both.
-/// Copies and passes move 4 bytes a picosecond. `planned` has the copies of factors that lie across.
+/// Operations of this kernel in a picosecond, on an H200: 330 to 366 if k is at least 4096.
+const OPERATIONS_PER_PS: u64 = 345;
+/// Operations of cuBLASLt in a picosecond, on an H200, by the number of factors that lie across.
+const VENDOR_OPERATIONS_PER_PS: [u64; 3] = [370, 320, 245];
+/// Bytes that copies of factors, and passes for the epilogue, move in a picosecond, on an H200.
+const BYTES_PER_PS: u64 = 4;
+/// Time of a launch.
+const LAUNCH_PS: u64 = 2_000_000;
+
+/// Whether the form is faster than cuBLASLt with a pass for the epilogue, which loads and stores the results once more. `planned` has the copies of factors
+/// that lie across.
 pub(super) fn is_better(product: &Product, planned: &Planned, limits: &Limits<'_>) -> bool {
-    const OPERATIONS: u64 = 345;
-    const OPERATIONS_OF_VENDOR: [u64; 3] = [370, 320, 245];
-    const BYTES: u64 = 4;
-    const LAUNCH: u64 = 2_000_000;
     let extents = [2, product.m, product.n, product.terms(), product.batch.count()];
     let operations = extents.into_iter().fold(1, u64::saturating_mul);
     let copies = planned.copies.iter().flatten();
-    let across = copies.clone().count();
-    let of_copies = copies.fold(0, |sum: u64, copy| sum.saturating_add(2 * copy.bytes() / BYTES + LAUNCH));
-    let of_pass = LAUNCH.saturating_add(dense_bytes(product).saturating_mul(2) / BYTES);
+    let vendor_operations = VENDOR_OPERATIONS_PER_PS[copies.clone().count()];
+    let of_copies = copies.fold(0, |sum: u64, copy| sum.saturating_add(2 * copy.bytes() / BYTES_PER_PS + LAUNCH_PS));
+    let of_pass = LAUNCH_PS.saturating_add(dense_bytes(product).saturating_mul(2) / BYTES_PER_PS);
     let is_busy = 4 * tiles([product.m, product.n], TILE, product) >= 3 * u64::from(limits.props.multiprocessors);
     is_busy
-        && (operations / OPERATIONS).saturating_add(of_copies)
-            < (operations / OPERATIONS_OF_VENDOR[across]).saturating_add(of_pass)
+        && (operations / OPERATIONS_PER_PS).saturating_add(of_copies)
+            < (operations / vendor_operations).saturating_add(of_pass)
 }
 
 /// Plans a product whose factors lie along k as the copy engine takes them, and whose out has a stride of 1.
@@ -75,8 +79,7 @@ pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> 
     let reads = splits == 1 && product.epilogue.reads();
     let multiprocessors = u64::from(limits.props.multiprocessors);
     let cost = |rows: u64| tiles([m, n], rows, product).div_ceil(multiprocessors).saturating_mul(rows);
-    let [tall, other] = TALL_COST;
-    let is_faster = cost(TALL_ROWS).saturating_mul(tall) < cost(TILE).saturating_mul(other);
+    let is_faster = cost(TALL_ROWS).saturating_mul(TALL_COST_PERCENT) < cost(TILE).saturating_mul(100);
     let rows = if is_faster && splits == 1 && !reads { TALL_ROWS } else { TILE };
     bounded_blocks([tiles([m, n], rows, product), splits])?;
 

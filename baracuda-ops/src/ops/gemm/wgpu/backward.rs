@@ -1,4 +1,4 @@
-//! The gradients: dpre with the partial sums of its columns, their sums, and the two products.
+//! The gradients: dpre with partial sums of its columns, the totals of these sums, and the two products.
 
 use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, DprePass, MAX_BATCH, Matrix};
 use super::product::{self, Tile};
@@ -10,34 +10,35 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
-/// Quads of columns side by side in a workgroup of the pass for dpre.
+/// Neighbouring quads of columns in a workgroup of the pass for dpre.
 const PASS_QUADS: u32 = 32;
 
-/// How the pass is divided: rows of a thread, and workgroups along the rows, each of which leaves a sum of every column.
+/// How the pass for dpre is divided.
 struct Partition {
+    /// Rows of all batches.
     rows: u64,
+    /// Rows of a thread.
     rounds: u64,
+    /// Workgroups along the rows, each of which leaves a sum of every column.
     parts: u64,
 }
 
 impl Partition {
-    /// Rows of a thread if this leaves many workgroups and short chains of sums.
+    /// Rows of a thread, unless the chains of the second dispatch would then be longer than those of a thread.
     const ROUNDS: u64 = 16;
 
     fn new(pass: &DprePass, props: &Props) -> Self {
         let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
-        let lanes = u64::from(workgroup(props) / PASS_QUADS);
+        let lanes = u64::from(tree_workgroup(props) / PASS_QUADS);
         // Chains of additions are as long in a thread as in the threads that add up the sums, each of which takes 256.
         let rounds = Self::ROUNDS.max((rows / (lanes * 256)).isqrt());
         Self { rows, rounds, parts: rows.div_ceil(lanes * rounds) }
     }
 }
 
-/// Threads of a workgroup.
-fn workgroup(props: &Props) -> u32 {
-    const WORKGROUP: u32 = 256;
-    // A power of two for the tree of its sums.
-    if props.max_threads >= WORKGROUP { WORKGROUP } else { WORKGROUP / 2 }
+/// Threads of a workgroup whose sums meet in a tree: a power of two.
+pub(in crate::ops) fn tree_workgroup(props: &Props) -> u32 {
+    if props.max_threads >= 256 { 256 } else { 128 }
 }
 
 pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()>, Reason> {
@@ -129,9 +130,9 @@ fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) 
         Binding { name: "partials", place: Some(partials_place), accessors: ["partials_out"; 2] },
     ];
     let mut files = prelude([dout.dtype, saved_or_dout.dtype, dpre_or_dout.dtype])?;
-    files.extend(["common/activation", "gemm/gemm_backward_dpre"]);
+    files.extend(["common/activation", "common/column_sums", "gemm/gemm_backward_dpre"]);
     Ok(Some(StepBuilder {
-        constants: vec![("WORKGROUP", workgroup(props)), ("COLUMN_QUADS", PASS_QUADS)],
+        constants: vec![("WORKGROUP", tree_workgroup(props)), ("COLUMN_QUADS", PASS_QUADS)],
         bindings,
         can_chunk,
         ignores_layouts: true,
@@ -150,7 +151,7 @@ pub(in crate::ops) fn sums_step(
     (partials, place): (u64, Place),
     props: &Props,
 ) -> Result<StepBuilder, Reason> {
-    let workgroup = workgroup(props);
+    let workgroup = tree_workgroup(props);
     let most_lanes = if partials > MANY_PARTIALS { 64 } else { 32 };
     let lanes = word((partials / 2).next_power_of_two().clamp(4, most_lanes));
     let column_quads = workgroup / lanes;
@@ -171,7 +172,7 @@ pub(in crate::ops) fn sums_step(
     };
     let [_, any_word] = lines_out(dtype);
     let mut files = prelude([dtype])?;
-    files.push("gemm/gemm_backward_sums");
+    files.extend(["common/column_sums", "gemm/gemm_backward_sums"]);
     Ok(StepBuilder {
         constants: vec![("WORKGROUP", workgroup), ("COLUMN_QUADS", column_quads)],
         bindings: vec![bound_partials, Binding { name: "dbias", place: Some(dbias), accessors: [any_word; 2] }],

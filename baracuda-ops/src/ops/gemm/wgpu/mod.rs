@@ -15,7 +15,7 @@ use crate::kernel::{Accepted, Ask};
 use crate::plan::Descriptor;
 use crate::slots::Slot;
 
-pub(in crate::ops) use backward::sums_step;
+pub(in crate::ops) use backward::{sums_step, tree_workgroup};
 pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
 pub(in crate::ops) use variants::wgsl_variants;
 
@@ -46,7 +46,8 @@ fn backward_work(descriptor: &GemmBackwardDescriptor, props: &Props) -> Result<W
     backward::work(&descriptor.geometry(), props)
 }
 
-/// Refuses operands that shaders have no arithmetic for or do not reach.
+/// # Errors
+/// Operands that shaders have no arithmetic for, or that are too long for their indices.
 pub(in crate::ops) fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
     if slots.iter().any(|slot| slot.desc.dtype() == DType::F64) {
         return Err("WGSL has no arithmetic of f64 to rely on".into());

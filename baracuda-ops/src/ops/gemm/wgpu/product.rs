@@ -8,8 +8,8 @@ use crate::backend::wgpu::{
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
-/// Terms of a step: `STEP` in gemm.wgsl.
-const STEP: u32 = 16;
+/// Terms of a step: `STEP` in gemm_tile.wgsl.
+pub(in crate::ops) const DEPTH: u64 = 16;
 
 /// The tile of a workgroup: one thread for each of its rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +19,15 @@ pub(in crate::ops) struct Tile {
     /// Rows and columns of a thread, in quads.
     row_quads: u32,
     col_quads: u32,
-    /// What a tile costs if many are computed at a time, and how many that takes.
+    /// The cost of a tile if at least `busy` of them are computed at once.
     cost: u64,
+    /// Tiles that keep a device busy.
     busy: u64,
 }
 
 /// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over the speed that reads from workgroup memory
 /// leave for products: a thread of 8 x 8 elements reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, and one of 4 x 4 reads 2 for 16. `busy`
-/// is for a GPU of 132 multiprocessors with 8 subgroups each. Both are derived, not measured.
+/// is for a GPU of 132 SMs with 8 subgroups each. Both are derived, not measured.
 const TILES: [Tile; 3] = [
     Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132 },
     Tile { rows: 64, cols: 64, row_quads: 2, col_quads: 1, cost: 5461, busy: 264 },
@@ -50,8 +51,8 @@ impl Tile {
     pub(in crate::ops) fn least(props: &Props, mut time: impl FnMut(&Self) -> u64) -> Self {
         let fits = |tile: &&Self| {
             // Two steps of both factors, in f32.
-            let bytes = 2 * 4 * STEP * (tile.rows + tile.cols);
-            tile.workgroup() <= props.max_threads && bytes <= props.max_workgroup_bytes
+            let bytes = 2 * 4 * DEPTH * u64::from(tile.rows + tile.cols);
+            tile.workgroup() <= props.max_threads && bytes <= props.max_workgroup_bytes.into()
         };
         // The last tile is within the least limits that Vulkan allows.
         *TILES.iter().filter(fits).min_by_key(|tile| time(tile)).unwrap_or(&TILES[2])
@@ -132,8 +133,8 @@ impl Factor<'_> {
     }
 }
 
-/// The product with rows and columns exchanged, if columns of the output are what lies densely. What adds up columns stays as it is: it writes to the
-/// workspace, whose rows are dense.
+/// The transposed product, if the output's columns are contiguous and its rows are not. A product that adds up columns is left as it is: it writes to the
+/// workspace, whose rows are contiguous.
 fn rows_first(product: &Product) -> (Product, bool) {
     let Product { out, .. } = product;
     let is_turned = out.rows == 1 && product.m > 1 && (out.cols != 1 || product.n == 1);
@@ -160,8 +161,6 @@ fn rows_first(product: &Product) -> (Product, bool) {
     (turned, true)
 }
 
-/// Terms of a step of the shader.
-pub(in crate::ops) const DEPTH: u64 = 16;
 /// Mesa's driver for processors silently ends the loops of a shader after 65535 iterations in all; a step takes two.
 pub(in crate::ops) const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
 

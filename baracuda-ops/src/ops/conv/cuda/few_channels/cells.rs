@@ -1,4 +1,4 @@
-//! The gradient of the data: cells of as many rows and columns of dx as the strides say, under which the same positions of dy lie.
+//! The gradient of the data. A cell is `stride[0]` rows by `stride[1]` columns of dx, whose elements all see the same positions of dy.
 
 use baracuda_ops_sys as sys;
 
@@ -9,9 +9,9 @@ use crate::ops::conv::cuda::depthwise::extent;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 
 const COLUMNS: u64 = sys::BOPS_CONV_FEW_CHANNELS_COLUMNS as u64;
-/// Filters of one product.
+/// Filters that one instruction sums over.
 const DEPTH: u64 = 16;
-/// Blocks of a multiprocessor at most, and as many as there should be room for.
+/// The most blocks of an SM, which registers limit; tiles are made small enough for as many if possible.
 const BLOCKS: u64 = 2;
 
 pub(super) fn choose(
@@ -24,7 +24,7 @@ pub(super) fn choose(
         eights: u32::from(roles.in_runs(&roles.y, 8)),
         ..Default::default()
     };
-    // 1. The positions of dy under a cell, beside its own place.
+    // 1. The positions of dy that a cell sees, relative to the cell's index.
     for at in 0..2 {
         let [stride, kernel] = [params.stride[at], params.kernel[at]].map(i64::from);
         let padding = -i64::from(params.first[at]);
@@ -39,12 +39,12 @@ pub(super) fn choose(
     let columns = of_row.saturating_mul(rows);
     if columns > COLUMNS {
         return Err(format!(
-            "its product has at most {COLUMNS} columns, here are {columns}: {rows} rows of {taps} positions of dy, {of_cell} columns and {} channels each",
+            "its product has at most {COLUMNS} columns, got {columns}: for {rows} rows of a cell {taps} positions of dy, {of_cell} columns and {} channels each",
             roles.channels
         )
         .into());
     }
-    // 2. As wide tiles as there is room for, so that few positions are seen by two.
+    // 2. The widest tiles that fit, so that few positions are seen by two tiles.
     let [down, cells] =
         std::array::from_fn(|at| u64::from(params.x_extents[at]).div_ceil(u64::from(params.stride[at])));
     let beside = taps - 1 + if choice.across == 1 { 7 } else { 0 };
@@ -71,7 +71,7 @@ pub(super) fn choose(
         }
     }
     Err(format!(
-        "the rows of dy under a cell and the weights of {} filters take {least} bytes of shared memory at least, a block has {limit}",
+        "the rows of dy that a cell sees and the weights of {} filters take {least} bytes of shared memory at least, a block has {limit}",
         params.filters
     )
     .into())

@@ -1,8 +1,8 @@
-//! Forward and the gradient of the weight: tiles of positions of y, under which a patch of x lies in shared memory.
+//! Forward and the gradient of the weight: tiles of positions of y. The patch of x that a tile sees is in shared memory.
 
 use baracuda_ops_sys as sys;
 
-use super::{AddUp, CHUNK_BYTES, Choice, GROUP, POSITIONS, Planned, Roles, places};
+use super::{AddUp, CHUNK_BYTES, GROUP, POSITIONS, Roles, places};
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
@@ -15,7 +15,7 @@ use crate::ops::gemm::geometry::Fused;
 const FILTERS: u64 = sys::BOPS_CONV_FEW_CHANNELS_FILTERS as u64;
 const CHUNKS: u64 = sys::BOPS_CONV_FEW_CHANNELS_CHUNKS as u64;
 
-/// Blocks of a multiprocessor at most: registers allow no more.
+/// The most blocks of an SM, which registers limit: the kernels' `__launch_bounds__`.
 const BLOCKS_FORWARD: u64 = 3;
 const BLOCKS_WEIGHT: u64 = 2;
 
@@ -65,17 +65,18 @@ pub(super) fn weight(
     Sizes { params, element_bytes, is_weight: true }.with_tiles(choice, BLOCKS_WEIGHT, limits)
 }
 
-/// The gradient of the weight with its parts, each of which lies as the gradient does, and what adds them up.
-pub(super) fn with_parts(
-    planned: Planned,
+/// What adds up the parts of the gradient of the weight. Sets their strides, which are those of the dense gradient, and lowers their number to what the
+/// workspace holds.
+pub(super) fn in_parts(
     of: &Contraction,
-    mut choice: sys::bops_conv_few_channels_choice,
+    params: &mut sys::bops_conv_few_channels_params,
+    choice: &mut sys::bops_conv_few_channels_choice,
     limits: &Limits<'_>,
-) -> Result<Planned, Reason> {
+) -> Result<AddUp, Reason> {
     let Contraction { n, rows, out, .. } = of;
     let extents: Vec<u64> = [*n].into_iter().chain(rows.digits()).collect();
-    let lies: Vec<u64> = [out.column].into_iter().chain(out.digits(rows)).collect();
-    let Some(stride) = merged(&extents, &lies) else { return Err("the gradient has to be dense".into()) };
+    let strides: Vec<u64> = [out.column].into_iter().chain(out.digits(rows)).collect();
+    let Some(stride) = merged(&extents, &strides) else { return Err("the gradient has to be dense".into()) };
     let count = n.saturating_mul(rows.count());
     let bytes = count.saturating_mul(4);
     let most = limits.workspace_bytes / bytes;
@@ -83,24 +84,22 @@ pub(super) fn with_parts(
         return Err(format!("it needs {bytes} bytes of workspace for each of its parts").into());
     }
     choice.parts = word(u64::from(choice.parts).min(most));
-    let mut params = planned.params;
     let [height, width] = params.kernel.map(u64::from);
     params.weight_filter = rows.count();
     (params.weight_channel, params.weight_axes) =
         if rows.lead_last { (1, [width * rows.lead, rows.lead]) } else { (height * width, [width, 1]) };
-    let sums =
-        sys::bops_gemm_dbias_params { rows: choice.parts.into(), n: count, stride, beta: of.epilogue.fused().beta };
-    let add_up = AddUp { sums, dtype: out.dtype, dweight: out.position };
-    Ok(Planned { params, choice: Choice::Weight(choice, add_up), ..planned })
+    let beta = of.epilogue.fused().beta;
+    let sums = sys::bops_gemm_dbias_params { rows: choice.parts.into(), n: count, stride, beta };
+    Ok(AddUp { sums, dtype: out.dtype, dweight: out.position })
 }
 
-/// Elements of a pixel in shared memory, so that positions begin a whole number of chunks apart.
+/// Elements of a pixel in shared memory: with 4 the distance between positions may be no whole number of chunks.
 fn padded(roles: &Roles, params: &sys::bops_conv_few_channels_params, element_bytes: u64) -> u32 {
     let is_whole = (u64::from(params.stride[1]) * 4 * element_bytes).is_multiple_of(CHUNK_BYTES);
     if roles.channels <= 4 && is_whole { 4 } else { 8 }
 }
 
-/// What shared memory holds.
+/// What the sizes in shared memory depend on besides the choice.
 struct Sizes<'p> {
     params: &'p sys::bops_conv_few_channels_params,
     element_bytes: u64,
@@ -108,7 +107,8 @@ struct Sizes<'p> {
 }
 
 impl Sizes<'_> {
-    /// Tiles as wide as the rows of y, or as equal parts of these, of several rows where they are short; as many blocks as run at once share them.
+    /// Chooses the widest tiles that fit into shared memory: a row of y, or equal parts of it, and several rows if they are short. As many blocks as run at
+    /// once share the tiles.
     fn with_tiles(
         &self,
         mut choice: sys::bops_conv_few_channels_choice,
@@ -134,12 +134,12 @@ impl Sizes<'_> {
         }
         let [height, width] = self.params.kernel;
         Err(format!(
-            "the windows and weights of a kernel of {height} by {width} take {least} bytes of shared memory at least, a block has {limit}"
+            "windows and weights of a kernel of {height} by {width} take {least} bytes of shared memory at least, a block has {limit}"
         )
         .into())
     }
 
-    /// Blocks that share the tiles, each for its filters and, of the gradient of the weight, chunks.
+    /// Blocks that share the tiles. Each set of 64 filters and, for the gradient of the weight, each slice of the chunks has as many of its own.
     fn parts(&self, choice: &sys::bops_conv_few_channels_choice, places: u64) -> Result<u32, Reason> {
         let Self { params, .. } = self;
         let down = u64::from(params.y_extents[0].div_ceil(choice.rows));
@@ -157,7 +157,7 @@ impl Sizes<'_> {
         u64::from(choice.padded) * self.element_bytes
     }
 
-    /// Chunks under a row of the kernel, and under all.
+    /// Chunks of the pixels under one row of the kernel, and under all its rows.
     fn chunks(&self, choice: &sys::bops_conv_few_channels_choice) -> [u64; 2] {
         let [height, width] = self.params.kernel.map(u64::from);
         let of_row = (width * self.pixel_bytes(choice)).div_ceil(CHUNK_BYTES);
