@@ -266,64 +266,6 @@ __device__ __forceinline__ void leave(const bops_conv_params &params, const bops
     }
 }
 
-// Fetches one factor's part of every step of a block's units into the ring: the factor that windows gather, or the plain one. Called by one thread. ring,
-// full, empty: as for gemm::bring_steps.
-template <typename T, int columns, bool left_across, bool right_across, bool is_gathered>
-__device__ __forceinline__ void bring_steps(const CUtensorMap &map, const bops_conv_params &params, const windows &of, const tiling &all,
-                                            uint32_t ring, uint32_t full, uint32_t empty) {
-    using room = tile_room<columns>;
-    constexpr int stages = room::stages, depth = gemm::wgmma_depth<T>; // depth: terms of a step
-    constexpr uint32_t bytes = is_gathered ? room::left_bytes : room::right_bytes, at = is_gathered ? 0 : room::left_bytes;
-    uint32_t turn = 0; // which stage is next, counted over two rounds of the ring: the second one is the barriers' other phase
-#pragma unroll 1
-    for (uint32_t number = blockIdx.x; number < all.units; number += gridDim.x) {
-        const unit_place unit(all, number);
-        const uint32_t m = unit.tile_m * rows, n = unit.tile_n * columns;
-        uint32_t tap = left_across ? 0 : unit.first / all.steps_of_k, k = (unit.first - tap * all.steps_of_k) * depth;
-        uint32_t y_tap = left_across ? 0 : tap / of.taps[0], x_tap = tap - y_tap * of.taps[0];
-        const window_place first = position(of, left_across ? 0 : uint32_t(unit.z * params.product.m) + m).place(of);
-        // In the gradient of the weight: the first position of a step, and channel and kernel element of each block of rows.
-        position positions(of, left_across && is_gathered ? k : 0);
-        int channels[rows / block_rows];
-        uint16_t x_offsets[rows / block_rows], y_offsets[rows / block_rows];
-        if constexpr (left_across && is_gathered) {
-#pragma unroll
-            for (int block = 0; block < rows / block_rows; ++block) {
-                const uint32_t row = m + block * block_rows, of_row = row / of.channels;
-                // Blocks past the last row begin past the last channel, so that the copy engine fills them with 0.
-                const bool is_there = of_row < of.taps[0] * of.taps[1];
-                const uint32_t y = is_there ? of_row / of.taps[0] : 0, x = is_there ? of_row - y * of.taps[0] : 0;
-                channels[block] = int(is_there ? row - of_row * of.channels : of.channels);
-                x_offsets[block] = offset_of_tap(of, 0, x), y_offsets[block] = offset_of_tap(of, 1, y);
-            }
-        }
-#pragma unroll 1
-        for (uint32_t left = unit.count(); left > 0; --left) {
-            const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * room::step_bytes + at;
-            mbarrier::wait(empty + 8 * stage, turn < stages);
-            mbarrier::expect(there, bytes);
-            if constexpr (!is_gathered) {
-                if constexpr (right_across) {
-#pragma unroll
-                    for (int block = 0; block < columns / block_rows; ++block)
-                        gemm::copy_box(to + block * block_bytes, map, gemm::box_place{int(n) + block * block_rows, int(k), {0, 0}, int(tap)}, there);
-                } else gemm::copy_box(to, map, gemm::box_place{int(k), int(n), {0, 0}, int(tap)}, there);
-            } else if constexpr (left_across) {
-#pragma unroll
-                for (int block = 0; block < rows / block_rows; ++block)
-                    copy_windows(to + block * block_bytes, map, channels[block], positions.place(of), x_offsets[block], y_offsets[block], there);
-                positions.advance(of);
-            } else copy_windows(to, map, int(k), first, offset_of_tap(of, 0, x_tap), offset_of_tap(of, 1, y_tap), there);
-            k += depth;
-            if (!left_across && k >= all.steps_of_k * depth) {
-                k = 0, ++tap;
-                if (++x_tap == of.taps[0]) x_tap = 0, ++y_tap;
-            }
-            if (++turn == 2 * stages) turn = 0;
-        }
-    }
-}
-
 // left_across: the gradient of the weight. right_across: the plain factor has stride 1 along its columns, else along k.
 template <typename T, int columns, bool left_across, bool right_across> __global__ void __launch_bounds__(groups *group_threads, 1)
     wgmma_windows(const __grid_constant__ CUtensorMap gathered, const __grid_constant__ CUtensorMap plain,
@@ -331,7 +273,7 @@ template <typename T, int columns, bool left_across, bool right_across> __global
                   const __grid_constant__ windows of, const __grid_constant__ tiling all, const __grid_constant__ bops_gemm_operands operands) {
     if (!gemm::has_sm_90a) return;
     using room = tile_room<columns>;
-    constexpr int stages = room::stages;
+    constexpr int stages = room::stages, depth = gemm::wgmma_depth<T>; // depth: terms of a step
     extern __shared__ __align__(1024) unsigned char shared[];
     const uint32_t ring = shared_address(shared), full = ring + room::barriers_at, empty = full + 8 * stages;
     const int group = int(threadIdx.y) - 1; // which consumer this is; -1 is the producer
@@ -340,7 +282,10 @@ template <typename T, int columns, bool left_across, bool right_across> __global
     if (threadIdx.x == 0 && group < 0) {
         gemm::prefetch_map(gathered);
         gemm::prefetch_map(plain);
-        gemm::initialize_ring<stages>(full, empty);
+        for (int i = 0; i < stages; ++i) {
+            mbarrier::initialize(full + 8 * i, 2);
+            mbarrier::initialize(empty + 8 * i, group_threads / 32);
+        }
         mbarrier::fence_initialized();
     }
     __syncthreads();
@@ -348,8 +293,62 @@ template <typename T, int columns, bool left_across, bool right_across> __global
     if (group < 0) {
         // 2. The producer fetches the factors.
         gemm::release_registers<few_registers>();
-        if (threadIdx.x == 0) bring_steps<T, columns, left_across, right_across, true>(gathered, params, of, all, ring, full, empty);
-        if (threadIdx.x == 32) bring_steps<T, columns, left_across, right_across, false>(plain, params, of, all, ring, full, empty);
+        const auto bring_all = [&](auto is_gathered) {
+            constexpr bool of_gathered = decltype(is_gathered)::value;
+            constexpr uint32_t bytes = of_gathered ? room::left_bytes : room::right_bytes, at = of_gathered ? 0 : room::left_bytes;
+            uint32_t turn = 0; // which stage is next, counted over two rounds of the ring: the second one is the barriers' other phase
+#pragma unroll 1
+            for (uint32_t number = blockIdx.x; number < all.units; number += gridDim.x) {
+                const unit_place unit(all, number);
+                const uint32_t m = unit.tile_m * rows, n = unit.tile_n * columns;
+                uint32_t tap = left_across ? 0 : unit.first / all.steps_of_k, k = (unit.first - tap * all.steps_of_k) * depth;
+                uint32_t y_tap = left_across ? 0 : tap / of.taps[0], x_tap = tap - y_tap * of.taps[0];
+                const window_place first = position(of, left_across ? 0 : uint32_t(unit.z * params.product.m) + m).place(of);
+                // In the gradient of the weight: the first position of a step, and channel and kernel element of each block of rows.
+                position positions(of, left_across && of_gathered ? k : 0);
+                int channels[rows / block_rows];
+                uint16_t x_offsets[rows / block_rows], y_offsets[rows / block_rows];
+                if constexpr (left_across && of_gathered) {
+#pragma unroll
+                    for (int block = 0; block < rows / block_rows; ++block) {
+                        const uint32_t row = m + block * block_rows, of_row = row / of.channels;
+                        // Blocks past the last row begin past the last channel, so that the copy engine fills them with 0.
+                        const bool is_there = of_row < of.taps[0] * of.taps[1];
+                        const uint32_t y = is_there ? of_row / of.taps[0] : 0, x = is_there ? of_row - y * of.taps[0] : 0;
+                        channels[block] = int(is_there ? row - of_row * of.channels : of.channels);
+                        x_offsets[block] = offset_of_tap(of, 0, x), y_offsets[block] = offset_of_tap(of, 1, y);
+                    }
+                }
+#pragma unroll 1
+                for (uint32_t left = unit.count(); left > 0; --left) {
+                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * room::step_bytes + at;
+                    mbarrier::wait(empty + 8 * stage, turn < stages);
+                    mbarrier::expect(there, bytes);
+                    if constexpr (!of_gathered) {
+                        if constexpr (right_across) {
+#pragma unroll
+                            for (int block = 0; block < columns / block_rows; ++block)
+                                gemm::copy_box(to + block * block_bytes, plain,
+                                               gemm::box_place{int(n) + block * block_rows, int(k), {0, 0}, int(tap)}, there);
+                        } else gemm::copy_box(to, plain, gemm::box_place{int(k), int(n), {0, 0}, int(tap)}, there);
+                    } else if constexpr (left_across) {
+#pragma unroll
+                        for (int block = 0; block < rows / block_rows; ++block)
+                            copy_windows(to + block * block_bytes, gathered, channels[block], positions.place(of), x_offsets[block], y_offsets[block],
+                                         there);
+                        positions.advance(of);
+                    } else copy_windows(to, gathered, int(k), first, offset_of_tap(of, 0, x_tap), offset_of_tap(of, 1, y_tap), there);
+                    k += depth;
+                    if (!left_across && k >= all.steps_of_k * depth) {
+                        k = 0, ++tap;
+                        if (++x_tap == of.taps[0]) x_tap = 0, ++y_tap;
+                    }
+                    if (++turn == 2 * stages) turn = 0;
+                }
+            }
+        };
+        if (threadIdx.x == 0) bring_all(std::true_type{});
+        if (threadIdx.x == 32) bring_all(std::false_type{});
         __syncwarp();
         return;
     }

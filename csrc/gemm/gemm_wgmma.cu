@@ -140,118 +140,6 @@ __device__ __forceinline__ void read_round(const bops_gemm_params &params, const
                  params.epilogue == BOPS_GEMM_DERIVATIVE ? *ending.other_map : *ending.out_map, box_of(params, target, round, part), barrier);
 }
 
-// Where the sums of a part are in out. Element (i, j) is that 8 i rows and 8 j columns from the lane's first one; the lane also has its right neighbour.
-struct part_place {
-    const bops_gemm_params &params;
-    const wgmma_target &target;
-    int round, part;
-
-    __device__ __forceinline__ uint32_t row(int i) const {
-        return target.m + uint32_t(64 * part + part_rows * int(threadIdx.x / 32 % 4) + int(threadIdx.x % 32) / 4 + 8 * i);
-    }
-    __device__ __forceinline__ uint32_t column(int j) const { return target.n + uint32_t(round * part_columns + 8 * j + 2 * int(threadIdx.x % 4)); }
-    // How many columns exist from element (i, j) on.
-    __device__ __forceinline__ int left(int i, int j) const { return row(i) < uint32_t(params.m) ? int(params.n) - int(column(j)) : 0; }
-    __device__ __forceinline__ uint64_t offset(const bops_gemm_matrix &matrix, int i, int j) const {
-        return offset_of(params.batch_rank, params.batch, matrix.batch, target.z) + row(i) * matrix.row + column(j);
-    }
-    template <typename T> __device__ __forceinline__ void store(void *base, bops_dtype dtype, const bops_gemm_matrix &matrix, uint64_t start,
-                                                                bool wide, const float (&v)[part_sums]) const {
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-            const int i = k % 2, j = k / 2;
-            const uint64_t to = start + offset(matrix, i, j);
-            if (dtype == BOPS_F32) store_two(static_cast<float *>(base) + to, left(i, j), wide, v[2 * k], v[2 * k + 1]);
-            else store_two(static_cast<T *>(base) + to, left(i, j), wide, v[2 * k], v[2 * k + 1]);
-        }
-    }
-    template <typename T> __device__ __forceinline__ void fetch(const void *base, bops_dtype dtype, const bops_gemm_matrix &matrix, bool wide,
-                                                                float (&v)[part_sums]) const {
-#pragma unroll
-        for (int k = 0; k < 8; ++k) {
-            const int i = k % 2, j = k / 2;
-            const uint64_t from = offset(matrix, i, j);
-            const float2 two = dtype == BOPS_F32 ? fetch_two(static_cast<const float *>(base) + from, left(i, j), wide)
-                                                 : fetch_two(static_cast<const T *>(base) + from, left(i, j), wide);
-            v[2 * k] = two.x, v[2 * k + 1] = two.y;
-        }
-    }
-};
-
-// Adds the columns of dpre in a part to the warp's column sums, or sets these for the first part of a round. Of elements that do not exist dout is 0, but pre
-// may be anything.
-template <typename shape> __device__ __forceinline__ void sum_columns(const part_place &at, const wgmma_ending &ending, const float (&g)[part_sums]) {
-    const int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32, q = lane % 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        float total[4] = {};
-#pragma unroll
-        for (int j = 0; j < 8; ++j) total[j / 4 * 2 + j % 2] += j % 2 < at.left(j / 2 % 2, half * 2 + j / 4) ? g[half * 8 + j] : 0.0f;
-        const float one = sum_of_rows(total);
-        const int column = at.round * part_columns + half * 16 + lane / 8 * 8 + 2 * q + lane / 4 % 2;
-        float &sum = ending.scratch[warp * shape::columns + column];
-        if (lane < 16) sum = at.part == 1 ? sum + one : one;
-    }
-}
-
-// Adds up the column sums of a consumer's warps, and writes them.
-template <typename shape> __device__ __forceinline__ void write_column_sums(const bops_gemm_params &params, const bops_gemm_operands &operands,
-                                                                            const wgmma_target &target, const wgmma_ending &ending) {
-    synchronize_group(group_barrier + ending.group);
-    if (target.m >= params.m) return;
-    const uint64_t line = uint64_t(target.z) * tiles_of(params.m, shape::rows) + target.m / shape::rows;
-    float *const to = static_cast<float *>(operands.column_sums) + line * params.n + target.n;
-    const int columns = int(min(params.n - target.n, uint64_t(shape::columns)));
-    for (int column = int(threadIdx.x) % group_threads; column < columns; column += group_threads) {
-        float all = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) all += ending.scratch[i * shape::columns + column];
-        to[column] = all;
-    }
-}
-
-// The epilogue of a part, whose sums times alpha are v. stage: the part's address in shared memory, plus place_in_part(); pre lies in the place behind it.
-template <typename T, typename shape, bool reads, bool copies>
-__device__ __forceinline__ void finish_part(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, const bops_gemm_operands &operands,
-                                            const wgmma_work &work, const wgmma_ending &ending, const part_place &at, uint32_t stage,
-                                            float (&v)[part_sums]) {
-    const bool wide = choice.wide != 0, is_derivative = params.epilogue == BOPS_GEMM_DERIVATIVE;
-    if (operands.bias != nullptr) {
-        const float *const bias = ending.bias + at.round * part_columns + 2 * int(threadIdx.x % 4);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const float2 b = *reinterpret_cast<const float2 *>(bias + 8 * j);
-            v[4 * j] += b.x, v[4 * j + 1] += b.y, v[4 * j + 2] += b.x, v[4 * j + 3] += b.y;
-        }
-    }
-    if constexpr (!reads) {
-        if (operands.other != nullptr) {
-            if constexpr (copies) stage_part<T>(stage + round_bytes, v);
-            else at.store<T>(operands.other, params.other_dtype, params.other, 0, wide, v);
-        }
-        if (params.activation != BOPS_IDENTITY) activate(params.activation, v);
-    } else {
-        float g[part_sums];
-        if constexpr (copies) unstage_part<T>(stage, g);
-        else
-            at.fetch<T>(is_derivative ? operands.other : operands.out, is_derivative ? params.other_dtype : params.out_dtype,
-                        is_derivative ? params.other : params.out, wide, g);
-        if (is_derivative) {
-            differentiate(params.activation, v, g);
-            if (operands.column_sums != nullptr) sum_columns<shape>(at, ending, g);
-#pragma unroll
-            for (int j = 0; j < part_sums; ++j) v[j] = g[j];
-        } else {
-#pragma unroll
-            for (int j = 0; j < part_sums; ++j) v[j] = fmaf(work.beta, g[j], v[j]);
-        }
-    }
-    if (operands.out != nullptr) {
-        if constexpr (copies) stage_part<T>(stage, v);
-        else at.store<T>(operands.out, params.out_dtype, params.out, at.target.split * work.split_stride, wide, v);
-    }
-}
-
 // The epilogue of a tile. copies: the copy engine stores the parts and brings what is read; otherwise threads do both.
 template <typename T, typename shape, bool reads, bool copies>
 __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, const bops_gemm_operands &operands,
@@ -259,13 +147,14 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                                       const wgmma_ending &ending) {
     constexpr int rounds = shape::columns / part_columns, unrolled = shape::unrolled;
     static_assert(rounds % unrolled == 0, "");
-    const bool has_pre = !reads && operands.other != nullptr;
+    const int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32, q = lane % 4;
+    const bool wide = choice.wide != 0, has_pre = !reads && operands.other != nullptr, is_derivative = params.epilogue == BOPS_GEMM_DERIVATIVE;
 #pragma unroll 1
     for (int first = 0; first < rounds; first += unrolled) {
 #pragma unroll
         for (int i = 0; i < unrolled; ++i) {
             const int round = first + i;
-            // 1. The place of the round in shared memory: with pre, which takes the other place, always the first.
+            // 1. Where the round lies in shared memory; pre lies in the place behind it.
             const int place = has_pre ? 0 : round % places;
             const uint32_t at = ending.rounds + place * round_bytes;
             if constexpr (copies) {
@@ -274,20 +163,93 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                 else wait_for_boxes<places - 1>();
                 __syncwarp();
             }
-            // 2. Its parts.
 #pragma unroll
             for (int part = 0; part < 2; ++part) {
+                // The offset of element (8 i, 8 j) of this lane in a part; the one after it is the lane's, too.
+                const auto row_at = [&](int i) { return target.m + uint32_t(64 * part + part_rows * warp + lane / 4 + 8 * i); };
+                const auto column_at = [&](int j) { return target.n + uint32_t(round * part_columns + 8 * j + 2 * q); };
+                const auto left_at = [&](int i, int j) { // columns that exist from there on
+                    return row_at(i) < uint32_t(params.m) ? int(params.n) - int(column_at(j)) : 0;
+                };
+                const auto offset_at = [&](const bops_gemm_matrix &matrix, int i, int j) {
+                    return offset_of(params.batch_rank, params.batch, matrix.batch, target.z) + row_at(i) * matrix.row + column_at(j);
+                };
+                const auto store = [&](void *base, bops_dtype dtype, const bops_gemm_matrix &matrix, uint64_t start, const float(&v)[part_sums]) {
+#pragma unroll
+                    for (int k = 0; k < 8; ++k) {
+                        const int i = k % 2, j = k / 2;
+                        const uint64_t to = start + offset_at(matrix, i, j);
+                        if (dtype == BOPS_F32) store_two(static_cast<float *>(base) + to, left_at(i, j), wide, v[2 * k], v[2 * k + 1]);
+                        else store_two(static_cast<T *>(base) + to, left_at(i, j), wide, v[2 * k], v[2 * k + 1]);
+                    }
+                };
+                const uint32_t part_at = at + part * part_bytes;
+                // 2. The sums times alpha; with the bias, pre.
                 float v[part_sums];
 #pragma unroll
                 for (int j = 0; j < part_sums; ++j) v[j] = sums[part][i * part_sums + j] * work.alpha;
-                finish_part<T, shape, reads, copies>(params, choice, operands, work, ending, part_place{params, target, round, part},
-                                                     at + part * part_bytes, v);
+                if (operands.bias != nullptr) {
+                    const float *const bias = ending.bias + round * part_columns + 2 * q;
+#pragma unroll
+                    for (int j = 0; j < 4; ++j) {
+                        const float2 b = *reinterpret_cast<const float2 *>(bias + 8 * j);
+                        v[4 * j] += b.x, v[4 * j + 1] += b.y, v[4 * j + 2] += b.x, v[4 * j + 3] += b.y;
+                    }
+                }
+                // 3. out.
+                if constexpr (!reads) {
+                    if (has_pre) {
+                        if constexpr (copies) stage_part<T>(part_at + round_bytes, v);
+                        else store(operands.other, params.other_dtype, params.other, 0, v);
+                    }
+                    if (params.activation != BOPS_IDENTITY) activate(params.activation, v);
+                } else {
+                    float g[part_sums];
+                    if constexpr (copies) {
+                        unstage_part<T>(part_at, g);
+                    } else {
+                        const void *const base = is_derivative ? operands.other : operands.out;
+                        const bops_dtype dtype = is_derivative ? params.other_dtype : params.out_dtype;
+#pragma unroll
+                        for (int k = 0; k < 8; ++k) {
+                            const int i = k % 2, j = k / 2;
+                            const uint64_t from = offset_at(is_derivative ? params.other : params.out, i, j);
+                            const float2 two = dtype == BOPS_F32 ? fetch_two(static_cast<const float *>(base) + from, left_at(i, j), wide)
+                                                                 : fetch_two(static_cast<const T *>(base) + from, left_at(i, j), wide);
+                            g[2 * k] = two.x, g[2 * k + 1] = two.y;
+                        }
+                    }
+                    if (is_derivative) {
+                        differentiate(params.activation, v, g);
+                        // The column sums of this warp. Of elements that do not exist dout is 0, but pre may be anything.
+                        if (operands.column_sums != nullptr)
+#pragma unroll
+                            for (int half = 0; half < 2; ++half) {
+                                float total[4] = {};
+#pragma unroll
+                                for (int j = 0; j < 8; ++j)
+                                    total[j / 4 * 2 + j % 2] += j % 2 < left_at(j / 2 % 2, half * 2 + j / 4) ? g[half * 8 + j] : 0.0f;
+                                const float one = sum_of_rows(total);
+                                const int column = round * part_columns + half * 16 + lane / 8 * 8 + 2 * q + lane / 4 % 2;
+                                float &sum = ending.scratch[warp * shape::columns + column];
+                                if (lane < 16) sum = part == 1 ? sum + one : one;
+                            }
+#pragma unroll
+                        for (int j = 0; j < part_sums; ++j) v[j] = g[j];
+                    } else {
+#pragma unroll
+                        for (int j = 0; j < part_sums; ++j) v[j] = fmaf(work.beta, g[j], v[j]);
+                    }
+                }
+                if (operands.out != nullptr) {
+                    if constexpr (copies) stage_part<T>(part_at, v);
+                    else store(operands.out, params.out_dtype, params.out, target.split * work.split_stride, v);
+                }
             }
-            // 3. The copy engine stores them.
             if constexpr (copies) {
                 publish_stores();
                 __syncwarp();
-                if (threadIdx.x % 32 == 0) {
+                if (lane == 0) {
 #pragma unroll
                     for (int part = 0; part < 2; ++part) {
                         const box_place box = box_of(params, target, round, part);
@@ -309,9 +271,22 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
 #pragma unroll
             for (int i = 0; i < shape::columns / 2 - unrolled * part_sums; ++i) sums[block][i] = sums[block][i + unrolled * part_sums];
     }
-    // 5. The column sums of the consumer.
+    // 5. The column sums of the consumer, over its warps.
     if constexpr (reads)
-        if (params.epilogue == BOPS_GEMM_DERIVATIVE && operands.column_sums != nullptr) write_column_sums<shape>(params, operands, target, ending);
+        if (is_derivative && operands.column_sums != nullptr) {
+            synchronize_group(group_barrier + ending.group);
+            if (target.m < params.m) {
+                const uint64_t line = uint64_t(target.z) * tiles_of(params.m, shape::rows) + target.m / shape::rows;
+                float *const to = static_cast<float *>(operands.column_sums) + line * params.n + target.n;
+                const int columns = int(min(params.n - target.n, uint64_t(shape::columns)));
+                for (int column = int(threadIdx.x) % group_threads; column < columns; column += group_threads) {
+                    float all = 0.0f;
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) all += ending.scratch[i * shape::columns + column];
+                    to[column] = all;
+                }
+            }
+        }
 }
 
 // ---- the kernel -----------------------------------------------------------------------
@@ -333,7 +308,10 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
     if (threadIdx.x == 0) {
         prefetch_map(left_map);
         prefetch_map(right_map);
-        initialize_ring<stages>(full, empty);
+        for (int i = 0; i < stages; ++i) {
+            mbarrier::initialize(full + 8 * i, 2);
+            mbarrier::initialize(empty + 8 * i, 4);
+        }
         if (reads)
             for (int i = 0; i < consumer_warps * places; ++i) mbarrier::initialize(empty + 8 * (stages + i), 1);
         mbarrier::fence_initialized();

@@ -161,7 +161,10 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
     if (threadIdx.x == 0) {
         prefetch_map(left_map);
         prefetch_map(right_map);
-        initialize_ring<stages>(full, empty);
+        for (int i = 0; i < stages; ++i) {
+            mbarrier::initialize(full + 8 * i, 2);
+            mbarrier::initialize(empty + 8 * i, 4);
+        }
         mbarrier::fence_initialized();
     }
     __syncthreads();

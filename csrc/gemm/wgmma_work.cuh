@@ -86,15 +86,6 @@ __device__ __forceinline__ void bring_steps(const bops_gemm_params &params, cons
     }
 }
 
-// Initialises the barriers of a ring: of each stage one that both factors have arrived, and one that the warps of a consumer have used them. Called by one
-// thread.
-template <int stages> __device__ __forceinline__ void initialize_ring(uint32_t full, uint32_t empty) {
-    for (int i = 0; i < stages; ++i) {
-        mbarrier::initialize(full + 8 * i, 2);
-        mbarrier::initialize(empty + 8 * i, 4);
-    }
-}
-
 // ---- the launch -------------------------------------------------------------------------
 
 using encode_map = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,

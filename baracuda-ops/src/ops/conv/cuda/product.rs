@@ -10,7 +10,7 @@ use crate::narrow::{signed, word};
 use crate::ops::conv::MAX_AXES;
 use crate::ops::conv::geometry::{Axis, Contraction, DIGITS, Gathered, Indices, Strided};
 use crate::ops::conv::product::unlaid;
-use crate::ops::gemm::cuda::product::{self as gemm, Limits, Tiles};
+use crate::ops::gemm::cuda::product::{self as gemm, Limits, TileSizes, Tiles};
 use crate::ops::gemm::geometry::{Extent, Extents, MAX_BATCH, Matrix, Product, join};
 
 /// Numbers that a coordinate is the sum of are below this if the kernel computes in 32 bits.
@@ -88,9 +88,11 @@ impl Planned {
         let choice = match form {
             Form::Wgmma => return wgmma::plan(contraction, dtype, limits),
             Form::Simt if is_long || dtype != DType::F32 => {
-                let large = if dtype == DType::F64 { 64 } else { 128 };
-                let sizes = if is_long { [32, 32] } else { [large, 32] };
-                let mut choice = planned.product.tiled(&product, Tiles::choose(&product, sizes, 256, limits), false)?;
+                let mut sizes = TileSizes::simt(dtype);
+                if is_long {
+                    sizes.large = sizes.small;
+                }
+                let mut choice = planned.product.tiled(&product, Tiles::choose(&product, sizes, limits), false)?;
                 let [rows, terms] = [&params.rows, &params.terms].map(|index| nearest(index, &index.gathered));
                 choice.left_across = u32::from(rows <= terms);
                 let terms = nearest(&params.terms, &params.plain_term.map(signed));
@@ -127,7 +129,7 @@ fn in_steps(
     limits: &Limits<'_>,
 ) -> Result<sys::bops_gemm_choice, Reason> {
     let element_bytes = product.left.dtype.size_bytes();
-    let mut choice = planned.tiled(product, Tiles::choose(product, [128, 64], 512, limits), false)?;
+    let mut choice = planned.tiled(product, Tiles::choose(product, TileSizes::IN_STEPS, limits), false)?;
     let accesses = Accesses::choose(contraction, element_bytes);
     choice.left_bytes = word(if accesses.gathered_in_chunks { 16 } else { element_bytes });
     choice.right_bytes = word(if accesses.plain_in_chunks { 16 } else { element_bytes });

@@ -12,8 +12,9 @@ use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
 const ROWS: u64 = 16;
 /// Bytes of an access to left, and to right if it lies along k.
 const VECTOR_BYTES: u64 = 16;
-/// Columns of a block: if there are as many blocks as multiprocessors, and if there are fewer.
+/// Columns of a block if there are about as many blocks as SMs.
 const WIDE: u64 = 32;
+/// Columns of a block if there are fewer.
 const NARROW: u64 = 16;
 /// Terms of a sum up to which a few blocks are as fast as any number of them.
 const SHORT_TERMS: u64 = 2048;
@@ -89,7 +90,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     };
     if !limits.is_pinned && k > SHORT_TERMS && 4 * blocks(columns) < multiprocessors {
         let blocks = blocks(columns);
-        return Err(format!("its {blocks} blocks would leave most of {multiprocessors} multiprocessors idle").into());
+        return Err(format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle").into());
     }
     bounded_blocks([blocks(columns)])?;
 

@@ -62,7 +62,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         }
         if 4 * blocks < multiprocessors {
             return Err(
-                format!("its {blocks} blocks would leave most of {multiprocessors} multiprocessors idle").into()
+                format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle").into()
             );
         }
     }

@@ -39,7 +39,7 @@ use product::{FactorCopy, First, Form, Limits, Planned, Source, bounded_blocks};
 /// Alignment of every region of the workspace.
 pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
 
-/// Blocks of a multiprocessor that the pass for dpre should have at least.
+/// The fewest blocks of an SM in the pass for dpre.
 const DPRE_BLOCKS: u64 = 4;
 
 /// A form of the product and of its gradients.
@@ -234,7 +234,7 @@ impl PlannedPass {
         has_sums: bool,
         limits: &Limits<'_>,
     ) -> Result<Self, Reason> {
-        // 1. The tallest tiles that keep all multiprocessors busy: each writes a row of sums.
+        // 1. The tallest tiles that keep all SMs busy: each writes a row of sums.
         let columns = pass.n.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_COLUMNS)).saturating_mul(pass.batch.count());
         let wanted = DPRE_BLOCKS * u64::from(limits.props.multiprocessors);
         let is_busy = |&rows: &u64| pass.m.div_ceil(rows).saturating_mul(columns) >= wanted;
@@ -314,7 +314,7 @@ impl<D: Working> Kernel<D> for Cuda {
                     return Err(reason.into());
                 }
                 Form::Wgmma if !is_better => {
-                    let tiles = "of as many tiles as the device has multiprocessors";
+                    let tiles = "of as many tiles as the device has SMs";
                     let what = "forward with an activation or pre, and where rows lie at no multiples of 16 bytes";
                     return Err(format!("it is faster {what}, {tiles}").into());
                 }

@@ -204,8 +204,7 @@ impl Planned {
 
     fn simt(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let dtype = product.left.dtype;
-        let sizes = if dtype == DType::F64 { [64, 32] } else { [128, 32] };
-        let tiles = Tiles::choose(product, sizes, 256, limits);
+        let tiles = Tiles::choose(product, TileSizes::simt(dtype), limits);
         let mut planned = Self::bare(product, false)?;
         let choice = planned.tiled(product, tiles, false)?;
         planned.first = Some(First::Simt(choice));
@@ -220,7 +219,7 @@ impl Planned {
         let right = is_across(product.right.cols, product.right.rows);
         // There is no kernel for left along m with right along k, which the transposed product is not.
         let is_swapped = left && !right;
-        let tiles = Tiles::choose(product, [128, 64], 512, limits);
+        let tiles = Tiles::choose(product, TileSizes::IN_STEPS, limits);
         let mut planned = Self::bare(product, is_swapped)?;
         let mut choice = planned.tiled(product, tiles, is_swapped)?;
         let widths = [
@@ -303,7 +302,26 @@ pub(in crate::ops) struct Sums {
     pub(in crate::ops) source: Source,
 }
 
-/// Tiles of a block, and blocks that share one.
+/// The tiles that a form has kernels for, by their rows, which are as many as their columns.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct TileSizes {
+    pub(in crate::ops) large: u64,
+    pub(in crate::ops) small: u64,
+    /// The fewest terms of a block's share of a sum: the parts of a sum are stored and loaded once more.
+    pub(in crate::ops) least_terms: u64,
+}
+
+impl TileSizes {
+    /// Forms whose factors come through asynchronous copies: `gemm_mma`, `conv_mma` and `conv_simt` of f32.
+    pub(in crate::ops) const IN_STEPS: Self = Self { large: 128, small: 64, least_terms: 512 };
+
+    /// `gemm_simt`, and `conv_simt` of other types.
+    pub(in crate::ops) fn simt(dtype: DType) -> Self {
+        Self { large: if dtype == DType::F64 { 64 } else { 128 }, small: 32, least_terms: 256 }
+    }
+}
+
+/// The tile of a block, and the blocks that share its sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Tiles {
     pub(in crate::ops) tile: u64,
@@ -311,14 +329,9 @@ pub(in crate::ops) struct Tiles {
 }
 
 impl Tiles {
-    /// The large tile if it keeps three quarters of the SMs busy, with several blocks a tile if k is long, else the small tile. A block takes at
-    /// least `least_terms` terms of each sum, since the parts of a sum are written and read once more.
-    pub(in crate::ops) fn choose(
-        product: &Product,
-        [large, small]: [u64; 2],
-        least_terms: u64,
-        limits: &Limits<'_>,
-    ) -> Self {
+    /// The large tile if it keeps three quarters of the SMs busy, with several blocks a tile if k is long, else the small tile.
+    pub(in crate::ops) fn choose(product: &Product, sizes: TileSizes, limits: &Limits<'_>) -> Self {
+        let TileSizes { large, small, least_terms } = sizes;
         let sms = u64::from(limits.props.multiprocessors);
         let blocks = |tile: u64| {
             product.m.div_ceil(tile).saturating_mul(product.n.div_ceil(tile)).saturating_mul(product.batch.count())

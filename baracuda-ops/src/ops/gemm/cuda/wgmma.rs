@@ -50,7 +50,7 @@ pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
 }
 
 /// Whether the form is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.2 to 1.8x for bf16, if the tiles keep all
-/// multiprocessors busy.
+/// SMs busy.
 pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
     let has_pass = match &product.epilogue {
         Epilogue::Forward { activation, pre, .. } => !activation.is_identity() || pre.is_some(),
