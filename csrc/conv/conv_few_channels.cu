@@ -135,6 +135,19 @@ __device__ __forceinline__ uint64_t element_of(const bops_conv_strides &strides,
            uint64_t(filter) * strides.channel;
 }
 
+// Adds the bias of each filter to the sums of its products. Sums that started at the bias would be rounded at its magnitude in every step.
+template <typename T> __device__ __forceinline__ void add_bias(few_sums &sums, const float *bias) {
+    const int lane = int(threadIdx.x) % 32;
+#pragma unroll
+    for (int j = 0; j < few_filters / 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const float of_filter = bias[filter_of<T>(j, gemm::sum_column(lane, e))];
+#pragma unroll
+            for (int i = 0; i < few_groups_of_warp; ++i) sums[i][j][e] += of_filter;
+        }
+}
+
 // Writes a tile from registers, if the choice is light. Every sum already has its bias.
 template <typename T> __device__ __forceinline__ void leave_light(const bops_conv_few_channels_params &params,
                                                                   const bops_conv_few_channels_choice &choice, const few_tile &tile, void *out,
@@ -270,19 +283,12 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
         if (goes_on) below.load_ahead(ahead);
 
         // 3. The sums.
-        few_sums sums;
-#pragma unroll
-        for (int j = 0; j < few_filters / 8; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const float of_filter = bias[filter_of<T>(j, gemm::sum_column(lane, e))];
-#pragma unroll
-                for (int i = 0; i < few_groups_of_warp; ++i) sums[i][j][e] = of_filter;
-            }
+        few_sums sums = {};
         if (warp < groups) {
             if (filters > few_filters / 2) multiply_tile<T, 4>(sums, ring, shape, choice, base, weights, places.weight_pitch, groups, has_rest);
             else multiply_tile<T, 2>(sums, ring, shape, choice, base, weights, places.weight_pitch, groups, has_rest);
         }
+        add_bias<T>(sums, bias);
         if (goes_on) below.store_ahead(ahead);
 
         // 4. The output.
