@@ -42,6 +42,8 @@ pub enum Data {
     Sparse,
     /// Neighbours as far apart as the type allows, subnormal numbers among them: see [`Wide`].
     Wide,
+    /// Normal with a standard deviation of 1/64, and biases of one of 1000: sums that start at the bias are rounded at its magnitude.
+    LargeBias,
 }
 
 /// Rows of [`Data::Huge`], of six kinds in turn: numbers near 1e9, numbers near 1e30, the least one throughout, the largest one throughout,
@@ -143,7 +145,7 @@ impl Data {
     ];
 
     /// Every further kind: those of the factors of products and convolutions.
-    pub const OF_FACTORS: [Self; 2] = [Self::Sparse, Self::Wide];
+    pub const OF_FACTORS: [Self; 3] = [Self::Sparse, Self::Wide, Self::LargeBias];
 
     /// Every kind.
     pub fn every() -> impl Iterator<Item = Self> {
@@ -166,6 +168,7 @@ impl Data {
             Self::Huge => "huge",
             Self::Sparse => "sparse",
             Self::Wide => "wide",
+            Self::LargeBias => "large_bias",
         }
     }
 
@@ -199,6 +202,7 @@ impl Data {
                 Self::Step if i % cols < step => 50.0,
                 Self::Step => 0.001 * random.normal(),
                 Self::Huge => huge.value(i / cols, random),
+                Self::LargeBias => random.normal() / 64.0,
                 Self::Sparse => match random.uniform() {
                     share if share < 0.125 => random.normal(),
                     share if share < 0.41 => -0.0,

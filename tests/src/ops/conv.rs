@@ -367,15 +367,16 @@ fn forms() -> Vec<(Form, Data, bool)> {
     forms
 }
 
-/// Factors that are mostly 0, and factors whose neighbours are far apart.
+/// Factors that are mostly 0, factors whose neighbours are far apart, and factors that are small beside the bias.
 fn hard_factors(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let depthwise = Kind { padding: SAME[2], groups: 4, ..kind(2, [4, 4], &[5, 7], &[3, 3]) };
     for (d, data) in Data::OF_FACTORS.into_iter().enumerate() {
         for (i, kind) in [PLAIN, GROUPED, POINT, depthwise].into_iter().enumerate() {
             for (l, layout) in [Contiguous, ChannelsLast].into_iter().enumerate() {
-                let plain = kind.conv(dtype, layout).y(wide).expect("a type");
-                add(Form { dtype: Some(wide), ..plain.into() }, data, (i, l) == (0, d));
+                let plain = kind.conv(dtype, layout).y(wide);
+                let plain = if data == Data::LargeBias { plain.and_then(|d| d.bias(wide)) } else { plain };
+                add(Form { dtype: Some(wide), ..plain.expect("a form").into() }, data, (i, l) == (0, d % 2));
                 let activated = kind.conv(dtype, layout).activation(Activation::ALL[1 + i + l]);
                 let activated = activated.and_then(|d| d.bias(dtype)).and_then(|d| d.pre(dtype)).expect("a form");
                 add(Form { beta: 0.5, ..activated.into() }, data, false);
@@ -630,7 +631,10 @@ fn stems() -> Vec<(Form, Data, bool)> {
         }
         for (at, data) in Data::every().filter(|data| *data != Data::Normal).enumerate() {
             for i in [0, 2, 9] {
-                forms.push((STEMS[i].0.conv(dtype, [Contiguous, ChannelsLast][(at + i) % 2]).into(), data, false));
+                let plain = STEMS[i].0.conv(dtype, [Contiguous, ChannelsLast][(at + i) % 2]);
+                let biased = plain.clone().y(DType::F32).and_then(|d| d.bias(DType::F32)).expect("a form");
+                let form = if data == Data::LargeBias { biased } else { plain };
+                forms.push((form.into(), data, false));
             }
         }
     }
@@ -853,6 +857,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     let is_inside = fields.name == "conv" && !fields.has_padding;
     let values = match (slot.name, case.data) {
         (_, Data::Sparse) => rows(Data::Sparse, random),
+        ("bias", Data::LargeBias) => (0..elements).map(|_| 1000.0 * random.normal()).collect(),
+        (_, Data::LargeBias) => rows(Data::LargeBias, random),
         (name, Data::Wide) if name == gathered => Wide::first(ranged).rows(elements / cols, cols, random),
         (name, Data::Wide) if name == plain => Wide::second(ranged).rows(elements / cols, cols, random),
         (name, data) if name == gathered && !is_finite => {

@@ -136,12 +136,13 @@ fn forms() -> Vec<(Form, Data, bool)> {
     forms
 }
 
-/// Factors that are mostly 0, and factors whose neighbours are far apart.
+/// Factors that are mostly 0, factors whose neighbours are far apart, and factors that are small beside the bias.
 fn hard_factors(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     for data in Data::OF_FACTORS {
-        let plain = gemm(pair(dtype, [33, 40, 96], 2));
-        add(Form { gradients: Some((wide, 0.0)), ..plain.out(wide).expect("a type").into() }, data, true);
+        let plain = gemm(pair(dtype, [33, 40, 96], 2)).out(wide);
+        let plain = if data == Data::LargeBias { plain.and_then(|d| d.bias(wide)) } else { plain };
+        add(Form { gradients: Some((wide, 0.0)), ..plain.expect("a form").into() }, data, true);
         for transposes in [0, 1, 3] {
             let biased = gemm(pair(dtype, [40, 37, 61], transposes)).bias(dtype).and_then(|d| d.pre(dtype));
             let form = biased.and_then(|d| d.activation(Activation::ALL[2 * transposes])).expect("a form");
@@ -448,8 +449,12 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         Case::new(descriptor, *data).core(*core)
     };
     let mut cases: Vec<Case> = forms().iter().map(of).collect();
-    let is_telling =
-        |data| matches!(data, Data::Constant | Data::Nan | Data::Inf | Data::Huge | Data::Sparse | Data::Wide);
+    let is_telling = |data| {
+        matches!(
+            data,
+            Data::Constant | Data::Nan | Data::Inf | Data::Huge | Data::Sparse | Data::Wide | Data::LargeBias
+        )
+    };
     let pinned: Vec<Case> =
         cases.iter().filter(|case| case.is_core || is_telling(case.data)).flat_map(pinned).collect();
     cases.extend(pinned);
@@ -495,7 +500,7 @@ fn streamed() -> Vec<(Form, Data, bool)> {
         let columns = gemm(pair(dtype, [11, 200, 520], 0)).bias(dtype).and_then(|d| d.activation(Activation::Tanh));
         let columns = columns.and_then(|d| d.layout("out", strided(dtype, &[11, 200], &[1, 13])));
         add(columns.expect("a form").into(), Data::Normal, false);
-        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide] {
+        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide, Data::LargeBias] {
             add(gemm(pair(dtype, [16, 1056, 200], 0)).into(), data, false);
         }
     }
@@ -557,7 +562,7 @@ fn words() -> Vec<(Form, Data, bool)> {
         let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(f32)).expect("a form");
         add(forward.into(), Data::Normal, false);
     }
-    for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide] {
+    for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide, Data::LargeBias] {
         let forward = gemm(pair(f32, [72, 136, 72], 2)).bias(f32).expect("a bias");
         let forward = forward.activation(Activation::Relu).expect("an activation");
         add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
@@ -677,7 +682,7 @@ fn copied() -> Vec<(Form, Data, bool)> {
             let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(dtype)).expect("a form");
             add(forward.into(), Data::Normal, false);
         }
-        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide] {
+        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide, Data::LargeBias] {
             let forward = gemm(pair(dtype, [72, 136, 72], 2)).bias(DType::F32).expect("a bias");
             let forward = forward.activation(Activation::Relu).expect("an activation");
             add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
@@ -851,7 +856,10 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
             let index = |i: u64| if is_along_rows { i % cols } else { i / cols };
             (0..elements).map(|i| if index(i) % 2 == 0 { 1000.1 } else { -1000.1 }).collect()
         }
-        ("b", data @ (Data::Nan | Data::Inf | Data::NegInf | Data::LargeMean | Data::Large)) => rows(data, random),
+        ("b", data @ (Data::Nan | Data::Inf | Data::NegInf | Data::LargeMean | Data::Large | Data::LargeBias)) => {
+            rows(data, random)
+        }
+        ("bias", Data::LargeBias) => (0..elements).map(|_| 1000.0 * random.normal()).collect(),
         (_, Data::Sparse) if slot.name != "pre" && slot.name != "out" => rows(Data::Sparse, random),
         ("b" | "dout", Data::Wide) => Wide::second(dtype).rows(elements / cols, cols, random),
         ("dout", Data::Nan) => rows(Data::Nan, random),
