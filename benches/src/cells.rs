@@ -54,9 +54,8 @@ impl Cell {
 
     /// Each descriptor with its options: a pinned kernel is that of the op that has it, if the cell runs that op.
     pub fn planned(&self, options: &PlanOptions) -> impl Iterator<Item = (&AnyDescriptor, PlanOptions)> {
-        let kernel = options.kernel.as_deref();
-        let op_of_kernel =
-            baracuda_ops::OPS.iter().find(|op| op.kernels().iter().any(|(_, name)| Some(*name) == kernel));
+        let has_kernel = |name: &str| options.kernel.as_deref() == Some(name);
+        let op_of_kernel = baracuda_ops::OPS.iter().find(|op| op.kernels().iter().any(|(_, name)| has_kernel(name)));
         let is_of = move |descriptor: &&AnyDescriptor| op_of_kernel.is_some_and(|op| op.name == descriptor.name());
         let all = || [Some(&self.descriptor), self.also.as_ref()].into_iter().flatten();
         let has_pinned = all().any(|descriptor| is_of(&descriptor));
