@@ -292,40 +292,32 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
 }
 
 // Host: the form `held`.
-template <typename T> bops_status channel_norm_backward_held_kernels(const bops_channel_norm_backward_params &p,
-                                                                     const bops_channel_norm_backward_held_choice &c, const form_types &types,
-                                                                     const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                     const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        const bool by_segment = p.groups != 0;
-        launch_shape shape;
-        shape.cooperative = c.team == BOPS_NORM_GRID;
-        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, {c.team_blocks, c.steps, c.threads, c.places}, types, o, workspace,
-                                                                             c.overlaps, shape.cooperative ? c.blocks : 0);
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads + 32), shape.overlaps_previous = c.overlaps != 0;
-        // Places, and slots for warps' sums: of each step at most one of every warp, twice.
-        shape.shared_bytes = c.places * c.threads * (c.reads_extra ? 48 : 32) + (by_segment ? (c.steps + 1) * c.threads / 2 : 0);
-        if (c.reads_extra) return call(channel_norm_backward_held<T, light_activation, false, false, true, true>, shape, a);
-        const int form = activation_form_of(p.activation);
-        if (!shape.cooperative) shape.cluster = c.team_blocks;
-        const auto run = [&](auto apart) {
-            constexpr bool by = decltype(apart)::value;
-            if (shape.cooperative)
-                return call.one_of(p.activation == BOPS_IDENTITY ? 0 : form + 1,
-                                   specialised(channel_norm_backward_held<T, light_activation, false, by, true>,
-                                               channel_norm_backward_held<T, light_activation, true, by, true>,
-                                               channel_norm_backward_held<T, silu_activation, true, by, true>),
-                                   shape, a);
-            return call.one_of(form,
-                               specialised(channel_norm_backward_held<T, light_activation, true, by, false>,
-                                           channel_norm_backward_held<T, silu_activation, true, by, false>,
-                                           channel_norm_backward_held<T, any_activation, true, by, false>),
-                               shape, a);
-        };
-        const bops_status status = by_segment ? run(std::true_type()) : run(std::false_type());
-        return status ? status : sum_parts<T>(a, c.team_blocks > 1 || c.overlaps, call);
-    }
+template <typename T> bops_status channel_norm_backward_held_kernels(const backward_call<bops_channel_norm_backward_held_choice> &f) {
+    const auto &c = f.c;
+    const bool by_segment = f.p.groups != 0, is_grid = c.team == BOPS_NORM_GRID;
+    const channel_backward_walk_arguments a = backward_walk_arguments<T>(f, {c.team_blocks, c.steps, c.threads, c.places}, is_grid ? c.blocks : 0);
+    // Places, and slots for warps' sums: of each step at most one of every warp, twice.
+    const uint32_t places_bytes = c.places * c.threads * (c.reads_extra ? 48 : 32), sums_bytes = by_segment ? (c.steps + 1) * c.threads / 2 : 0;
+    launch_shape shape = f.shape(c.threads + 32, places_bytes + sums_bytes);
+    shape.cooperative = is_grid, shape.cluster = is_grid ? 1 : c.team_blocks;
+    if (c.reads_extra) return f.call(channel_norm_backward_held<T, light_activation, false, false, true, true>, shape, a);
+    const int form = activation_form_of(f.p.activation);
+    const auto run = [&](auto apart) {
+        constexpr bool by = decltype(apart)::value;
+        if (is_grid)
+            return f.call.one_of(f.p.activation == BOPS_IDENTITY ? 0 : form + 1,
+                                 specialised(channel_norm_backward_held<T, light_activation, false, by, true>,
+                                             channel_norm_backward_held<T, light_activation, true, by, true>,
+                                             channel_norm_backward_held<T, silu_activation, true, by, true>),
+                                 shape, a);
+        return f.call.one_of(form,
+                             specialised(channel_norm_backward_held<T, light_activation, true, by, false>,
+                                         channel_norm_backward_held<T, silu_activation, true, by, false>,
+                                         channel_norm_backward_held<T, any_activation, true, by, false>),
+                             shape, a);
+    };
+    const bops_status status = by_segment ? run(std::true_type()) : run(std::false_type());
+    return status ? status : sum_parts<T>(a, c.team_blocks > 1 || c.overlaps, f.call);
 }
 
 } // namespace bops

@@ -166,22 +166,14 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
 }
 
 // Host: the form `relay`.
-template <typename T> bops_status channel_norm_backward_relay_kernels(const bops_channel_norm_backward_params &p,
-                                                                      const bops_channel_norm_backward_relay_choice &c, const form_types &types,
-                                                                      const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                      const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        const uint32_t step_vectors = c.threads * relay_vectors;
-        const walk_choice walk = {c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places};
-        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, walk, types, o, workspace, c.overlaps);
-        launch_shape shape;
-        shape.cooperative = c.team == BOPS_NORM_GRID;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads * 2 + relay_service(shape.cooperative ? grid_team : cluster_team));
-        shape.overlaps_previous = c.overlaps != 0, shape.shared_bytes = c.places * step_vectors * 32;
-        if (!shape.cooperative) shape.cluster = c.team_blocks;
-        return call(shape.cooperative ? channel_norm_backward_relay<T, true> : channel_norm_backward_relay<T, false>, shape, a);
-    }
+template <typename T> bops_status channel_norm_backward_relay_kernels(const backward_call<bops_channel_norm_backward_relay_choice> &f) {
+    const auto &c = f.c;
+    const bool is_grid = c.team == BOPS_NORM_GRID;
+    const uint32_t step_vectors = c.threads * relay_vectors, service = relay_service(is_grid ? grid_team : cluster_team);
+    const walk_choice walk = {c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places};
+    launch_shape shape = f.shape(c.threads * 2 + service, c.places * step_vectors * 32);
+    shape.cooperative = is_grid, shape.cluster = is_grid ? 1 : c.team_blocks;
+    return f.call(is_grid ? channel_norm_backward_relay<T, true> : channel_norm_backward_relay<T, false>, shape, backward_walk_arguments<T>(f, walk));
 }
 
 } // namespace bops

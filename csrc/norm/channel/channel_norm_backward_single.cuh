@@ -247,34 +247,28 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
 }
 
 // Host: the form `single`.
-template <typename T> bops_status channel_norm_backward_single_kernels(const bops_channel_norm_backward_params &p,
-                                                                       const bops_channel_norm_backward_single_choice &c, const form_types &types,
-                                                                       const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                       const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        channel_backward_single_arguments a = {};
-        a.of = backward_walk_arguments<T>(p, {c.cluster_blocks, 0, c.threads}, types, o, workspace, c.overlaps);
-        walk_geometry &ring = a.of.ring;
-        ring.chunks = (ring.per_segment + 31) / 32, ring.by_chunks = divisor(ring.chunks), ring.multi = 1, ring.steps = c.threads / 32 * c.vectors;
-        a.vectors = c.vectors, a.samples = c.merges_samples ? uint32_t(p.batch) : 0;
-        launch_shape shape;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.cluster = c.cluster_blocks * (c.merges_samples ? a.samples : 1);
-        shape.overlaps_previous = c.overlaps != 0;
-        a.keeps = c.keeps_dpre, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
-        shape.shared_bytes = c.threads * c.vectors * (a.keeps ? 48 : 32) +
-                             (ring.steps + (c.merges_samples ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
-        const auto run = [&](auto apart) {
-            constexpr bool is_apart = decltype(apart)::value;
-            return call.one_of(activation_form_of(p.activation),
-                               specialised(channel_norm_backward_single<T, light_activation, is_apart>,
-                                           channel_norm_backward_single<T, silu_activation, is_apart>,
-                                           channel_norm_backward_single<T, any_activation, false>),
-                               shape, a);
-        };
-        const bops_status status = c.stagger_cycles ? run(std::true_type()) : run(std::false_type());
-        return status || c.merges_samples ? status : sum_parts<T>(a.of, c.cluster_blocks > 1 || c.overlaps, call);
-    }
+template <typename T> bops_status channel_norm_backward_single_kernels(const backward_call<bops_channel_norm_backward_single_choice> &f) {
+    const auto &c = f.c;
+    channel_backward_single_arguments a = {};
+    a.of = backward_walk_arguments<T>(f, {c.cluster_blocks, 0, c.threads});
+    walk_geometry &ring = a.of.ring;
+    ring.chunks = (ring.per_segment + 31) / 32, ring.by_chunks = divisor(ring.chunks), ring.multi = 1, ring.steps = c.threads / 32 * c.vectors;
+    a.vectors = c.vectors, a.samples = c.merges_samples ? uint32_t(f.p.batch) : 0;
+    a.keeps = c.keeps_dpre, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
+    const uint32_t blocks = c.cluster_blocks * (c.merges_samples ? a.samples : 1); // of the hardware cluster
+    const uint32_t sums = ring.steps + (c.merges_samples ? blocks * ring.segments : 0);
+    launch_shape shape = f.shape(c.threads, c.threads * c.vectors * (a.keeps ? 48 : 32) + sums * uint32_t(sizeof(float2)));
+    shape.cluster = blocks;
+    const auto run = [&](auto apart) {
+        constexpr bool is_apart = decltype(apart)::value;
+        return f.call.one_of(activation_form_of(f.p.activation),
+                             specialised(channel_norm_backward_single<T, light_activation, is_apart>,
+                                         channel_norm_backward_single<T, silu_activation, is_apart>,
+                                         channel_norm_backward_single<T, any_activation, false>),
+                             shape, a);
+    };
+    const bops_status status = c.stagger_cycles ? run(std::true_type()) : run(std::false_type());
+    return status || c.merges_samples ? status : sum_parts<T>(a.of, c.cluster_blocks > 1 || c.overlaps, f.call);
 }
 
 } // namespace bops

@@ -393,35 +393,28 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
 }
 
 // Host: the form `relay`.
-template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_norm_params &p, const bops_channel_norm_relay_choice &c,
-                                                             const form_types &types, const bops_channel_norm_operands &o, void *workspace,
-                                                             const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        const uint32_t step_vectors = c.threads * relay_vectors;
-        const walk_choice walk = {
-            c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places, c.repeated_steps, c.residual_places + c.repeated_places};
-        launch_shape shape;
-        shape.cooperative = c.team == BOPS_NORM_GRID;
-        const channel_walk_arguments a = walk_arguments<T>(p, walk, types, o, workspace, c.overlaps, shape.cooperative ? c.blocks : 0);
-        const bool is_silu = p.activation == BOPS_SILU && !shape.cooperative, has_residual = c.residual_places > 0;
-        const relay_team kind = !shape.cooperative ? cluster_team : c.repeated_steps ? overflowing_team : grid_team;
-        const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
-        const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads + sum_threads + relay_service(kind, has_residual));
-        shape.overlaps_previous = c.overlaps != 0;
-        if (!shape.cooperative) shape.cluster = c.team_blocks;
-        shape.shared_bytes =
-            c.places * step_vectors * 16 + 2 * relay_parameters(a.ring, p.groups == 0, kind == overflowing_team) * uint32_t(sizeof(float2));
-        const bops_status status = call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team, false>
-                                        : has_residual           ? kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, true>
-                                                                                     : channel_norm_relay<T, light_activation, cluster_team, true>
-                                                  : kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, false>
-                                        : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team, false>
-                                                                 : channel_norm_relay<T, light_activation, cluster_team, false>,
-                                        shape, a);
-        return status ? status : finish_running(p, o, a.records, call);
-    }
+template <typename T> bops_status channel_norm_relay_kernels(const forward_call<bops_channel_norm_relay_choice> &f) {
+    const auto &c = f.c;
+    const uint32_t step_vectors = c.threads * relay_vectors;
+    const walk_choice walk = {
+        c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places, c.repeated_steps, c.residual_places + c.repeated_places};
+    const bool is_grid = c.team == BOPS_NORM_GRID, is_silu = f.p.activation == BOPS_SILU && !is_grid, has_residual = c.residual_places > 0;
+    const channel_walk_arguments a = walk_arguments<T>(f, walk, is_grid ? c.blocks : 0);
+    const relay_team kind = !is_grid ? cluster_team : c.repeated_steps ? overflowing_team : grid_team;
+    const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
+    const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
+    const uint32_t parameters = relay_parameters(a.ring, f.p.groups == 0, kind == overflowing_team);
+    launch_shape shape = f.shape(c.threads + sum_threads + relay_service(kind, has_residual),
+                                 c.places * step_vectors * 16 + 2 * parameters * uint32_t(sizeof(float2)));
+    shape.cooperative = is_grid, shape.cluster = is_grid ? 1 : c.team_blocks;
+    const bops_status status = f.call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team, false>
+                                      : has_residual           ? kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, true>
+                                                                                   : channel_norm_relay<T, light_activation, cluster_team, true>
+                                                : kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, false>
+                                      : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team, false>
+                                                               : channel_norm_relay<T, light_activation, cluster_team, false>,
+                                      shape, a);
+    return status ? status : finish_running(f, a.records);
 }
 
 } // namespace bops
