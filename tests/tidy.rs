@@ -102,7 +102,7 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
 }
 
 /// The forms whose functions a text defines by a macro, of all families BOPS_DEFINE_FORM(bops_conv_turn, ..), or of one of them: its forms by their
-/// own names and the pass, BOPS_DEFINE_SOFTMAX_FORM(split, backward_), or by their whole ones, BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_split, ..).
+/// own names and the pass, BOPS_DEFINE_SOFTMAX_FORM(split, backward_), or by their whole ones, BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_split, ..).
 fn forms_by_macro(text: &str) -> impl Iterator<Item = String> {
     text.lines().filter_map(|line| line.strip_prefix("BOPS_DEFINE_")?.split_once("FORM(")).map(|(family, arguments)| {
         let family = family.to_lowercase();

@@ -88,6 +88,14 @@ template <typename A> struct channel_before {
     }
 };
 
+// The deviations of a vector's elements from a value near their mean.
+template <typename T, int bytes, typename A, int width>
+__device__ __forceinline__ void unpack_deviations(const packed<bytes> &data, A about, A (&d)[width]) {
+    unpack<T>(data, d);
+#pragma unroll
+    for (int i = 0; i < width; ++i) d[i] -= about;
+}
+
 // Writes the gradient of a parameter, of type T or f32, if it is wanted.
 template <typename T, typename A> __device__ __forceinline__ void store_parameter(void *to, bool is_wide, uint64_t index, A value) {
     if (!to) return;

@@ -43,9 +43,7 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
     const float rstd_unit = rstd * unit, scale = rstd_unit * weight;
     const auto make_dpre = [&](int v, float(&g)[width], float(&d)[width]) { // d: x - mean
         unpack<T>(dy_data[v], g);
-        unpack<T>(x_in_shared ? shared_vector(v * blockDim.x + threadIdx.x) : x_data[v], d);
-#pragma unroll
-        for (int k = 0; k < width; ++k) d[k] -= mean;
+        unpack_deviations<T>(x_in_shared ? shared_vector(v * blockDim.x + threadIdx.x) : x_data[v], mean, d);
         differentiate_together<T, form>(a.p.activation, d, scale, bias, g);
     };
 
@@ -57,20 +55,13 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
         if (is_mine(v)) {
             float g[width], d[width];
             make_dpre(v, g, d);
-#pragma unroll
-            for (int k = 0; k < width; ++k) {
-                sum[k % chains] += g[k];
-                product[k % chains] = fmaf(g[k], d[k], product[k % chains]);
-            }
+            add_products(g, d, sum, product);
         }
     float sums[2] = {tree_sum(sum) * unit, tree_sum(product) * rstd_unit};
     warp_sum(sums, 32);
     if (lane == 0) warp_sums[warp] = make_float2(sums[0], sums[1]);
     __syncthreads();
-    const uint32_t lanes = lanes_for(warps);
-    const float2 part = lane % lanes < warps ? warp_sums[lane % lanes] : make_float2(0, 0);
-    sums[0] = part.x, sums[1] = part.y;
-    warp_sum(sums, lanes);
+    merge_warp_sums(warp_sums, warps, lanes_for(warps), sums);
     if (threadIdx.x == 0 && (a.o.dweight || a.o.dbias))
         *reinterpret_cast<float2 *>(a.segment_sums + a.geometry.row_of(sample, channel) * 2) = make_float2(sums[0], sums[1]);
 
@@ -81,28 +72,18 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
         if (is_mine(v)) {
             float g[width], d[width];
             make_dpre(v, g, d);
-#pragma unroll
-            for (int k = 0; k < width; ++k) g[k] = fmaf(-d[k], slope, fmaf(g[k], scale, -mean_g));
+            make_dx(d, scale, mean_g, slope, g);
             store<16, false>(dx + v * blockDim.x * width, pack<T, 16>(g));
         }
 }
 
 // Host: the form `segment`.
-template <typename T> bops_status channel_norm_backward_segment_kernels(const bops_channel_norm_backward_params &p,
-                                                                        const bops_channel_norm_segment_choice &c, const form_types &types,
-                                                                        const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                        const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, {1, c.vectors, c.threads}, types, o, workspace, c.overlaps);
-        launch_shape shape;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = sizeof(T) == 2 ? c.threads * c.vectors * 16 : 0;
-        const auto kernel =
-            p.activation == BOPS_SILU ? channel_norm_backward_segment<T, silu_activation> : channel_norm_backward_segment<T, light_activation>;
-        const bops_status status = call(kernel, shape, a);
-        return status ? status : sum_parts<T>(a, c.overlaps != 0, call);
-    }
+template <typename T> bops_status channel_norm_backward_segment_kernels(const backward_call<bops_channel_norm_segment_choice> &f) {
+    const channel_backward_walk_arguments a = backward_walk_arguments<T>(f, {1, f.c.vectors, f.c.threads});
+    const auto kernel =
+        f.p.activation == BOPS_SILU ? channel_norm_backward_segment<T, silu_activation> : channel_norm_backward_segment<T, light_activation>;
+    const bops_status status = f.call(kernel, f.shape(f.c.threads, sizeof(T) == 2 ? f.c.threads * f.c.vectors * 16 : 0), a);
+    return status ? status : sum_parts<T>(a, f.c.overlaps != 0, f.call);
 }
 
 } // namespace bops

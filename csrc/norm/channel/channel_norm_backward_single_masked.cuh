@@ -20,13 +20,13 @@ struct channel_backward_masked_arguments {
 
 // A thread copies its vectors of dy and x to shared memory, [vector][tensor][thread], and loads those of y or the residual into registers; all are
 // under way at once. When an element is added up, dpre (which is dy or 0) replaces dy; it is also the gradient of the residual.
-// 72 registers a thread let 4 blocks of 224 threads, or 2 of 448, share the 65536 registers of a multiprocessor.
+// 72 registers a thread let 4 blocks of 224 threads, or 2 of 448, share the 65536 registers of an SM.
 template <typename T> __global__ void __maxnreg__(72)
     channel_norm_backward_single_masked(const __grid_constant__ channel_backward_masked_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ float2 warp_sums[merge_lanes];
     __shared__ cluster_exchange exchange;
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (a.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
@@ -64,9 +64,7 @@ template <typename T> __global__ void __maxnreg__(72)
         if (v < mine) {
             packed<16> dpre = load_shared(place + v * place_bytes);
             float dy[width], d[width];
-            unpack<T>(load_shared(place + v * place_bytes + array_bytes), d);
-#pragma unroll
-            for (int k = 0; k < width; ++k) d[k] -= mean;
+            unpack_deviations<T>(load_shared(place + v * place_bytes + array_bytes), mean, d);
             if (a.o.y) {
                 mask_relu<T>(extra[v], dpre);
             } else {
@@ -78,11 +76,7 @@ template <typename T> __global__ void __maxnreg__(72)
             }
             store_shared(place + v * place_bytes, dpre);
             unpack<T>(dpre, dy);
-#pragma unroll
-            for (int k = 0; k < width; ++k) {
-                sum[k] += dy[k];
-                product[k] = fmaf(dy[k], d[k], product[k]);
-            }
+            add_products(dy, d, sum, product);
         }
     }
     float sums[2] = {tree_sum(sum), tree_sum(product) * rstd};
@@ -91,15 +85,11 @@ template <typename T> __global__ void __maxnreg__(72)
     __syncthreads();
 
     // 2. The sums of the block and of its cluster.
-    const float2 part = lane < warps ? warp_sums[lane] : make_float2(0, 0);
-    sums[0] = part.x, sums[1] = part.y;
-    warp_sum(sums, merge_lanes);
+    merge_warp_sums(warp_sums, blockDim.x / 32, merge_lanes, sums);
     if (a.cluster > 1) {
         cluster_wait();
         if (warp == 0) exchange.send({sums[0], sums[1], 0, 0}, 0, rank, a.cluster, threadIdx.x);
-        const float(*const blocks)[4] = exchange.wait(0);
-        sums[0] = lane < a.cluster ? blocks[lane][0] : 0.0f, sums[1] = lane < a.cluster ? blocks[lane][1] : 0.0f;
-        warp_sum(sums, 32);
+        receive_cluster_sums(exchange, 0, a.cluster, sums);
     }
     if (threadIdx.x == 0 && rank == 0) {
         store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, sums[0]);
@@ -113,31 +103,25 @@ template <typename T> __global__ void __maxnreg__(72)
         const packed<16> dpre = load_shared(place + v * place_bytes);
         float dy[width], d[width];
         unpack<T>(dpre, dy);
-        unpack<T>(load_shared(place + v * place_bytes + array_bytes), d);
-#pragma unroll
-        for (int k = 0; k < width; ++k) dy[k] = fmaf(mean - d[k], slope, fmaf(dy[k], scale, -mean_g));
+        unpack_deviations<T>(load_shared(place + v * place_bytes + array_bytes), mean, d);
+        make_dx(d, scale, mean_g, slope, dy);
         if (a.o.dresidual) store<16, false>(static_cast<T *>(a.o.dresidual) + offset(a.p.dresidual, v), dpre);
         if (a.o.dx) store<16, false>(static_cast<T *>(a.o.dx) + offset(a.p.dx, v), pack<T, 16>(dy));
     }
 }
 
 // Host: the form `single_masked`.
-template <typename T> bops_status channel_norm_backward_single_masked_kernels(const bops_channel_norm_backward_params &p,
-                                                                              const bops_channel_norm_backward_single_masked_choice &c,
-                                                                              const form_types &types, const bops_channel_norm_backward_operands &o,
-                                                                              void *, const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        channel_backward_masked_arguments a = {};
-        a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(p.batch * p.spatial));
-        a.cluster = c.cluster_blocks, a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.by_segment = divisor(a.per_segment);
-        a.all = uint32_t(p.batch) * a.per_segment, a.block_vectors = c.threads * c.vectors;
-        a.weight_is_wide = types.weight_is_wide, a.overlaps = c.overlaps;
-        launch_shape shape;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = c.threads * c.vectors * 32;
-        return call(channel_norm_backward_single_masked<T>, shape, a);
-    }
+template <typename T>
+bops_status channel_norm_backward_single_masked_kernels(const backward_call<bops_channel_norm_backward_single_masked_choice> &f) {
+    const auto &c = f.c;
+    channel_backward_masked_arguments a = {};
+    a.p = f.p, a.o = f.o, a.reciprocal_count = float(1.0 / double(f.p.batch * f.p.spatial));
+    a.cluster = c.cluster_blocks, a.per_segment = uint32_t(f.p.spatial * sizeof(T) / 16), a.by_segment = divisor(a.per_segment);
+    a.all = uint32_t(f.p.batch) * a.per_segment, a.block_vectors = c.threads * c.vectors;
+    a.weight_is_wide = f.types.weight_is_wide, a.overlaps = c.overlaps;
+    launch_shape shape = f.shape(c.threads, c.threads * c.vectors * 32);
+    shape.cluster = c.cluster_blocks;
+    return f.call(channel_norm_backward_single_masked<T>, shape, a);
 }
 
 } // namespace bops

@@ -53,6 +53,22 @@ template <typename A, int width> __device__ __forceinline__ void keep(A (&d)[wid
         if constexpr (sizeof(A) == 4) asm volatile("" : "+f"(d[i]));
 }
 
+// Adds the dpre of a vector and their products with d = x - mean to sums, of which each is a chain of additions.
+template <typename A, int width, int chains>
+__device__ __forceinline__ void add_products(const A (&dpre)[width], const A (&d)[width], A (&sum)[chains], A (&product)[chains]) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        sum[i % chains] += dpre[i];
+        product[i % chains] = fma(dpre[i], d[i], product[i % chains]);
+    }
+}
+
+// Replaces dpre by dx; d is x - mean, mean_g is rstd mean(g) and slope is rstd^2 mean(g xhat).
+template <typename A, int width> __device__ __forceinline__ void make_dx(const A (&d)[width], A scale, A mean_g, A slope, A (&dpre)[width]) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) dpre[i] = fma(-d[i], slope, fma(dpre[i], scale, -mean_g));
+}
+
 // Replaces dy by dpre; d is x - mean.
 template <typename T, int vec_bytes, bool all = true, typename A, int width>
 __device__ __forceinline__ void differentiate_vector(bops_activation kind, extra_operand which, const packed<vec_bytes> &extra, const A (&d)[width],
@@ -125,16 +141,10 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
                     if (!is_valid(v)) continue;
                     A dy[width], d[width];
                     unpack<T>(dy_data[v], dy);
-                    unpack<T>(x_data[v], d);
-#pragma unroll
-                    for (int i = 0; i < width; ++i) d[i] -= t.mean;
+                    unpack_deviations<T>(x_data[v], t.mean, d);
                     keep(d);
                     differentiate_vector<T, vec_bytes, form == any_gradient>(a.p.activation, which, extra_data[v], d, t.scale, t.bias, dy);
-#pragma unroll
-                    for (int i = 0; i < width; ++i) {
-                        sum[i] += dy[i];
-                        product[i] = fma(dy[i], d[i], product[i]);
-                    }
+                    add_products(dy, d, sum, product);
                     if (a.keeps_dpre && a.o.dresidual)
                         store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + at(v), pack<T, vec_bytes>(dy));
                     if (a.p.uses_running && a.o.dx) {
@@ -240,14 +250,11 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
         const A mean_g = t.rstd * means[0], slope = t.rstd * t.rstd * means[1];
         A dy[width], d[width];
         unpack<T>(dy_data, dy);
-        unpack<T>(x_data, d);
-#pragma unroll
-        for (int i = 0; i < width; ++i) d[i] -= t.mean;
+        unpack_deviations<T>(x_data, t.mean, d);
         differentiate_vector<T, vec_bytes, form == any_gradient>(a.p.activation, which, extra, d, t.scale, t.bias, dy);
         if (a.o.dresidual) store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + within, pack<T, vec_bytes>(dy));
         if (a.o.dx) {
-#pragma unroll
-            for (int i = 0; i < width; ++i) dy[i] = fma(dy[i], t.scale, -mean_g) - d[i] * slope;
+            make_dx(d, t.scale, mean_g, slope, dy);
             store(static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + within, pack<T, vec_bytes>(dy));
         }
     }
@@ -286,19 +293,40 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         if (is_valid(v)) {
             A dy[width], d[width];
             unpack<T>(dy_data[v], dy);
-            unpack<T>(x_data[v], d);
-#pragma unroll
-            for (int i = 0; i < width; ++i) d[i] -= t.mean;
+            unpack_deviations<T>(x_data[v], t.mean, d);
             keep(d);
             differentiate_vector<T, vec_bytes, false>(a.p.activation, extra_operand::none, packed<vec_bytes>{}, d, t.scale, t.bias, dy);
-#pragma unroll
-            for (int i = 0; i < width; ++i) dy[i] = fma(dy[i], t.scale, -mean_g) - d[i] * slope;
+            make_dx(d, t.scale, mean_g, slope, dy);
             store(dx_own + v * split_block * width, pack<T, vec_bytes>(dy));
         }
 }
 
 // The gradients of the parameters from the sums of segments: over the samples, in a fixed order. A block takes 32 channels.
 constexpr int sample_sum_rows = 8;
+
+// Called by all threads: the gradients of the parameters of `channel`, one in each column of threads, from what the rows of threads have added up.
+template <typename T, typename A> __device__ __forceinline__ void store_sample_sums(A (&slots)[2][sample_sum_rows][33], const cascade<A> &sum,
+                                                                                    const cascade<A> &product, void *dweight, void *dbias,
+                                                                                    bool is_wide, uint64_t channel, uint64_t channels) {
+    slots[0][threadIdx.y][threadIdx.x] = sum.total();
+    slots[1][threadIdx.y][threadIdx.x] = product.total();
+    __syncthreads();
+    if (threadIdx.y < 2 && channel < channels) {
+        A value[sample_sum_rows];
+#pragma unroll
+        for (int i = 0; i < sample_sum_rows; ++i) value[i] = slots[threadIdx.y][i][threadIdx.x];
+        store_parameter<T>(threadIdx.y ? dweight : dbias, is_wide, channel, tree_sum(value));
+    }
+    __syncthreads();
+}
+
+// Host: the launch of a kernel that sums over samples.
+inline launch_shape sample_sum_shape(uint64_t channels, bool overlaps) {
+    launch_shape shape;
+    const uint64_t blocks = (channels + 31) / 32;
+    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(32, sample_sum_rows), shape.overlaps_previous = overlaps;
+    return shape;
+}
 
 template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
     channel_norm_sum_samples(const accumulator_t<T> *segment_sums, void *dweight, void *dbias, bool is_wide, uint64_t batch, uint64_t channels,
@@ -315,71 +343,50 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
                 sum.add(part[0]);
                 product.add(part[1]);
             }
-        slots[0][threadIdx.y][threadIdx.x] = sum.total();
-        slots[1][threadIdx.y][threadIdx.x] = product.total();
-        __syncthreads();
-        if (threadIdx.y < 2 && channel < channels) {
-            A value[sample_sum_rows];
-#pragma unroll
-            for (int i = 0; i < sample_sum_rows; ++i) value[i] = slots[threadIdx.y][i][threadIdx.x];
-            store_parameter<T>(threadIdx.y ? dweight : dbias, is_wide, channel, tree_sum(value));
-        }
-        __syncthreads();
+        store_sample_sums<T>(slots, sum, product, dweight, dbias, is_wide, channel, channels);
     }
 }
 
-// Host: launches what follows a kernel that leaves sums of segments.
-template <typename T> bops_status sum_samples(const bops_channel_norm_backward_params &p, const bops_channel_norm_backward_operands &o,
-                                              const accumulator_t<T> *segment_sums, bool is_wide, bool overlaps, const kernel_call &call) {
-    if (!call.prepares && !o.dweight && !o.dbias) return 0;
-    launch_shape shape;
-    const uint64_t blocks = (p.channels + 31) / 32;
-    if (blocks == 0) return 0;
-    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(32, sample_sum_rows), shape.overlaps_previous = overlaps;
-    return call(channel_norm_sum_samples<T>, shape, segment_sums, o.dweight, o.dbias, is_wide, p.batch, p.channels, overlaps);
-}
-
 // Host: the form `split`.
-template <typename T> bops_status channel_norm_backward_split_kernels(const bops_channel_norm_backward_params &p,
-                                                                      const bops_channel_norm_split_choice &c, const form_types &types,
-                                                                      const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                      const kernel_call &call) {
+template <typename T> bops_status channel_norm_backward_split_kernels(const backward_call<bops_channel_norm_split_choice> &f) {
     using A = accumulator_t<T>;
+    const auto &p = f.p;
+    const auto &c = f.c;
+    const auto &o = f.o;
     channel_backward_arguments<A> a = {};
     a.p = p, a.o = o;
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     a.eps = A(p.eps), a.reciprocal_count = a.geometry.count ? A(1.0 / double(a.geometry.count)) : A(0);
-    a.weight_is_wide = types.weight_is_wide, a.chunks = c.parts, a.by_chunks = divisor(c.parts);
-    const bool wants_sums = call.prepares || !p.uses_running || o.dweight || o.dbias;
-    a.group_means = static_cast<A *>(workspace);
+    a.weight_is_wide = f.types.weight_is_wide, a.chunks = c.parts, a.by_chunks = divisor(c.parts);
+    const bool wants_sums = f.call.prepares || !p.uses_running || o.dweight || o.dbias;
+    a.group_means = static_cast<A *>(f.workspace);
     a.segment_sums = a.group_means + a.geometry.groups * 2;
     a.part_sums = wants_sums ? a.segment_sums + (p.groups ? a.geometry.rows * 2 : 0) : nullptr;
     return for_vector_bytes<T>(c.access_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
         a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors), a.accesses = c.accesses;
-        const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };
         launch_shape shape;
         bops_status status = 0;
-        const bool has_elements = call.prepares || a.geometry.rows * a.vectors > 0;
+        const bool has_elements = f.call.prepares || a.geometry.rows * a.vectors > 0;
         const uint32_t teams = split_block / c.threads;
-        shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.parts + teams - 1) / teams);
+        shape.block = dim3(c.threads, teams), shape.grid = split_grid((a.geometry.rows * c.parts + teams - 1) / teams);
         const gradient_form form = gradient_form_of(o, p.activation);
         // Through a ReLU dpre is dy or 0, which no rounding changes: the last pass may read it in place of dy and what it is made of.
         a.keeps_dpre = p.uses_running || (o.dresidual && p.activation == BOPS_RELU);
         if (has_elements)
-            status = call.one_of(form,
-                                 specialised(channel_norm_backward_split_sums<T, vec_bytes, bare_gradient>,
-                                             channel_norm_backward_split_sums<T, vec_bytes, short_gradient>,
-                                             channel_norm_backward_split_sums<T, vec_bytes, any_gradient>),
-                                 shape, a);
+            status = f.call.one_of(form,
+                                   specialised(channel_norm_backward_split_sums<T, vec_bytes, bare_gradient>,
+                                               channel_norm_backward_split_sums<T, vec_bytes, short_gradient>,
+                                               channel_norm_backward_split_sums<T, vec_bytes, any_gradient>),
+                                   shape, a);
         if (status || !wants_sums) return status;
         if (a.geometry.groups) {
-            shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups), shape.overlaps_previous = c.later_overlaps != 0;
-            status = call(channel_norm_backward_split_merge<T>, shape, a);
+            shape.block = dim3(split_merge_block), shape.grid = split_grid(a.geometry.groups), shape.overlaps_previous = c.later_overlaps != 0;
+            status = f.call(channel_norm_backward_split_merge<T>, shape, a);
             if (status) return status;
         }
-        if (has_elements && !p.uses_running && (call.prepares || o.dx || (o.dresidual && !a.keeps_dpre))) {
-            shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
+        if (has_elements && !p.uses_running && (f.call.prepares || o.dx || (o.dresidual && !a.keeps_dpre))) {
+            shape.block = dim3(split_block), shape.grid = split_grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
             channel_backward_arguments<A> last = a;
             if (a.keeps_dpre) {
                 last.p.dy = p.dresidual, last.p.activation = BOPS_IDENTITY;
@@ -387,22 +394,25 @@ template <typename T> bops_status channel_norm_backward_split_kernels(const bops
             }
             uint32_t parts = 0;
             if constexpr (sizeof(T) == 2) {
-                const bool serves = p.activation == BOPS_SILU && (call.prepares || (form == bare_gradient && o.dx));
+                const bool serves = p.activation == BOPS_SILU && (f.call.prepares || (form == bare_gradient && o.dx));
                 parts = serves ? parts_of(a.geometry.rows, a.vectors, apply_accesses_backward) : 0;
                 launch_shape by_parts = shape;
                 by_parts.grid = dim3(uint32_t(a.geometry.rows * parts));
-                if (parts) status = call(channel_norm_backward_apply_parts<T, vec_bytes>, by_parts, a, divisor(parts));
+                if (parts) status = f.call(channel_norm_backward_apply_parts<T, vec_bytes>, by_parts, a, divisor(parts));
                 if (status) return status;
             }
-            if (!parts || call.prepares)
-                status = call.one_of(a.keeps_dpre ? bare_gradient : form,
-                                     specialised(channel_norm_backward_apply<T, vec_bytes, bare_gradient>,
-                                                 channel_norm_backward_apply<T, vec_bytes, short_gradient>,
-                                                 channel_norm_backward_apply<T, vec_bytes, any_gradient>),
-                                     shape, last);
+            if (!parts || f.call.prepares)
+                status = f.call.one_of(a.keeps_dpre ? bare_gradient : form,
+                                       specialised(channel_norm_backward_apply<T, vec_bytes, bare_gradient>,
+                                                   channel_norm_backward_apply<T, vec_bytes, short_gradient>,
+                                                   channel_norm_backward_apply<T, vec_bytes, any_gradient>),
+                                       shape, last);
             if (status) return status;
         }
-        return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, c.later_overlaps != 0, call) : 0;
+        if (p.groups == 0 || p.channels == 0 || (!f.call.prepares && !o.dweight && !o.dbias)) return 0;
+        const bool overlaps = c.later_overlaps != 0;
+        return f.call(channel_norm_sum_samples<T>, sample_sum_shape(p.channels, overlaps), a.segment_sums, o.dweight, o.dbias, a.weight_is_wide,
+                      p.batch, p.channels, overlaps);
     });
 }
 

@@ -92,11 +92,7 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_
             if (a.p.activation == BOPS_RELU) own.place(k, 0) = make_uint4(dpre.word[0], dpre.word[1], dpre.word[2], dpre.word[3]);
             if (a.o.dresidual) store_whole(dresidual + k * (g.turns * a.p.dresidual.batch), dpre);
         } else make_dpre(d, dy);
-#pragma unroll
-        for (int i = 0; i < width; ++i) {
-            sum[i] += dy[i];
-            product[i] = fmaf(dy[i], d[i], product[i]);
-        }
+        add_products(dy, d, sum, product);
     };
     for (uint32_t part = 0; part < stripe_parts; ++part) {
         if constexpr (dpre_first) {
@@ -142,22 +138,14 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_
 }
 
 // Host: the form `stripe`.
-template <typename T> bops_status channel_norm_backward_stripe_kernels(const bops_channel_norm_backward_params &p,
-                                                                       const bops_channel_norm_stripe_choice &c, const form_types &types,
-                                                                       const bops_channel_norm_backward_operands &o, void *,
-                                                                       const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        channel_backward_stripe_arguments a = {};
-        a.stripe.set(c, p.batch, p.spatial, 16 / sizeof(T));
-        a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(p.batch * p.spatial));
-        a.weight_is_wide = types.weight_is_wide, a.overlaps = c.overlaps;
-        launch_shape shape;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = a.stripe.shared_bytes(2);
-        const bool dpre_first = o.dresidual || o.residual || o.y;
-        return call.one_of(dpre_first, specialised(channel_norm_backward_stripe<T, false>, channel_norm_backward_stripe<T, true>), shape, a);
-    }
+template <typename T> bops_status channel_norm_backward_stripe_kernels(const backward_call<bops_channel_norm_stripe_choice> &f) {
+    channel_backward_stripe_arguments a = {};
+    a.stripe.set(f.c, f.p.batch, f.p.spatial, 16 / sizeof(T));
+    a.p = f.p, a.o = f.o, a.reciprocal_count = float(1.0 / double(f.p.batch * f.p.spatial));
+    a.weight_is_wide = f.types.weight_is_wide, a.overlaps = f.c.overlaps;
+    const bool dpre_first = f.o.dresidual || f.o.residual || f.o.y;
+    const auto kernels = specialised(channel_norm_backward_stripe<T, false>, channel_norm_backward_stripe<T, true>);
+    return f.call.one_of(dpre_first, kernels, f.shape(f.c.threads, a.stripe.shared_bytes(2)), a);
 }
 
 } // namespace bops

@@ -20,6 +20,22 @@ __device__ __forceinline__ void differentiate_together(bops_activation kind, con
     }
 }
 
+// The two sums of a block from those of its warps, in every `lanes` lanes of a warp.
+__device__ __forceinline__ void merge_warp_sums(const float2 (&of_warps)[merge_lanes], uint32_t warps, uint32_t lanes, float (&sums)[2]) {
+    const uint32_t lane = threadIdx.x % lanes;
+    const float2 part = lane < warps ? of_warps[lane] : make_float2(0, 0);
+    sums[0] = part.x, sums[1] = part.y;
+    warp_sum(sums, lanes);
+}
+
+// The two sums of a cluster of `cluster` blocks, in every lane, after one warp of each block has sent the block's.
+__device__ __forceinline__ void receive_cluster_sums(cluster_exchange &exchange, uint32_t turn, uint32_t cluster, float (&sums)[2]) {
+    const uint32_t lane = threadIdx.x % 32;
+    const float(*const blocks)[4] = exchange.wait(turn);
+    sums[0] = lane < cluster ? blocks[lane][0] : 0.0f, sums[1] = lane < cluster ? blocks[lane][1] : 0.0f;
+    warp_sum(sums, 32);
+}
+
 struct channel_backward_walk_arguments {
     bops_channel_norm_backward_params p;
     bops_channel_norm_backward_operands o;
@@ -51,30 +67,20 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
                 sum.add(part.x);
                 product.add(part.y);
             }
-        slots[0][threadIdx.y][threadIdx.x] = sum.total();
-        slots[1][threadIdx.y][threadIdx.x] = product.total();
-        __syncthreads();
-        if (threadIdx.y < 2 && channel < channels) {
-            float value[sample_sum_rows];
-#pragma unroll
-            for (int i = 0; i < sample_sum_rows; ++i) value[i] = slots[threadIdx.y][i][threadIdx.x];
-            store_parameter<T>(threadIdx.y ? a.o.dweight : a.o.dbias, a.weight_is_wide, channel, tree_sum(value));
-        }
-        __syncthreads();
+        store_sample_sums<T>(slots, sum, product, a.o.dweight, a.o.dbias, a.weight_is_wide, channel, channels);
     }
 }
 
 // Host: the arguments of the kernels that walk over groups.
 // message_blocks: blocks that send each other two messages at a time before the sums of segments.
-template <typename T> channel_backward_walk_arguments backward_walk_arguments(const bops_channel_norm_backward_params &p, const walk_choice &c,
-                                                                              const form_types &types, const bops_channel_norm_backward_operands &o,
-                                                                              void *workspace, uint32_t overlaps, uint32_t message_blocks = 0) {
+template <typename T, typename Choice>
+channel_backward_walk_arguments backward_walk_arguments(const backward_call<Choice> &f, const walk_choice &walk, uint32_t message_blocks = 0) {
     channel_backward_walk_arguments a = {};
-    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
-    a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, p.groups != 0);
-    a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(a.geometry.count));
-    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
-    a.messages = static_cast<uint4 *>(workspace);
+    a.geometry.set(f.p.batch, f.p.channels, f.p.spatial, f.p.groups);
+    a.ring.set(a.geometry, walk, 16 / sizeof(T), f.p.spatial, f.p.groups != 0);
+    a.p = f.p, a.o = f.o, a.reciprocal_count = float(1.0 / double(a.geometry.count));
+    a.weight_is_wide = f.types.weight_is_wide, a.overlaps = f.c.overlaps;
+    a.messages = static_cast<uint4 *>(f.workspace);
     a.segment_sums = reinterpret_cast<float *>(a.messages + message_blocks * 2);
     return a;
 }
@@ -82,11 +88,7 @@ template <typename T> channel_backward_walk_arguments backward_walk_arguments(co
 // Host: what follows where segments were summed apart. follows_early: launched while the kernel before it ends.
 template <typename T> bops_status sum_parts(const channel_backward_walk_arguments &a, bool follows_early, const kernel_call &call) {
     if (a.p.groups == 0 || (!call.prepares && !a.o.dweight && !a.o.dbias)) return 0;
-    launch_shape shape;
-    const uint64_t blocks = (a.p.channels + 31) / 32;
-    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(32, sample_sum_rows);
-    shape.overlaps_previous = follows_early;
-    return call(channel_norm_sum_parts<T>, shape, a);
+    return call(channel_norm_sum_parts<T>, sample_sum_shape(a.p.channels, follows_early), a);
 }
 
 } // namespace bops

@@ -42,7 +42,7 @@ struct form_types {
 
 inline form_types types_of(const bops_channel_norm_specialisation &of) { return {of.weight_dtype != of.dtype, of.has_residual != 0}; }
 
-// Defines a form's functions, declared by BOPS_CHANNEL_NORM_FORM, by `form`_kernels<T>.
+// Defines the functions of a channels-last form, declared by BOPS_CHANNEL_NORM_FORM, by `form`_kernels<T>.
 #define BOPS_DEFINE_CHANNEL_NORM_FORM(form, choice_type, pass)                                                                                       \
     BOPS_DEFINE_FORM(bops_##form, bops_channel_norm_specialisation, bops_channel_norm_##pass##params, choice_type,                                   \
                      bops_channel_norm_##pass##operands,                                                                                             \
@@ -51,6 +51,44 @@ inline form_types types_of(const bops_channel_norm_specialisation &of) { return 
                              using T = typename decltype(tag)::type;                                                                                 \
                              return bops::form##_kernels<T>(params, choice, bops::types_of(of), operands, workspace, call);                          \
                          });                                                                                                                         \
+                     }))
+
+// What the host function of a contiguous form is told, and what it is to do with the form's kernels.
+template <typename Params, typename Choice, typename Operands> struct form_call {
+    const Params &p;
+    const Choice &c;
+    const Operands &o;
+    void *workspace;
+    form_types types;
+    kernel_call call;
+
+    // The launch of the form's main kernel.
+    launch_shape shape(uint32_t threads, uint32_t shared_bytes) const {
+        launch_shape shape;
+        shape.grid = dim3(c.blocks), shape.block = dim3(threads), shape.shared_bytes = shared_bytes, shape.overlaps_previous = c.overlaps != 0;
+        return shape;
+    }
+};
+template <typename Choice> using forward_call = form_call<bops_channel_norm_params, Choice, bops_channel_norm_operands>;
+template <typename Choice> using backward_call = form_call<bops_channel_norm_backward_params, Choice, bops_channel_norm_backward_operands>;
+
+// As for_float, for forms that have no kernels for f64.
+template <typename F> bops_status for_short_float(bops_dtype dtype, F &&f) {
+    return for_float(dtype, [&](auto tag) -> bops_status {
+        if constexpr (sizeof(typename decltype(tag)::type) == 8) return cudaErrorInvalidValue;
+        else return f(tag);
+    });
+}
+
+// Defines the functions of a contiguous form, by `form`_kernels<T>. for_dtype: for_float or for_short_float.
+#define BOPS_DEFINE_CONTIGUOUS_NORM_FORM(form, choice_type, pass, for_dtype)                                                                         \
+    BOPS_DEFINE_FORM(bops_##form, bops_channel_norm_specialisation, bops_channel_norm_##pass##params, choice_type,                                   \
+                     bops_channel_norm_##pass##operands,                                                                                             \
+                     ([](const auto &of, const auto &params, const auto &choice, const auto &operands, void *workspace, bops::kernel_call call) {    \
+                         using bops::form_call;                                                                                                      \
+                         const form_call<bops_channel_norm_##pass##params, choice_type, bops_channel_norm_##pass##operands> f = {                    \
+                             params, choice, operands, workspace, bops::types_of(of), call};                                                         \
+                         return bops::for_dtype(of.dtype, [&](auto tag) { return bops::form##_kernels<typename decltype(tag)::type>(f); });          \
                      }))
 
 // Reads a kernel's arguments into the constant cache, so that later instructions do not miss there. It costs nothing if it is done before the wait

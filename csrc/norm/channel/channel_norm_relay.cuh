@@ -148,6 +148,65 @@ __device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint3
     return lanes;
 }
 
+// What the warps of a block share in shared memory.
+template <typename Part, typename Result> struct relay_shared {
+    relay_slots<Part> &parts;     // from the warps that add up to the one that merges
+    relay_slots<Result> &results; // from the warp that merges, in a grid the one that receives, to those that write
+    cluster_exchange &exchange;   // between the blocks of a cluster
+    message_exchange &messages;   // between the blocks of a grid
+    bulk_ring &bulk;
+};
+
+// A thread's place in its block and its team. The warps of a block, in this order: those that write; those that add up; one that fetches; one that
+// merges; in a grid one that receives; further ones that fetch.
+template <typename Part, typename Result, bool cooperative> struct relay_block {
+    const walk_geometry &ring;
+    const relay_shared<Part, Result> shared;
+    uint32_t team, sum_team, warps, sum_warps; // threads and warps that write, and that add up
+    uint32_t lane, warp, fetcher;              // fetcher: number of the warp that fetches
+    uint32_t teams, groups, own_group, rank;   // rank: of the block in its team
+
+    __device__ __forceinline__ relay_block(const walk_geometry &geometry, uint64_t all_groups, uint32_t writing, uint32_t adding,
+                                           const relay_shared<Part, Result> &own)
+        : ring(geometry), shared(own), team(writing), sum_team(adding), warps(writing / 32), sum_warps(adding / 32), lane(threadIdx.x % 32),
+          warp(threadIdx.x / 32), fetcher(warps + sum_warps), teams(gridDim.x / geometry.cluster), groups(uint32_t(all_groups)),
+          own_group(blockIdx.x / geometry.cluster), rank(blockIdx.x - own_group * geometry.cluster) {}
+
+    // Called by all threads: initialises what they share, and waits for the previous kernel and for the blocks that messages come from.
+    __device__ __forceinline__ void start(bool overlaps, uint4 *messages) const {
+        shared.bulk.initialize(ring.slots, team);
+        if (threadIdx.x == 0) shared.parts.initialize(sum_warps, 32), shared.results.initialize(1, warps);
+        if (cooperative) shared.messages.initialize();
+        else if (ring.cluster > 1) {
+            shared.exchange.initialize(threadIdx.x);
+            cluster_arrive();
+            cluster_wait();
+        }
+        __syncthreads();
+        if (overlaps) follow_previous();
+        if (cooperative) {
+            shared.messages.clear(messages);
+            cooperative_groups::this_grid().sync();
+        }
+    }
+    // Calls f(group, turn) for the team's groups.
+    template <typename F> __device__ __forceinline__ void for_groups(const F &f) const {
+        for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) f(group, turn);
+    }
+    // Called by a fetching warp: fetches the steps of a range, as fetch_groups does. most: in a grid, places that are being filled at once.
+    template <bool in_turn, int arrays, typename T>
+    __device__ __forceinline__ void fetch(const step_range &range, const segment_geometry &geometry, const T *const (&tensors)[arrays],
+                                          const bops_channel_strides *const (&strides)[arrays], uint32_t most, uint64_t policy) const {
+        bulk_place arriving = {range.slot, 0}; // the first whose bytes are not known to have come
+        const auto before = [&](uint32_t number) {
+            if (!cooperative || number < most) return;
+            shared.bulk.wait_full(arriving);
+            arriving.next(range.end_slot, range.slot);
+        };
+        fetch_groups<in_turn>(shared.bulk, ring, range, geometry, tensors, strides, relay_vectors * team, before, policy);
+    }
+};
+
 // A barrier of the warps that write.
 __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.sync 1, %0;" ::"r"(team) : "memory"); }
 
@@ -159,9 +218,8 @@ __host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometr
     return is_batch ? 1 : overflows ? ring.segments : ring.run_segments();
 }
 
-// The warps of a block, in this order: those that write; as many that add up (in the specialisation for SiLU half as many); one that fetches; one
-// that merges. A warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the warp adds
-// up its part once more.
+// A warp of the forward. A warp that adds up uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the
+// mean, the warp adds up its part once more. In the specialisation for SiLU half as many warps add up as write.
 //
 // In a grid the merging warp sends the block's moments to the other blocks through memory, and a further warp receives the moments of all blocks. One
 // specialisation serves all short activations there.
@@ -171,83 +229,53 @@ __host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometr
 // place while the moments of the next group are exchanged, nor while the first steps of the group after it are added up.
 //
 // has_residual: a further warp fetches the residual into the last places; the warps that write add it from there.
-template <typename T, activation_form form, relay_team kind, bool has_residual> __global__ void __launch_bounds__(relay_threads, 1)
-    channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
-    if (!has_sm_90) return;
-    constexpr bool cooperative = kind != cluster_team, overflows = kind == overflowing_team;
-    constexpr int width = 16 / int(sizeof(T)), sum_vectors = relay_sum_vectors<form>;
-    __shared__ relay_slots<relay_moments> sums;
-    __shared__ relay_slots<float3> statistics; // shift, correction, rstd
-    __shared__ cluster_exchange exchange;
-    __shared__ message_exchange messages;
-    __shared__ bulk_ring bulk;
-    const walk_geometry &ring = a.ring;
-    const uint32_t team = (blockDim.x - relay_service(kind, has_residual)) * sum_vectors / (sum_vectors + relay_vectors);
-    const uint32_t sum_team = team * relay_vectors / sum_vectors, warps = team / 32, sum_warps = sum_team / 32;
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
-    const uint32_t rank = blockIdx.x - own_group * ring.cluster, stride = overflows ? ring.cluster : 1;
-    const uint32_t first = overflows ? rank : rank * ring.steps;
-    bulk.initialize(ring.slots, team);
-    if (threadIdx.x == 0) sums.initialize(sum_warps, 32), statistics.initialize(1, warps);
-    if (cooperative) messages.initialize();
-    else if (ring.cluster > 1) {
-        exchange.initialize(threadIdx.x);
-        cluster_arrive();
-        cluster_wait();
-    }
-    __syncthreads();
-    if (a.overlaps) follow_previous();
-    if (cooperative) {
-        messages.clear(a.messages);
-        cooperative_groups::this_grid().sync();
-    }
-    const uint32_t fetcher = warps + sum_warps;
-    if (has_residual && warp == fetcher + relay_service(kind) / 32) {
+template <typename T, activation_form form, relay_team kind, bool has_residual> struct relay_forward {
+    static constexpr bool cooperative = kind != cluster_team, overflows = kind == overflowing_team;
+    static constexpr int width = 16 / int(sizeof(T)), sum_vectors = relay_sum_vectors<form>;
+    using block_type = relay_block<relay_moments, float3, cooperative>; // its results: shift, correction, rstd
+    const channel_walk_arguments &a;
+    const block_type &block;
+    const walk_geometry &ring;
+    uint32_t stride, first; // the block's first step of a group, and from one to the next
+
+    __device__ __forceinline__ relay_forward(const channel_walk_arguments &arguments, const block_type &own)
+        : a(arguments), block(own), ring(own.ring), stride(overflows ? own.ring.cluster : 1),
+          first(overflows ? own.rank : own.rank * own.ring.steps) {}
+
+    __device__ __forceinline__ void fetch_residual() const {
         const T *const tensors[1] = {static_cast<const T *>(a.o.residual)};
         const bops_channel_strides *const strides[1] = {&a.p.residual};
-        fetch_groups(bulk, ring, ring.residual_steps(), a.geometry, tensors, strides, relay_vectors * team, [](uint32_t) {});
-        return;
+        fetch_groups(block.shared.bulk, ring, ring.residual_steps(), a.geometry, tensors, strides, relay_vectors * block.team, [](uint32_t) {});
     }
-    if (warp == fetcher || (overflows && warp > fetcher + 2)) {
+    // Fetches x, or the part of it that this warp has.
+    __device__ __forceinline__ void fetch() const {
         const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[1] = {&a.p.x};
         const auto fetch = [&](const step_range &range, uint32_t most, uint64_t policy) {
-            bulk_place arriving = {range.slot, 0}; // the first whose bytes are not known to have come
-            const auto before = [&](uint32_t number) {
-                if (!cooperative || number < most) return;
-                bulk.wait_full(arriving);
-                arriving.next(range.end_slot, range.slot);
-            };
-            fetch_groups<overflows>(bulk, ring, range, a.geometry, tensors, strides, relay_vectors * team, before, policy);
+            block.template fetch<overflows>(range, a.geometry, tensors, strides, most, policy);
         };
         // Where groups are channels, memory is faster if the lines of x stay in the L2 longer than those that are written.
         if constexpr (!overflows) fetch(ring.all_steps(), ring.arriving, a.geometry.is_batch && !has_residual ? evict_last() : 0);
-        else if (warp == fetcher) fetch(ring.staying_steps(), ring.arriving, evict_first());
-        else if (warp == fetcher + 3) fetch(ring.passing_steps(false), ring.windows, evict_last());
+        else if (block.warp == block.fetcher) fetch(ring.staying_steps(), ring.arriving, evict_first());
+        else if (block.warp == block.fetcher + 3) fetch(ring.passing_steps(false), ring.windows, evict_last());
         else fetch(ring.passing_steps(true), ring.windows, evict_first());
-        return;
     }
-    const auto x_of = [&](uint32_t group) {
-        uint32_t sample, channel;
-        a.geometry.segment(group, 0, sample, channel);
-        return static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
-    };
+    __device__ __forceinline__ step_range staying_steps() const { return overflows ? ring.staying_steps() : ring.all_steps(); }
 
-    // 1. The moments of each warp's part.
-    if (warp >= warps && warp < warps + sum_warps) {
-        const uint32_t own = warp - warps, first_lanes = relay_lanes(ring, first, own, sum_team, 1);
+    // Adds up the moments of the warp's part of each group.
+    __device__ __forceinline__ void add() const {
+        const uint32_t own = block.warp - block.warps, team = block.sum_team, first_lanes = relay_lanes(ring, first, own, team, 1);
         // The step whose vectors give the shift. The first step may be the rest of a segment, in which some warps have no vectors.
         const uint32_t shift_step = first_lanes == 0 && ring.steps > 1 ? 1 : 0;
-        const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + stride, own, sum_team, 1) : first_lanes;
+        const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + stride, own, team, 1) : first_lanes;
         const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
         uint32_t own_vectors = 0;
-        for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i * stride, own, sum_team, sum_vectors);
+        for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i * stride, own, team, sum_vectors);
         const float own_reciprocal = 1.0f / float(own_vectors * width);
-        const step_range staying = overflows ? ring.staying_steps() : ring.all_steps(), passing = ring.passing_steps(false);
-        const relay_walk<1, sum_vectors, overflows> walk(ring, bulk, rank, threadIdx.x - team, sum_team);
+        const step_range staying = staying_steps(), passing = ring.passing_steps(false);
+        const relay_walk<1, sum_vectors, overflows> walk(ring, block.shared.bulk, block.rank, threadIdx.x - block.team, team);
         bulk_place place, window = {passing.slot, 0};
-        for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
+        block.for_groups([&](uint32_t group, uint32_t turn) {
             moments<float> total = {0, 0, 0};
             uint32_t step = 0;
             const bulk_place start = place;
@@ -276,152 +304,177 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
                     }
                 };
                 if constexpr (overflows) {
-                    if (is_first) walk.template pass<true>(ring, passing, window, sum_team, enter, take);
+                    if (is_first) walk.template pass<true>(ring, passing, window, team, enter, take);
                     else walk.pass_in_memory(ring, passing, x_of(group), a.geometry.is_batch ? a.p.x.batch : a.p.x.channel, take);
                 }
-                walk.template pass<false>(ring, staying, place, sum_team, enter, take);
+                walk.template pass<false>(ring, staying, place, team, enter, take);
                 float totals[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
                 warp_sum(totals, 32);
                 total.sum = totals[0], total.square = totals[1];
                 if (!is_first || !recenter(total, own_reciprocal)) break;
             }
-            if (lane == 0) sums.make(turn).of_warp[own] = total, sums.made(turn);
-        }
-        return;
+            if (block.lane == 0) block.shared.parts.make(turn).of_warp[own] = total, block.shared.parts.made(turn);
+        });
+    }
+    __device__ __forceinline__ const T *x_of(uint32_t group) const {
+        uint32_t sample, channel;
+        a.geometry.segment(group, 0, sample, channel);
+        return static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
     }
 
-    // 2. The moments of the block and of its team.
-    const auto finish = [&](moments<float> total, uint32_t group, uint32_t turn) {
-        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
-        const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-        if (lane == 0) statistics.make(turn) = make_float3(s.shift, s.correction, s.rstd), statistics.made(turn);
-        if (lane == 0 && rank == 0) save_group(a, group, s);
-    };
-    if (warp == warps + sum_warps + 1) {
+    // Merges the moments of the block's warps, and in a cluster those of its blocks.
+    __device__ __forceinline__ void merge() const {
+        const uint32_t lane = block.lane;
         uint32_t warp_vectors = 0; // of the warp that has this thread's lane as its number
-        for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i * stride, lane, sum_team, sum_vectors);
-        const float warp_count = lane < sum_warps ? float(warp_vectors * width) : 0.0f;
-        const uint32_t block_vectors = ring.vectors_of<overflows>(rank);
+        for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i * stride, lane, block.sum_team, sum_vectors);
+        const float warp_count = lane < block.sum_warps ? float(warp_vectors * width) : 0.0f;
+        const uint32_t block_vectors = ring.vectors_of<overflows>(block.rank);
         const float block_reciprocal = ring.cluster == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
         const float rank_count = lane < ring.cluster ? float(ring.vectors_of(lane)) * width : 0.0f;
-        for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
-            const relay_moments &from = sums.take(turn);
+        block.for_groups([&](uint32_t group, uint32_t turn) {
+            const relay_moments &from = block.shared.parts.take(turn);
             moments<float> part = {0, 0, 0};
-            if (lane < sum_warps) part = from.of_warp[lane];
-            sums.taken(turn);
+            if (lane < block.sum_warps) part = from.of_warp[lane];
+            block.shared.parts.taken(turn);
             moments<float> total = merge_across<true>(part, warp_count, block_reciprocal);
             if (cooperative) {
-                if (lane == 0) messages.send(a.messages, make_float3(total.shift, total.sum, total.square), turn);
-                continue;
+                if (lane == 0) block.shared.messages.send(a.messages, make_float3(total.shift, total.sum, total.square), turn);
+                return;
             }
             if (ring.cluster > 1) {
-                exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, ring.cluster, lane);
-                const float(*const blocks)[4] = exchange.wait(turn);
+                block.shared.exchange.send({total.shift, total.sum, total.square, 0}, turn, block.rank, ring.cluster, lane);
+                const float(*const blocks)[4] = block.shared.exchange.wait(turn);
                 part = {0, 0, 0};
                 if (lane < ring.cluster) part = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
                 total = merge_across<true>(part, rank_count, a.reciprocal_count);
             }
             finish(total, group, turn);
-        }
-        return;
+        });
     }
-    if (cooperative && warp > warps + sum_warps + 1) {
+    // Receives the moments of all blocks of a grid's team.
+    __device__ __forceinline__ void receive() const {
         float count[message_exchange::lane_messages];
 #pragma unroll
         for (uint32_t i = 0; i < message_exchange::lane_messages; ++i)
-            count[i] = lane + 32 * i < ring.cluster ? float(ring.vectors_of<overflows>(lane + 32 * i)) * width : 0.0f;
-        for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn)
-            finish(messages.receive_moments(a.messages, turn, ring.cluster, count, a.reciprocal_count), group, turn);
-        return;
+            count[i] = block.lane + 32 * i < ring.cluster ? float(ring.vectors_of<overflows>(block.lane + 32 * i)) * width : 0.0f;
+        block.for_groups([&](uint32_t group, uint32_t turn) {
+            finish(block.shared.messages.receive_moments(a.messages, turn, ring.cluster, count, a.reciprocal_count), group, turn);
+        });
+    }
+    // Passes the statistics of a group on to the warps that write, and saves them.
+    __device__ __forceinline__ void finish(moments<float> total, uint32_t group, uint32_t turn) const {
+        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+        if (block.lane == 0) block.shared.results.make(turn) = make_float3(s.shift, s.correction, s.rstd), block.shared.results.made(turn);
+        if (block.lane == 0 && block.rank == 0) save_group(a, group, s);
     }
 
-    // 3. The output.
-    const uint32_t parameters = relay_parameters(ring, a.geometry.is_batch, overflows); // of the block's part of a group
-    float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.slots * relay_vectors * team * 16);
-    const uint32_t first_segment = a.geometry.is_batch || overflows ? 0 : ring.by_chunks.quotient(first) * ring.multi,
-                   by_segment = a.geometry.is_batch ? 0 : 1;
-    const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(stride) * ring.pitch * width;
-    const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
-    const relay_walk<1, relay_vectors, overflows> walk(ring, bulk, rank, threadIdx.x, team);
-    const step_range staying = overflows ? ring.staying_steps() : ring.all_steps(), passing = ring.passing_steps(true);
-    bulk_place place, window = {has_residual ? ring.residual_steps().slot : passing.slot, 0};
-    for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
-        uint32_t sample, channel;
-        a.geometry.segment(group, 0, sample, channel);
-        float2 *const own_parameters = all_parameters + turn % 2 * parameters;
-        for (uint32_t k = threadIdx.x; k < parameters; k += team) {
-            const uint32_t index = channel + min(first_segment + k, by_segment * (ring.segments - 1));
-            own_parameters[k] =
-                make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
-        }
-        writers_sync(team);
-        const float3 s = statistics.take_by_warp(turn);
-        T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
-        T *y[relay_vectors];
-        float scale[relay_vectors], offset[relay_vectors];
-        const auto enter = [&](uint32_t segment, uint32_t chunk) {
-#pragma unroll
-            for (int j = 0; j < relay_vectors; ++j) {
-                const uint32_t own_segment = segment + walk.sub[j];
-                y[j] = y_group + (own_segment * segment_stride + (chunk * ring.pitch + walk.lane[j]) * width);
-                const float2 affine = own_parameters[min(own_segment - first_segment, parameters - 1)];
-                scale[j] = s.z * affine.x, offset[j] = fmaf(-s.y, scale[j], affine.y);
+    // Writes the output.
+    __device__ __forceinline__ void write() const {
+        const uint32_t team = block.team, parameters = relay_parameters(ring, a.geometry.is_batch, overflows); // of the block's part of a group
+        float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.slots * relay_vectors * team * 16);
+        const uint32_t first_segment = a.geometry.is_batch || overflows ? 0 : ring.by_chunks.quotient(first) * ring.multi,
+                       by_segment = a.geometry.is_batch ? 0 : 1;
+        const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(stride) * ring.pitch * width;
+        const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
+        const relay_walk<1, relay_vectors, overflows> walk(ring, block.shared.bulk, block.rank, threadIdx.x, team);
+        const step_range staying = staying_steps(), passing = ring.passing_steps(true);
+        bulk_place place, window = {has_residual ? ring.residual_steps().slot : passing.slot, 0};
+        block.for_groups([&](uint32_t group, uint32_t turn) {
+            uint32_t sample, channel;
+            a.geometry.segment(group, 0, sample, channel);
+            float2 *const own_parameters = all_parameters + turn % 2 * parameters;
+            for (uint32_t k = threadIdx.x; k < parameters; k += team) {
+                const uint32_t index = channel + min(first_segment + k, by_segment * (ring.segments - 1));
+                own_parameters[k] =
+                    make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
             }
-        };
-        const auto take = [&](int j, const packed<16>(&data)[1], bool is_mine) {
-            packed<16> added = {};
-            if constexpr (has_residual) {
-                if (j == 0) bulk.wait_full(window);
-                added = load_shared(walk.vector + (window.slot * relay_vectors + j) * team * 16);
-                if (j + 1 == relay_vectors) {
-                    bulk.release(window.slot);
-                    window.next(ring.slots, ring.residual_steps().slot);
+            writers_sync(team);
+            const float3 s = block.shared.results.take_by_warp(turn);
+            T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
+            T *y[relay_vectors];
+            float scale[relay_vectors], offset[relay_vectors];
+            const auto enter = [&](uint32_t segment, uint32_t chunk) {
+#pragma unroll
+                for (int j = 0; j < relay_vectors; ++j) {
+                    const uint32_t own_segment = segment + walk.sub[j];
+                    y[j] = y_group + (own_segment * segment_stride + (chunk * ring.pitch + walk.lane[j]) * width);
+                    const float2 affine = own_parameters[min(own_segment - first_segment, parameters - 1)];
+                    scale[j] = s.z * affine.x, offset[j] = fmaf(-s.y, scale[j], affine.y);
                 }
-            }
-            if (is_mine) {
-                float d[width];
-                unpack<T>(data[0], d);
-#pragma unroll
-                for (int k = 0; k < width; ++k) d[k] -= s.x;
-                store<16, overflows>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], has_residual, added, activation));
-            }
-            y[j] += step_elements;
-        };
-        walk.template pass<true>(ring, staying, place, team, enter, take);
-        if constexpr (overflows) walk.template pass<true>(ring, passing, window, team, enter, take);
+            };
+            const auto take = [&](int j, const packed<16>(&data)[1], bool is_mine) {
+                const packed<16> added = has_residual ? take_residual(walk.vector, window, j) : packed<16>{};
+                if (is_mine) {
+                    float d[width];
+                    unpack_deviations<T>(data[0], s.x, d);
+                    store<16, overflows>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], has_residual, added, activation));
+                }
+                y[j] += step_elements;
+            };
+            walk.template pass<true>(ring, staying, place, team, enter, take);
+            if constexpr (overflows) walk.template pass<true>(ring, passing, window, team, enter, take);
+        });
     }
+    // Vector j of the residual in a place of the window, which the last vector leaves. vector: address of the thread's first in shared memory.
+    __device__ __forceinline__ packed<16> take_residual(uint32_t vector, bulk_place &window, int j) const {
+        if (j == 0) block.shared.bulk.wait_full(window);
+        const packed<16> added = load_shared(vector + (window.slot * relay_vectors + j) * block.team * 16);
+        if (j + 1 == relay_vectors) {
+            block.shared.bulk.release(window.slot);
+            window.next(ring.slots, ring.residual_steps().slot);
+        }
+        return added;
+    }
+};
+
+// Every warp has one role and keeps it for all groups of its team.
+template <typename T, activation_form form, relay_team kind, bool has_residual> __global__ void __launch_bounds__(relay_threads, 1)
+    channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
+    if (!has_sm_90) return;
+    using relay_type = relay_forward<T, form, kind, has_residual>;
+    __shared__ relay_slots<relay_moments> parts;
+    __shared__ relay_slots<float3> statistics;
+    __shared__ cluster_exchange exchange;
+    __shared__ message_exchange messages;
+    __shared__ bulk_ring bulk;
+    constexpr int sum_vectors = relay_type::sum_vectors;
+    const uint32_t team = (blockDim.x - relay_service(kind, has_residual)) * sum_vectors / (sum_vectors + relay_vectors);
+    const typename relay_type::block_type block(a.ring, a.geometry.groups, team, team * relay_vectors / sum_vectors,
+                                                {parts, statistics, exchange, messages, bulk});
+    block.start(a.overlaps, a.messages);
+    const relay_type relay(a, block);
+    if (has_residual && block.warp == block.fetcher + relay_service(kind) / 32) relay.fetch_residual();
+    else if (block.warp == block.fetcher || (relay_type::overflows && block.warp > block.fetcher + 2)) relay.fetch();
+    else if (block.warp >= block.warps && block.warp < block.fetcher) relay.add();
+    else if (block.warp == block.fetcher + 1) relay.merge();
+    else if (relay_type::cooperative && block.warp > block.fetcher + 1) relay.receive();
+    else relay.write();
 }
 
 // Host: the form `relay`.
-template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_norm_params &p, const bops_channel_norm_relay_choice &c,
-                                                             const form_types &types, const bops_channel_norm_operands &o, void *workspace,
-                                                             const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        const uint32_t step_vectors = c.threads * relay_vectors;
-        const walk_choice walk = {
-            c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places, c.repeated_steps, c.residual_places + c.repeated_places};
-        launch_shape shape;
-        shape.cooperative = c.team == BOPS_NORM_GRID;
-        const channel_walk_arguments a = walk_arguments<T>(p, walk, types, o, workspace, c.overlaps, shape.cooperative ? c.blocks : 0);
-        const bool is_silu = p.activation == BOPS_SILU && !shape.cooperative, has_residual = c.residual_places > 0;
-        const relay_team kind = !shape.cooperative ? cluster_team : c.repeated_steps ? overflowing_team : grid_team;
-        const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
-        const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads + sum_threads + relay_service(kind, has_residual));
-        shape.overlaps_previous = c.overlaps != 0;
-        if (!shape.cooperative) shape.cluster = c.team_blocks;
-        shape.shared_bytes =
-            c.places * step_vectors * 16 + 2 * relay_parameters(a.ring, p.groups == 0, kind == overflowing_team) * uint32_t(sizeof(float2));
-        const bops_status status = call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team, false>
-                                        : has_residual           ? kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, true>
-                                                                                     : channel_norm_relay<T, light_activation, cluster_team, true>
-                                                  : kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, false>
-                                        : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team, false>
-                                                                 : channel_norm_relay<T, light_activation, cluster_team, false>,
-                                        shape, a);
-        return status ? status : finish_running(p, o, a.records, call);
-    }
+template <typename T> bops_status channel_norm_relay_kernels(const forward_call<bops_channel_norm_relay_choice> &f) {
+    const auto &c = f.c;
+    const uint32_t step_vectors = c.threads * relay_vectors;
+    const walk_choice walk = {
+        c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places, c.repeated_steps, c.residual_places + c.repeated_places};
+    const bool is_grid = c.team == BOPS_NORM_GRID, is_silu = f.p.activation == BOPS_SILU && !is_grid, has_residual = c.residual_places > 0;
+    const channel_walk_arguments a = walk_arguments<T>(f, walk, is_grid ? c.blocks : 0);
+    const relay_team kind = !is_grid ? cluster_team : c.repeated_steps ? overflowing_team : grid_team;
+    const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
+    const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
+    const uint32_t parameters = relay_parameters(a.ring, f.p.groups == 0, kind == overflowing_team);
+    launch_shape shape = f.shape(c.threads + sum_threads + relay_service(kind, has_residual),
+                                 c.places * step_vectors * 16 + 2 * parameters * uint32_t(sizeof(float2)));
+    shape.cooperative = is_grid, shape.cluster = is_grid ? 1 : c.team_blocks;
+    const bops_status status = f.call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team, false>
+                                      : has_residual           ? kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, true>
+                                                                                   : channel_norm_relay<T, light_activation, cluster_team, true>
+                                                : kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, false>
+                                      : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team, false>
+                                                               : channel_norm_relay<T, light_activation, cluster_team, false>,
+                                      shape, a);
+    return status ? status : finish_running(f, a.records);
 }
 
 } // namespace bops

@@ -63,9 +63,7 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
 
     // 2. The moments of the group.
     total = merge_parts(parts, warps, lanes_for(warps), a.reciprocal_count);
-    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
-    const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-    if (threadIdx.x == 0) save_group(a, group, s);
+    const channel_statistics<float> s = finish_group(a, total, group, 0);
 
     // 3. The output.
     const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
@@ -74,26 +72,17 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
     for (int v = 0; v < segment_vectors; ++v)
         if (is_mine(v)) {
             float d[width];
-            unpack<T>(data[v], d);
-#pragma unroll
-            for (int k = 0; k < width; ++k) d[k] -= s.shift;
+            unpack_deviations<T>(data[v], s.shift, d);
             store<16, false>(y + v * blockDim.x * width, channel_output<T, 16, false>(d, scale, offset, false, packed<16>{}, activation));
         }
 }
 
 // Host: the form `segment`.
-template <typename T> bops_status channel_norm_segment_kernels(const bops_channel_norm_params &p, const bops_channel_norm_segment_choice &c,
-                                                               const form_types &types, const bops_channel_norm_operands &o, void *workspace,
-                                                               const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        const channel_single_arguments a = single_arguments<T>(p, 1, c.threads * c.vectors, types, o, workspace);
-        launch_shape shape;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
-        const auto kernel = p.activation == BOPS_SILU ? channel_norm_segment<T, silu_activation> : channel_norm_segment<T, light_activation>;
-        const bops_status status = call(kernel, shape, a);
-        return status ? status : finish_running(p, o, a.records, call);
-    }
+template <typename T> bops_status channel_norm_segment_kernels(const forward_call<bops_channel_norm_segment_choice> &f) {
+    const channel_single_arguments a = single_arguments<T>(f, 1, f.c.threads * f.c.vectors);
+    const auto kernel = f.p.activation == BOPS_SILU ? channel_norm_segment<T, silu_activation> : channel_norm_segment<T, light_activation>;
+    const bops_status status = f.call(kernel, f.shape(f.c.threads, 0), a);
+    return status ? status : finish_running(f, a.records);
 }
 
 } // namespace bops

@@ -21,7 +21,7 @@ struct channel_single_arguments {
     group_record<float> *records;
 };
 
-// Blocks that start together stay in step: all wait for memory, then all compute. So the first blocks of each multiprocessor start one after another,
+// Blocks that start together stay in step: all wait for memory, then all compute. So the first blocks of each SM start one after another,
 // by about the time that one takes to fetch its group.
 __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiprocessors, uint32_t residents) {
     const uint32_t turn = cycles ? blockIdx.x / multiprocessors : 0;
@@ -122,9 +122,7 @@ template <typename T, int held> struct single_share {
         const float2 affine = parameters()[a.geometry.is_batch ? 0 : a.by_segment.quotient(number(v)) - first_segment];
         const float scale = s.rstd * affine.x, offset_term = fmaf(-s.correction, scale, affine.y);
         float x[width];
-        unpack<T>(data, x);
-#pragma unroll
-        for (int k = 0; k < width; ++k) x[k] -= s.shift;
+        unpack_deviations<T>(data, s.shift, x);
         store<16, false>(y + offset(a.p.y, v), channel_output<T, 16, general>(x, scale, offset_term, general && a.o.residual, residual, activation));
     }
 };
@@ -142,7 +140,16 @@ __device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32
     return {total.shift, sums[0], sums[1]};
 }
 
-// A thread starts the copies of all its vectors to shared memory at once: blocks that share a multiprocessor keep the memory busy for each other. A
+// The statistics of a group from its moments, which one thread of the group's first block saves.
+__device__ __forceinline__ channel_statistics<float> finish_group(const channel_single_arguments &a, moments<float> total, uint32_t group,
+                                                                  uint32_t rank) {
+    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+    const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+    if (threadIdx.x == 0 && rank == 0) save_group(a, group, s);
+    return s;
+}
+
+// A thread starts the copies of all its vectors to shared memory at once: blocks that share an SM keep the memory busy for each other. A
 // warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the warp adds up its part once
 // more.
 //
@@ -209,9 +216,7 @@ template <typename T, activation_form form, bool few> __global__ void __launch_b
         if (lane < a.cluster) of_block = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
         total = merge_across<true>(of_block, lane < a.cluster ? float(own.vectors_of(lane)) * width : 0.0f, a.reciprocal_count);
     }
-    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
-    const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-    if (threadIdx.x == 0 && own.rank == 0) save_group(a, own.group, s);
+    const channel_statistics<float> s = finish_group(a, total, own.group, own.rank);
 
     // 3. The output.
     const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
@@ -230,18 +235,18 @@ template <typename T, activation_form form, bool few> __global__ void __launch_b
 }
 
 // Host: what the kernels that take one group take. block_vectors: of a group, in one block.
-template <typename T> channel_single_arguments single_arguments(const bops_channel_norm_params &p, uint32_t cluster, uint32_t block_vectors,
-                                                                const form_types &types, const bops_channel_norm_operands &o, void *workspace) {
+template <typename T, typename Choice>
+channel_single_arguments single_arguments(const forward_call<Choice> &f, uint32_t cluster, uint32_t block_vectors) {
     channel_single_arguments a = {};
-    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
+    a.geometry.set(f.p.batch, f.p.channels, f.p.spatial, f.p.groups);
     const double count = double(a.geometry.count);
-    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
+    a.p = f.p, a.o = f.o, a.eps = float(f.p.eps), a.momentum = running_weight<float>(f.p.momentum);
     a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
     a.cluster = cluster, a.block_vectors = block_vectors;
-    a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
-    a.is_gapless = !a.geometry.is_batch && p.x.channel == p.spatial && p.y.channel == p.spatial;
-    a.weight_is_wide = types.weight_is_wide;
-    a.records = p.groups && (o.running_mean || o.running_var) ? static_cast<group_record<float> *>(workspace) : nullptr;
+    a.per_segment = uint32_t(f.p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
+    a.is_gapless = !a.geometry.is_batch && f.p.x.channel == f.p.spatial && f.p.y.channel == f.p.spatial;
+    a.weight_is_wide = f.types.weight_is_wide;
+    a.records = f.p.groups && (f.o.running_mean || f.o.running_var) ? static_cast<group_record<float> *>(f.workspace) : nullptr;
     return a;
 }
 } // namespace bops

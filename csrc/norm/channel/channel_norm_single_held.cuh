@@ -86,9 +86,7 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
     }
     moments<float> total = makers == 1 ? merge_parts(parts, part_count, 1u << (32 - __clz(part_count - 1)), a.reciprocal_count)
                                        : merge_parts(parts, part_count, merge_lanes, a.reciprocal_count);
-    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
-    const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-    if (threadIdx.x == 0 && own.rank == 0) save_group(a, own.group, s);
+    const channel_statistics<float> s = finish_group(a, total, own.group, own.rank);
 
     // 3. The output.
     const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
@@ -102,35 +100,30 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
 }
 
 // Host: the form `single`, with whole groups in shared memory, or where registers hold vectors, the rest of them.
-template <typename T> bops_status channel_norm_single_kernels(const bops_channel_norm_params &p, const bops_channel_norm_single_choice &c,
-                                                              const form_types &types, const bops_channel_norm_operands &o, void *workspace,
-                                                              const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        channel_single_arguments a = single_arguments<T>(p, c.cluster_blocks, c.threads * c.vectors, types, o, workspace);
-        a.vectors = c.vectors, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
-        launch_shape shape;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
-        const uint32_t touched = a.block_vectors / a.per_segment + 2;
-        const uint32_t parameters = a.geometry.is_batch ? 1 : touched < a.geometry.segments ? touched : a.geometry.segments;
-        shape.shared_bytes = c.threads * (c.vectors - c.register_vectors) * 16 + parameters * uint32_t(sizeof(float2));
-        const activation_form form = o.residual ? any_activation : activation_form_of(p.activation);
-        const auto whole = [](auto few) {
-            constexpr bool is_few = decltype(few)::value;
-            return specialised(channel_norm_single<T, light_activation, is_few>, channel_norm_single<T, silu_activation, is_few>,
-                               channel_norm_single<T, any_activation, is_few>);
-        };
-        const auto partly = [](auto vectors) {
-            constexpr int held = decltype(vectors)::value;
-            return specialised(channel_norm_single_held<T, light_activation, held>, channel_norm_single_held<T, silu_activation, held>);
-        };
-        const auto kernels = c.register_vectors == 2           ? partly(std::integral_constant<int, 2>())
-                             : c.register_vectors              ? partly(std::integral_constant<int, 4>())
-                             : c.overlaps && !c.stagger_cycles ? whole(std::true_type())
-                                                               : whole(std::false_type());
-        const bops_status status = call.one_of(form, kernels, shape, a);
-        return status ? status : finish_running(p, o, a.records, call);
-    }
+template <typename T> bops_status channel_norm_single_kernels(const forward_call<bops_channel_norm_single_choice> &f) {
+    const auto &c = f.c;
+    channel_single_arguments a = single_arguments<T>(f, c.cluster_blocks, c.threads * c.vectors);
+    a.vectors = c.vectors, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
+    const uint32_t touched = a.block_vectors / a.per_segment + 2;
+    const uint32_t parameters = a.geometry.is_batch ? 1 : touched < a.geometry.segments ? touched : a.geometry.segments;
+    launch_shape shape = f.shape(c.threads, c.threads * (c.vectors - c.register_vectors) * 16 + parameters * uint32_t(sizeof(float2)));
+    shape.cluster = c.cluster_blocks;
+    const activation_form form = f.o.residual ? any_activation : activation_form_of(f.p.activation);
+    const auto whole = [](auto few) {
+        constexpr bool is_few = decltype(few)::value;
+        return specialised(channel_norm_single<T, light_activation, is_few>, channel_norm_single<T, silu_activation, is_few>,
+                           channel_norm_single<T, any_activation, is_few>);
+    };
+    const auto partly = [](auto vectors) {
+        constexpr int held = decltype(vectors)::value;
+        return specialised(channel_norm_single_held<T, light_activation, held>, channel_norm_single_held<T, silu_activation, held>);
+    };
+    const auto kernels = c.register_vectors == 2           ? partly(std::integral_constant<int, 2>())
+                         : c.register_vectors              ? partly(std::integral_constant<int, 4>())
+                         : c.overlaps && !c.stagger_cycles ? whole(std::true_type())
+                                                           : whole(std::false_type());
+    const bops_status status = f.call.one_of(form, kernels, shape, a);
+    return status ? status : finish_running(f, a.records);
 }
 
 } // namespace bops

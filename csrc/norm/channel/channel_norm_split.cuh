@@ -5,6 +5,9 @@
 
 namespace bops {
 
+// Host: a grid of `blocks` blocks that take what there is to do in turn, or of fewer.
+inline dim3 split_grid(uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); }
+
 constexpr int split_block = 256, split_accesses = 4; // accesses of a thread that are under way at once
 
 // What the output launch needs of a group, and the unbiased variance for running statistics of samples.
@@ -211,9 +214,7 @@ __device__ __forceinline__ void apply_accesses(const channel_split_arguments<acc
     for (int v = 0; v < accesses; ++v)
         if (has(v)) {
             A d[width];
-            unpack<T>(data[v], d);
-#pragma unroll
-            for (int i = 0; i < width; ++i) d[i] -= t.shift;
+            unpack_deviations<T>(data[v], t.shift, d);
             store<vec_bytes, streamed>(y + v * step, channel_output<T, vec_bytes, general>(d, t.scale, t.offset, general && a.o.residual != nullptr,
                                                                                            added[v], a.p.activation));
         }
@@ -313,28 +314,27 @@ template <typename A> __global__ void __launch_bounds__(split_block)
 __global__ void channel_norm_count_batch(int64_t *num_batches);
 
 // Host: launches what follows a training kernel: the running statistics that no block can write alone, and the count of batches.
-template <typename A> bops_status finish_running(const bops_channel_norm_params &p, const bops_channel_norm_operands &o,
-                                                 const group_record<A> *records, const kernel_call &call) {
-    if (p.uses_running) return 0;
+template <typename A, typename Choice> bops_status finish_running(const forward_call<Choice> &f, const group_record<A> *records) {
+    if (f.p.uses_running) return 0;
     launch_shape shape;
-    if (p.groups == 0) {
-        if (!p.is_cumulative) return 0;
+    if (f.p.groups == 0) {
+        if (!f.p.is_cumulative) return 0;
         shape.grid = dim3(1), shape.block = dim3(1);
-        return call(channel_norm_count_batch, shape, static_cast<int64_t *>(o.num_batches));
+        return f.call(channel_norm_count_batch, shape, static_cast<int64_t *>(f.o.num_batches));
     }
-    if (!call.prepares && !o.running_mean && !o.running_var) return 0;
-    const uint64_t blocks = (p.channels + split_block - 1) / split_block;
+    if (!f.call.prepares && !f.o.running_mean && !f.o.running_var) return 0;
+    const uint64_t blocks = (f.p.channels + split_block - 1) / split_block;
     shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(split_block);
-    return call(channel_norm_running_over_samples<A>, shape, o, records, p.batch, p.channels, running_weight<A>(p.momentum));
+    return f.call(channel_norm_running_over_samples<A>, shape, f.o, records, f.p.batch, f.p.channels, running_weight<A>(f.p.momentum));
 }
 
 // Host: the form `split`.
-template <typename T> bops_status channel_norm_split_kernels(const bops_channel_norm_params &p, const bops_channel_norm_split_choice &c,
-                                                             const form_types &types, const bops_channel_norm_operands &operands, void *workspace,
-                                                             const kernel_call &call) {
+template <typename T> bops_status channel_norm_split_kernels(const forward_call<bops_channel_norm_split_choice> &f) {
     using A = accumulator_t<T>;
     channel_split_arguments<A> a = {};
-    bops_channel_norm_operands o = operands;
+    const auto &p = f.p;
+    const auto &c = f.c;
+    bops_channel_norm_operands o = f.o;
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     const uint64_t count = a.geometry.count;
     if (count == 0 && !p.uses_running) o.running_mean = o.running_var = o.num_batches = nullptr;
@@ -342,52 +342,51 @@ template <typename T> bops_status channel_norm_split_kernels(const bops_channel_
     a.eps = count ? A(p.eps) : A(NAN), a.momentum = running_weight<A>(p.momentum);
     a.reciprocal_count = count ? A(1.0 / double(count)) : A(0);
     a.unbias = count > 1 ? A(double(count) / double(count - 1)) : A(0);
-    a.weight_is_wide = types.weight_is_wide, a.chunks = c.parts, a.by_chunks = divisor(c.parts);
+    a.weight_is_wide = f.types.weight_is_wide, a.chunks = c.parts, a.by_chunks = divisor(c.parts);
     return for_vector_bytes<T>(c.access_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
         a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors);
         a.part = c.threads * c.accesses * width, a.accesses = c.accesses;
-        a.records = static_cast<group_record<A> *>(workspace);
+        a.records = static_cast<group_record<A> *>(f.workspace);
         a.part_moments = reinterpret_cast<moments<A> *>(a.records + a.geometry.groups);
-        const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };
         launch_shape shape;
         bops_status status = 0;
         if (!p.uses_running) {
             const uint32_t teams = split_block / c.threads;
-            shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.parts + teams - 1) / teams);
-            if (a.geometry.rows * a.vectors > 0 || call.prepares) status = call(channel_norm_split_moments<T, vec_bytes>, shape, a);
+            shape.block = dim3(c.threads, teams), shape.grid = split_grid((a.geometry.rows * c.parts + teams - 1) / teams);
+            if (a.geometry.rows * a.vectors > 0 || f.call.prepares) status = f.call(channel_norm_split_moments<T, vec_bytes>, shape, a);
             if (status) return status;
             const uint32_t team = team_for(uint64_t(a.geometry.segments) * c.parts, split_merge_block);
             shape.overlaps_previous = c.later_overlaps != 0;
             shape.block = dim3(team, split_merge_block / team);
-            shape.grid = grid((a.geometry.groups + shape.block.y - 1) / shape.block.y);
-            status = call(channel_norm_split_merge<A>, shape, a);
+            shape.grid = split_grid((a.geometry.groups + shape.block.y - 1) / shape.block.y);
+            status = f.call(channel_norm_split_merge<A>, shape, a);
             if (status) return status;
         }
-        shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
+        shape.block = dim3(split_block), shape.grid = split_grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
         if constexpr (sizeof(T) < 8 && vec_bytes < 16)
             if (c.writes_gapless) { // the output in wider accesses
                 const uint64_t vectors = p.channels * p.spatial / (16 / sizeof(T));
                 shape.grid = dim3(uint32_t((p.batch * vectors + split_block - 1) / split_block));
-                status = call(channel_norm_apply_gapless<T>, shape, a, divisor(p.spatial), uint32_t(vectors), divisor(vectors));
-                return status ? status : finish_running(p, o, a.records, call);
+                status = f.call(channel_norm_apply_gapless<T>, shape, a, divisor(p.spatial), uint32_t(vectors), divisor(vectors));
+                return status ? status : finish_running(f, a.records);
             }
         const uint64_t accesses = a.geometry.rows * a.vectors;
         if constexpr (sizeof(T) == 2)
             if (const uint32_t parts = parts_of(a.geometry.rows, a.vectors, apply_part_accesses))
-                if (accesses > 0 && !p.uses_running && is_unrolled(p.activation) && (call.prepares || !o.residual)) {
+                if (accesses > 0 && !p.uses_running && is_unrolled(p.activation) && (f.call.prepares || !o.residual)) {
                     launch_shape by_parts = shape;
                     by_parts.grid = dim3(uint32_t(a.geometry.rows * parts));
-                    status = call(channel_norm_apply_parts<T, vec_bytes>, by_parts, a, divisor(parts));
-                    if (!call.prepares || status) return status ? status : finish_running(p, o, a.records, call);
+                    status = f.call(channel_norm_apply_parts<T, vec_bytes>, by_parts, a, divisor(parts));
+                    if (!f.call.prepares || status) return status ? status : finish_running(f, a.records);
                 }
         if (p.uses_running && accesses < uint64_t(apply_known_block) << 31) {
             shape.block = dim3(apply_known_block), shape.grid = dim3(uint32_t((accesses + apply_known_block - 1) / apply_known_block));
-            if (accesses > 0 || call.prepares) status = call(channel_norm_apply_known<T, vec_bytes>, shape, a);
-        } else if (accesses > 0 || call.prepares) {
-            status = call(channel_norm_apply<T, vec_bytes>, shape, a);
+            if (accesses > 0 || f.call.prepares) status = f.call(channel_norm_apply_known<T, vec_bytes>, shape, a);
+        } else if (accesses > 0 || f.call.prepares) {
+            status = f.call(channel_norm_apply<T, vec_bytes>, shape, a);
         }
-        return status || (count == 0 && !call.prepares) ? status : finish_running(p, o, a.records, call);
+        return status || (count == 0 && !f.call.prepares) ? status : finish_running(f, a.records);
     });
 }
 

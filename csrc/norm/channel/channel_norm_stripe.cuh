@@ -105,6 +105,24 @@ __device__ __forceinline__ void finish_stripe_channel(const channel_stripe_argum
     before.update(a.o, channel, s.mean(), s.variance * a.unbias);
 }
 
+// The output of a vector: x is on entry in `d`, and each element has a shift, a scale and an offset of its own. at_most_relu: there is no activation but
+// ReLU.
+template <typename T, bool has_residual, bool at_most_relu, int width>
+__device__ __forceinline__ packed<16> stripe_output(float (&d)[width], const float (&shift)[width], const float (&scale)[width],
+                                                    const float (&offset)[width], const packed<16> &residual, bops_activation activation) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
+    if (has_residual) {
+        float added[width];
+        unpack<T>(residual, added);
+#pragma unroll
+        for (int i = 0; i < width; ++i) d[i] += added[i];
+    }
+    if (!at_most_relu && activation != BOPS_IDENTITY) activate(activation, d);
+    if (at_most_relu && activation == BOPS_RELU) activate<false>(BOPS_RELU, d);
+    return pack<T, 16>(d);
+}
+
 // has_residual: the activation is then identity or ReLU.
 template <typename T, bool has_residual> __global__ void __launch_bounds__(stripe_threads, 2)
     channel_norm_stripe(const __grid_constant__ channel_stripe_arguments a) {
@@ -176,17 +194,8 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
             if (k >= own.samples) continue;
             float d[width];
             own.template load<T>(k, 0, d);
-#pragma unroll
-            for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
-            if (has_residual) {
-                float more[width];
-                unpack<T>(added[j], more);
-#pragma unroll
-                for (int i = 0; i < width; ++i) d[i] += more[i];
-            }
-            if (!has_residual && a.p.activation != BOPS_IDENTITY) activate(a.p.activation, d);
-            if (has_residual && a.p.activation == BOPS_RELU) activate<false>(BOPS_RELU, d);
-            store_whole(y + k * (g.turns * a.p.y.batch), pack<T, 16>(d));
+            const packed<16> output = stripe_output<T, has_residual, has_residual>(d, shift, scale, offset, added[j], a.p.activation);
+            store_whole(y + k * (g.turns * a.p.y.batch), output);
         }
     }
 }
@@ -271,42 +280,27 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
             if (has_residual) added = load<16, false>(residual + k * (g.turns * a.p.residual.batch));
             float d[width];
             unpack<T>(data[k], d);
-#pragma unroll
-            for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
-            if (has_residual) {
-                float more[width];
-                unpack<T>(added, more);
-#pragma unroll
-                for (int i = 0; i < width; ++i) d[i] += more[i];
-            }
-            if (a.p.activation == BOPS_RELU) activate<false>(BOPS_RELU, d);
-            store_whole(y + k * (g.turns * a.p.y.batch), pack<T, 16>(d));
+            const packed<16> output = stripe_output<T, has_residual, true>(d, shift, scale, offset, added, a.p.activation);
+            store_whole(y + k * (g.turns * a.p.y.batch), output);
         }
 }
 
 // Host: the form `stripe`.
-template <typename T> bops_status channel_norm_stripe_kernels(const bops_channel_norm_params &p, const bops_channel_norm_stripe_choice &c,
-                                                              const form_types &types, const bops_channel_norm_operands &o, void *,
-                                                              const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        channel_stripe_arguments a = {};
-        a.stripe.set(c, p.batch, p.spatial, 16 / sizeof(T));
-        const double count = double(p.batch * p.spatial);
-        const uint64_t early = a.stripe.part * a.stripe.turns;
-        a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
-        a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
-        a.reciprocal_early = float(1.0 / double((early < p.batch ? early : p.batch) * p.spatial));
-        a.weight_is_wide = types.weight_is_wide, a.overlaps = c.overlaps;
-        launch_shape shape;
-        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = c.in_registers ? a.stripe.turns * a.stripe.run * 12 : a.stripe.shared_bytes(1);
-        auto forms = specialised(channel_norm_stripe<T, false>, channel_norm_stripe<T, true>);
-        if constexpr (sizeof(T) == 2)
-            if (c.in_registers) forms = specialised(channel_norm_stripe_held<T, false>, channel_norm_stripe_held<T, true>);
-        const bops_status status = call.one_of(o.residual != nullptr, forms, shape, a);
-        return status ? status : finish_running<float>(p, o, nullptr, call);
-    }
+template <typename T> bops_status channel_norm_stripe_kernels(const forward_call<bops_channel_norm_stripe_choice> &f) {
+    channel_stripe_arguments a = {};
+    a.stripe.set(f.c, f.p.batch, f.p.spatial, 16 / sizeof(T));
+    const double count = double(f.p.batch * f.p.spatial);
+    const uint64_t early = a.stripe.part * a.stripe.turns;
+    a.p = f.p, a.o = f.o, a.eps = float(f.p.eps), a.momentum = running_weight<float>(f.p.momentum);
+    a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
+    a.reciprocal_early = float(1.0 / double((early < f.p.batch ? early : f.p.batch) * f.p.spatial));
+    a.weight_is_wide = f.types.weight_is_wide, a.overlaps = f.c.overlaps;
+    auto forms = specialised(channel_norm_stripe<T, false>, channel_norm_stripe<T, true>);
+    if constexpr (sizeof(T) == 2)
+        if (f.c.in_registers) forms = specialised(channel_norm_stripe_held<T, false>, channel_norm_stripe_held<T, true>);
+    const uint32_t shared_bytes = f.c.in_registers ? a.stripe.turns * a.stripe.run * 12 : a.stripe.shared_bytes(1);
+    const bops_status status = f.call.one_of(f.o.residual != nullptr, forms, f.shape(f.c.threads, shared_bytes), a);
+    return status ? status : finish_running<float>(f, nullptr);
 }
 
 } // namespace bops

@@ -222,18 +222,17 @@ struct channel_walk_arguments {
 
 // Host: the arguments of the kernels that walk over groups.
 // message_blocks: blocks that send each other messages.
-template <typename T> channel_walk_arguments walk_arguments(const bops_channel_norm_params &p, const walk_choice &c, const form_types &types,
-                                                            const bops_channel_norm_operands &o, void *workspace, uint32_t overlaps,
-                                                            uint32_t message_blocks = 0) {
+template <typename T, typename Choice>
+channel_walk_arguments walk_arguments(const forward_call<Choice> &f, const walk_choice &walk, uint32_t message_blocks) {
     channel_walk_arguments a = {};
-    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
-    a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, false);
+    a.geometry.set(f.p.batch, f.p.channels, f.p.spatial, f.p.groups);
+    a.ring.set(a.geometry, walk, 16 / sizeof(T), f.p.spatial, false);
     const double count = double(a.geometry.count);
-    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
+    a.p = f.p, a.o = f.o, a.eps = float(f.p.eps), a.momentum = running_weight<float>(f.p.momentum);
     a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
-    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
-    a.messages = static_cast<uint4 *>(workspace);
-    const bool keeps = p.groups && (o.running_mean || o.running_var);
+    a.weight_is_wide = f.types.weight_is_wide, a.overlaps = f.c.overlaps;
+    a.messages = static_cast<uint4 *>(f.workspace);
+    const bool keeps = f.p.groups && (f.o.running_mean || f.o.running_var);
     a.records = keeps ? reinterpret_cast<group_record<float> *>(a.messages + message_blocks * message_exchange::turns) : nullptr;
     return a;
 }

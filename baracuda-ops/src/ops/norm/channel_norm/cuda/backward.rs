@@ -5,10 +5,9 @@ use baracuda_ops_sys as sys;
 use super::super::backward::{
     BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
 };
-use super::{
-    BackwardFields, ChannelProblem, Form, Located, Pass, Task, Valid, c_strides, channels_last, contiguous,
-    specialisation,
-};
+use super::channels_last::{cluster, passes, rows, slabs};
+use super::contiguous::{held, relay, segment, single, split, stripe};
+use super::{BackwardFields, ChannelProblem, Form, Located, Pass, Task, Valid, c_strides, specialisation};
 use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{Props, c_activation};
 use crate::error::Reason;
@@ -16,29 +15,29 @@ use crate::kernel::Accepted;
 
 type Calls<C> = super::Calls<BackwardFields, C>;
 
-const STRIPE: Calls<sys::bops_channel_norm_stripe_choice> =
+const STRIPE: Calls<stripe::Choice> =
     calls!(bops_channel_norm_backward_stripe_prepare, bops_channel_norm_backward_stripe_launch);
-const SEGMENT: Calls<sys::bops_channel_norm_segment_choice> =
+const SEGMENT: Calls<segment::Choice> =
     calls!(bops_channel_norm_backward_segment_prepare, bops_channel_norm_backward_segment_launch);
-const RELAY: Calls<sys::bops_channel_norm_backward_relay_choice> =
+const RELAY: Calls<relay::BackwardChoice> =
     calls!(bops_channel_norm_backward_relay_prepare, bops_channel_norm_backward_relay_launch);
-const SINGLE: Calls<sys::bops_channel_norm_backward_single_choice> =
+const SINGLE: Calls<single::BackwardChoice> =
     calls!(bops_channel_norm_backward_single_prepare, bops_channel_norm_backward_single_launch);
-const SINGLE_MASKED: Calls<sys::bops_channel_norm_backward_single_masked_choice> =
+const SINGLE_MASKED: Calls<single::MaskedChoice> =
     calls!(bops_channel_norm_backward_single_masked_prepare, bops_channel_norm_backward_single_masked_launch);
-const HELD: Calls<sys::bops_channel_norm_backward_held_choice> =
+const HELD: Calls<held::Choice> =
     calls!(bops_channel_norm_backward_held_prepare, bops_channel_norm_backward_held_launch);
-const SPLIT: Calls<sys::bops_channel_norm_split_choice> =
+const SPLIT: Calls<split::Choice> =
     calls!(bops_channel_norm_backward_split_prepare, bops_channel_norm_backward_split_launch);
-const CHANNELS_LAST_ROWS: Calls<sys::bops_channels_last_norm_rows_choice> =
+const CHANNELS_LAST_ROWS: Calls<rows::Choice> =
     calls!(bops_channels_last_norm_backward_rows_prepare, bops_channels_last_norm_backward_rows_launch);
-const CHANNELS_LAST_CLUSTER: Calls<sys::bops_channels_last_norm_cluster_choice> =
+const CHANNELS_LAST_CLUSTER: Calls<cluster::Choice> =
     calls!(bops_channels_last_norm_backward_cluster_prepare, bops_channels_last_norm_backward_cluster_launch);
-const CHANNELS_LAST_SLABS: Calls<sys::bops_channels_last_norm_slabs_choice> =
+const CHANNELS_LAST_SLABS: Calls<slabs::Choice> =
     calls!(bops_channels_last_norm_backward_slabs_prepare, bops_channels_last_norm_backward_slabs_launch);
-const CHANNELS_LAST_COOPERATIVE: Calls<sys::bops_channels_last_norm_cooperative_choice> =
+const CHANNELS_LAST_COOPERATIVE: Calls<passes::Choice> =
     calls!(bops_channels_last_norm_backward_cooperative_prepare, bops_channels_last_norm_backward_cooperative_launch);
-const CHANNELS_LAST_SPLIT: Calls<sys::bops_channels_last_norm_split_choice> =
+const CHANNELS_LAST_SPLIT: Calls<passes::SplitChoice> =
     calls!(bops_channels_last_norm_backward_split_prepare, bops_channels_last_norm_backward_split_launch);
 
 impl Pass for BackwardFields {
@@ -101,20 +100,20 @@ impl Pass for BackwardFields {
     fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {
         let p = &task.problem;
         Ok(match form {
-            Form::Stripe => task.candidate(&STRIPE, contiguous::stripe::backward(p)?),
-            Form::Segment => task.candidate(&SEGMENT, contiguous::segment::backward(p)?),
-            Form::Relay => task.candidate(&RELAY, contiguous::relay::backward(p)?),
-            Form::Single => task.candidate(&SINGLE, contiguous::single::backward(p)?),
-            Form::SingleMasked => task.candidate(&SINGLE_MASKED, contiguous::single::masked_backward(p)?),
-            Form::Held => task.candidate(&HELD, contiguous::held::backward(p)?),
-            Form::Split => task.candidate(&SPLIT, contiguous::split::backward(p)?),
-            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, channels_last::rows::backward(p)?),
-            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, channels_last::cluster::backward(p)?),
-            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, channels_last::slabs::backward(p)?),
+            Form::Stripe => task.candidate(&STRIPE, stripe::backward(p)?),
+            Form::Segment => task.candidate(&SEGMENT, segment::backward(p)?),
+            Form::Relay => task.candidate(&RELAY, relay::backward(p)?),
+            Form::Single => task.candidate(&SINGLE, single::backward(p)?),
+            Form::SingleMasked => task.candidate(&SINGLE_MASKED, single::masked_backward(p)?),
+            Form::Held => task.candidate(&HELD, held::backward(p)?),
+            Form::Split => task.candidate(&SPLIT, split::backward(p)?),
+            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, rows::backward(p)?),
+            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, cluster::backward(p)?),
+            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, slabs::backward(p)?),
             Form::ChannelsLastCooperative => {
-                task.candidate(&CHANNELS_LAST_COOPERATIVE, channels_last::passes::cooperative_backward(p)?)
+                task.candidate(&CHANNELS_LAST_COOPERATIVE, passes::cooperative_backward(p)?)
             }
-            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, channels_last::passes::split_backward(p)?),
+            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, passes::split_backward(p)?),
             Form::ChannelsLastResident => return Err("it computes forward".into()),
         })
     }

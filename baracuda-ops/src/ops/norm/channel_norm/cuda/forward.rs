@@ -3,10 +3,9 @@
 use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
-use super::{
-    ChannelProblem, Form, ForwardFields, Located, Pass, Task, Valid, c_strides, channels_last, contiguous,
-    specialisation,
-};
+use super::channels_last::{cluster, passes, resident, rows, slabs};
+use super::contiguous::{relay, segment, single, split, stripe};
+use super::{ChannelProblem, Form, ForwardFields, Located, Pass, Task, Valid, c_strides, specialisation};
 use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{Props, c_activation};
 use crate::error::Reason;
@@ -14,27 +13,22 @@ use crate::kernel::Accepted;
 
 type Calls<C> = super::Calls<ForwardFields, C>;
 
-const STRIPE: Calls<sys::bops_channel_norm_stripe_choice> =
-    calls!(bops_channel_norm_stripe_prepare, bops_channel_norm_stripe_launch);
-const SEGMENT: Calls<sys::bops_channel_norm_segment_choice> =
-    calls!(bops_channel_norm_segment_prepare, bops_channel_norm_segment_launch);
-const RELAY: Calls<sys::bops_channel_norm_relay_choice> =
-    calls!(bops_channel_norm_relay_prepare, bops_channel_norm_relay_launch);
-const SINGLE: Calls<sys::bops_channel_norm_single_choice> =
-    calls!(bops_channel_norm_single_prepare, bops_channel_norm_single_launch);
-const SPLIT: Calls<sys::bops_channel_norm_split_choice> =
-    calls!(bops_channel_norm_split_prepare, bops_channel_norm_split_launch);
-const CHANNELS_LAST_ROWS: Calls<sys::bops_channels_last_norm_rows_choice> =
+const STRIPE: Calls<stripe::Choice> = calls!(bops_channel_norm_stripe_prepare, bops_channel_norm_stripe_launch);
+const SEGMENT: Calls<segment::Choice> = calls!(bops_channel_norm_segment_prepare, bops_channel_norm_segment_launch);
+const RELAY: Calls<relay::Choice> = calls!(bops_channel_norm_relay_prepare, bops_channel_norm_relay_launch);
+const SINGLE: Calls<single::Choice> = calls!(bops_channel_norm_single_prepare, bops_channel_norm_single_launch);
+const SPLIT: Calls<split::Choice> = calls!(bops_channel_norm_split_prepare, bops_channel_norm_split_launch);
+const CHANNELS_LAST_ROWS: Calls<rows::Choice> =
     calls!(bops_channels_last_norm_rows_prepare, bops_channels_last_norm_rows_launch);
-const CHANNELS_LAST_CLUSTER: Calls<sys::bops_channels_last_norm_cluster_choice> =
+const CHANNELS_LAST_CLUSTER: Calls<cluster::Choice> =
     calls!(bops_channels_last_norm_cluster_prepare, bops_channels_last_norm_cluster_launch);
-const CHANNELS_LAST_SLABS: Calls<sys::bops_channels_last_norm_slabs_choice> =
+const CHANNELS_LAST_SLABS: Calls<slabs::Choice> =
     calls!(bops_channels_last_norm_slabs_prepare, bops_channels_last_norm_slabs_launch);
-const CHANNELS_LAST_RESIDENT: Calls<sys::bops_channels_last_norm_resident_choice> =
+const CHANNELS_LAST_RESIDENT: Calls<resident::Choice> =
     calls!(bops_channels_last_norm_resident_prepare, bops_channels_last_norm_resident_launch);
-const CHANNELS_LAST_COOPERATIVE: Calls<sys::bops_channels_last_norm_cooperative_choice> =
+const CHANNELS_LAST_COOPERATIVE: Calls<passes::Choice> =
     calls!(bops_channels_last_norm_cooperative_prepare, bops_channels_last_norm_cooperative_launch);
-const CHANNELS_LAST_SPLIT: Calls<sys::bops_channels_last_norm_split_choice> =
+const CHANNELS_LAST_SPLIT: Calls<passes::SplitChoice> =
     calls!(bops_channels_last_norm_split_prepare, bops_channels_last_norm_split_launch);
 
 impl Pass for ForwardFields {
@@ -91,19 +85,19 @@ impl Pass for ForwardFields {
     fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {
         let p = &task.problem;
         Ok(match form {
-            Form::Stripe => task.candidate(&STRIPE, contiguous::stripe::forward(p)?),
-            Form::Segment => task.candidate(&SEGMENT, contiguous::segment::forward(p)?),
-            Form::Relay => task.candidate(&RELAY, contiguous::relay::forward(p)?),
-            Form::Single => task.candidate(&SINGLE, contiguous::single::forward(p)?),
-            Form::Split => task.candidate(&SPLIT, contiguous::split::forward(p)?),
-            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, channels_last::rows::forward(p)?),
-            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, channels_last::cluster::forward(p)?),
-            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, channels_last::slabs::forward(p)?),
-            Form::ChannelsLastResident => task.candidate(&CHANNELS_LAST_RESIDENT, channels_last::resident::forward(p)?),
+            Form::Stripe => task.candidate(&STRIPE, stripe::forward(p)?),
+            Form::Segment => task.candidate(&SEGMENT, segment::forward(p)?),
+            Form::Relay => task.candidate(&RELAY, relay::forward(p)?),
+            Form::Single => task.candidate(&SINGLE, single::forward(p)?),
+            Form::Split => task.candidate(&SPLIT, split::forward(p)?),
+            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, rows::forward(p)?),
+            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, cluster::forward(p)?),
+            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, slabs::forward(p)?),
+            Form::ChannelsLastResident => task.candidate(&CHANNELS_LAST_RESIDENT, resident::forward(p)?),
             Form::ChannelsLastCooperative => {
-                task.candidate(&CHANNELS_LAST_COOPERATIVE, channels_last::passes::cooperative_forward(p)?)
+                task.candidate(&CHANNELS_LAST_COOPERATIVE, passes::cooperative_forward(p)?)
             }
-            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, channels_last::passes::split_forward(p)?),
+            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, passes::split_forward(p)?),
             Form::SingleMasked | Form::Held => return Err("it computes gradients".into()),
         })
     }

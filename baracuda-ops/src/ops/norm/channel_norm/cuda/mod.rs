@@ -1,6 +1,6 @@
 //! The CUDA forms of the family: what a choice depends on, and how a form becomes a candidate.
 //!
-//! **The rule of choice**: forms are asked in the order of [`Form::ALL`], and the first that accepts runs. Contiguous forms refuse channels-last
+//! **The rule of choice**: forms are asked in the order of [`Form`], and the first that accepts runs. Contiguous forms refuse channels-last
 //! tensors and the other way round. A form that could serve still refuses, and names the other form, in these cases:
 //!
 //! - `segment`, forward over much data, where `single` is faster;
@@ -56,57 +56,39 @@ pub(super) enum Form {
 }
 
 impl Form {
-    const ALL: [Self; 13] = [
-        Self::Stripe,
-        Self::Segment,
-        Self::Relay,
-        Self::Single,
-        Self::SingleMasked,
-        Self::Held,
-        Self::Split,
-        Self::ChannelsLastRows,
-        Self::ChannelsLastCluster,
-        Self::ChannelsLastSlabs,
-        Self::ChannelsLastResident,
-        Self::ChannelsLastCooperative,
-        Self::ChannelsLastSplit,
+    /// Every form in the order of the enum, with what follows the op's name in the kernel's name.
+    const SUFFIXES: [(Self, &'static str); 13] = [
+        (Self::Stripe, "_stripe"),
+        (Self::Segment, "_segment"),
+        (Self::Relay, "_relay"),
+        (Self::Single, "_single"),
+        (Self::SingleMasked, "_single_masked"),
+        (Self::Held, "_held"),
+        (Self::Split, "_split"),
+        (Self::ChannelsLastRows, "_channels_last_rows"),
+        (Self::ChannelsLastCluster, "_channels_last_cluster"),
+        (Self::ChannelsLastSlabs, "_channels_last_slabs"),
+        (Self::ChannelsLastResident, "_channels_last_resident"),
+        (Self::ChannelsLastCooperative, "_channels_last_cooperative"),
+        (Self::ChannelsLastSplit, "_channels_last_split"),
     ];
-
-    /// What follows the op's name in the kernel's name.
-    const fn suffix(self) -> &'static str {
-        match self {
-            Self::Stripe => "_stripe",
-            Self::Segment => "_segment",
-            Self::Relay => "_relay",
-            Self::Single => "_single",
-            Self::SingleMasked => "_single_masked",
-            Self::Held => "_held",
-            Self::Split => "_split",
-            Self::ChannelsLastRows => "_channels_last_rows",
-            Self::ChannelsLastCluster => "_channels_last_cluster",
-            Self::ChannelsLastSlabs => "_channels_last_slabs",
-            Self::ChannelsLastResident => "_channels_last_resident",
-            Self::ChannelsLastCooperative => "_channels_last_cooperative",
-            Self::ChannelsLastSplit => "_channels_last_split",
-        }
-    }
 }
 
 /// The names of an op's kernels, by form.
 struct Names<D>(PhantomData<D>);
 
 impl<D: Descriptor> Names<D> {
-    const JOINED: &'static [([u8; 64], usize); Form::ALL.len()] = &{
-        let mut all = [([0; 64], 0); Form::ALL.len()];
+    const JOINED: &'static [([u8; 64], usize); Form::SUFFIXES.len()] = &{
+        let mut all = [([0; 64], 0); Form::SUFFIXES.len()];
         let mut i = 0;
         while i < all.len() {
-            all[i] = joined(D::NAME, Form::ALL[i].suffix());
+            all[i] = joined(D::NAME, Form::SUFFIXES[i].1);
             i += 1;
         }
         all
     };
-    const ALL: [&'static str; Form::ALL.len()] = {
-        let mut all = [""; Form::ALL.len()];
+    const ALL: [&'static str; Form::SUFFIXES.len()] = {
+        let mut all = [""; Form::SUFFIXES.len()];
         let mut i = 0;
         while i < all.len() {
             all[i] = text(&Self::JOINED[i]);
@@ -140,8 +122,20 @@ struct Chosen<C> {
     launches: u32,
 }
 
+impl<C> Chosen<C> {
+    /// One launch without a workspace.
+    fn alone(choice: C) -> Self {
+        Self { choice, workspace_bytes: 0, launches: 1 }
+    }
+}
+
 /// What a form answers to a problem: its choice, or why it has none.
 type Answer<C> = Result<Chosen<C>, Reason>;
+
+/// The one search of all forms: the candidate of the least cost with that cost, of equal ones the first.
+fn least<K: PartialOrd, T>(candidates: impl IntoIterator<Item = (K, T)>) -> Option<(K, T)> {
+    candidates.into_iter().reduce(|least, next| if next.0 < least.0 { next } else { least })
+}
 
 /// The C functions of a form of pass `F`, which takes choices `C`.
 type Calls<F, C> = calls::Calls<sys::bops_channel_norm_specialisation, <F as Pass>::Params, C, <F as Pass>::Operands>;
@@ -207,13 +201,13 @@ struct ChannelProblem {
     /// Whether the form was asked for by its name, so that it does not compare itself with others.
     is_pinned: bool,
     /// Bytes of an element of x.
-    element_bytes: u32,
+    element_bytes: u64,
     /// Bytes of a statistic.
-    accumulator_bytes: u32,
+    accumulator_bytes: u64,
     /// The widest vector, up to 16 bytes, that every segment (channels last: every row) starts at a multiple of and is a whole number of.
-    vector_bytes: u32,
+    vector_bytes: u64,
     /// Contiguous: the widest such vector of whole samples, if the channels of a sample follow each other without a gap in every tensor; else 0.
-    sample_vector_bytes: u32,
+    sample_vector_bytes: u64,
     /// Whether the running statistics are the statistics (inference).
     inference: bool,
     /// Whether running statistics are updated.
@@ -231,11 +225,11 @@ struct ChannelProblem {
     has_parameter_gradients: bool,
     /// Compute capability: major times 10 plus minor.
     capability: u32,
-    multiprocessors: u32,
+    multiprocessors: u64,
     /// Shared memory that one block may have.
-    shared_bytes: u32,
+    shared_bytes: u64,
     /// Blocks of the largest cluster; 1 without clusters.
-    max_cluster: u32,
+    max_cluster: u64,
 }
 
 impl ChannelProblem {
@@ -245,14 +239,14 @@ impl ChannelProblem {
             shape: geometry.shape,
             order: geometry.order,
             is_merged: geometry.is_merged(),
-            element_bytes: word(dtype.size_bytes()),
-            accumulator_bytes: word(dtype.accumulator().size_bytes()),
-            vector_bytes: word(geometry.vector_bytes),
+            element_bytes: dtype.size_bytes(),
+            accumulator_bytes: dtype.accumulator().size_bytes(),
+            vector_bytes: geometry.vector_bytes,
             sample_vector_bytes: sample_vector_bytes(geometry, slots, dtype.size_bytes()),
             capability: props.capability,
-            multiprocessors: props.multiprocessors,
-            shared_bytes: props.shared_bytes,
-            max_cluster: props.cluster,
+            multiprocessors: props.multiprocessors.into(),
+            shared_bytes: props.shared_bytes.into(),
+            max_cluster: props.cluster.into(),
             ..Self::default()
         }
     }
@@ -281,9 +275,17 @@ impl ChannelProblem {
         self.has_dx && !self.has_extra && self.activation == Activation::Identity
     }
 
-    /// Clusters that are resident at once, with `blocks` blocks on a multiprocessor.
+    /// Clusters that are resident at once, with `blocks` blocks on an SM.
     fn resident_clusters(&self, cluster: u64, blocks: u64) -> u64 {
-        cuda::resident_clusters(self.multiprocessors, cluster, blocks)
+        cuda::resident_clusters(word(self.multiprocessors), cluster, blocks)
+    }
+
+    /// Bytes of numbers of the accumulator's type; each count is a product of extents.
+    fn number_bytes(&self, counts: &[&[u64]]) -> Result<u64, Reason> {
+        let product = |extents: &&[u64]| extents.iter().try_fold(1u64, |all, &extent| all.checked_mul(extent));
+        let numbers = counts.iter().try_fold(0u64, |all, extents| all.checked_add(product(extents)?));
+        let bytes = numbers.and_then(|numbers| numbers.checked_mul(self.accumulator_bytes));
+        bytes.ok_or_else(|| "the workspace exceeds 2^64 bytes".into())
     }
 
     /// Refuses devices before a compute capability, 80 or 90.
@@ -299,7 +301,7 @@ fn needs(is_met: bool, what: &'static str) -> Result<(), Reason> {
 }
 
 /// See [`ChannelProblem::sample_vector_bytes`].
-fn sample_vector_bytes(geometry: &ChannelGeometry, slots: &Slots, element_bytes: u64) -> u32 {
+fn sample_vector_bytes(geometry: &ChannelGeometry, slots: &Slots, element_bytes: u64) -> u64 {
     let shape = &geometry.shape;
     let mut common = 16 | shape.channels.wrapping_mul(shape.spatial).wrapping_mul(element_bytes);
     for (slot, strides) in slots.iter().filter_map(|slot| Some((slot, geometry.declared_strides(slot.index)?))) {

@@ -1,11 +1,13 @@
 //! Tiles in the shared memory of clusters.
 
+use std::cmp::Reverse;
+
 use baracuda_ops_sys as sys;
 
-use super::{Answer, ChannelProblem, Chosen, Clustered, Numbers, Rows, THREADS, gcd, needs, slabs};
-use crate::narrow::{grid, signed, to_usize, word};
+use super::{Answer, ChannelProblem, Chosen, Clustered, Rows, THREADS, gcd, needs, slabs};
+use crate::narrow::{grid, signed, word};
 
-pub(super) type Choice = sys::bops_channels_last_norm_cluster_choice;
+pub(in super::super) type Choice = sys::bops_channels_last_norm_cluster_choice;
 
 /// Channels of the widest tile.
 const MOST_CHANNELS: u64 = 256;
@@ -18,10 +20,10 @@ const FEW_THREADS: u64 = 160;
 const MOST_ROWS: u64 = 28;
 /// Rows of a thread up to which forward with groups prefers clusters to slabs.
 const SLAB_ROWS: u64 = 16;
-/// Bytes of x in a block of a cluster up to which two of them share a multiprocessor.
+/// Bytes of x in a block of a cluster up to which two of them share an SM.
 const PAIR_BYTES: u64 = 12 << 10;
 /// For tiles that are each taken by one block, of which there are more than are resident at once: the most bytes of x, so that two blocks share a
-/// multiprocessor, and the bytes of the narrowest tile that is not a whole row.
+/// SM, and the bytes of the narrowest tile that is not a whole row.
 const TURN_BYTES: u64 = 64 << 10;
 const TURN_TILE_BYTES: u64 = 128;
 /// Shared memory that the kernels declare themselves, in bytes.
@@ -40,7 +42,7 @@ pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::forward(p)?.on_chip()?;
     rows.check_clusters()?;
     let clusters = rows.of_samples(1);
-    // Clusters leave some multiprocessors without work. With so many rows of a thread they are slower than slabs, if slabs serve.
+    // Clusters leave some SMs without work. With so many rows of a thread they are slower than slabs, if slabs serve.
     let may_take_slabs =
         |found: &Chosen<Choice>| !p.is_pinned && p.shape.groups > 0 && u64::from(found.choice.thread_rows) > SLAB_ROWS;
     if let Some(found) = clusters.filter(|found| !may_take_slabs(found)).or_else(|| rows.in_turns()) {
@@ -64,18 +66,14 @@ impl Rows<'_> {
     /// tile that memory serves well.
     fn in_turns(&self) -> Option<Chosen<Choice>> {
         let (p, shape) = (self.p, &self.p.shape);
-        let (group_channels, unit) = self.tile_unit();
-        let channels = (unit..=MOST_CHANNELS.min(shape.channels)).step_by(to_usize(unit)).find(|channels| {
-            let is_wide = channels * u64::from(p.element_bytes) >= TURN_TILE_BYTES || *channels == shape.channels;
-            shape.channels.is_multiple_of(*channels) && is_wide
-        })?;
-        let block = self.block(channels, group_channels, 1, 1)?;
-        let bytes = self.rows * channels * u64::from(p.element_bytes);
-        if bytes > TURN_BYTES || 2 * block.shared_bytes > u64::from(p.shared_bytes) {
+        let channels = self.tiles(MOST_CHANNELS, TURN_TILE_BYTES).next()?;
+        let block = self.block(channels, 1, 1)?;
+        let bytes = self.rows * channels * p.element_bytes;
+        if bytes > TURN_BYTES || 2 * block.shared_bytes > p.shared_bytes {
             return None;
         }
         let choice = self.choice(channels, 1, 1, &block, self.samples * (shape.channels / channels))?;
-        Some(Chosen { choice, workspace_bytes: 0, launches: 1 })
+        Some(Chosen::alone(choice))
     }
 
     fn choice(&self, channels: u64, chunks: u64, cluster: u64, block: &Block, blocks: u64) -> Option<Choice> {
@@ -95,34 +93,34 @@ impl Rows<'_> {
     /// The clusters with the most blocks among those that are all resident at once. A cluster has the blocks of `together` samples.
     fn of_samples(&self, together: u64) -> Option<Chosen<Choice>> {
         let (p, shape) = (self.p, &self.p.shape);
-        let (group_channels, unit) = self.tile_unit();
-        let is_wide = move |tile: &Clustered| tile.channels * u64::from(p.element_bytes) > MOST_TILE_BYTES;
+        let (_, unit) = self.tile_unit();
+        let is_wide = move |tile: &Clustered| tile.channels * p.element_bytes > MOST_TILE_BYTES;
         let tiles =
             || self.clustered(MOST_CHANNELS, together).filter(move |tile| !is_wide(tile) || tile.channels == unit);
         let best = self.best(|may_take_turns| {
             tiles().filter_map(move |tile| {
                 let Clustered { channels, cluster, chunks, chunk_rows, clusters } = tile;
-                let block = self.block(channels, group_channels, cluster, chunks)?;
-                let is_small = chunk_rows * channels * u64::from(p.element_bytes) <= PAIR_BYTES
-                    && block.shared_bytes <= u64::from(p.shared_bytes) / 2;
+                let block = self.block(channels, cluster, chunks)?;
+                let is_small =
+                    chunk_rows * channels * p.element_bytes <= PAIR_BYTES && block.shared_bytes <= p.shared_bytes / 2;
                 let are_resident = clusters <= p.resident_clusters(cluster, 1 + u64::from(is_small));
-                // Prefers as many blocks as there are multiprocessors, or few more. Small blocks have small clusters, others wide tiles.
+                // Prefers as many blocks as there are SMs, or few more. Small blocks have small clusters, others wide tiles.
                 let all = clusters * cluster;
-                let fill = if all <= u64::from(p.multiprocessors) { signed(all) } else { -signed(all) };
+                let fill = if all <= p.multiprocessors { signed(all) } else { -signed(all) };
                 let rank = (fill, if is_small { -signed(channels) } else { signed(channels) });
-                (are_resident || may_take_turns).then_some((rank, (tile, block)))
+                (are_resident || may_take_turns).then_some((Reverse(rank), (tile, block)))
             })
         });
         let (_, (Clustered { channels, cluster, chunks, clusters, .. }, block)) = best?;
         let sums = self.tensors > 1 && shape.groups > 0 && self.samples > together && p.has_parameter_gradients;
-        let numbers = Numbers { of_chunk_channel: 2, of_group: 0 };
-        let workspace_bytes = if sums { self.workspace_bytes(1, numbers)? } else { 0 };
+        let workspace_bytes = if sums { self.workspace_bytes(1, 0).ok()? } else { 0 };
         let choice = self.choice(channels, chunks, cluster, &block, clusters * cluster)?;
         Some(Chosen { choice, workspace_bytes, launches: 1 + u32::from(sums) })
     }
 
     /// A block of a cluster, with the shared memory as in `csrc/norm/channels_last/channels_last_norm_cluster.cuh`.
-    fn block(&self, channels: u64, group_channels: u64, cluster: u64, chunks: u64) -> Option<Block> {
+    fn block(&self, channels: u64, cluster: u64, chunks: u64) -> Option<Block> {
+        let (group_channels, _) = self.tile_unit();
         let (tile, of_chunk) = (channels / self.width, self.rows.div_ceil(chunks));
         let whole = tile * 32 / gcd(tile, 32); // the threads of whole rows and whole warps
         let step = if whole <= THREADS { whole } else { 32 };
@@ -147,7 +145,7 @@ impl Rows<'_> {
             if rows > MOST_ROWS {
                 return None;
             }
-            if shared_bytes <= u64::from(self.p.shared_bytes) {
+            if shared_bytes <= self.p.shared_bytes {
                 return Some(Block { threads, rows, shared_bytes });
             }
             threads -= step;

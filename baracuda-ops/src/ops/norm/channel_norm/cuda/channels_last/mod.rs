@@ -1,7 +1,7 @@
 //! What the channels-last forms choose: pure functions of shapes, types and device properties, a file for each form, `passes.rs` for the two that may
 //! read twice.
 //!
-//! The tuning numbers were measured on an H200 (132 multiprocessors, CUDA 13.0).
+//! The tuning numbers were measured on an H200 (132 SMs, CUDA 13.0).
 
 pub(super) mod cluster;
 pub(super) mod passes;
@@ -11,7 +11,9 @@ pub(super) mod slabs;
 #[cfg(test)]
 mod tests;
 
-use super::{Answer, ChannelOrder, ChannelProblem, Chosen, needs};
+use std::cmp::Reverse;
+
+use super::{Answer, ChannelOrder, ChannelProblem, Chosen, least, needs};
 use crate::error::Reason;
 use crate::narrow::to_usize;
 
@@ -27,7 +29,7 @@ const LEAST_VECTORS: u64 = 512;
 const CHAIN_ROWS: u64 = 256;
 /// Rows of a thread in one batch of a ring.
 const BATCH_ROWS: u64 = 4;
-/// The share of the multiprocessors that have work, below which other numbers are tried.
+/// The share of the SMs that have work, below which other numbers are tried.
 const BUSY: f64 = 0.9;
 /// Shared memory that `resident` and `slabs` declare themselves, with what the device keeps of a block, in bytes.
 const OWN_SHARED_BYTES: u64 = 11 * 1024;
@@ -63,13 +65,6 @@ struct Clustered {
     clusters: u64,
 }
 
-/// How many numbers a workspace has for each chunk and channel, and for each group.
-#[derive(Clone, Copy)]
-struct Numbers {
-    of_chunk_channel: u64,
-    of_group: u64,
-}
-
 impl<'p> Rows<'p> {
     fn forward(p: &'p ChannelProblem) -> Result<Self, Reason> {
         Self::new(p, 1)
@@ -91,7 +86,7 @@ impl<'p> Rows<'p> {
             return Err(format!("{samples} samples of {rows} rows of {channels} channels, the limit is {limit}").into());
         }
         let is_wide = p.element_bytes < 8 && p.vector_bytes.is_multiple_of(16);
-        let width = if is_wide { 16 / u64::from(p.element_bytes) } else { 1 };
+        let width = if is_wide { 16 / p.element_bytes } else { 1 };
         Ok(Self { p, is_merged, samples, rows, width, vectors: shape.channels / width, tensors })
     }
 
@@ -122,22 +117,20 @@ impl<'p> Rows<'p> {
         u32::try_from(chunks).ok().filter(|_| self.samples * chunks < u64::from(u32::MAX))
     }
 
-    /// The workspace of partial results.
-    fn workspace_bytes(&self, chunks: u64, numbers: Numbers) -> Option<u64> {
-        let parts = self.samples.checked_mul(chunks)?.checked_mul(self.p.shape.channels)?;
-        let parts = parts.checked_mul(numbers.of_chunk_channel)?;
-        let groups = self.p.shape.group_count().checked_mul(numbers.of_group)?;
-        parts.checked_add(groups)?.checked_mul(u64::from(self.p.accumulator_bytes))
+    /// Numbers that a workspace has for each channel of a chunk: forward the shift, the sum and the square, backward two sums.
+    fn part_numbers(&self) -> u64 {
+        if self.tensors == 1 { 3 } else { 2 }
     }
 
-    /// Numbers of the workspace: forward the shift, the sum and the square of a channel in a chunk, and the statistics of a group; backward two sums,
-    /// and two means.
-    fn partial_numbers(&self) -> Numbers {
-        if self.tensors == 1 {
-            Numbers { of_chunk_channel: 3, of_group: 4 }
-        } else {
-            Numbers { of_chunk_channel: 2, of_group: 2 }
-        }
+    /// Numbers that a workspace has for each group: forward its statistics, backward two means.
+    fn group_numbers(&self) -> u64 {
+        if self.tensors == 1 { 4 } else { 2 }
+    }
+
+    /// A workspace with the parts of so many chunks of a sample, and with `group_numbers` numbers for each group.
+    fn workspace_bytes(&self, chunks: u64, group_numbers: u64) -> Result<u64, Reason> {
+        let parts = &[self.samples, chunks, self.p.shape.channels, self.part_numbers()];
+        self.p.number_bytes(&[parts, &[self.p.shape.group_count(), group_numbers]])
     }
 
     /// Bytes of shared memory that a batch of a ring takes in a block.
@@ -165,22 +158,25 @@ impl<'p> Rows<'p> {
         needs(self.is_merged || is_apart || self.samples == 1, "the rows of all samples have to lie at one stride")
     }
 
-    /// The tiles of whole groups with at most so many channels, in clusters that each have the blocks of `together` samples. Leaves out narrow tiles and
-    /// small blocks.
+    /// The tiles of whole groups and vectors that divide the channels, as numbers of channels up to `most_channels`; without those that have fewer than
+    /// `least_bytes` bytes of a row and are not whole rows.
+    fn tiles(&self, most_channels: u64, least_bytes: u64) -> impl Iterator<Item = u64> + use<> {
+        let (all, element_bytes) = (self.p.shape.channels, self.p.element_bytes);
+        let (_, unit) = self.tile_unit();
+        let is_wide = move |channels: u64| channels * element_bytes >= least_bytes || channels == all;
+        let tiles = (unit..=most_channels.min(all)).step_by(to_usize(unit));
+        tiles.filter(move |&channels| all.is_multiple_of(channels) && is_wide(channels))
+    }
+
+    /// The tiles with at most so many channels in clusters that each have the blocks of `together` samples. Leaves out narrow tiles and small blocks.
     fn clustered(&self, most_channels: u64, together: u64) -> impl Iterator<Item = Clustered> {
         let (p, all) = (self.p, self.p.shape.channels);
-        let (_, unit) = self.tile_unit();
-        let is_tile = move |channels: &u64| {
-            let is_narrow = channels * u64::from(p.element_bytes) < LEAST_TILE_BYTES && *channels < all;
-            all.is_multiple_of(*channels) && !is_narrow
-        };
-        let tiles = (unit..=most_channels.min(all)).step_by(to_usize(unit)).filter(is_tile);
-        tiles.flat_map(move |channels| {
+        self.tiles(most_channels, LEAST_TILE_BYTES).flat_map(move |channels| {
             CLUSTERS.into_iter().filter_map(move |cluster| {
                 let chunks = cluster / together;
                 let chunk_rows = self.rows.div_ceil(chunks.max(1));
                 let is_small = chunks > 1 && chunk_rows * channels < LEAST_VECTORS * self.width;
-                let exists = cluster <= u64::from(p.max_cluster) && cluster.is_multiple_of(together);
+                let exists = cluster <= p.max_cluster && cluster.is_multiple_of(together);
                 let clusters = self.samples / together * (all / channels);
                 (exists && self.even_chunks(chunks) == chunks && !is_small).then_some(Clustered {
                     channels,
@@ -195,9 +191,9 @@ impl<'p> Rows<'p> {
 
     /// The first of the highest rank of what a search finds: of clusters that are all resident at once or, if the form is pinned and there are none, of
     /// clusters that may take turns.
-    fn best<R: Ord, T, I: Iterator<Item = (R, T)>>(&self, search: impl Fn(bool) -> I) -> Option<(R, T)> {
-        let first = |found: I| found.reduce(|best, next| if next.0 > best.0 { next } else { best });
-        first(search(false)).or_else(|| self.p.is_pinned.then(|| first(search(true))).flatten())
+    fn best<R: Ord, T, I: Iterator<Item = (Reverse<R>, T)>>(&self, search: impl Fn(bool) -> I) -> Option<(R, T)> {
+        let found = least(search(false)).or_else(|| self.p.is_pinned.then(|| least(search(true))).flatten());
+        found.map(|(Reverse(rank), found)| (rank, found))
     }
 
     /// Channels of a group, and of the narrowest tile of whole groups and whole vectors.

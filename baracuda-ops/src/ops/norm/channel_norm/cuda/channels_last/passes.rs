@@ -6,8 +6,8 @@ use super::{Answer, BATCH_ROWS, BUSY, CHAIN_ROWS, ChannelProblem, Chosen, Rows, 
 use crate::error::Reason;
 use crate::narrow::{grid, word};
 
-pub(super) type Choice = sys::bops_channels_last_norm_cooperative_choice;
-pub(super) type SplitChoice = sys::bops_channels_last_norm_split_choice;
+pub(in super::super) type Choice = sys::bops_channels_last_norm_cooperative_choice;
+pub(in super::super) type SplitChoice = sys::bops_channels_last_norm_split_choice;
 
 /// Vectors of the widest tile; and channels of the widest tile, if a vector is one channel.
 const FORWARD_TILE_VECTORS: u64 = 32;
@@ -19,7 +19,7 @@ const SUM_BYTES: u64 = 640 * 4;
 const OWN_BYTES: u64 = 1024;
 /// How many numbers of turns are tried, from the least number on.
 const TURNS: u64 = 4;
-/// The share of the multiprocessors to which a further turn has to give work to be worth it: it costs a walk over more, shorter chunks.
+/// The share of the SMs to which a further turn has to give work to be worth it: it costs a walk over more, shorter chunks.
 const WORTH_A_TURN: f64 = 0.02;
 
 /// Blocks of `split`.
@@ -48,7 +48,7 @@ fn cooperative(rows: Rows<'_>) -> Answer<Choice> {
 pub(in super::super) fn split_forward(p: &ChannelProblem) -> Answer<SplitChoice> {
     let rows = Rows::forward(p)?;
     if p.inference {
-        return Ok(Chosen { choice: rows.split(&WITHOUT_SUMS, 0)?, workspace_bytes: 0, launches: 1 });
+        return Ok(Chosen::alone(rows.split(&WITHOUT_SUMS, 0)?));
     }
     rows.split_with_sums(3)
 }
@@ -63,13 +63,13 @@ impl Rows<'_> {
         if self.tensors == 1 { FORWARD_TILE_VECTORS } else { BACKWARD_TILE_VECTORS }
     }
 
-    /// One block a multiprocessor, with the fewest turns that give all or nearly all of them work.
+    /// One block an SM, with the fewest turns that give all or nearly all of them work.
     fn cooperative(&self) -> Option<Chosen<Choice>> {
         let p = self.p;
-        let blocks = u64::from(p.multiprocessors);
+        let blocks = p.multiprocessors;
         let tile = self.tile(self.tile_vectors());
         let own = SUM_BYTES * self.width + OWN_BYTES;
-        let batches = u64::from(p.shared_bytes).checked_sub(own)? / self.batch_bytes(THREADS);
+        let batches = p.shared_bytes.checked_sub(own)? / self.batch_bytes(THREADS);
         if batches == 0 {
             return None;
         }
@@ -99,8 +99,8 @@ impl Rows<'_> {
             ring_batches: word(batches.min(of_chunk * TURNS)),
             tensors: word(self.tensors),
         };
-        let workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers())?;
-        Some(Chosen { choice, workspace_bytes, launches: 1 })
+        let workspace_bytes = self.workspace_bytes(chunks, self.group_numbers()).ok()?;
+        Some(Chosen { workspace_bytes, ..Chosen::alone(choice) })
     }
 
     fn split(&self, block: &SplitBlock, overlaps: u32) -> Result<SplitChoice, Reason> {
@@ -108,7 +108,7 @@ impl Rows<'_> {
         let chunks = self.even_chunks(self.rows.div_ceil(block.threads / tile * block.rows));
         let items = (self.samples * chunks).saturating_mul(self.vectors.div_ceil(tile));
         Ok(SplitChoice {
-            access_bytes: word(self.width * u64::from(self.p.element_bytes)),
+            access_bytes: word(self.width * self.p.element_bytes),
             tile_vectors: word(tile),
             chunks: self.chunks(chunks).ok_or_else(|| format!("{} samples of {chunks} chunks", self.samples))?,
             is_merged: self.merged(),
@@ -120,7 +120,7 @@ impl Rows<'_> {
 
     fn split_with_sums(&self, launches: u32) -> Answer<SplitChoice> {
         let choice = self.split(&WITH_SUMS, u32::from(self.p.capability >= 90))?;
-        let bytes = self.workspace_bytes(u64::from(choice.chunks), self.partial_numbers());
-        Ok(Chosen { choice, workspace_bytes: bytes.ok_or("the workspace exceeds 2^64 bytes")?, launches })
+        let workspace_bytes = self.workspace_bytes(u64::from(choice.chunks), self.group_numbers())?;
+        Ok(Chosen { choice, workspace_bytes, launches })
     }
 }

@@ -1,11 +1,11 @@
-//! Forward of one sample in the shared memory and the registers of all multiprocessors: a block for every tile and chunk.
+//! Forward of one sample in the shared memory and the registers of all SMs: a block for every tile and chunk.
 
 use baracuda_ops_sys as sys;
 
 use super::{Answer, CHAIN_ROWS, ChannelProblem, Chosen, OWN_SHARED_BYTES, Rows, THREADS, needs};
 use crate::narrow::{grid, word};
 
-pub(super) type Choice = sys::bops_channels_last_norm_resident_choice;
+pub(in super::super) type Choice = sys::bops_channels_last_norm_resident_choice;
 
 /// Channels and vectors of the widest tile.
 const MOST_CHANNELS: u64 = 128;
@@ -32,14 +32,14 @@ impl Rows<'_> {
         let tile = most.min(1 << self.vectors.trailing_zeros());
         let tiles = self.vectors / tile;
         let lanes = THREADS / tile;
-        let chunks = (u64::from(p.multiprocessors) / tiles).min(self.rows.div_ceil(lanes));
+        let chunks = (p.multiprocessors / tiles).min(self.rows.div_ceil(lanes));
         let is_narrow = tiles > 1 && tile * 16 < TILE_BYTES && !p.is_pinned;
         if chunks == 0 || is_narrow {
             return None;
         }
         let batches = if p.capability >= 90 { BATCHES } else { BATCHES_BEFORE_90 };
         let shared_bytes = batches * self.batch_bytes(THREADS) + OWN_SHARED_BYTES;
-        if self.rows.div_ceil(lanes * chunks) > CHAIN_ROWS || shared_bytes > u64::from(p.shared_bytes) {
+        if self.rows.div_ceil(lanes * chunks) > CHAIN_ROWS || shared_bytes > p.shared_bytes {
             return None;
         }
         let blocks = tiles * chunks;
@@ -54,7 +54,7 @@ impl Rows<'_> {
             ring_batches: word(batches),
             cached_batches: word((CACHED_BYTES + batch / 2) / batch),
         };
-        let workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers())?;
-        Some(Chosen { choice, workspace_bytes, launches: 1 })
+        let workspace_bytes = self.workspace_bytes(chunks, self.group_numbers()).ok()?;
+        Some(Chosen { workspace_bytes, ..Chosen::alone(choice) })
     }
 }

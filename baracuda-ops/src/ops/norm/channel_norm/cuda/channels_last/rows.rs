@@ -1,11 +1,13 @@
-//! Rows in the registers of clusters, or of all multiprocessors.
+//! Rows in the registers of clusters, or of all SMs.
+
+use std::cmp::Reverse;
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, BUSY, ChannelProblem, Chosen, Clustered, Numbers, Rows, gcd, needs};
-use crate::narrow::{signed, to_usize, word};
+use super::{Answer, BUSY, ChannelProblem, Chosen, Clustered, Rows, gcd, least, needs};
+use crate::narrow::{to_usize, word};
 
-pub(super) type Choice = sys::bops_channels_last_norm_rows_choice;
+pub(in super::super) type Choice = sys::bops_channels_last_norm_rows_choice;
 
 /// How many rows of a thread the registers hold if a block has so many threads.
 struct Registers {
@@ -25,7 +27,7 @@ const MOST_CHANNELS: u64 = 512;
 const WANTED_ROWS: u64 = 4;
 /// Samples of a grid, which are its last dimension.
 const MOST_SAMPLES: u64 = 65_535;
-/// The share of the multiprocessors that at least have a block.
+/// The share of the SMs that at least have a block.
 const LEAST_BUSY: f64 = 0.6;
 /// In a grid: threads of a block, at least; lanes of a block, at most; bytes of the narrowest tile that is not a whole row.
 const LEAST_THREADS: u64 = 128;
@@ -43,7 +45,7 @@ pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     rows.in_clusters(1).map(|(_, chosen)| chosen).ok_or_else(|| rows.too_large())
 }
 
-/// The gradients from dy and x alone: in clusters of the blocks of all samples or, if these would leave many multiprocessors without work, in a grid.
+/// The gradients from dy and x alone: in clusters of the blocks of all samples or, if these would leave many SMs without work, in a grid.
 pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::backward(p)?.on_chip()?;
     rows.check_groups()?;
@@ -51,7 +53,7 @@ pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     p.needs_capability(80)?;
     let clusters = rows.check_clusters().ok().and_then(|()| rows.in_clusters(rows.samples));
     let is_fast = |(blocks, found): &(u64, Chosen<Choice>)| {
-        let is_busy = *blocks as f64 >= LEAST_BUSY * f64::from(p.multiprocessors);
+        let is_busy = *blocks as f64 >= LEAST_BUSY * p.multiprocessors as f64;
         is_busy && u64::from(found.choice.thread_rows) <= WANTED_ROWS
     };
     let found = match clusters {
@@ -67,7 +69,7 @@ impl Rows<'_> {
     }
 
     /// Rows that the blocks of a cluster share; a cluster has the blocks of `together` samples. Of the clusters that are all resident at once, no two
-    /// blocks on one multiprocessor, takes those with the most blocks, and of these those with the widest tile. Returns the number of blocks, too.
+    /// blocks on one SM, takes those with the most blocks, and of these those with the widest tile. Returns the number of blocks, too.
     fn in_clusters(&self, together: u64) -> Option<(u64, Chosen<Choice>)> {
         let best = self.best(|may_take_turns| {
             let may_take_turns = may_take_turns && self.samples <= MOST_SAMPLES;
@@ -83,7 +85,7 @@ impl Rows<'_> {
                 };
                 let found = IN_CLUSTERS.iter().find_map(in_registers)?;
                 let are_resident = clusters <= self.p.resident_clusters(cluster, 1);
-                (are_resident || may_take_turns).then_some(((clusters * cluster, vectors), (tile, found)))
+                (are_resident || may_take_turns).then_some((Reverse((clusters * cluster, vectors)), (tile, found)))
             })
         });
         let ((blocks, vectors), (tile, (threads, rows))) = best?;
@@ -95,58 +97,48 @@ impl Rows<'_> {
             thread_rows: word(rows),
             overlaps: 1,
         };
-        Some((blocks, Chosen { choice, workspace_bytes: 0, launches: 1 }))
+        Some((blocks, Chosen::alone(choice)))
     }
 
     /// A block for every tile and chunk, all resident at once. Of the numbers of blocks that suffice, takes the one with the narrowest tile, for
     /// which sums of the fewest channels are exchanged.
     fn in_grid(&self) -> Option<Chosen<Choice>> {
         let (p, shape) = (self.p, &self.p.shape);
-        let blocks = u64::from(p.multiprocessors);
-        let (_, unit) = self.tile_unit();
-        let mut best: Option<([i64; 4], Chosen<Choice>)> = None;
-        for channels in (unit..=MOST_CHANNELS.min(shape.channels)).step_by(to_usize(unit)) {
-            let is_narrow = channels * u64::from(p.element_bytes) < TILE_BYTES && channels < shape.channels;
-            if !shape.channels.is_multiple_of(channels) || is_narrow {
-                continue;
-            }
-            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
-            for lanes in (LANE_STEP..=MOST_LANES).step_by(to_usize(LANE_STEP)) {
+        let blocks = p.multiprocessors;
+        let candidates = self.tiles(MOST_CHANNELS, TILE_BYTES).flat_map(|channels| {
+            let (tile, tiles) = (channels / self.width, shape.channels / channels);
+            let units = self.samples * tiles;
+            (LANE_STEP..=MOST_LANES).step_by(to_usize(LANE_STEP)).filter_map(move |lanes| {
                 let threads = tile * lanes;
                 if units > blocks || threads < LEAST_THREADS || !threads.is_multiple_of(32) {
-                    continue;
+                    return None;
                 }
                 let chunks = self.even_chunks((blocks / units).min(self.rows.div_ceil(lanes)));
                 let rows = self.rows.div_ceil(chunks).div_ceil(lanes).next_power_of_two();
                 let all = units * chunks;
                 let fits = IN_GRID.iter().any(|registers| threads <= registers.threads && rows <= registers.rows);
                 let is_busy = p.is_pinned || (all as f64) >= LEAST_BUSY * blocks as f64;
-                if !fits || !is_busy || all / (units / self.samples) * QUADS * 2 < channels {
-                    continue;
-                }
+                let has_mergers = all / tiles * QUADS * 2 >= channels;
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
                     reason = "a part of the blocks of a device"
                 )]
-                let enough = signed(all.min((BUSY * blocks as f64) as u64));
-                let rank = [enough, -signed(tile), -signed(rows.abs_diff(WANTED_ROWS)), -signed(threads)];
-                if best.is_some_and(|(most, _)| most >= rank) {
-                    continue;
-                }
-                let choice = Choice {
-                    tile_vectors: word(tile),
-                    chunks: self.chunks(chunks)?,
-                    cluster_blocks: 0,
-                    threads: word(threads),
-                    thread_rows: word(rows),
-                    overlaps: u32::from(p.capability >= 90),
-                };
-                let numbers = Numbers { of_chunk_channel: 2, of_group: 2 * chunks.next_multiple_of(4) };
-                let workspace_bytes = self.workspace_bytes(chunks, numbers)?;
-                best = Some((rank, Chosen { choice, workspace_bytes, launches: 1 }));
-            }
-        }
-        best.map(|(_, chosen)| chosen)
+                let enough = all.min((BUSY * blocks as f64) as u64);
+                let rank = (Reverse(enough), tile, rows.abs_diff(WANTED_ROWS), threads);
+                (fits && is_busy && has_mergers).then_some((rank, (tile, chunks, threads, rows)))
+            })
+        });
+        let (_, (tile, chunks, threads, rows)) = least(candidates)?;
+        let choice = Choice {
+            tile_vectors: word(tile),
+            chunks: self.chunks(chunks)?,
+            cluster_blocks: 0,
+            threads: word(threads),
+            thread_rows: word(rows),
+            overlaps: u32::from(p.capability >= 90),
+        };
+        let workspace_bytes = self.workspace_bytes(chunks, 2 * chunks.next_multiple_of(4)).ok()?;
+        Some(Chosen { workspace_bytes, ..Chosen::alone(choice) })
     }
 }

@@ -1,12 +1,13 @@
-//! Slabs, some tiles or some samples, one after another in the shared memory and the registers of all multiprocessors.
+//! Slabs, some tiles or some samples, one after another in the shared memory and the registers of all SMs.
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, BATCH_ROWS, BUSY, ChannelProblem, Chosen, Numbers, OWN_SHARED_BYTES, Rows, needs};
-use crate::narrow::{grid, word};
+use super::{Answer, BATCH_ROWS, BUSY, ChannelProblem, Chosen, OWN_SHARED_BYTES, Rows, least, needs};
+use crate::error::Reason;
+use crate::narrow::word;
 use crate::ops::activation::Activation;
 
-pub(super) type Choice = sys::bops_channels_last_norm_slabs_choice;
+pub(in super::super) type Choice = sys::bops_channels_last_norm_slabs_choice;
 
 /// Threads of a block.
 const THREADS: u64 = 256;
@@ -52,31 +53,73 @@ struct Slabs {
     has_whole_rows: bool,
 }
 
+/// What a form of a pass keeps of its slabs.
+struct Kept {
+    /// Rows of a thread in a batch, batches in registers, and batches in the ring.
+    batch_rows: u64,
+    register_batches: u64,
+    ring_batches: u64,
+}
+
+impl Kept {
+    /// Batches of a thread in a slab; of these, those that are read again.
+    fn batches(&self, slabs: &Slabs) -> u64 {
+        slabs.rows.div_ceil(self.batch_rows)
+    }
+
+    fn again(&self, slabs: &Slabs) -> u64 {
+        self.batches(slabs).saturating_sub(self.ring_batches + self.register_batches)
+    }
+}
+
 /// Forward from x alone: the slabs whose blocks move the fewest bytes. Bytes that the L2 keeps count half.
 pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::forward(p)?.on_chip()?;
     needs(!p.has_extra && p.activation == Activation::Identity, "it takes no activation and no residual")?;
-    rows.check_statistics()?;
-    p.needs_capability(80)?;
-    rows.forward_slabs().ok_or_else(|| rows.too_large())
+    let kept = rows.kept(BATCH_ROWS, FORWARD_REGISTER_BATCHES);
+    let cached = |slabs: &Slabs| kept.again(slabs).min(FORWARD_CACHED_BATCHES);
+    let cost = |slabs: &Slabs| {
+        let (of_slab, again) = (kept.batches(slabs), kept.again(slabs));
+        let walks = slabs.rows * THREADS * 16 * (4 * of_slab + 2 * again - cached(slabs)) / (2 * of_slab);
+        let percent = if slabs.tile * 16 == NARROW_TILE_BYTES { NARROW_TILE_PERCENT } else { 100 };
+        Some(slabs.slabs * (walks + EXCHANGE_BYTES) * percent)
+    };
+    // Beside the ring, one row of each thread.
+    let slabs = rows.cheapest(&kept, THREADS * 16, cost)?;
+    let overlaps = kept.again(&slabs) <= OVERLAPPING_BATCHES;
+    rows.slabs_choice(&slabs, rows.group_numbers(), cached(&slabs), overlaps)
 }
 
 /// Backward from dy and x alone: the slabs whose blocks move the fewest bytes.
 pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::backward(p)?.on_chip()?;
     needs(p.is_plain(), "it writes dx, and takes no activation, no residual and no y")?;
-    rows.check_statistics()?;
-    p.needs_capability(80)?;
-    rows.backward_slabs().ok_or_else(|| rows.too_large())
+    let is_short = p.element_bytes == 2;
+    let registers = if is_short { REGISTER_BATCHES_OF_2_BYTES } else { REGISTER_BATCHES_OF_4_BYTES };
+    let kept = rows.kept(BACKWARD_BATCH_ROWS, registers);
+    let cost = |slabs: &Slabs| {
+        let of_slab = kept.batches(slabs);
+        let walks = slabs.rows * THREADS * 16 * (3 * of_slab + 2 * kept.again(slabs)) / of_slab;
+        let part = if slabs.has_whole_rows { 1.0 } else { PART_OF_ROW_COST };
+        let serves = slabs.slabs == 1 || of_slab >= kept.ring_batches;
+        serves.then_some((slabs.slabs * (walks + EXCHANGE_BYTES)) as f64 * part)
+    };
+    let slabs = rows.cheapest(&kept, 0, cost)?;
+    let cached = match kept.again(&slabs) {
+        again if is_short => CACHED_BATCHES_OF_2_BYTES.min(again),
+        again if again < kept.ring_batches => CACHED_BATCHES_OF_4_BYTES.min(again),
+        _ => 0,
+    };
+    rows.slabs_choice(&slabs, 0, cached, true)
 }
 
 impl Rows<'_> {
-    /// The slabs whose blocks keep the multiprocessors busy, or any slabs if the form is pinned. A slab is all tiles of some samples, or some tiles
+    /// The slabs whose blocks keep the SMs busy, or any slabs if the form is pinned. A slab is all tiles of some samples, or some tiles
     /// of one sample.
     fn slabs(&self) -> impl Iterator<Item = Slabs> {
         let (p, shape, samples) = (self.p, &self.p.shape, self.samples);
         let group_channels = shape.channels.checked_div(shape.groups).unwrap_or(1);
-        let multiprocessors = u64::from(p.multiprocessors);
+        let multiprocessors = p.multiprocessors;
         let is_whole =
             move |tile: &u64| self.vectors.is_multiple_of(*tile) && (tile * self.width).is_multiple_of(group_channels);
         TILE_BYTES.map(|bytes| bytes / 16).into_iter().filter(is_whole).flat_map(move |tile| {
@@ -101,74 +144,38 @@ impl Rows<'_> {
         if self.p.capability >= 90 { BATCHES } else { BATCHES_BEFORE_90 }
     }
 
-    fn slabs_choice(&self, slabs: &Slabs, numbers: Numbers, cached: u64, overlaps: bool) -> Option<Chosen<Choice>> {
+    fn kept(&self, batch_rows: u64, register_batches: u64) -> Kept {
+        Kept { batch_rows, register_batches, ring_batches: self.ring_batches() }
+    }
+
+    /// The slabs with the least cost. more_bytes: of shared memory beside the ring; cost: of slabs that the kernel serves.
+    fn cheapest<K: PartialOrd>(
+        &self,
+        kept: &Kept,
+        more_bytes: u64,
+        cost: impl Fn(&Slabs) -> Option<K>,
+    ) -> Result<Slabs, Reason> {
+        self.check_statistics()?;
+        self.p.needs_capability(80)?;
+        let ring_bytes = kept.ring_batches * kept.batch_rows * THREADS * 16 * self.tensors;
+        let has_room = ring_bytes + more_bytes + OWN_SHARED_BYTES <= self.p.shared_bytes;
+        let slabs = self.slabs().filter(|slabs| has_room && slabs.rows <= MOST_ROWS);
+        let found = least(slabs.filter_map(|slabs| Some((cost(&slabs)?, slabs))));
+        found.map(|(_, slabs)| slabs).ok_or_else(|| self.too_large())
+    }
+
+    fn slabs_choice(&self, slabs: &Slabs, group_numbers: u64, cached: u64, overlaps: bool) -> Answer<Choice> {
         let choice = Choice {
             tile_vectors: word(slabs.tile),
-            chunks: self.chunks(slabs.chunks)?,
+            chunks: self.chunks(slabs.chunks).ok_or_else(|| self.too_large())?,
             is_merged: self.merged(),
             threads: word(THREADS),
-            blocks: grid(slabs.blocks)?,
+            blocks: word(slabs.blocks),
             ring_batches: word(self.ring_batches()),
             cached_batches: word(cached),
             overlaps: u32::from(overlaps && self.p.capability >= 90),
         };
-        Some(Chosen { choice, workspace_bytes: self.workspace_bytes(slabs.chunks, numbers)?, launches: 1 })
-    }
-
-    fn forward_slabs(&self) -> Option<Chosen<Choice>> {
-        let batches = self.ring_batches();
-        // The rings, and one row of each thread.
-        let shared_bytes = batches * self.batch_bytes(THREADS) + THREADS * 16 + OWN_SHARED_BYTES;
-        if shared_bytes > u64::from(self.p.shared_bytes) {
-            return None;
-        }
-        let mut best: Option<(u64, Chosen<Choice>)> = None;
-        for slabs in self.slabs().filter(|slabs| slabs.rows <= MOST_ROWS) {
-            let of_slab = slabs.rows.div_ceil(BATCH_ROWS);
-            let again = of_slab.saturating_sub(batches + FORWARD_REGISTER_BATCHES);
-            let cached = again.min(FORWARD_CACHED_BATCHES);
-            let walks = slabs.rows * THREADS * 16 * (4 * of_slab + 2 * again - cached) / (2 * of_slab);
-            let percent = if slabs.tile * 16 == NARROW_TILE_BYTES { NARROW_TILE_PERCENT } else { 100 };
-            let cost = slabs.slabs * (walks + EXCHANGE_BYTES) * percent;
-            if best.is_some_and(|(least, _)| least <= cost) {
-                continue;
-            }
-            let overlaps = again <= OVERLAPPING_BATCHES;
-            best = Some((cost, self.slabs_choice(&slabs, self.partial_numbers(), cached, overlaps)?));
-        }
-        best.map(|(_, chosen)| chosen)
-    }
-
-    fn backward_slabs(&self) -> Option<Chosen<Choice>> {
-        let p = self.p;
-        let batches = self.ring_batches();
-        let fit =
-            batches + if p.element_bytes == 2 { REGISTER_BATCHES_OF_2_BYTES } else { REGISTER_BATCHES_OF_4_BYTES };
-        let ring_bytes = batches * BACKWARD_BATCH_ROWS * THREADS * 16 * self.tensors;
-        if ring_bytes + OWN_SHARED_BYTES > u64::from(p.shared_bytes) {
-            return None;
-        }
-        let mut best: Option<(f64, Chosen<Choice>)> = None;
-        for slabs in self.slabs().filter(|slabs| slabs.rows <= MOST_ROWS) {
-            let of_slab = slabs.rows.div_ceil(BACKWARD_BATCH_ROWS);
-            if slabs.slabs > 1 && of_slab < batches {
-                continue;
-            }
-            let again = of_slab.saturating_sub(fit);
-            let walks = slabs.rows * THREADS * 16 * (3 * of_slab + 2 * again) / of_slab;
-            let part = if slabs.has_whole_rows { 1.0 } else { PART_OF_ROW_COST };
-            let cost = (slabs.slabs * (walks + EXCHANGE_BYTES)) as f64 * part;
-            if best.is_some_and(|(least, _)| least <= cost) {
-                continue;
-            }
-            let cached = match p.element_bytes {
-                2 => CACHED_BATCHES_OF_2_BYTES.min(again),
-                _ if again < batches => CACHED_BATCHES_OF_4_BYTES.min(again),
-                _ => 0,
-            };
-            let numbers = Numbers { of_group: 0, ..self.partial_numbers() };
-            best = Some((cost, self.slabs_choice(&slabs, numbers, cached, true)?));
-        }
-        best.map(|(_, chosen)| chosen)
+        let workspace_bytes = self.workspace_bytes(slabs.chunks, group_numbers)?;
+        Ok(Chosen { workspace_bytes, ..Chosen::alone(choice) })
     }
 }

@@ -1,5 +1,5 @@
-use super::super::tests::{Found, asked};
-use super::super::{BackwardFields, ChannelShape, Form, ForwardFields};
+use super::super::tests::{Found, asked, on_h200};
+use super::super::{BackwardFields, Form, ForwardFields};
 use super::*;
 use crate::ops::activation::Activation;
 
@@ -12,46 +12,9 @@ fn backward(p: &ChannelProblem, is_merged: bool) -> Option<Found> {
     super::super::tests::backward(&ChannelProblem { is_merged, ..*p })
 }
 
-fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> ChannelProblem {
-    let [batch, channels, spatial] = dims;
-    let row = channels * u64::from(element_bytes);
-    ChannelProblem {
-        shape: ChannelShape { batch, channels, spatial, groups },
-        element_bytes,
-        accumulator_bytes: element_bytes.max(4),
-        vector_bytes: 1 << (row | 16).trailing_zeros(),
-        capability: 90,
-        multiprocessors: 132,
-        shared_bytes: 227 << 10,
-        max_cluster: 16,
-        has_element_gradients: true,
-        has_parameter_gradients: true,
-        ..PLAIN
-    }
+fn h200([batch, channels, spatial]: [u64; 3], groups: u64, element_bytes: u64) -> ChannelProblem {
+    on_h200(ChannelOrder::ChannelsLast, [batch, channels, spatial, groups], element_bytes)
 }
-
-const PLAIN: ChannelProblem = ChannelProblem {
-    shape: ChannelShape { batch: 0, channels: 0, spatial: 0, groups: 0 },
-    element_bytes: 4,
-    accumulator_bytes: 4,
-    order: ChannelOrder::ChannelsLast,
-    is_merged: false,
-    is_pinned: false,
-    vector_bytes: 16,
-    sample_vector_bytes: 0,
-    inference: false,
-    has_running: false,
-    cumulative: false,
-    activation: Activation::Identity,
-    has_extra: false,
-    has_dx: false,
-    has_element_gradients: false,
-    has_parameter_gradients: false,
-    capability: 80,
-    multiprocessors: 108,
-    shared_bytes: 163 << 10,
-    max_cluster: 1,
-};
 
 #[test]
 fn large_tensors_are_kept_on_chip_as_far_as_they_fit() {
@@ -149,7 +112,7 @@ fn slabs_are_whole() {
                 let p = ChannelProblem { has_dx: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
                 let both = [forward(&p, groups == 0).unwrap(), backward(&p, groups == 0).unwrap()];
                 for tuned in both.into_iter().filter(|tuned| tuned.form == Form::ChannelsLastSlabs) {
-                    let width = 16 / u64::from(element_bytes);
+                    let width = 16 / element_bytes;
                     let tiles = channels / width / tuned.at("tile_vectors");
                     let (chunks, grid) = (tuned.at("chunks"), tuned.at("blocks"));
                     let samples = if groups == 0 { 1 } else { samples };
@@ -187,7 +150,7 @@ fn many_small_samples_take_a_block_each() {
     assert_eq!(form([512, 128, 16 * 16], 32, 4), (8, 256, 8, 2048));
     assert_eq!(form([1000, 24, 7 * 7], 24, 2).0, 3);
     assert_eq!(form([264, 64, 131], 64, 2).3, 264);
-    // Samples that no two blocks of a multiprocessor hold, and fewer blocks than are resident.
+    // Samples that no two blocks of an SM hold, and fewer blocks than are resident.
     let variant = |dims| forward(&h200(dims, 32, 2), false).unwrap();
     assert_eq!(variant([64, 256, 32 * 32]).form, Form::ChannelsLastSlabs);
     assert!(variant([2, 640, 32 * 32]).at("cluster_blocks") > 1);
@@ -265,7 +228,7 @@ fn registers_hold_all_rows() {
                     let (vectors, threads, thread_rows) =
                         (tuned.at("tile_vectors"), tuned.at("threads"), tuned.at("thread_rows"));
                     let (chunks, lanes, cluster) = (tuned.at("chunks"), threads / vectors, tuned.at("cluster_blocks"));
-                    let of_tile = vectors * 16 / u64::from(element_bytes);
+                    let of_tile = vectors * 16 / element_bytes;
                     assert!(thread_rows * lanes * chunks >= rows, "{p:?}: {tuned:?}");
                     assert!(threads.is_multiple_of(32) && threads.is_multiple_of(4 * vectors), "{p:?}: {tuned:?}");
                     let most = [640, if cluster > 0 { 480 } else { 320 }][usize::from(thread_rows > 4)];
@@ -273,7 +236,7 @@ fn registers_hold_all_rows() {
                     assert!(channels.is_multiple_of(of_tile) && of_tile.is_multiple_of(channels / groups));
                     assert!(of_tile <= 512, "{p:?}: {tuned:?}");
                     if pass == 1 {
-                        assert!((channels / groups).div_ceil(16 / u64::from(element_bytes)) < 16);
+                        assert!((channels / groups).div_ceil(16 / element_bytes) < 16);
                     }
                     if cluster > 0 {
                         let together = if pass == 2 { samples } else { 1 };
@@ -329,11 +292,11 @@ fn clusters_hold_all_rows_in_what_shared_memory_they_have() {
                             "{p:?}: {tuned:?}"
                         );
                         assert!(threads <= 512 && threads.is_multiple_of(32), "{p:?}: {tuned:?}");
-                        assert!(vectors * 16 / u64::from(element_bytes) <= threads.min(256), "{p:?}: {tuned:?}");
+                        assert!(vectors * 16 / element_bytes <= threads.min(256), "{p:?}: {tuned:?}");
                         assert!(cluster <= 16 && cluster.is_multiple_of(tuned.at("chunks")));
                         assert!(tuned.at("blocks").is_multiple_of(cluster));
                         let room = tuned.at("thread_rows") * threads * 16 * tuned.at("tensors");
-                        assert!(room < u64::from(p.shared_bytes), "{p:?}: {tuned:?}");
+                        assert!(room < p.shared_bytes, "{p:?}: {tuned:?}");
                     }
                 }
             }

@@ -2,40 +2,40 @@
 
 use baracuda_ops_sys as sys;
 
-use super::walk::{MOST_PLACES, MOST_STEPS, READ_TWICE_BYTES, Steps};
-use super::{Answer, ChannelProblem, Chosen, RESERVED_SHARED, needs};
-use crate::narrow::{grid, word};
+use super::walk::{MOST_PLACES, MOST_STEPS, READ_TWICE_BYTES, Steps, message_bytes};
+use super::{Answer, ChannelProblem, Chosen, NO_ROOM_OR_SPLIT, RESERVED_SHARED, least, needs};
+use crate::narrow::word;
 use crate::ops::activation::Activation;
 
-pub(super) type Choice = sys::bops_channel_norm_backward_held_choice;
+pub(in super::super) type Choice = sys::bops_channel_norm_backward_held_choice;
 
-/// Blocks that hold groups in registers.
+/// Blocks of a cluster.
 struct Blocks {
     /// Threads that hold vectors, at most; the block has a further warp, which fetches.
     threads: u64,
-    /// How many such blocks share a multiprocessor: registers suffice for 16 warps.
+    /// How many such blocks share an SM: registers suffice for 16 warps.
     residents: u64,
-    /// Groups that a team takes one after another, at most.
+    /// Groups that a cluster takes one after another, at most.
     rounds: u64,
 }
 const BLOCKS: [Blocks; 3] = [
     Blocks { threads: 480, residents: 1, rounds: u64::MAX },
     Blocks { threads: 224, residents: 2, rounds: u64::MAX },
-    // For groups of which a team takes few.
+    // For groups of which a cluster takes few.
     Blocks { threads: 128, residents: 3, rounds: 2 },
 ];
-/// Steps of a group that stay in registers. With an activation that takes many instructions none do.
+/// Steps of a group that stay in registers in a cluster. With an activation that takes many instructions none do.
 const REGISTER_STEPS: u64 = 4;
 /// The most places beyond those of the steps that wait for a group's statistics; and the places that are enough in all, since more are slower.
 const PLACES_AHEAD: u64 = 12;
 const PLACES_ENOUGH: u64 = 16;
-/// What a group costs beyond its bytes in one block, in a cluster, and in a cluster of 16; blocks that share a multiprocessor hide this cost from
-/// each other. In bytes.
+/// What a group costs beyond its bytes in one block, in a cluster, and in a cluster of 16; blocks that share an SM hide this cost from each other. In
+/// bytes.
 const BLOCK_GROUP_COST: u64 = 88 << 10;
 const CLUSTER_GROUP_COST: u64 = 96 << 10;
 const LARGE_CLUSTER_GROUP_COST: u64 = 120 << 10;
 
-/// Backward in a grid: blocks by what activation they compute.
+/// Blocks of a grid, by what they compute.
 struct GridBlocks {
     /// Threads that are tried, most first.
     threads: &'static [u64],
@@ -43,16 +43,31 @@ struct GridBlocks {
     register_steps: u64,
     /// What a group costs beyond its bytes. In bytes.
     group_cost: u64,
-    /// Bytes of what is read, from which on reading it twice is slower.
+    /// Bytes of dy and x in all, from which on reading them twice is slower.
     read_twice_bytes: u64,
+    /// Tensors that are read, and tensors that are read or written.
+    arrays: u64,
+    passes: u64,
 }
-const GRID_IDENTITY: GridBlocks =
-    GridBlocks { threads: &[352, 320], register_steps: 10, group_cost: 112 << 10, read_twice_bytes: READ_TWICE_BYTES };
+const GRID_IDENTITY: GridBlocks = GridBlocks {
+    threads: &[352, 320],
+    register_steps: 10,
+    group_cost: 112 << 10,
+    read_twice_bytes: READ_TWICE_BYTES,
+    arrays: ARRAYS,
+    passes: ARRAYS + 1,
+};
 /// With 384 threads each SM sub-partition has as many warps, which matters if they compute an activation.
 const GRID_ACTIVE: GridBlocks = GridBlocks { threads: &[384, 352], register_steps: 6, ..GRID_IDENTITY };
 /// For a residual or y that tells where a ReLU passes the gradient.
-const GRID_MASKED: GridBlocks =
-    GridBlocks { threads: &[352, 320, 288, 256], register_steps: 10, group_cost: 48 << 10, read_twice_bytes: 12 << 20 };
+const GRID_MASKED: GridBlocks = GridBlocks {
+    threads: &[352, 320, 288, 256],
+    group_cost: 48 << 10,
+    read_twice_bytes: 12 << 20,
+    arrays: 3,
+    passes: 5,
+    ..GRID_IDENTITY
+};
 /// Bytes of the places for the next group that hide an exchange if a residual or y passes through them, too.
 const MASKED_AHEAD_BYTES: u64 = 200 << 10;
 /// Shared memory that the kernel declares itself in a grid, in bytes.
@@ -62,94 +77,121 @@ const SPLIT_LAUNCH_COST: u64 = 192 << 10;
 /// If clusters of at least so many blocks take more than one group each, teams of a grid that take at most so many groups are faster.
 const SLOW_CLUSTER: u32 = 8;
 const FASTER_ROUNDS: u64 = 3;
+/// Bytes of the message that a block of a grid sends in each of two turns, which the workspace has room for.
+const MESSAGE_BYTES: u64 = 2 * 16;
 
-/// Tensors that are read.
+/// Tensors that are read if neither a residual nor y is.
 const ARRAYS: u64 = 2;
+
+/// How the blocks of teams hold groups.
+#[derive(Clone, Copy)]
+struct Holding {
+    /// Blocks of a team, and teams.
+    team: u64,
+    teams: u64,
+    /// Groups that a team takes one after another.
+    rounds: u64,
+    /// Steps of a group in one block; of these, those that keep their places until the group's statistics are there.
+    steps: u64,
+    waiting: u64,
+    places: u64,
+    /// Threads that hold vectors.
+    threads: u64,
+}
+
+impl Holding {
+    /// If a block has room for more than its part of a group. shared_bytes: of a block, for places and sums; arrays: tensors that are read;
+    /// register_steps: steps of a group that stay in registers.
+    fn new(
+        p: &ChannelProblem,
+        of: Steps,
+        team: u64,
+        teams: u64,
+        shared_bytes: u64,
+        arrays: u64,
+        register_steps: u64,
+    ) -> Option<Self> {
+        let steps = of.all.div_ceil(team);
+        let sums = if p.shape.groups > 0 { (steps + 1) * of.threads / 2 } else { 0 };
+        let places = (shared_bytes.saturating_sub(sums) / (of.threads * 16 * arrays)).min(MOST_PLACES);
+        let waiting = steps.saturating_sub(register_steps);
+        let rounds = p.shape.group_count().div_ceil(teams);
+        let holds = waiting + 1 < places && steps <= MOST_STEPS;
+        holds.then_some(Self { team, teams, rounds, steps, waiting, places, threads: of.threads })
+    }
+
+    /// Bytes of one tensor that a block takes of a group.
+    fn bytes(&self) -> u64 {
+        self.steps * self.threads * 16
+    }
+
+    fn choice(&self, team: sys::bops_norm_team) -> Choice {
+        Choice {
+            team,
+            team_blocks: word(self.team),
+            steps: word(self.steps),
+            places: word(self.places),
+            threads: word(self.threads),
+            blocks: word(self.teams * self.team),
+            ..Choice::default()
+        }
+    }
+}
 
 /// The threads and the cluster with the least predicted time, if any cluster holds a group; and that time.
 pub(super) fn in_clusters(p: &ChannelProblem) -> Option<(u64, Choice)> {
-    let shape = &p.shape;
-    let (segments, groups) = (shape.group_segments(), shape.group_count());
-    let vectors = p.segment_vectors();
-    let by_segment = shape.groups > 0;
     let register_steps = if p.is_general() { 0 } else { REGISTER_STEPS };
-    let mut best: Option<(u64, Choice)> = None;
-    for Blocks { threads, residents, rounds: most_rounds } in BLOCKS {
-        let steps = Steps::new(segments, vectors, threads, by_segment);
-        for cluster in p.clusters() {
-            let own = steps.all.div_ceil(cluster);
-            let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
-            let room = (u64::from(p.shared_bytes) / residents).saturating_sub(RESERVED_SHARED + sums);
-            let places = (room / (steps.threads * 16 * ARRAYS)).min(MOST_PLACES);
-            // Steps that keep their places until the group's statistics are there.
-            let waiting = own.saturating_sub(register_steps);
-            if waiting + 1 >= places || own > MOST_STEPS || cluster > steps.all {
-                continue;
-            }
-            let places = places.min(PLACES_ENOUGH.max(waiting + PLACES_AHEAD));
-            let teams = p.resident_clusters(cluster, residents).min(groups);
-            let rounds = groups.div_ceil(teams);
-            if rounds > most_rounds {
-                continue;
-            }
-            let together = (teams * cluster).div_ceil(u64::from(p.multiprocessors)).min(residents);
-            let bytes = own * steps.threads * 16 * (ARRAYS + 1) * together;
+    let candidates = BLOCKS.iter().flat_map(|&Blocks { threads, residents, rounds }| {
+        let of = Steps::new(p, threads);
+        let shared_bytes = (p.shared_bytes / residents).saturating_sub(RESERVED_SHARED);
+        p.clusters().filter(move |&cluster| cluster <= of.all).filter_map(move |cluster| {
+            let teams = p.resident_clusters(cluster, residents).min(p.shape.group_count());
+            let held = Holding::new(p, of, cluster, teams, shared_bytes, ARRAYS, register_steps)?;
+            let places = held.places.min(PLACES_ENOUGH.max(held.waiting + PLACES_AHEAD));
+            let held = Holding { places, ..held };
+            let together = (teams * cluster).div_ceil(p.multiprocessors).min(residents);
             let group_cost = match cluster {
                 1 => BLOCK_GROUP_COST,
                 2..=8 => CLUSTER_GROUP_COST,
                 _ => LARGE_CLUSTER_GROUP_COST,
             };
             // The cost of having fewer places ahead than hide the time in which the group is finished.
-            let missing = (PLACES_AHEAD + waiting).saturating_sub(places) * steps.threads * 8 * (ARRAYS + 1) * together;
-            let cost = rounds * (bytes + missing + group_cost / together);
-            if best.is_some_and(|(least, _)| least <= cost) {
-                continue;
-            }
-            let choice = Choice {
-                team: sys::BOPS_NORM_CLUSTER,
-                team_blocks: word(cluster),
-                steps: word(own),
-                places: word(places),
-                threads: word(steps.threads),
-                blocks: grid(teams * cluster)?,
-                reads_extra: 0,
-                overlaps: u32::from(rounds == 1),
-            };
-            best = Some((cost, choice));
-        }
-    }
-    best
+            let missing = (PLACES_AHEAD + held.waiting).saturating_sub(places) * held.threads * 8;
+            let moved = (held.bytes() + missing) * (ARRAYS + 1) * together;
+            (held.rounds <= rounds).then_some((held.rounds * (moved + group_cost / together), held))
+        })
+    });
+    let (cost, held) = least(candidates)?;
+    Some((cost, Choice { overlaps: u32::from(held.rounds == 1), ..held.choice(sys::BOPS_NORM_CLUSTER) }))
 }
 
 pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
-    let group = p.group_vectors()?;
+    let bytes = p.shape.group_count().saturating_mul(p.group_vectors()? * 32);
     p.needs_capability(90)?;
     needs(!p.has_extra || p.is_masked(), "it takes a residual or y of BatchNorm through relu alone")?;
     let clusters = in_clusters(p).filter(|_| !p.has_extra);
     if let (Some((cost, _)), false) = (clusters, p.is_pinned || p.shape.groups > 0 || p.is_general()) {
         // Of thousands of small channels, what each costs beyond its bytes exceeds the cost of reading twice.
-        let bytes = p.shape.group_count().saturating_mul(group * 32);
         let most = split_time(p, bytes, ARRAYS + 1).saturating_mul(4) / 3;
         needs(cost <= most, "the form split is faster")?;
     }
     let clusters = clusters.map(|(_, choice)| choice);
-    let in_grid = match clusters {
+    let by_grid = match clusters {
         Some(clusters) if !may_be_slow(&clusters, p) => None,
-        Some(_) => backward_in_grid(p, group, false).filter(|(rounds, _)| *rounds <= FASTER_ROUNDS),
-        None => backward_in_grid(p, group, p.is_pinned),
+        Some(_) => in_grid(p, bytes, false).filter(|held| held.rounds <= FASTER_ROUNDS),
+        None => in_grid(p, bytes, p.is_pinned),
     };
-    let choice = in_grid.map(|(_, choice)| choice).or(clusters);
-    let choice = choice.ok_or_else(|| {
-        if p.is_pinned { p.too_large() } else { "a group has no room on chip, or the form split is faster".into() }
-    })?;
-    let messages = if choice.team == sys::BOPS_NORM_GRID { u64::from(choice.blocks) * 32 } else { 0 };
+    let grid_choice =
+        |held: Holding| Choice { reads_extra: u32::from(p.is_masked()), ..held.choice(sys::BOPS_NORM_GRID) };
+    let choice = by_grid.map(grid_choice).or(clusters).ok_or_else(|| p.no_room(NO_ROOM_OR_SPLIT))?;
     let sums = p.segment_sum_bytes(u64::from(choice.team_blocks));
-    Ok(Chosen { choice, workspace_bytes: messages + sums, launches: 1 + u32::from(sums > 0) })
+    let workspace_bytes = message_bytes(choice.team, choice.blocks, MESSAGE_BYTES) + sums;
+    Ok(Chosen { choice, workspace_bytes, launches: 1 + u32::from(sums > 0) })
 }
 
 /// The predicted time of `split`, which reads `bytes` bytes of dy and x twice; so many tensors are read or written.
 fn split_time(p: &ChannelProblem, bytes: u64, passes: u64) -> u64 {
-    (bytes / u64::from(p.multiprocessors)).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCH_COST
+    (bytes / p.multiprocessors).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCH_COST
 }
 
 /// Whether teams of a grid may be faster than these clusters.
@@ -158,66 +200,41 @@ fn may_be_slow(clusters: &Choice, p: &ChannelProblem) -> bool {
     p.shape.groups > 0 && clusters.team_blocks >= SLOW_CLUSTER && teams < p.shape.group_count()
 }
 
-/// Groups that the multiprocessors hold together: the teams with the least predicted time, if it is less than that of reading the groups twice; if
-/// `always`, whatever it is. Returns also how many groups a team takes one after another.
-fn backward_in_grid(p: &ChannelProblem, group: u64, always: bool) -> Option<(u64, Choice)> {
+/// Groups that the SMs hold together: the teams with the least predicted time, if it is less than that of reading the groups, of `bytes` bytes of dy
+/// and x in all, twice; if `always`, whatever it is.
+fn in_grid(p: &ChannelProblem, bytes: u64, always: bool) -> Option<Holding> {
     let is_masked = p.is_masked();
-    if p.is_general() && !is_masked {
-        return None;
-    }
-    let shape = &p.shape;
-    let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
-    // Tensors that are read, and tensors that are read or written.
-    let (arrays, passes) = if is_masked { (3, 5) } else { (2, 3) };
-    let form = match p.activation {
+    let blocks = match p.activation {
         _ if is_masked => &GRID_MASKED,
+        _ if p.is_general() => return None,
         Activation::Identity => &GRID_IDENTITY,
         _ => &GRID_ACTIVE,
     };
-    let bytes = groups.checked_mul(group * 32).filter(|&bytes| bytes >= form.read_twice_bytes || always)?;
-    let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
-    let split = split_time(p, bytes, passes);
-    // With a mask, predicted times compare teams well, but are too long beside that of reading twice.
-    let mut least = match () {
-        () if always => u64::MAX,
-        () if is_masked => split.saturating_mul(4) / 3,
-        () => split,
-    };
-    let mut best = None;
-    for &threads in form.threads {
-        let steps = Steps::new(segments, vectors, threads, by_segment);
-        for teams in 1..=multiprocessors.min(groups) {
-            let (team, rounds) = (multiprocessors / teams, groups.div_ceil(teams));
-            let own = steps.all.div_ceil(team);
-            let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
-            let room = u64::from(p.shared_bytes).saturating_sub(GRID_SHARED_BYTES + sums);
-            let place_bytes = steps.threads * 16 * arrays;
-            let places = (room / place_bytes).min(MOST_PLACES);
-            let waiting = own.saturating_sub(form.register_steps);
-            if waiting + 1 >= places || own > MOST_STEPS {
-                break; // nor do smaller teams hold their groups
-            }
-            let ahead_bytes = (places - waiting) * place_bytes;
-            let missing = if is_masked { MASKED_AHEAD_BYTES.saturating_sub(ahead_bytes) / 2 } else { 0 };
-            let cost = rounds * (own * steps.threads * 16 * passes + form.group_cost + missing);
-            if team > steps.all || cost >= least {
-                continue;
-            }
-            least = cost;
-            // A team has no block without a step.
-            let team = if is_masked { steps.all.div_ceil(own) } else { team };
-            let choice = Choice {
-                team: sys::BOPS_NORM_GRID,
-                team_blocks: word(team),
-                steps: word(own),
-                places: word(places),
-                threads: word(steps.threads),
-                blocks: grid(teams * team)?,
-                reads_extra: u32::from(is_masked),
-                overlaps: 0,
-            };
-            best = Some((rounds, choice));
-        }
+    if bytes < blocks.read_twice_bytes && !always {
+        return None;
     }
-    best
+    let multiprocessors = p.multiprocessors;
+    let most_teams = multiprocessors.min(p.shape.group_count());
+    let shared_bytes = p.shared_bytes.saturating_sub(GRID_SHARED_BYTES);
+    let candidates = blocks.threads.iter().flat_map(|&threads| {
+        let of = Steps::new(p, threads);
+        let held = move |teams| {
+            Holding::new(p, of, multiprocessors / teams, teams, shared_bytes, blocks.arrays, blocks.register_steps)
+        };
+        // A team of a grid with a mask has no block without a step.
+        let team = move |held: &Holding| if is_masked { of.all.div_ceil(held.steps) } else { held.team };
+        // Smaller teams hold no group that larger ones do not hold.
+        let all = (1..=most_teams).map_while(held).filter(move |held| held.team <= of.all);
+        all.map(move |held| Holding { team: team(&held), ..held })
+    });
+    let cost = |held: &Holding| {
+        let ahead_bytes = (held.places - held.waiting) * held.threads * 16 * blocks.arrays;
+        let missing = if is_masked { MASKED_AHEAD_BYTES.saturating_sub(ahead_bytes) / 2 } else { 0 };
+        held.rounds * (held.bytes() * blocks.passes + blocks.group_cost + missing)
+    };
+    let (cost, held) = least(candidates.map(|held| (cost(&held), held)))?;
+    // With a mask, predicted times compare teams well, but are too long beside that of reading twice.
+    let split = split_time(p, bytes, blocks.passes);
+    let most = if is_masked { split.saturating_mul(4) / 3 } else { split };
+    (always || cost < most).then_some(held)
 }

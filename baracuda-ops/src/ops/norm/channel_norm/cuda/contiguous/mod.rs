@@ -1,8 +1,8 @@
 //! What the contiguous forms choose: pure functions of shapes, types and device properties, a file for each form as in `csrc/norm/channel`.
 //!
-//! The tuning numbers were measured on an H200 (132 multiprocessors, CUDA 13.0).
+//! The tuning numbers were measured on an H200 (132 SMs, CUDA 13.0).
 //!
-//! Predicted times are in bytes: the bytes that a multiprocessor moves in that time while the memory serves all multiprocessors alike. Costs of other
+//! Predicted times are in bytes: the bytes that an SM moves in that time while the memory serves all SMs alike. Costs of other
 //! kinds count as the bytes that take as long.
 
 pub(super) mod held;
@@ -15,7 +15,7 @@ pub(super) mod stripe;
 mod tests;
 mod walk;
 
-use super::{Answer, ChannelOrder, ChannelProblem, Chosen, needs};
+use super::{Answer, ChannelOrder, ChannelProblem, Chosen, least, needs};
 use crate::error::Reason;
 use crate::ops::activation::Activation;
 
@@ -24,6 +24,10 @@ const RESERVED_SHARED: u64 = 4096;
 
 /// Cluster sizes, in blocks, that the forms try.
 const CLUSTERS: [u64; 5] = [1, 2, 4, 8, 16];
+
+/// Why a form does not serve if no other form was compared with it, and if `split` was.
+const NO_ROOM: &str = "a group has no room on chip";
+const NO_ROOM_OR_SPLIT: &str = "a group has no room on chip, or the form split is faster";
 
 impl ChannelProblem {
     /// Forward: whether a residual is all that is added, with no activation or a ReLU behind it.
@@ -51,9 +55,9 @@ impl ChannelProblem {
     }
 
     /// The widest access that the layouts allow.
-    fn access_bytes(&self) -> u32 {
-        let widths: &[u32] = if self.element_bytes == 8 { &[8] } else { &[16, 4, 2] };
-        let fits = |&&bytes: &&u32| bytes >= self.element_bytes && self.vector_bytes.is_multiple_of(bytes);
+    fn access_bytes(&self) -> u64 {
+        let widths: &[u64] = if self.element_bytes == 8 { &[8] } else { &[16, 4, 2] };
+        let fits = |&&bytes: &&u64| bytes >= self.element_bytes && self.vector_bytes.is_multiple_of(bytes);
         widths.iter().find(fits).copied().unwrap_or(self.element_bytes)
     }
 
@@ -77,21 +81,21 @@ impl ChannelProblem {
 
     /// Vectors of 16 bytes of a segment.
     fn segment_vectors(&self) -> u64 {
-        self.shape.spatial / u64::from(16 / self.element_bytes)
+        self.shape.spatial / (16 / self.element_bytes)
     }
 
     /// Cluster sizes that the device has.
     fn clusters(&self) -> impl DoubleEndedIterator<Item = u64> + use<> {
-        let most = u64::from(self.max_cluster);
+        let most = self.max_cluster;
         CLUSTERS.into_iter().filter(move |&cluster| cluster <= most)
     }
 
-    /// Why a group has no place on chip.
-    fn too_large(&self) -> Reason {
+    /// Why a group has no place on chip: in numbers if the form was asked for by its name, else `brief`.
+    fn no_room(&self, brief: &'static str) -> Reason {
         if !self.is_pinned {
-            return "a group has no room on chip".into();
+            return brief.into();
         }
-        let bytes = self.shape.group_segments() * self.shape.spatial * u64::from(self.element_bytes);
+        let bytes = self.shape.group_segments() * self.shape.spatial * self.element_bytes;
         let (blocks, shared) = (self.max_cluster, self.shared_bytes);
         format!("a group of x has {bytes} bytes, which have no room beside what else it keeps in the {shared} bytes of shared memory of each block (clusters have up to {blocks} blocks, the device {} multiprocessors)", self.multiprocessors).into()
     }

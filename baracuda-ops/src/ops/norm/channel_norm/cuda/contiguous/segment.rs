@@ -15,7 +15,7 @@ const THREADS: u64 = 512;
 /// which `single` takes as many instructions.
 const FORWARD_BYTES: u64 = 96 << 20;
 
-pub(super) type Choice = sys::bops_channel_norm_segment_choice;
+pub(in super::super) type Choice = sys::bops_channel_norm_segment_choice;
 
 pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let chosen = choose(p, FORWARD_VECTORS)?;
@@ -45,5 +45,5 @@ fn choose(p: &ChannelProblem, most_vectors: u64) -> Answer<Choice> {
         blocks: grid(p.shape.group_count()).ok_or("too many groups")?,
         overlaps: u32::from(p.capability >= 90),
     };
-    Ok(Chosen { choice, workspace_bytes: 0, launches: 1 })
+    Ok(Chosen::alone(choice))
 }

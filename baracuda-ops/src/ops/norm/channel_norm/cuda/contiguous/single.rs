@@ -2,45 +2,45 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Answer, ChannelProblem, Chosen, RESERVED_SHARED, needs};
+use super::{Answer, ChannelProblem, Chosen, NO_ROOM, RESERVED_SHARED, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
-pub(super) type Choice = sys::bops_channel_norm_single_choice;
-pub(super) type BackwardChoice = sys::bops_channel_norm_backward_single_choice;
-pub(super) type MaskedChoice = sys::bops_channel_norm_backward_single_masked_choice;
+pub(in super::super) type Choice = sys::bops_channel_norm_single_choice;
+pub(in super::super) type BackwardChoice = sys::bops_channel_norm_backward_single_choice;
+pub(in super::super) type MaskedChoice = sys::bops_channel_norm_backward_single_masked_choice;
 
 /// Clusters grow until the groups fill the device, unless blocks of the next larger cluster would have fewer vectors than this.
 const LEAST_BLOCK_VECTORS: u64 = 512;
-/// The most blocks for each multiprocessor with which a launch may begin while the previous kernel of the stream ends.
+/// The most blocks for each SM with which a launch may begin while the previous kernel of the stream ends.
 const EARLY_BLOCKS: u64 = 4;
 
-/// Forward: the most threads of a block that has a multiprocessor to itself.
+/// Forward: the most threads of a block that has an SM to itself.
 const ALONE_THREADS: u64 = 640;
-/// Threads of a block that has a multiprocessor to itself, if each of them then has a number of vectors from the first to the second of
-/// `FEW_VECTORS`.
+/// Threads of a block that has an SM to itself, if each of them then has from `LEAST_FEW_VECTORS` to `MOST_FEW_VECTORS` vectors.
 const SMALL_THREADS: u64 = 320;
-const FEW_VECTORS: [u64; 2] = [2, 4];
-/// The most threads of a block that shares a multiprocessor with one other. Smaller blocks might lie three on one multiprocessor while another has one.
+const LEAST_FEW_VECTORS: u64 = 2;
+const MOST_FEW_VECTORS: u64 = 4;
+/// The most threads of a block that shares an SM with one other. Smaller blocks might lie three on one SM while another has one.
 const PAIR_THREADS: u64 = 512;
-/// Vectors of a thread if there are more than two blocks for each multiprocessor: the most that kernels serve.
+/// Vectors of a thread if there are more than two blocks for each SM: the most that kernels serve.
 const SHARED_VECTORS: u64 = 15;
 /// Vectors of a thread that registers may hold, the preferred number first.
 const REGISTER_VECTORS: [u64; 2] = [4, 2];
-/// Clusters of 7 blocks are all resident at two blocks a multiprocessor; clusters of 8 are not.
+/// Clusters of 7 blocks are all resident at two blocks an SM; clusters of 8 are not.
 const CLUSTER_OF_SEVEN: u64 = 7;
 /// Shared memory of a block beside its group, in bytes.
 const OWN_SHARED_BYTES: u64 = 3 << 10;
-/// If more blocks follow, the first blocks of a multiprocessor start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block.
+/// If more blocks follow, the first blocks of an SM start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block.
 const STAGGER_CYCLES: u64 = 2;
 const STAGGER_BYTES: u64 = 25;
-/// The largest cluster that is made of blocks half as large, four of which share a multiprocessor in place of two, by the bits of an element.
+/// The largest cluster that is made of blocks half as large, four of which share an SM in place of two, by the bits of an element.
 const HALVED_CLUSTER_OF_16_BITS: u64 = 2;
 const HALVED_CLUSTER_OF_32_BITS: u64 = 4;
 
-/// Backward: the most warps of a block that shares a multiprocessor.
+/// Backward: the most warps of a block that shares an SM.
 const SHARING_BLOCK_WARPS: u64 = 15;
-/// The most warps of a block that has a multiprocessor to itself.
+/// The most warps of a block that has an SM to itself.
 const ALONE_WARPS: u64 = 20;
 /// The most warps of a block whose cluster takes all samples.
 const MERGED_WARPS: u64 = 5;
@@ -52,66 +52,43 @@ const ROW_BYTES: u64 = 2 * 32 * 16 + 8;
 const HELD_SEGMENT_VECTORS: u64 = 128;
 /// Bytes of dpre in a row, if it is kept.
 const DPRE_ROW_BYTES: u64 = 32 * 16;
-/// The first two blocks of a multiprocessor start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block.
+/// The first two blocks of an SM start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block.
 const BACKWARD_STAGGER_CYCLES: u64 = 3;
 const BACKWARD_STAGGER_CYCLES_OF_SILU: u64 = 5;
 const BACKWARD_STAGGER_BYTES: u64 = 64;
 
-/// Backward of f32 if several blocks of clusters share a multiprocessor.
-struct Sharing {
-    /// The clusters that are tried.
-    clusters: [u64; 3],
-    /// Blocks for each multiprocessor, in all, at least.
-    blocks: u64,
-    /// Vectors of a thread and warps of a block, at least.
-    vectors: u64,
-    warps: u64,
-    /// Warps of all blocks of a multiprocessor.
-    all_warps: u64,
-    /// Bytes of dy and x in a block up to which blocks that wait for the previous kernel are no hindrance.
-    early_bytes: u64,
-    /// Blocks of a multiprocessor where clusters of 7 fill the device.
-    residents_of_sevens: u64,
-}
-const SHARING: Sharing = Sharing {
-    clusters: [2, 4, 8],
-    blocks: 8,
-    vectors: 4,
-    warps: 8,
-    all_warps: 32,
-    early_bytes: 32 << 10,
-    residents_of_sevens: 4,
-};
+/// Backward of f32 if several blocks of clusters share an SM: the clusters that are tried; blocks for each SM, in all, at least.
+const SHARING_CLUSTERS: [u64; 3] = [2, 4, 8];
+const SHARING_BLOCKS: u64 = 8;
+/// Vectors of a thread and warps of a block, at least; and warps of all blocks of an SM.
+const SHARING_VECTORS: u64 = 4;
+const SHARING_WARPS: u64 = 8;
+const SHARING_ALL_WARPS: u64 = 32;
+/// Bytes of dy and x in a block up to which blocks that wait for the previous kernel are no hindrance.
+const SHARING_EARLY_BYTES: u64 = 32 << 10;
+/// Blocks of an SM where clusters of 7 fill the device.
+const RESIDENTS_OF_SEVENS: u64 = 4;
 
-/// Backward in clusters that have the teams of all samples and therefore need no further launch.
-struct Merged {
-    /// The most bytes of dy and x in a block, of f32 without SiLU and of others.
-    plain_bytes: u64,
-    other_bytes: u64,
-    /// The most blocks of a cluster.
-    blocks: u64,
-    /// The most blocks of a multiprocessor in all: further ones cost more than the launch that adds up the samples.
-    per_multiprocessor: u64,
-}
-const MERGED: Merged = Merged { plain_bytes: 40 << 10, other_bytes: 24 << 10, blocks: 8, per_multiprocessor: 4 };
+/// Backward in clusters that have the teams of all samples and therefore need no further launch: the most bytes of dy and x in a block, of f32 without
+/// SiLU and of others; the most blocks of a cluster.
+const MERGED_PLAIN_BYTES: u64 = 40 << 10;
+const MERGED_OTHER_BYTES: u64 = 24 << 10;
+const MERGED_BLOCKS: u64 = 8;
+/// The most blocks for each SM in all: further ones cost more than the launch that adds up the samples.
+const MERGED_SM_BLOCKS: u64 = 4;
 
-/// Backward through a ReLU that a residual or y decides.
-struct Masked {
-    /// Blocks that share a multiprocessor.
-    residents: u64,
-    /// Threads of a block, and where there are two a multiprocessor at most.
-    threads: u64,
-    pair_threads: u64,
-    /// The most vectors of a thread.
-    vectors: u64,
-}
-const MASKED: Masked = Masked { residents: 4, threads: 224, pair_threads: 448, vectors: 8 };
+/// Backward through a ReLU that a residual or y decides: blocks that share an SM; threads of a block, and if there are two an SM at most; the most
+/// vectors of a thread.
+const MASKED_RESIDENTS: u64 = 4;
+const MASKED_THREADS: u64 = 224;
+const MASKED_PAIR_THREADS: u64 = 448;
+const MASKED_VECTORS: u64 = 8;
 
 impl ChannelProblem {
-    /// Shared memory of a block: two blocks fit on a multiprocessor, or one if neither clusters nor another form could take larger groups.
+    /// Shared memory of a block: two blocks fit on an SM, or one if neither clusters nor another form could take larger groups.
     fn single_room(&self) -> u64 {
         let blocks = if self.max_cluster > 1 { 2 } else { 1 };
-        (u64::from(self.shared_bytes) / blocks).saturating_sub(RESERVED_SHARED)
+        (self.shared_bytes / blocks).saturating_sub(RESERVED_SHARED)
     }
 
     /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device; or the largest that takes them,
@@ -119,7 +96,7 @@ impl ChannelProblem {
     fn single_cluster(&self, all: u64, most: u64) -> Option<u64> {
         let fits = |&cluster: &u64| all.div_ceil(cluster) <= most;
         let fills = |&cluster: &u64| {
-            self.shape.group_count() * cluster >= u64::from(self.multiprocessors) * 7 / 8
+            self.shape.group_count() * cluster >= self.multiprocessors * 7 / 8
                 || all / (cluster * 2) < LEAST_BLOCK_VECTORS
         };
         self.clusters().filter(fits).find(fills).or_else(|| self.clusters().rfind(fits))
@@ -127,18 +104,18 @@ impl ChannelProblem {
 
     /// Whether so many blocks are launched while the previous kernel ends.
     fn starts_early(&self, blocks: u64) -> u32 {
-        u32::from(self.capability >= 90 && blocks <= u64::from(self.multiprocessors) * EARLY_BLOCKS)
+        u32::from(self.capability >= 90 && blocks <= self.multiprocessors * EARLY_BLOCKS)
     }
 }
 
 pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let all = p.group_vectors()?;
-    choose_forward(p, all).ok_or_else(|| p.too_large())
+    choose_forward(p, all).ok_or_else(|| p.no_room(NO_ROOM))
 }
 
 fn choose_forward(p: &ChannelProblem, all: u64) -> Option<Chosen<Choice>> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
-    let (multiprocessors, shared_bytes) = (u64::from(p.multiprocessors), u64::from(p.shared_bytes));
+    let (multiprocessors, shared_bytes) = (p.multiprocessors, p.shared_bytes);
     let parameters = if p.shape.groups == 0 { 1 } else { segments };
     // 1. The cluster.
     let most = p.single_room().saturating_sub(parameters * 8) / 16;
@@ -149,12 +126,12 @@ fn choose_forward(p: &ChannelProblem, all: u64) -> Option<Chosen<Choice>> {
         }
         cluster => cluster,
     };
-    // If two blocks share a multiprocessor and others follow, four blocks of half the size hide each other's phases better.
+    // If two blocks share an SM and others follow, four blocks of half the size hide each other's phases better.
     let room = |blocks: u64| (shared_bytes / blocks).saturating_sub(OWN_SHARED_BYTES + parameters * 8) / 16;
     let is_pair = all.div_ceil(cluster) > room(3) && groups.checked_mul(cluster)? > 2 * multiprocessors;
     let halves = cluster * 2;
     let largest = if p.element_bytes == 4 { HALVED_CLUSTER_OF_32_BITS } else { HALVED_CLUSTER_OF_16_BITS };
-    let is_allowed = halves <= largest.min(u64::from(p.max_cluster));
+    let is_allowed = halves <= largest.min(p.max_cluster);
     let is_measured = !p.is_general() && (p.element_bytes == 4 || p.activation != Activation::Silu);
     let is_halved = is_pair && is_allowed && is_measured && all.div_ceil(halves) <= room(4);
     let cluster = if is_halved { halves } else { cluster };
@@ -162,7 +139,7 @@ fn choose_forward(p: &ChannelProblem, all: u64) -> Option<Chosen<Choice>> {
     let (blocks, own) = (groups.checked_mul(cluster)?, all.div_ceil(cluster));
     let together = blocks.div_ceil(multiprocessors);
     let vectors = match together {
-        1 => own.div_ceil(ALONE_THREADS).max(own.div_ceil(SMALL_THREADS).clamp(FEW_VECTORS[0], FEW_VECTORS[1])),
+        1 => own.div_ceil(ALONE_THREADS).max(own.div_ceil(SMALL_THREADS).clamp(LEAST_FEW_VECTORS, MOST_FEW_VECTORS)),
         2 => own.div_ceil(PAIR_THREADS),
         _ => SHARED_VECTORS,
     };
@@ -199,14 +176,12 @@ fn choose_forward(p: &ChannelProblem, all: u64) -> Option<Chosen<Choice>> {
 pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<BackwardChoice> {
     p.group_vectors()?;
     needs(p.shape.groups > 0, "samples share statistics")?;
-    let or_held =
-        || if p.is_pinned { p.too_large() } else { "a group has no room on chip, or the form held is faster".into() };
-    choose_backward(p).ok_or_else(or_held)
+    choose_backward(p).ok_or_else(|| p.no_room("a group has no room on chip, or the form held is faster"))
 }
 
 fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
-    let (multiprocessors, batch) = (u64::from(p.multiprocessors), p.shape.batch);
+    let (multiprocessors, batch) = (p.multiprocessors, p.shape.batch);
     let rows = segments.checked_mul(p.segment_vectors().div_ceil(32))?;
     let may_keep = p.activation == Activation::Silu && p.element_bytes == 2;
     let is_plain = p.element_bytes == 4 && p.is_at_most_relu();
@@ -221,7 +196,7 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
         let blocks = groups.checked_mul(cluster)?;
         let is_alone = samples > 0 || blocks <= multiprocessors;
         let kept_bytes = warps * vectors * (ROW_BYTES + DPRE_ROW_BYTES) + sums;
-        let keeps = may_keep && is_alone && kept_bytes + RESERVED_SHARED <= u64::from(p.shared_bytes);
+        let keeps = may_keep && is_alone && kept_bytes + RESERVED_SHARED <= p.shared_bytes;
         let choice = BackwardChoice {
             cluster_blocks: word(cluster),
             vectors: word(vectors),
@@ -230,22 +205,20 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
             merges_samples: u32::from(samples > 0),
             keeps_dpre: u32::from(keeps),
             overlaps: p.starts_early(blocks),
-            stagger_cycles: 0,
-            multiprocessors: 0,
-            residents: 0,
+            ..BackwardChoice::default()
         };
         fits.then_some(choice)
     };
     // 1. The teams of all samples as one cluster.
-    let largest = MERGED.blocks.min(u64::from(p.max_cluster));
+    let largest = MERGED_BLOCKS.min(p.max_cluster);
     if p.has_parameter_gradients && batch <= largest {
         let cluster = 1 << (largest / batch).max(1).ilog2();
         let blocks = groups.checked_mul(cluster)?;
-        let bytes = if is_plain { MERGED.plain_bytes } else { MERGED.other_bytes };
-        let is_small = rows.div_ceil(cluster) * 1024 <= bytes && blocks <= multiprocessors * MERGED.per_multiprocessor;
+        let bytes = if is_plain { MERGED_PLAIN_BYTES } else { MERGED_OTHER_BYTES };
+        let is_small = rows.div_ceil(cluster) * 1024 <= bytes && blocks <= multiprocessors * MERGED_SM_BLOCKS;
         let merged = || with_warps(cluster, batch, MERGED_WARPS, p.single_room());
         if let Some(choice) = (is_small && cluster <= rows).then(merged).flatten() {
-            return Some(Chosen { choice, workspace_bytes: 0, launches: 1 });
+            return Some(Chosen::alone(choice));
         }
     }
     // 2. A cluster for each group.
@@ -254,42 +227,41 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
     let room = p.single_room();
     let cluster = cluster_in(room)?;
     let blocks = groups.checked_mul(cluster)?;
-    let whole = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED);
-    let residents_of =
-        |cluster: u64| u64::from(p.shared_bytes) / (rows.div_ceil(cluster) * ROW_BYTES + RESERVED_SHARED);
+    let whole = p.shared_bytes.saturating_sub(RESERVED_SHARED);
+    let residents_of = |cluster: u64| p.shared_bytes / (rows.div_ceil(cluster) * ROW_BYTES + RESERVED_SHARED);
     let choice = if is_alone(cluster) {
         with_warps(cluster, 0, ALONE_WARPS, room)?
     } else if cluster == 1 {
         let choice = with_warps(1, 0, SHARING_BLOCK_WARPS, room)?;
         let bytes = u64::from(choice.threads * choice.vectors) * 32;
-        let is_pair = bytes * 3 > u64::from(p.shared_bytes) && p.max_cluster > 1;
+        let is_pair = bytes * 3 > p.shared_bytes && p.max_cluster > 1;
         if is_pair && blocks > 2 * multiprocessors && !p.is_general() {
             let is_silu = p.activation == Activation::Silu;
             let cycles = if is_silu { BACKWARD_STAGGER_CYCLES_OF_SILU } else { BACKWARD_STAGGER_CYCLES };
             let stagger_cycles = word(bytes * cycles / BACKWARD_STAGGER_BYTES);
-            BackwardChoice { stagger_cycles, multiprocessors: p.multiprocessors, residents: 2, ..choice }
+            BackwardChoice { stagger_cycles, multiprocessors: word(p.multiprocessors), residents: 2, ..choice }
         } else {
             choice
         }
     } else if is_plain && cluster_in(whole).is_some_and(is_alone) {
-        let all_resident = p.resident_clusters(CLUSTER_OF_SEVEN, SHARING.residents_of_sevens);
+        let all_resident = p.resident_clusters(CLUSTER_OF_SEVEN, RESIDENTS_OF_SEVENS);
         let fills = (all_resident * 7 / 8..=all_resident).contains(&groups);
         let residents = residents_of(CLUSTER_OF_SEVEN);
-        if u64::from(p.max_cluster) >= CLUSTER_OF_SEVEN && residents == SHARING.residents_of_sevens && fills {
-            with_warps(CLUSTER_OF_SEVEN, 0, SHARING.all_warps / residents, room)?
+        if p.max_cluster >= CLUSTER_OF_SEVEN && residents == RESIDENTS_OF_SEVENS && fills {
+            with_warps(CLUSTER_OF_SEVEN, 0, SHARING_ALL_WARPS / residents, room)?
         } else {
             with_warps(cluster_in(whole)?, 0, ALONE_WARPS, whole)?
         }
     } else if is_plain {
-        let enough = multiprocessors * SHARING.blocks;
-        let clusters = SHARING.clusters.into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster));
+        let enough = multiprocessors * SHARING_BLOCKS;
+        let clusters = SHARING_CLUSTERS.into_iter().filter(|&cluster| cluster <= p.max_cluster);
         let mut larger = clusters.skip_while(|&larger| larger < cluster);
         let found = larger.find(|&cluster| groups * cluster >= enough);
         let cluster = if serves_all { found.unwrap_or(cluster) } else { found? };
         let own = rows.div_ceil(cluster);
-        let warps = SHARING.all_warps / residents_of(cluster).max(1);
-        let warps = warps.max(SHARING.warps).min(own.div_ceil(SHARING.vectors));
-        let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING.early_bytes);
+        let warps = SHARING_ALL_WARPS / residents_of(cluster).max(1);
+        let warps = warps.max(SHARING_WARPS).min(own.div_ceil(SHARING_VECTORS));
+        let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING_EARLY_BYTES);
         BackwardChoice { overlaps, ..with_warps(cluster, 0, warps, room)? }
     } else if serves_all {
         with_warps(cluster, 0, SHARING_BLOCK_WARPS, room)?
@@ -304,11 +276,11 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
 pub(in super::super) fn masked_backward(p: &ChannelProblem) -> Answer<MaskedChoice> {
     let all = p.group_vectors()?;
     needs(p.is_masked(), "it serves BatchNorm through relu with a residual or y")?;
-    let room = (u64::from(p.shared_bytes) / MASKED.residents).saturating_sub(OWN_SHARED_BYTES) / 32;
+    let room = (p.shared_bytes / MASKED_RESIDENTS).saturating_sub(OWN_SHARED_BYTES) / 32;
     let of_cluster = |cluster: u64| {
         let (own, blocks) = (all.div_ceil(cluster), p.shape.group_count().checked_mul(cluster)?);
-        let is_pair = blocks <= 2 * u64::from(p.multiprocessors);
-        let vectors = own.div_ceil(if is_pair { MASKED.pair_threads } else { MASKED.threads });
+        let is_pair = blocks <= 2 * p.multiprocessors;
+        let vectors = own.div_ceil(if is_pair { MASKED_PAIR_THREADS } else { MASKED_THREADS });
         let threads = own.div_ceil(vectors).next_multiple_of(32);
         let choice = MaskedChoice {
             cluster_blocks: word(cluster),
@@ -317,8 +289,8 @@ pub(in super::super) fn masked_backward(p: &ChannelProblem) -> Answer<MaskedChoi
             blocks: grid(blocks)?,
             overlaps: u32::from(p.capability >= 90),
         };
-        let fits = vectors <= MASKED.vectors && threads * vectors <= room;
-        fits.then_some(Chosen { choice, workspace_bytes: 0, launches: 1 })
+        let fits = vectors <= MASKED_VECTORS && threads * vectors <= room;
+        fits.then_some(Chosen::alone(choice))
     };
-    p.clusters().find_map(of_cluster).ok_or_else(|| p.too_large())
+    p.clusters().find_map(of_cluster).ok_or_else(|| p.no_room(NO_ROOM))
 }

@@ -5,16 +5,16 @@ use baracuda_ops_sys as sys;
 use super::{Answer, ChannelProblem, Chosen, needs};
 use crate::narrow::{grid, word};
 
-pub(super) type Choice = sys::bops_channel_norm_stripe_choice;
+pub(in super::super) type Choice = sys::bops_channel_norm_stripe_choice;
 
 /// The most threads of a block.
 const THREADS: u64 = 512;
 /// Channels that a block may have.
 const CHANNELS: [u64; 4] = [1, 2, 4, 8];
-/// Threads of all blocks that share a multiprocessor, at most.
+/// Threads of all blocks that share an SM, at most.
 const FORWARD_RESIDENT_THREADS: u64 = 1024;
 const BACKWARD_RESIDENT_THREADS: u64 = 512;
-/// The most blocks that share a multiprocessor.
+/// The most blocks that share an SM.
 const RESIDENTS: u64 = 4;
 /// Shared memory of a block that kernels declare themselves and that the device keeps for itself, in bytes.
 const OWN_SHARED_BYTES: u64 = 1536;
@@ -38,7 +38,7 @@ pub(in super::super) fn backward(p: &ChannelProblem) -> Answer<Choice> {
 /// `arrays`: tensors on chip, which are x, or dy and x.
 fn choose(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Answer<Choice> {
     let shape = &p.shape;
-    let size = u64::from(p.element_bytes);
+    let size = p.element_bytes;
     p.check_contiguous()?;
     needs(shape.groups == 0, "every sample has statistics of its own")?;
     needs(size < 8, "it has no f64")?;
@@ -57,7 +57,7 @@ fn choose(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Answer<Choi
 
 fn layout(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Option<Chosen<Choice>> {
     let shape = &p.shape;
-    let size = u64::from(p.element_bytes);
+    let size = p.element_bytes;
     let channels = *CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
     let run = channels.checked_mul(shape.spatial)?;
     let bytes = run.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
@@ -67,9 +67,9 @@ fn layout(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Option<Chos
     let (blocks, vectors) = (shape.channels / channels, run * size / 16);
     // For one of the samples that a block takes at once: two sums of every element of the run.
     let sums = run.checked_mul(8)?;
-    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(OWN_SHARED_BYTES)?;
-    let residents = fitting.min(RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
-    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + OWN_SHARED_BYTES)?;
+    let fitting = p.shared_bytes / bytes.checked_add(sums)?.checked_add(OWN_SHARED_BYTES)?;
+    let residents = fitting.min(RESIDENTS).min(blocks.div_ceil(p.multiprocessors));
+    let room = (p.shared_bytes.checked_div(residents)?).checked_sub(bytes + OWN_SHARED_BYTES)?;
     let threads = (resident_threads / residents).min(THREADS);
     let samples_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(SAMPLES));
     let in_registers = samples_of(REGISTER_THREADS);
@@ -86,5 +86,5 @@ fn layout(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Option<Chos
         in_registers: u32::from(is_held),
         overlaps: u32::from(p.capability >= 90),
     };
-    Some(Chosen { choice, workspace_bytes: 0, launches: 1 })
+    Some(Chosen::alone(choice))
 }

@@ -1,30 +1,14 @@
 use baracuda_ops_sys as sys;
 
-use super::super::tests::{Found, asked, backward, forward};
-use super::super::{BackwardFields, ChannelShape, Form, ForwardFields};
+use super::super::tests::{FORMS, Found, asked, backward, forward, on_h200};
+use super::super::{BackwardFields, Form, ForwardFields};
 use super::*;
 
 const CLUSTER: u64 = sys::BOPS_NORM_CLUSTER as u64;
 const GRID: u64 = sys::BOPS_NORM_GRID as u64;
 
-fn h200(shape: [u64; 4], element_bytes: u32) -> ChannelProblem {
-    let [batch, channels, spatial, groups] = shape;
-    let width = |bytes: u64| 1 << (16 | bytes).trailing_zeros();
-    ChannelProblem {
-        shape: ChannelShape { batch, channels, spatial, groups },
-        element_bytes,
-        accumulator_bytes: element_bytes.max(4),
-        vector_bytes: width(spatial * u64::from(element_bytes)),
-        sample_vector_bytes: width(channels * spatial * u64::from(element_bytes)),
-        capability: 90,
-        multiprocessors: 132,
-        shared_bytes: 232_448,
-        max_cluster: 16,
-        has_dx: true,
-        has_element_gradients: true,
-        has_parameter_gradients: true,
-        ..ChannelProblem::default()
-    }
+fn h200(shape: [u64; 4], element_bytes: u64) -> ChannelProblem {
+    ChannelProblem { has_dx: true, ..on_h200(ChannelOrder::Contiguous, shape, element_bytes) }
 }
 
 /// Every device, option and shape that a test walks over.
@@ -62,14 +46,14 @@ fn check(arrays: u64, p: &ChannelProblem, found: &Found) {
     let vectors = p.segment_vectors();
     let (segments, groups) = (p.shape.group_segments(), p.shape.group_count());
     let (threads, blocks) = (found.at("threads"), found.or_zero("blocks"));
-    let shared_bytes = u64::from(p.shared_bytes);
+    let shared_bytes = p.shared_bytes;
     let is_grid = found.or_zero("team") == u64::from(sys::BOPS_NORM_GRID);
     let team = found.or_zero("team_blocks") + found.or_zero("cluster_blocks");
     let (steps, places) = (found.or_zero("steps"), found.or_zero("places"));
     if team > 0 {
         assert!(blocks.is_multiple_of(team) && blocks > 0, "{p:?} {found:?}");
-        assert!(is_grid || team <= u64::from(p.max_cluster), "{p:?} {found:?}");
-        assert!(!is_grid || blocks <= u64::from(p.multiprocessors) && team <= 160, "{p:?} {found:?}");
+        assert!(is_grid || team <= p.max_cluster, "{p:?} {found:?}");
+        assert!(!is_grid || blocks <= p.multiprocessors && team <= 160, "{p:?} {found:?}");
     }
     if [Form::Relay, Form::Held].contains(&found.form) {
         assert!(p.capability >= 90 && places <= 32, "{p:?} {found:?}");
@@ -79,7 +63,7 @@ fn check(arrays: u64, p: &ChannelProblem, found: &Found) {
     }
     match found.form {
         Form::Split => {
-            let vectors = p.shape.spatial / (found.at("access_bytes") / u64::from(p.element_bytes));
+            let vectors = p.shape.spatial / (found.at("access_bytes") / p.element_bytes);
             assert!(found.at("parts") * threads * found.at("accesses") >= vectors, "{p:?} {found:?}");
             assert!(threads == 256 || threads <= 32 && threads.is_power_of_two(), "{found:?}");
         }
@@ -88,7 +72,7 @@ fn check(arrays: u64, p: &ChannelProblem, found: &Found) {
             assert!(p.shape.channels.is_multiple_of(channels), "{p:?} {found:?}");
             assert_eq!(blocks * channels, p.shape.channels);
             let run = channels * p.shape.spatial;
-            let (run_vectors, at_once) = (run * u64::from(p.element_bytes) / 16, found.at("samples_at_once"));
+            let (run_vectors, at_once) = (run * p.element_bytes / 16, found.at("samples_at_once"));
             assert!(at_once > 0 && at_once * run_vectors <= threads && threads <= 512, "{p:?} {found:?}");
             if found.at("in_registers") == 1 {
                 assert!(arrays == 1 && p.element_bytes == 2 && p.is_at_most_relu(), "{p:?} {found:?}");
@@ -113,7 +97,7 @@ fn check(arrays: u64, p: &ChannelProblem, found: &Found) {
             assert!(own * if keeps { 48 } else { 32 } + 4096 <= shared_bytes, "{p:?} {found:?}");
             assert!(!keeps || p.activation == Activation::Silu && p.element_bytes == 2, "{p:?} {found:?}");
             let samples = if found.at("merges_samples") == 1 { p.shape.batch } else { 1 };
-            assert!(team * samples <= u64::from(p.max_cluster), "{p:?} {found:?}");
+            assert!(team * samples <= p.max_cluster, "{p:?} {found:?}");
             assert_eq!(blocks, groups * team, "{found:?}");
             assert!(found.at("vectors") <= 27 && threads <= 640 && p.shape.groups > 0, "{p:?} {found:?}");
         }
@@ -189,7 +173,7 @@ fn every_element_of_every_group_has_a_thread() {
     for p in problems() {
         assert!(forward(&p).is_some() && backward(&p).is_some(), "{p:?}");
         for p in [p, ChannelProblem { is_pinned: true, ..p }] {
-            for form in Form::ALL {
+            for form in FORMS {
                 let both = [asked::<ForwardFields>(form, &p), asked::<BackwardFields>(form, &p)];
                 for (arrays, found) in (1..).zip(both) {
                     if let Ok(found) = found {
@@ -251,7 +235,7 @@ fn groups_that_fit_stay_on_chip() {
     for (shape, bytes, threads, stages) in [
         ([2, 1280, 256, 32], 2, 160, 1),
         ([2, 320, 4096, 32], 2, 640, 1),
-        ([32, 256, 3136, 32], 2, 480, 0), // two blocks share a multiprocessor
+        ([32, 256, 3136, 32], 2, 480, 0), // two blocks share an SM
         ([2, 1280, 256, 32], 4, 160, 0),
     ] {
         let tuned = backward(&silu(shape, bytes)).unwrap();
@@ -269,7 +253,7 @@ fn groups_that_fit_stay_on_chip() {
         ([8, 32, 1 << 16, 32], (8, 320, 7, 0)),
         ([8, 64, 1 << 14, 64], (4, 256, 4, 1)),
         ([1, 256, 1 << 14, 256], (8, 128, 4, 1)),
-        ([2, 320, 4096, 32], (7, 256, 6, 1)), // four blocks a multiprocessor
+        ([2, 320, 4096, 32], (7, 256, 6, 1)), // four blocks an SM
         ([2, 256, 4096, 16], (4, 608, 7, 1)), // one
         ([2, 640, 1024, 32], (4, 160, 8, 1)), // a cluster for both samples
     ] {
@@ -442,7 +426,7 @@ fn residuals_through_a_relu_stay_on_chip() {
         ([64, 64, 12544, 0], 4, (cooperative, 320, 5, 64, 4), (held, 352, 9, 64)),
         ([2, 64, 1 << 18, 0], 4, (cooperative, 352, 3, 63, 3), (held, 288, 14, 33)),
         ([32, 128, 784, 0], 4, (relay, 352, 11, 1, 3), (masked, 224, 7, 4)),
-        ([32, 128, 784, 0], 2, (relay, 384, 5, 1, 3), (masked, 416, 4, 2)), // two blocks a multiprocessor
+        ([32, 128, 784, 0], 2, (relay, 384, 5, 1, 3), (masked, 416, 4, 2)), // two blocks an SM
     ] {
         let tuned = forward(&relu(shape, bytes)).unwrap();
         let form = (tuned.form, tuned.at("team"));
@@ -458,7 +442,7 @@ fn residuals_through_a_relu_stay_on_chip() {
         let found = (tuned.form, tuned.at("threads"), share, team);
         assert_eq!(found, back, "{shape:?} {bytes}");
     }
-    // Few channels leave multiprocessors out; of little data a block holds a channel.
+    // Few channels leave SMs out; of little data a block holds a channel.
     assert_eq!(forward(&relu([80, 12, 1024, 0], 4)).unwrap().form, Form::Single);
     let small = backward(&relu([32, 256, 256, 0], 2)).unwrap();
     assert_eq!((small.form, small.at("cluster_blocks"), small.at("overlaps")), (masked, 1, 1));

@@ -1,5 +1,9 @@
 //! How teams walk over groups, as `csrc/norm/channel/channel_norm_walk.cuh` does.
 
+use baracuda_ops_sys as sys;
+
+use super::ChannelProblem;
+
 /// The most places of a ring.
 pub(super) const MOST_PLACES: u64 = 32;
 /// The most steps of a group in one block that `held` has sums for.
@@ -13,10 +17,15 @@ pub(super) const ARRIVING_BYTES: u64 = 64 << 10;
 /// Bytes that a block has on the way to shared memory at once if a group takes more than half of the places. More of them would hold up what is
 /// written, unless exponentials or a residual take longer than that.
 pub(super) const ARRIVING_BYTES_IN_LITTLE_ROOM: u64 = 31 << 10;
-/// `message_exchange::turns` of `csrc/norm/channel/channel_norm_walk.cuh`: messages of a block that memory has room for.
-pub(super) const MESSAGES: u64 = 8;
+/// Workspace of a block of a grid: `message_exchange::turns` messages of 16 bytes in `csrc/norm/channel/channel_norm_walk.cuh`.
+pub(super) const MESSAGE_BYTES: u64 = 8 * 16;
 
-/// How the blocks of a team share a group: the same arithmetic as `walk_geometry` in `csrc/norm/channel/channel_norm_walk.cuh`.
+/// Workspace for the messages of `blocks` blocks, of which each has `of_block` bytes. The blocks of a cluster need none.
+pub(super) fn message_bytes(team: sys::bops_norm_team, blocks: u32, of_block: u64) -> u64 {
+    if team == sys::BOPS_NORM_GRID { u64::from(blocks) * of_block } else { 0 }
+}
+
+/// How the blocks of a team of `held` share a group: the same arithmetic as `walk_geometry` in `csrc/norm/channel/channel_norm_walk.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steps {
     /// Threads of a block that hold vectors.
@@ -26,10 +35,11 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// The steps of groups of `segments` segments of `vectors` vectors, in blocks of up to `most` threads. whole_warps: no warp takes two segments at
-    /// once.
-    pub(super) fn new(segments: u64, vectors: u64, most: u64, whole_warps: bool) -> Self {
-        let pitch = if whole_warps { vectors.next_multiple_of(32) } else { vectors };
+    /// The steps of a group in blocks of up to `most` threads.
+    pub(super) fn new(p: &ChannelProblem, most: u64) -> Self {
+        let (segments, vectors) = (p.shape.group_segments(), p.segment_vectors());
+        // With groups of channels, no warp takes two segments at once.
+        let pitch = if p.shape.groups > 0 { vectors.next_multiple_of(32) } else { vectors };
         if pitch < most {
             let threads = (pitch * (most / pitch).min(segments)).next_multiple_of(32);
             return Self { threads, all: segments.div_ceil(threads / pitch) };
