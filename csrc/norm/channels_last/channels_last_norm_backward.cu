@@ -2,6 +2,7 @@
 #include "channels_last_norm_backward_cluster.cuh"
 #include "channels_last_norm_backward_rows.cuh"
 #include "channels_last_norm_backward_slabs.cuh"
+#include "channels_last_norm_backward_split.cuh"
 
 BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_backward_split, bops_channels_last_norm_split_choice, backward_)
 BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_backward_cooperative, bops_channels_last_norm_cooperative_choice, backward_)

@@ -1,13 +1,13 @@
-// BatchNorm, GroupNorm and InstanceNorm backward over channels-last layouts: what all forms share, and the forms `split` and `cooperative`.
+// What the backward kernels of BatchNorm, GroupNorm and InstanceNorm over channels-last layouts share.
 //
 // dpre = dy * act'(pre), g = dpre * weight, d = x - mean; dx = rstd * (g - mean(g) - d * rstd^2 * mean(g d)), dresidual = dpre,
 // dweight = sum(dpre * d * rstd), dbias = sum(dpre). Means are over a group. Tiles and chunks are those of the forward.
 #pragma once
-#include "channels_last_norm.cuh"
+#include "channels_last_norm_tiles.cuh"
 
 namespace bops {
 
-// Of a group.
+// Means over a group.
 template <typename A> struct gradient_means {
     A g, slope; // mean(g), rstd^2 * mean(g d)
 };
@@ -25,15 +25,25 @@ template <typename A> struct channel_last_backward_arguments {
     gradient_means<A> *means; // [samples or 1][groups]
 };
 
-// Rows of a thread in flight without a ring. There are fewer where an activation of eight channels takes registers, which before compute capability
-// 9.0 takes even more.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-constexpr int last_activation_batch = 1;
-#else
-constexpr int last_activation_batch = 2;
-#endif
-template <bool has_extras, int width> constexpr int last_backward_batch = has_extras &&width == 8 ? last_activation_batch : 4;
-constexpr uint32_t last_backward_span = 16; // rows of a thread that one accumulator takes
+// The kernel arguments that all forms share.
+template <typename T, int vec_bytes = 16>
+channel_last_backward_arguments<accumulator_t<T>> last_backward_arguments(const bops_channel_norm_backward_params &p, const last_tiling &tiling,
+                                                                          const form_types &types, const bops_channel_norm_backward_operands &o,
+                                                                          void *workspace, uint32_t overlaps = 0) {
+    using A = accumulator_t<T>;
+    channel_last_backward_arguments<A> a = {};
+    a.p = p, a.o = o, a.g = last_shape(p, tiling, vec_bytes / sizeof(T));
+    if (a.g.is_merged)
+        for (bops_channel_strides *s : {&a.p.dy, &a.p.x, &a.p.residual, &a.p.y, &a.p.dx, &a.p.dresidual}) *s = merged_strides(*s, p.spatial);
+    const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
+    a.eps = A(p.eps), a.reciprocal_count = count > 0 ? A(1 / count) : A(0);
+    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
+    a.reads_extra = p.activation != BOPS_IDENTITY && (o.y || o.residual);
+    const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
+    a.means = static_cast<gradient_means<A> *>(workspace);
+    a.dpres = reinterpret_cast<A *>(a.means + sets * a.g.groups), a.products = a.dpres + plane;
+    return a;
+}
 
 template <typename A> struct mean_and_rstd { A mean, rstd; };
 
@@ -45,6 +55,42 @@ __device__ __forceinline__ mean_and_rstd<A> statistics_of(const channel_last_bac
     }
     const uint64_t group = (a.g.per_sample ? uint64_t(sample) * a.g.groups : 0) + channel / a.g.group_channels;
     return {__ldg(static_cast<const A *>(a.o.mean) + group), __ldg(static_cast<const A *>(a.o.rstd) + group)};
+}
+
+// The parameter gradients of a channel.
+template <typename T, typename A>
+__device__ __forceinline__ void store_parameters(const channel_last_backward_arguments<A> &a, uint32_t channel, A dweight, A dbias) {
+    store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, dweight);
+    store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, dbias);
+}
+
+template <typename A> __device__ __forceinline__ gradient_means<A> finish_means(A g_sum, A product_sum, A rstd, A reciprocal_count) {
+    return {g_sum * reciprocal_count, product_sum * reciprocal_count * rstd * rstd};
+}
+
+// The parameter gradients of a channel if every sample has statistics of its own.
+template <bool is_block, typename T, typename A>
+__device__ __forceinline__ void merge_parameters(const channel_last_backward_arguments<A> &a, uint32_t channel, A (*slots)[team_slots]) {
+    using team = list_team<is_block>;
+    cascade<A> dpres, products;
+    const uint64_t chunks = uint64_t(a.g.samples) * a.g.chunks;
+    for (uint64_t first = team::lane(); first < chunks; first += merge_batch * team::lanes()) {
+        A dpre[merge_batch], product[merge_batch], rstd[merge_batch];
+#pragma unroll
+        for (int u = 0; u < merge_batch; ++u) {
+            dpre[u] = 0, product[u] = 0, rstd[u] = 0;
+            const uint64_t chunk = first + u * team::lanes(), at = chunk * a.g.channels + channel;
+            if (chunk < chunks) {
+                dpre[u] = __ldcg(a.dpres + at), product[u] = __ldcg(a.products + at);
+                rstd[u] = statistics_of(a, uint32_t(chunk) / a.g.chunks, channel).rstd;
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < merge_batch; ++u) dpres.add(dpre[u]), products.add(product[u] * rstd[u]);
+    }
+    A sums[2] = {dpres.total(), products.total()};
+    team::sum(sums, slots);
+    if (team::lane() == 0) store_parameters<T>(a, channel, sums[1], sums[0]);
 }
 
 // Part `index` of a vector.
@@ -64,7 +110,7 @@ template <int part_bytes, int bytes> __device__ __forceinline__ void set_part(pa
 // Parameters and statistics of a thread's channels, and its place in every tensor.
 template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
     using A = accumulator_t<T>;
-    static constexpr int width = vec_bytes / int(sizeof(T)), batch = last_backward_batch<has_extras, width>;
+    static constexpr int width = vec_bytes / int(sizeof(T));
     A mean[width], scale[width], bias[has_extras ? width : 1]; // scale: rstd * weight
     const T *dy, *x, *extra;
     uint64_t dy_step, x_step, extra_step;
@@ -122,203 +168,34 @@ template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
     }
 };
 
-// Loads the vectors of a batch of a thread's rows, from number j on, then calls action(row, dy, x, extra) for each row.
-template <typename T, int vec_bytes, bool has_extras, int width, typename A, typename Action>
-__device__ __forceinline__ void for_batch(const channel_last_backward_arguments<A> &a, const backward_tile<T, vec_bytes, has_extras> &b,
-                                          const channel_tile<width> &t, uint32_t j, const Action &action) {
-    constexpr int batch = last_backward_batch<has_extras, width>;
-    packed<vec_bytes> dy[batch], x[batch], extra[has_extras ? batch : 1];
-    const uint32_t count = min(t.rows - j, uint32_t(batch));
+// Adds a vector to sums of dpre and of dpre * d, if dpre is dy.
+template <typename T, int width> __device__ __forceinline__ void add_gradients(const packed<16> &dy, const packed<16> &x, const float (&mean)[width],
+                                                                               float (&dpres)[width], float (&products)[width]) {
+    float dpre[width], d[width];
+    unpack<T>(dy, dpre);
+    unpack<T>(x, d);
 #pragma unroll
-    for (int u = 0; u < batch; ++u)
-        if (u < count) dy[u] = load<vec_bytes, false>(b.dy + (j + u) * b.dy_step), x[u] = load<vec_bytes, false>(b.x + (j + u) * b.x_step);
-    if (has_extras && a.reads_extra) {
-#pragma unroll
-        for (int u = 0; u < batch; ++u)
-            if (u < count) extra[has_extras ? u : 0] = load<vec_bytes, false>(b.extra + (j + u) * b.extra_step);
-    }
-#pragma unroll
-    for (int u = 0; u < batch; ++u)
-        if (u < count) action(j + u, dy[u], x[u], extra[has_extras ? u : 0]);
-}
-
-// Walks over a tile's rows through a ring, from the first to the last or back, and calls action(row, dy, x, extra).
-template <bool back, typename T, int vec_bytes, bool has_extras, int width, typename A, typename Action>
-__device__ __forceinline__ void for_ring(const channel_last_backward_arguments<A> &a, const backward_tile<T, vec_bytes, has_extras> &b,
-                                         const channel_tile<width> &t, const batch_ring &ring, const Action &action) {
-    const auto issue = [&](uint32_t batch, uint64_t policy) {
-#pragma unroll
-        for (int u = 0; u < ring_batch; ++u) {
-            const uint32_t j = batch * ring_batch + u;
-            if (j < t.rows) {
-                copy_async_cached(ring.at(batch, u, 0), b.dy + j * b.dy_step, policy);
-                copy_async_cached(ring.at(batch, u, 1), b.x + j * b.x_step, policy);
-                if (has_extras && a.reads_extra) copy_async_cached(ring.at(batch, u, 2), b.extra + j * b.extra_step, policy);
-            }
-        }
-    };
-    const auto consume = [&](uint32_t batch) {
-#pragma unroll(has_extras ? 1 : ring_batch)
-        for (int u = 0; u < ring_batch; ++u) {
-            const uint32_t j = batch * ring_batch + u;
-            packed<vec_bytes> extra;
-            if (j < t.rows) {
-                if (has_extras && a.reads_extra) extra = ring.get(batch, u, 2);
-                action(j, ring.get(batch, u, 0), ring.get(batch, u, 1), extra);
-            }
-        }
-    };
-    if constexpr (back) ring.walk_back(issue, consume);
-    else ring.walk(issue, consume);
-}
-
-// Sums of dpre and dpre * d over a thread's rows. In inference dx, which needs no sums, and dresidual are written here. room: for five values of
-// every channel of the tile. Called by all threads of the block.
-template <typename T, int vec_bytes, bool has_extras, bool rings, int width = vec_bytes / int(sizeof(T)), typename A = accumulator_t<T>>
-__device__ __forceinline__ void tile_sums(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring, A *room,
-                                          A (&dpres)[width], A (&products)[width]) {
-    backward_tile<T, vec_bytes, has_extras> b(a, t);
-    b.load_channels(a, t, {room, a.g.tile_vectors * width}, [](uint32_t, uint32_t, A, A) {});
-    A dpre_sum[width] = {}, product_sum[width] = {};
-#pragma unroll
-    for (int i = 0; i < width; ++i) dpres[i] = 0, products[i] = 0;
-    const auto flush = [&] {
-#pragma unroll
-        for (int i = 0; i < width; ++i) {
-            dpres[i] += dpre_sum[i], dpre_sum[i] = 0;
-            products[i] += product_sum[i], product_sum[i] = 0;
-        }
-    };
-    const auto add = [&](uint32_t row, const packed<vec_bytes> &dy, const packed<vec_bytes> &x, const packed<vec_bytes> &extra) {
-        packed<vec_bytes> dx_packed, dpre_packed;
-#pragma unroll
-        for (int k = 0; k < b.parts; ++k) {
-            A dpre[b.part], d[b.part];
-            b.gradient(a, k, dy, x, extra, dpre, d);
-            if constexpr (!rings) set_part(dpre_packed, k, pack<T, b.part_bytes>(dpre));
-#pragma unroll
-            for (int i = 0; i < b.part; ++i) {
-                const int c = k * b.part + i;
-                dpre_sum[c] += dpre[i];
-                product_sum[c] = fma(dpre[i], d[i], product_sum[c]);
-                dpre[i] *= b.scale[c];
-            }
-            if constexpr (!rings) set_part(dx_packed, k, pack<T, b.part_bytes>(dpre));
-        }
-        if constexpr (!rings) {
-            if (a.p.uses_running) {
-                if (a.o.dx) store(t.template at<T>(a.o.dx, a.p.dx) + row * (a.g.row_step * a.p.dx.spatial), dx_packed);
-                if (a.o.dresidual) store(t.template at<T>(a.o.dresidual, a.p.dresidual) + row * (a.g.row_step * a.p.dresidual.spatial), dpre_packed);
-            }
-        }
-    };
-    if constexpr (rings) {
-        for_ring<false>(a, b, t, *ring, [&](uint32_t row, const packed<vec_bytes> &dy, const packed<vec_bytes> &x, const packed<vec_bytes> &extra) {
-            if (row % last_backward_span == 0) flush();
-            add(row, dy, x, extra);
-        });
-    } else {
-        for (uint32_t j = 0; j < t.rows; j += b.batch) {
-            if (j % last_backward_span == 0) flush();
-            for_batch(a, b, t, j, add);
-        }
-    }
-    flush();
-}
-
-// Stores the sums of a block's tile in planes whose element 0 is the tile's first channel.
-template <int width, typename A> __device__ __forceinline__ void block_sums(const channel_last_shape &g, const channel_tile<width> &t,
-                                                                            const A (&dpres)[width], const A (&products)[width],
-                                                                            lane_sums<A, width> &room, A *to_dpres, A *to_products) {
-    const uint32_t channels = min(g.tile_vectors * width, g.channels - t.begin);
-    const A *total = room.total(g, dpres);
-    for (uint32_t c = threadIdx.x; c < channels; c += blockDim.x) to_dpres[c] = total[c];
-    total = room.total(g, products);
-    for (uint32_t c = threadIdx.x; c < channels; c += blockDim.x) to_products[c] = total[c];
-}
-
-// The parameter gradients of a channel.
-template <typename T, typename A>
-__device__ __forceinline__ void store_parameters(const channel_last_backward_arguments<A> &a, uint32_t channel, A dweight, A dbias) {
-    store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, dweight);
-    store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, dbias);
-}
-
-template <typename A> __device__ __forceinline__ gradient_means<A> finish_means(A g_sum, A product_sum, A rstd, A reciprocal_count) {
-    return {g_sum * reciprocal_count, product_sum * reciprocal_count * rstd * rstd};
-}
-
-// The means of a group from the sums of its chunks; if the group is a channel of all samples, also its parameter gradients.
-template <bool is_block, typename T, typename A>
-__device__ __forceinline__ void merge_means(const channel_last_backward_arguments<A> &a, uint64_t item, A (*slots)[team_slots]) {
-    using team = list_team<is_block>;
-    const group_parts parts(a.g, item);
-    cascade<A> dpres, products;
-    for (part_walk walk(team::lane(), team::lanes(), parts.channels); walk.chunk < parts.chunks;) {
-        A dpre[merge_batch], product[merge_batch], weight[merge_batch];
-#pragma unroll
-        for (int u = 0; u < merge_batch; ++u, walk.advance()) {
-            dpre[u] = 0, product[u] = 0, weight[u] = 0;
-            if (walk.chunk < parts.chunks) {
-                const uint32_t channel = parts.first_channel + walk.channel;
-                const uint64_t at = uint64_t(parts.first_chunk + walk.chunk) * a.g.channels + channel;
-                dpre[u] = __ldcg(a.dpres + at), product[u] = __ldcg(a.products + at);
-                weight[u] = a.g.per_sample ? parameter<T>(a.o.weight, a.weight_is_wide, channel, A(1)) : A(1);
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < merge_batch; ++u) dpres.add(weight[u] * dpre[u]), products.add(weight[u] * product[u]);
-    }
-    A sums[2] = {dpres.total(), products.total()};
-    team::sum(sums, slots);
-    if (team::lane() == 0) {
-        const uint32_t channel = parts.first_channel;
-        const A rstd = statistics_of(a, a.g.per_sample ? uint32_t(item / a.g.groups) : 0, channel).rstd;
-        if (!a.g.per_sample) {
-            store_parameters<T>(a, channel, sums[1] * rstd, sums[0]);
-            const A w = parameter<T>(a.o.weight, a.weight_is_wide, channel, A(1));
-            sums[0] *= w, sums[1] *= w;
-        }
-        a.means[item] = finish_means(sums[0], sums[1], rstd, a.reciprocal_count);
+    for (int i = 0; i < width; ++i) {
+        dpres[i] += dpre[i];
+        products[i] = fmaf(dpre[i], d[i] - mean[i], products[i]);
     }
 }
 
-// The parameter gradients of a channel if every sample has statistics of its own.
-template <bool is_block, typename T, typename A>
-__device__ __forceinline__ void merge_parameters(const channel_last_backward_arguments<A> &a, uint32_t channel, A (*slots)[team_slots]) {
-    using team = list_team<is_block>;
-    cascade<A> dpres, products;
-    const uint64_t chunks = uint64_t(a.g.samples) * a.g.chunks;
-    for (uint64_t first = team::lane(); first < chunks; first += merge_batch * team::lanes()) {
-        A dpre[merge_batch], product[merge_batch], rstd[merge_batch];
-#pragma unroll
-        for (int u = 0; u < merge_batch; ++u) {
-            dpre[u] = 0, product[u] = 0, rstd[u] = 0;
-            const uint64_t chunk = first + u * team::lanes(), at = chunk * a.g.channels + channel;
-            if (chunk < chunks) {
-                dpre[u] = __ldcg(a.dpres + at), product[u] = __ldcg(a.products + at);
-                rstd[u] = statistics_of(a, uint32_t(chunk) / a.g.chunks, channel).rstd;
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < merge_batch; ++u) dpres.add(dpre[u]), products.add(product[u] * rstd[u]);
-    }
-    A sums[2] = {dpres.total(), products.total()};
-    team::sum(sums, slots);
-    if (team::lane() == 0) store_parameters<T>(a, channel, sums[1], sums[0]);
-}
+// The numbers of a thread's channels from which dx follows, if dpre is dy. scale: rstd * weight; offset: -rstd * mean(g); slope: see gradient_means,
+// times -rstd.
+template <typename T> struct vector_gradient {
+    static constexpr int width = 16 / int(sizeof(T));
+    float mean[width], scale[width], offset[width], slope[width];
 
-template <typename T, typename A> __device__ __forceinline__ void merge_sums(const channel_last_backward_arguments<A> &a, A (*slots)[2][team_slots]) {
-    const uint64_t groups = uint64_t(a.g.per_sample ? a.g.samples : 1) * a.g.groups;
-    const bool wants_parameters = a.g.per_sample && (a.o.dweight || a.o.dbias);
-    uint32_t turn = 0; // two sums in a row take different slots
-    for_items(groups + (wants_parameters ? a.g.channels : 0), [&](auto is_block, uint64_t item) {
-        constexpr bool block = decltype(is_block)::value;
-        turn ^= 1;
-        if (item < groups) merge_means<block, T>(a, item, slots[turn]);
-        else merge_parameters<block, T>(a, uint32_t(item - groups), slots[turn]);
-    });
-}
+    __device__ __forceinline__ packed<16> of(const packed<16> &dy, const packed<16> &x) const {
+        float dpre[width], d[width];
+        unpack<T>(dy, dpre);
+        unpack<T>(x, d);
+#pragma unroll
+        for (int i = 0; i < width; ++i) d[i] = fmaf(dpre[i], scale[i], fmaf(d[i] - mean[i], slope[i], offset[i]));
+        return pack<T, 16>(d);
+    }
+};
 
 // Writes dx and dresidual of a thread's rows. values: 3 -rstd * mean(g), 4 -rstd * slope; see gradient_means.
 template <typename T, int vec_bytes, bool has_extras, bool streamed> struct gradient_writer {
@@ -354,176 +231,5 @@ template <typename T, int vec_bytes, bool has_extras, bool streamed> struct grad
         if (a.o.dx) store<vec_bytes, streamed>(dx + row * dx_step, dx_packed);
     }
 };
-
-// Writes dx and dresidual for a thread's rows, from the last to the first; means(channel) are the means of the channel's group. room: for five values
-// of every channel of the tile. Called by all threads of the block.
-template <typename T, int vec_bytes, bool has_extras, bool rings, typename Means, int width = vec_bytes / int(sizeof(T)),
-          typename A = accumulator_t<T>>
-__device__ __forceinline__ void tile_gradients(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring,
-                                               A *room, const Means &means) {
-    backward_tile<T, vec_bytes, has_extras> b(a, t);
-    const tile_values<5, A> values = {room, a.g.tile_vectors * width};
-    b.load_channels(a, t, values, [&](uint32_t c, uint32_t channel, A, A rstd) {
-        const gradient_means<A> m = means(channel);
-        values.at(3, c) = -rstd * m.g, values.at(4, c) = -rstd * m.slope;
-    });
-    const gradient_writer<T, vec_bytes, has_extras, true> write(a, t, values);
-    const auto finish = [&](uint32_t row, const packed<vec_bytes> &dy, const packed<vec_bytes> &x, const packed<vec_bytes> &extra) {
-        write(a, b, row, dy, x, extra);
-    };
-    if constexpr (rings) {
-        for_ring<true>(a, b, t, *ring, finish);
-    } else {
-        if (t.rows == 0) return;
-        for (uint32_t j = (t.rows - 1) / b.batch * b.batch;; j -= b.batch) {
-            for_batch(a, b, t, j, finish);
-            if (j == 0) break;
-        }
-    }
-}
-
-template <typename A>
-__device__ __forceinline__ gradient_means<A> means_of(const channel_last_backward_arguments<A> &a, uint32_t sample, uint32_t channel) {
-    const A *const m = &a.means[(a.g.per_sample ? uint64_t(sample) * a.g.groups : 0) + channel / a.g.group_channels].g;
-    return {__ldcg(m), __ldcg(m + 1)};
-}
-
-// ---- split: sums, merge, apply ------------------------------------------------------------------------------------------------
-
-template <typename T, int vec_bytes, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
-    channel_last_backward_split_sums(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
-    using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T));
-    __shared__ lane_sums<A, width> room;
-    if (a.overlaps) follow_previous();
-    for (uint64_t item = blockIdx.x; item < a.g.items(); item += gridDim.x) {
-        const channel_tile<width> t(a.g, item);
-        A dpres[width], products[width];
-        tile_sums<T, vec_bytes, has_extras, false>(a, t, nullptr, room.values, dpres, products);
-        const uint64_t to = uint64_t(t.chunk) * a.g.channels + t.begin;
-        block_sums(a.g, t, dpres, products, room, a.dpres + to, a.products + to);
-    }
-}
-
-template <typename T> __global__ void __launch_bounds__(last_merge_threads)
-    channel_last_backward_split_merge(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
-    __shared__ __align__(16) accumulator_t<T> slots[2][2][team_slots];
-    if (a.overlaps) follow_previous();
-    merge_sums<T>(a, slots);
-}
-
-template <typename T, int vec_bytes, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
-    channel_last_backward_split_apply(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
-    __shared__ tile_room<accumulator_t<T>, vec_bytes / int(sizeof(T))> room;
-    const uint64_t items = a.g.items();
-    if (a.overlaps) follow_previous();
-    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        const channel_tile<vec_bytes / int(sizeof(T))> t(a.g, items - 1 - item); // the last that were read may still be in the cache
-        tile_gradients<T, vec_bytes, has_extras, false>(a, t, nullptr, room.values, [&](uint32_t channel) { return means_of(a, t.sample, channel); });
-    }
-}
-
-// ---- cooperative: one launch does the work of the three; as many rows as shared memory takes stay there -------------------------
-
-template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
-    channel_last_backward_cooperative(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
-    using A = accumulator_t<T>;
-    constexpr int width = 16 / int(sizeof(T));
-    __shared__ lane_sums<A, width> room;
-    __shared__ __align__(16) A slots[2][2][team_slots];
-    const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
-    const uint64_t items = a.g.items();
-    const uint32_t turns = blockIdx.x < items ? uint32_t((items - 1 - blockIdx.x) / gridDim.x) + 1 : 0;
-
-    // 1. Sums of the tiles.
-    for (uint32_t turn = 0; turn < turns; ++turn) {
-        const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
-        A dpres[width], products[width];
-        const batch_ring ring(a.g, t, a.slots, a.tensors, a.cached, turn, turns);
-        tile_sums<T, 16, has_extras, true>(a, t, &ring, room.values, dpres, products);
-        const uint64_t to = uint64_t(t.chunk) * a.g.channels + t.begin;
-        block_sums(a.g, t, dpres, products, room, a.dpres + to, a.products + to);
-    }
-    grid.sync();
-
-    // 2. Means of the groups and parameter gradients.
-    merge_sums<T>(a, slots);
-    grid.sync();
-
-    // 3. Gradients, last to first.
-    if (!a.o.dx && !a.o.dresidual) return;
-    for (uint32_t turn = turns; turn-- > 0;) {
-        const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
-        const batch_ring ring(a.g, t, a.slots, a.tensors, a.cached, turn, turns);
-        tile_gradients<T, 16, has_extras, true>(a, t, &ring, room.values, [&](uint32_t channel) { return means_of(a, t.sample, channel); });
-    }
-}
-
-// ---- host -------------------------------------------------------------------------------------------------------------------
-
-// The kernel arguments that all forms share.
-template <typename T, int vec_bytes = 16>
-channel_last_backward_arguments<accumulator_t<T>> last_backward_arguments(const bops_channel_norm_backward_params &p, const last_tiling &tiling,
-                                                                          const form_types &types, const bops_channel_norm_backward_operands &o,
-                                                                          void *workspace, uint32_t overlaps = 0) {
-    using A = accumulator_t<T>;
-    channel_last_backward_arguments<A> a = {};
-    a.p = p, a.o = o, a.g = last_shape(p.batch, p.channels, p.spatial, p.groups, tiling, vec_bytes / sizeof(T));
-    if (a.g.is_merged)
-        for (bops_channel_strides *s : {&a.p.dy, &a.p.x, &a.p.residual, &a.p.y, &a.p.dx, &a.p.dresidual}) *s = merged_strides(*s, p.spatial);
-    const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
-    a.eps = A(p.eps), a.reciprocal_count = count > 0 ? A(1 / count) : A(0);
-    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
-    a.reads_extra = p.activation != BOPS_IDENTITY && (o.y || o.residual);
-    const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
-    a.means = static_cast<gradient_means<A> *>(workspace);
-    a.dpres = reinterpret_cast<A *>(a.means + sets * a.g.groups), a.products = a.dpres + plane;
-    return a;
-}
-
-// Host: the form `split`.
-template <typename T> bops_status channels_last_norm_backward_split_kernels(const bops_channel_norm_backward_params &p,
-                                                                            const bops_channels_last_norm_split_choice &c, const form_types &types,
-                                                                            const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                            const kernel_call &call) {
-    using A = accumulator_t<T>;
-    const auto of_width = [&](auto bytes) -> bops_status {
-        constexpr int vec_bytes = decltype(bytes)::value;
-        const channel_last_backward_arguments<A> a =
-            last_backward_arguments<T, vec_bytes>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
-        launch_shape shape = last_launch(c.blocks, c.threads);
-        shape.overlaps_previous = c.overlaps != 0;
-        constexpr bool is_wide = vec_bytes == 16; // narrower vectors have one form
-        const bool general = has_extras(p, types) || !is_wide;
-        bops_status status = general ? call(channel_last_backward_split_sums<T, vec_bytes, true>, shape, a)
-                                     : call(channel_last_backward_split_sums<T, vec_bytes, !is_wide>, shape, a);
-        if (status) return status;
-        const uint64_t items = (a.g.per_sample ? a.g.samples : 1) * uint64_t(a.g.groups) + (a.g.per_sample ? a.g.channels : 0);
-        launch_shape merge_shape = last_launch(merge_grid(items), last_merge_threads);
-        merge_shape.overlaps_previous = c.overlaps != 0;
-        status = call(channel_last_backward_split_merge<T>, merge_shape, a);
-        if (status || !(call.prepares || o.dx || o.dresidual) || p.uses_running) return status;
-        return general ? call(channel_last_backward_split_apply<T, vec_bytes, true>, shape, a)
-                       : call(channel_last_backward_split_apply<T, vec_bytes, !is_wide>, shape, a);
-    };
-    if constexpr (sizeof(T) < 8)
-        if (c.access_bytes == 16) return of_width(std::integral_constant<int, 16>());
-    return of_width(std::integral_constant<int, int(sizeof(T))>());
-}
-
-// Host: the form `cooperative`.
-template <typename T>
-bops_status channels_last_norm_backward_cooperative_kernels(const bops_channel_norm_backward_params &p,
-                                                            const bops_channels_last_norm_cooperative_choice &c, const form_types &types,
-                                                            const bops_channel_norm_backward_operands &o, void *workspace, const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace);
-        a.slots = c.ring_batches, a.tensors = c.tensors;
-        launch_shape shape = last_launch(c.blocks, c.threads);
-        shape.shared_bytes = c.ring_batches * ring_batch * c.tensors * c.threads * 16, shape.cooperative = true;
-        return call(has_extras(p, types) ? channel_last_backward_cooperative<T, true> : channel_last_backward_cooperative<T, false>, shape, a);
-    }
-}
 
 } // namespace bops

@@ -13,8 +13,8 @@ fn thread_index(at: Invocation) -> u32 {
 
 fn prepare_columns(at: Invocation, thread: u32, columns: Columns) {}
 
-fn column_means(columns: Columns, thread: u32, channel: u32) -> vec4<f32> {
-    return means_of(columns.batch, channel);
+fn channel_means(batch: u32, channel: u32) -> vec4<f32> {
+    return means_of(batch, channel);
 }
 
 fn put_remaining(at: Invocation, thread: u32, group: u32) {}

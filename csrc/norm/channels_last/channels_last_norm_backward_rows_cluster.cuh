@@ -1,4 +1,4 @@
-// GroupNorm backward over channels-last layouts, the form `rows` in clusters, where dx follows from dy and x alone: a cluster has a tile of whole
+// GroupNorm backward over channels-last layouts, the form `rows` in clusters, if dx follows from dy and x alone: a cluster has a tile of whole
 // groups in all rows of all samples. The rows stay in registers from the first sums to dx, and the gradients of the parameters need no workspace.
 // Indices are as in forward; the grid is [tile][chunk, over all samples].
 #pragma once
@@ -7,61 +7,54 @@
 
 namespace bops {
 
-// The vectors of a thread's rows, `lanes` rows apart. A vector has channels of at most two groups.
+// The vectors of a thread's rows of a tile.
 template <typename T, int rows> struct gradient_rows {
     static constexpr int width = 16 / int(sizeof(T));
     struct of_group {
         float rstd;
         gradient_means<float> means;
     };
+    const rows_tile<T> &tile;
     packed<16> dy[rows], x[rows];
-    uint32_t left;               // rows of the chunk
     uint32_t split;              // channels of the first group
     float first_mean, next_mean; // of x
 
-    __device__ __forceinline__ bool has(int j) const { return threadIdx.y + j * blockDim.y < left; }
-    __device__ __forceinline__ float mean(int i) const { return i < split ? first_mean : next_mean; }
+    __device__ __forceinline__ explicit gradient_rows(const rows_tile<T> &of) : tile(of) {}
     __device__ __forceinline__ void load_rows(const T *from_dy, uint64_t dy_step, const T *from_x, uint64_t x_step) {
 #pragma unroll
         for (int j = 0; j < rows; ++j)
-            if (has(j)) dy[j] = load<16>(from_dy + j * blockDim.y * dy_step), x[j] = load<16>(from_x + j * blockDim.y * x_step);
+            if (tile.has(j)) dy[j] = load<16>(from_dy + j * tile.lanes * dy_step), x[j] = load<16>(from_x + j * tile.lanes * x_step);
+    }
+    // means: of the tile's groups.
+    __device__ __forceinline__ void load_means(const group_pair &of, const float *means) {
+        split = of.split, first_mean = __ldg(means + of.first), next_mean = __ldg(means + of.next);
+    }
+    __device__ __forceinline__ void means(float (&mean)[width]) const {
+#pragma unroll
+        for (int i = 0; i < width; ++i) mean[i] = i < split ? first_mean : next_mean;
     }
     // Sums of dpre and of dpre * d of each channel, to columns `pitch` apart.
     __device__ __forceinline__ void put_sums(float *columns, uint32_t pitch) const {
-        float dpres[width] = {}, products[width] = {};
+        float mean[width], dpres[width] = {}, products[width] = {};
+        means(mean);
 #pragma unroll
         for (int j = 0; j < rows; ++j)
-            if (has(j)) {
-                float dpre[width], d[width];
-                unpack<T>(dy[j], dpre);
-                unpack<T>(x[j], d);
-#pragma unroll
-                for (int i = 0; i < width; ++i) {
-                    dpres[i] += dpre[i];
-                    products[i] = fmaf(dpre[i], d[i] - mean(i), products[i]);
-                }
-            }
+            if (tile.has(j)) add_gradients<T>(dy[j], x[j], mean, dpres, products);
 #pragma unroll
         for (int i = 0; i < width; ++i) columns[i * pitch] = dpres[i], columns[(width + i) * pitch] = products[i];
     }
     __device__ __forceinline__ void write(T *dx, uint64_t dx_step, const float (&weight)[width], const of_group &first, const of_group &next) const {
-        float scale[width], offset[width], slope[width];
+        vector_gradient<T> to;
+        means(to.mean);
 #pragma unroll
         for (int i = 0; i < width; ++i) {
-            scale[i] = weight[i] * (i < split ? first.rstd : next.rstd);
-            offset[i] = i < split ? -first.rstd * first.means.g : -next.rstd * next.means.g;
-            slope[i] = i < split ? -first.rstd * first.means.slope : -next.rstd * next.means.slope;
+            to.scale[i] = weight[i] * (i < split ? first.rstd : next.rstd);
+            to.offset[i] = i < split ? -first.rstd * first.means.g : -next.rstd * next.means.g;
+            to.slope[i] = i < split ? -first.rstd * first.means.slope : -next.rstd * next.means.slope;
         }
 #pragma unroll
         for (int j = 0; j < rows; ++j)
-            if (has(j)) {
-                float dpre[width], d[width];
-                unpack<T>(dy[j], dpre);
-                unpack<T>(x[j], d);
-#pragma unroll
-                for (int i = 0; i < width; ++i) d[i] = fmaf(dpre[i], scale[i], fmaf(d[i] - mean(i), slope[i], offset[i]));
-                store<16, false>(dx + j * blockDim.y * dx_step, pack<T, 16>(d));
-            }
+            if (tile.has(j)) store<16, false>(dx + j * tile.lanes * dx_step, to.of(dy[j], x[j]));
     }
 };
 
@@ -78,7 +71,7 @@ __device__ __forceinline__ float sum_lanes(const float *from, uint32_t vectors, 
 constexpr uint32_t rows_part = 16; // lanes of a column that one thread adds up, at least
 
 // rows: rows of a thread. lanes are 4, 8, 12 or a multiple of 16.
-template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_threads(rows), 1)
+template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_threads<rows>, 1)
     channel_last_backward_rows_cluster(const __grid_constant__ channel_last_backward_arguments<float> a) {
     if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
@@ -86,48 +79,36 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_t
     __shared__ float rstds[rows_channels / 2];
     __shared__ gradient_means<float> group_means[rows_channels / 2];
     __shared__ cluster_mailbox mailbox;
-    const channel_last_shape &g = a.g;
-    const uint32_t vectors = blockDim.x, lanes = blockDim.y, threads = vectors * lanes, thread = threadIdx.y * vectors + threadIdx.x;
-    const uint32_t channels = vectors * width, tile = blockIdx.x * channels, mine = threadIdx.x * width;
-    const uint32_t chunks = g.chunks, ranks = gridDim.y, rank = blockIdx.y, sample = rank / chunks, of_sample = sample * chunks; // its first block
-    const uint32_t first_row = (rank - of_sample) * g.chunk_rows, of_group = g.group_channels, groups = channels / of_group;
+    const uint32_t chunks = a.g.chunks, ranks = gridDim.y, rank = blockIdx.y, of_sample = rank / chunks * chunks; // the sample's first block
+    const rows_tile<T> tile(a.g, rank / chunks, rank - of_sample);
+    const uint32_t vectors = tile.vectors, threads = tile.threads, thread = tile.thread, channels = tile.channels, mine = tile.mine;
+    const uint32_t groups = tile.groups, of_group = tile.of_group;
     const bool wants_parameters = a.o.dweight || a.o.dbias;
     const uint32_t owned = wants_parameters && rank < channels ? (channels - rank - 1) / ranks + 1 : 0; // channels rank, rank + ranks, ..
-    if (ranks > 1) {
-        if (thread == 0) mailbox.expect((groups * chunks + owned * ranks) * 8);
-        cluster_arrive();
-    }
-    const uint32_t pitch = threads + vectors, parts = max(1u, lanes / rows_part), of_part = lanes / parts;
+    mailbox.open(ranks, thread, (groups * chunks + owned * ranks) * 8);
+    const uint32_t pitch = threads + vectors, parts = max(1u, tile.lanes / rows_part), of_part = tile.lanes / parts;
     float *const columns = reinterpret_cast<float *>(dynamic_shared); // [dpre, product][channel of a vector][lane][vector]: sums of a thread
     float *const partial = columns + 2 * width * pitch;               // [part][dpre, product][channel]
     float2 *const inbox = reinterpret_cast<float2 *>(partial + parts * 2 * channels); // [group][chunk]
     float2 *const parameters = inbox + groups * chunks;                               // [number of the channel][block]
-    const auto at = [&](const void *tensor, const bops_channel_strides &s) {
-        return static_cast<T *>(const_cast<void *>(tensor)) + (sample * s.batch + uint64_t(first_row + threadIdx.y) * s.spatial + tile + mine);
-    };
-    const T *const dy = at(a.o.dy, a.p.dy), *const x = at(a.o.x, a.p.x);
+    const T *const dy = tile.at(a.o.dy, a.p.dy), *const x = tile.at(a.o.x, a.p.x);
     if (a.overlaps) follow_previous();
 
     // 1. Rows, and the block's sums of them.
-    gradient_rows<T, rows> data;
-    data.left = min(g.chunk_rows, g.rows - first_row);
+    gradient_rows<T, rows> data(tile);
     data.load_rows(dy, a.p.dy.spatial, x, a.p.x.spatial);
-    const uint32_t first_group = sample * g.groups + blockIdx.x * groups;
-    const uint32_t group = mine / of_group, next_group = min(group + 1, groups - 1);
-    data.split = (group + 1) * of_group - mine;
-    const float *const means = static_cast<const float *>(a.o.mean) + first_group;
-    data.first_mean = __ldg(means + group), data.next_mean = __ldg(means + next_group);
-    for (uint32_t c = thread; c < channels; c += threads) weights[c] = parameter<T>(a.o.weight, a.weight_is_wide, tile + c, 1.0f);
-    for (uint32_t k = thread; k < groups; k += threads) rstds[k] = __ldg(static_cast<const float *>(a.o.rstd) + first_group + k);
+    const group_pair pair(tile);
+    data.load_means(pair, static_cast<const float *>(a.o.mean) + tile.first_group);
+    for (uint32_t c = thread; c < channels; c += threads) weights[c] = parameter<T>(a.o.weight, a.weight_is_wide, tile.begin + c, 1.0f);
+    for (uint32_t k = thread; k < groups; k += threads) rstds[k] = __ldg(static_cast<const float *>(a.o.rstd) + tile.first_group + k);
     data.put_sums(columns + thread, pitch);
     __syncthreads();
-    for (uint32_t k = threadIdx.y; k < 2 * width * parts; k += lanes) {
+    for (uint32_t k = threadIdx.y; k < 2 * width * parts; k += tile.lanes) {
         const uint32_t part = k / (2 * width), column = k % (2 * width);
         partial[(part * 2 + column / width) * channels + mine + column % width] =
             sum_lanes(columns + column * pitch + part * of_part * vectors + threadIdx.x, vectors, of_part);
     }
-    __syncthreads();
-    if (ranks > 1) cluster_wait();
+    mailbox.synchronize(ranks);
 
     // 2. The sums of every group over the sample's blocks; the sums of every channel over all blocks, each in one block.
     const uint32_t lane = thread % 32, warp = thread / 32, warps = threads / 32;
@@ -137,10 +118,6 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_t
             sum.x += partial[part * 2 * channels + channel], sum.y += partial[(part * 2 + 1) * channels + channel];
         return sum;
     };
-    const auto send = [&](float2 *to, const float(&sums)[2], uint32_t block) {
-        if (ranks > 1) mailbox.send(&to->x, sums, block);
-        else *to = make_float2(sums[0], sums[1]);
-    };
     for (uint32_t k = warp; k < groups; k += warps) {
         float sums[2] = {};
         for (uint32_t c = k * of_group + lane; c < (k + 1) * of_group; c += 32) {
@@ -148,16 +125,15 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_t
             sums[0] = fmaf(sum.x, weights[c], sums[0]), sums[1] = fmaf(sum.y, weights[c], sums[1]);
         }
         warp_sum(sums, 32);
-        if (lane < chunks) send(&inbox[k * chunks + rank - of_sample], sums, of_sample + lane);
+        if (lane < chunks) mailbox.send(ranks, &inbox[k * chunks + rank - of_sample], make_float2(sums[0], sums[1]), of_sample + lane);
     }
     const uint32_t from_last = threads - 1 - thread; // the warps with the fewest groups come first
     if (wants_parameters)
         for (uint32_t c = from_last; c < channels; c += threads) {
             const float2 sum = sums_of(c);
-            send(&parameters[c / ranks * ranks + rank], {sum.x, sum.y * rstds[c / of_group]}, c % ranks);
+            mailbox.send(ranks, &parameters[c / ranks * ranks + rank], make_float2(sum.x, sum.y * rstds[c / of_group]), c % ranks);
         }
-    if (ranks > 1) mailbox.wait();
-    else __syncthreads();
+    mailbox.wait_all(ranks);
     for (uint32_t k = warp; k < groups; k += warps) {
         const float2 sum = lane < chunks ? inbox[k * chunks + lane] : float2();
         float sums[2] = {sum.x, sum.y};
@@ -168,14 +144,15 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_t
         float dweight = 0, dbias = 0;
 #pragma unroll 4
         for (uint32_t r = 0; r < ranks; ++r) dbias += parameters[k * ranks + r].x, dweight += parameters[k * ranks + r].y;
-        store_parameters<T>(a, tile + k * ranks + rank, dweight, dbias);
+        store_parameters<T>(a, tile.begin + k * ranks + rank, dweight, dbias);
     }
     __syncthreads();
 
     // 3. Gradients.
     float weight[width];
     get_values(weights + mine, weight);
-    data.write(at(a.o.dx, a.p.dx), a.p.dx.spatial, weight, {rstds[group], group_means[group]}, {rstds[next_group], group_means[next_group]});
+    data.write(tile.at(a.o.dx, a.p.dx), a.p.dx.spatial, weight, {rstds[pair.first], group_means[pair.first]},
+               {rstds[pair.next], group_means[pair.next]});
 }
 
 } // namespace bops

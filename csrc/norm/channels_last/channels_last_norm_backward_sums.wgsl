@@ -3,27 +3,19 @@
 fn channels_last_norm_backward_sums(at: Invocation) {
     let thread = thread_index(at);
     let columns = columns_of(at.workgroup.y * params.groups_x + at.workgroup.x, thread);
-    var sum: array<vec4<f32>, QUADS>;
-    var product: array<vec4<f32>, QUADS>;
     if (columns.count > 0u) {
-        let constants = constants_of(columns, thread);
+        let terms = row_chunk_terms(columns.batch, columns.first_channel);
         for (var first = columns.first; first < columns.end; first += AHEAD * LANES) {
-            load_rows(columns, first);
+            hold_rows(columns, first);
             for (var k = 0u; k < AHEAD; k++) {
                 if (first + k * LANES < columns.end) {
-                    for (var part = 0u; part < QUADS; part++) {
-                        let xhat = (quad(held_x[k], part) - constants.mean[part]) * constants.rstd[part];
-                        let dpre = dpre_of(k, part, xhat, constants);
-                        sum[part] += dpre;
-                        product[part] += dpre * xhat;
-                    }
+                    add_row_chunk(k, terms);
                 }
             }
         }
     }
-    for (var part = 0u; part < QUADS; part++) {
-        column_sums[part * WORKGROUP + thread] = sum[part];
-        column_sums[(QUADS + part) * WORKGROUP + thread] = product[part];
+    for (var j = 0u; j < 2u * QUADS; j++) {
+        column_sums[j * WORKGROUP + thread] = row_chunk_sums[j];
     }
     sum_columns(thread, 2u * QUADS);
     for (var element = 0u; element < ELEMENTS; element++) {

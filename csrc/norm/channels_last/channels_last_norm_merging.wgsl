@@ -1,4 +1,4 @@
-// Channels last, where the channels of a workgroup lie in few groups of few parts: every workgroup merges the parts of its groups, with a team
+// Channels last, if the channels of a workgroup lie in few groups of few parts: every workgroup merges the parts of its groups, with a team
 // for each group. The workgroup with a group's first channel and first slice saves the statistics.
 const READS_FIRST: bool = true; // whether the first rows are loaded before the statistics are known
 var<workgroup> tile_statistics: array<vec4<f32>, TEAMS>;

@@ -21,12 +21,7 @@ fn channels_last_norm_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @buil
         // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
         column_sums[part * WORKGROUP + thread] = sum[part] * reciprocal;
     }
-    sum_columns(thread, QUADS);
-    var shift: array<vec4<f32>, QUADS>;
-    for (var part = 0u; part < QUADS; part++) {
-        shift[part] = column_sums[part * WORKGROUP + thread % COLUMNS];
-    }
-    workgroupBarrier();
+    let shift = merge_means(thread);
     sum = array<vec4<f32>, QUADS>();
     var square: array<vec4<f32>, QUADS>;
     for (var k = 0u; k < CHUNKS; k++) {
@@ -41,14 +36,5 @@ fn channels_last_norm_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @buil
         column_sums[part * WORKGROUP + thread] = sum[part] * reciprocal;
         column_sums[(QUADS + part) * WORKGROUP + thread] = square[part] * reciprocal;
     }
-    sum_columns(thread, 2u * QUADS);
-    for (var element = 0u; element < ELEMENTS; element++) {
-        if (thread / COLUMNS == element % LANES && element < columns.count) {
-            let part = element / 4u;
-            let correction = column_sums[part * WORKGROUP + thread % COLUMNS][element % 4u];
-            let squares = column_sums[(QUADS + part) * WORKGROUP + thread % COLUMNS][element % 4u];
-            let moments = vec4<f32>(shift[part][element % 4u], correction, squares, f32(columns.rows));
-            moments_write(part_of(columns.batch, columns.first_channel + element, columns.slice), moments);
-        }
-    }
+    put_moments(thread, columns, shift);
 }

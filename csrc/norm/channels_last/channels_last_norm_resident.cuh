@@ -5,59 +5,122 @@
 // them are read again, as far as possible from the L2.
 #pragma once
 #include "channels_last_norm.cuh"
+#include "channels_last_norm_columns.cuh"
 
 namespace bops {
 
 constexpr uint32_t resident_warps = last_threads / 32; // 16
-constexpr uint32_t resident_channels = 128;            // of a tile, at most
-constexpr int resident_ahead = 3;                      // batches in flight on the first walk; with more, multiprocessors drift apart
+constexpr int resident_ahead = 3;                      // batches in flight on the first walk; with more, SMs drift apart
 // Batches in shared memory.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int resident_slots = 4;
 #else
 constexpr int resident_slots = 6;
 #endif
-// Waits until at most `pending` copies of a thread's batches are in flight.
-template <int pending> __device__ __forceinline__ void copy_wait_batches() { asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"); }
 constexpr uint32_t resident_span = 8; // batches that one accumulator takes
 
-// Adds up the values of those lanes of a warp that have the same vector of a row: lanes at distances of `mask`, .. , 16. In each step two lanes share
-// the channels between them, as long as there is more than one: at the end a lane has `left` channels from `first` on.
-template <int half, int width> __device__ __forceinline__ void sum_rows(float (&value)[width], uint32_t mask, uint32_t &left, uint32_t &first) {
-    if constexpr (half > 0) {
-        if (mask < 32) {
-            const bool is_upper = threadIdx.x & mask;
-            first += is_upper ? half : 0, left = half;
+using resident_columns = warp_columns<resident_warps>;
+
+// A thread's rows of x, and the ring through which they pass.
+template <typename T> struct resident_rows {
+    static constexpr int width = 16 / int(sizeof(T)), batch = ring_batch;
+    const thread_ring<resident_slots, batch, 1, last_threads> ring;
+    const T *x;
+    uint64_t step;
+    uint32_t rows, batches; // of the thread; of a chunk
+    uint32_t again, cached; // batches below `again` are read twice, those from `cached` on the second time from the L2
+
+    // held: batches that registers hold.
+    __device__ __forceinline__ resident_rows(const channel_last_arguments<float> &a, const channel_tile<width> &t, uint32_t held)
+        : x(t.template at<T>(a.o.x, a.p.x)), step(uint64_t(a.g.row_step) * a.p.x.spatial), rows(t.rows) {
+        batches = (a.g.chunk_rows + a.g.lanes * batch - 1) / (a.g.lanes * batch);
+        again = batches - min(batches, resident_slots + held), cached = again - min(again, a.cached);
+    }
+    // Starts to copy a batch to a place of the ring.
+    __device__ __forceinline__ void fetch(uint32_t b, uint32_t place, uint64_t policy) const {
+        const T *from = x + uint64_t(b) * batch * step;
 #pragma unroll
-            for (int i = 0; i < half; ++i) {
-                const float other = is_upper ? value[i] : value[i + half], mine = is_upper ? value[i + half] : value[i];
-                value[i] = mine + __shfl_xor_sync(~0u, other, mask);
+        for (int u = 0; u < batch; ++u, from += step)
+            if (b * batch + u < rows) copy_async_cached(ring.at(place, u), from, policy);
+    }
+    // Starts to copy a batch, if there is one, that is read for the first time.
+    __device__ __forceinline__ void fetch_first(uint32_t b, uint32_t place) const {
+        if (b < batches) fetch(b, place, b >= cached && b < again ? evict_last() : evict_first());
+        copy_commit();
+    }
+};
+
+// The first walk over a thread's rows: their moments about a shift.
+template <typename T> struct resident_walk {
+    static constexpr int width = resident_rows<T>::width, batch = ring_batch;
+    const resident_rows<T> &from;
+    float shift[width];
+    channel_sums<width, float> sums;
+    uint32_t b = 0, place = 0, next_place = resident_ahead % resident_slots; // the batch that is taken next, its place, and that of the next copy
+
+    __device__ __forceinline__ explicit resident_walk(const resident_rows<T> &rows) : from(rows) {
+#pragma unroll
+        for (uint32_t k = 0; k < resident_ahead; ++k) from.fetch_first(k, k);
+    }
+    // The sums of the first batch of a thread's rows, which stays in the ring.
+    __device__ __forceinline__ void sum_first(float (&sum)[width]) const {
+        copy_wait_batches<resident_ahead - 1>();
+        packed<16> data[batch];
+        from.ring.get(0, data);
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            if (u < from.rows) {
+                float v[width];
+                unpack<T>(data[u], v);
+#pragma unroll
+                for (int i = 0; i < width; ++i) sum[i] += v[i];
             }
-            sum_rows<half / 2>(value, mask * 2, left, first);
         }
-    } else {
-        for (; mask < 32; mask *= 2) value[0] += __shfl_xor_sync(~0u, value[0], mask);
     }
-}
-
-// Sums of channels over the warps of a block.
-struct warp_columns {
-    alignas(16) float values[resident_warps][resident_channels];
-
-    // Called by all threads; vectors: of a row, a power of two. A barrier must lie between this and `total`.
-    template <int width> __device__ __forceinline__ void put(float (&value)[width], uint32_t vectors) {
-        uint32_t left = width, first = threadIdx.x % vectors * width;
-        sum_rows<width / 2>(value, vectors, left, first);
-        float *const to = &values[threadIdx.x / 32][first];
-#pragma unroll
-        for (int i = 0; i < width; ++i)
-            if (i < left) to[i] = value[i];
+    __device__ __forceinline__ void add(const packed<16> &vector) {
+        float v[width];
+        unpack<T>(vector, v);
+        add_moments(v, shift, sums.part[0], sums.part[1]);
     }
-    __device__ __forceinline__ float total(uint32_t channel) const {
-        float part[8];
+    // Adds the next batch, whose vectors it returns, and starts to copy a later one.
+    __device__ __forceinline__ void take(packed<16> (&data)[batch]) {
+        copy_wait_batches<resident_ahead - 1>();
+        from.ring.get(place, data);
+        from.fetch_first(b + resident_ahead, next_place);
+        if (b % resident_span == 0) sums.flush();
 #pragma unroll
-        for (int w = 0; w < 8; ++w) part[w] = values[w][channel] + values[w + 8][channel];
-        return tree_sum(part);
+        for (int u = 0; u < batch; ++u)
+            if (b * batch + u < from.rows) add(data[u]);
+        from.ring.advance(place), from.ring.advance(next_place), ++b;
+    }
+    // Adds the batches up to number `end`.
+    __device__ __forceinline__ void take_until(uint32_t end) {
+        while (b < end) {
+            packed<16> data[batch];
+            take(data);
+        }
+    }
+    // Adds all rows once more, from memory, about another shift.
+    __device__ __forceinline__ void repeat() {
+#pragma unroll
+        for (int i = 0; i < width; ++i) sums.total[0][i] = sums.total[1][i] = 0;
+#pragma unroll 1
+        for (uint32_t j = 0; j < from.rows; ++j) {
+            if (j % (resident_span * batch) == 0) sums.flush();
+            add(load<16, false>(from.x + j * from.step));
+        }
+    }
+    // The moments of channel threadIdx.x of the tile over the block's rows, without their shift. Called by all threads of the block.
+    __device__ __forceinline__ void add_up(resident_columns &columns, uint32_t vectors, moments<float> &to) {
+        const bool has_channel = threadIdx.x < vectors * width;
+        sums.flush();
+        columns.put(sums.total[0], vectors);
+        __syncthreads();
+        if (has_channel) to.sum = columns.total(threadIdx.x);
+        __syncthreads();
+        columns.put(sums.total[1], vectors);
+        __syncthreads();
+        if (has_channel) to.square = columns.total(threadIdx.x);
     }
 };
 
@@ -66,6 +129,7 @@ template <typename A> __device__ __forceinline__ uint64_t resident_at(const chan
     return uint64_t(channel) * a.g.chunks + chunk;
 }
 
+// The statistics of all groups from the moments of chunks. Called by all threads of all blocks.
 __device__ __forceinline__ void merge_resident(const channel_last_arguments<float> &a, float (*slots)[team_slots]) {
     for_items(a.g.groups, [&](auto is_block, uint64_t item) {
         constexpr bool block = decltype(is_block)::value;
@@ -83,134 +147,49 @@ __device__ __forceinline__ void merge_resident(const channel_last_arguments<floa
 template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
     channel_last_resident(const __grid_constant__ channel_last_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = ring_batch, held = has_extras ? 1 : 2; // batches in registers
-    __shared__ warp_columns columns;
-    __shared__ __align__(16) float values[3][resident_channels];
+    __shared__ resident_columns columns;
+    __shared__ __align__(16) float values[3][resident_channels]; // as of put_scales; at first only the shift
     __shared__ __align__(16) float slots[3][team_slots];
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const channel_last_shape &g = a.g;
     const channel_tile<width> t(g, blockIdx.x);
-    const uint32_t rows = t.rows, vectors = g.tile_vectors, channels = vectors * width, mine = t.channel - t.begin;
-    const uint32_t batches = (g.chunk_rows + g.lanes * batch - 1) / (g.lanes * batch);
-    // Batches below `again` are read again, from `cached` on from the L2.
-    const uint32_t again = batches - min(batches, uint32_t(resident_slots + held)), cached = again - min(again, a.cached);
-    const uint64_t step = g.row_step, x_step = step * a.p.x.spatial, y_step = step * a.p.y.spatial, residual_step = step * a.p.residual.spatial;
-    const T *const x = t.template at<T>(a.o.x, a.p.x), *const residual = t.template at<T>(a.o.residual, a.p.residual);
-    T *const y = t.template at<T>(a.o.y, a.p.y);
-    uint4 *const ring = reinterpret_cast<uint4 *>(dynamic_shared) + threadIdx.x;
-
-    const auto fetch = [&](uint32_t b, uint32_t place, uint64_t policy) {
-        const T *from = x + uint64_t(b) * batch * x_step;
-#pragma unroll
-        for (int u = 0; u < batch; ++u, from += x_step)
-            if (b * batch + u < rows) copy_async_cached(ring + (place * batch + u) * last_threads, from, policy);
-    };
-    const auto fetch_first = [&](uint32_t b, uint32_t place) {
-        if (b < batches) fetch(b, place, b >= cached && b < again ? evict_last() : evict_first());
-        copy_commit();
-    };
-    const auto get = [&](uint32_t place, packed<16>(&to)[batch]) {
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-            const uint4 v = ring[(place * batch + u) * last_threads];
-            to[u] = {{v.x, v.y, v.z, v.w}};
-        }
-    };
-    const auto advance = [&](uint32_t &place) {
-        if (++place == resident_slots) place = 0;
-    };
-#pragma unroll
-    for (uint32_t b = 0; b < resident_ahead; ++b) fetch_first(b, b);
-    uint32_t next_place = resident_ahead % resident_slots;
+    const uint32_t channel = t.begin + threadIdx.x, vectors = g.tile_vectors, channels = vectors * width, mine = t.channel - t.begin;
+    const resident_rows<T> rows(a, t, held);
+    resident_walk<T> walk(rows);
 
     // 1. The shift of every channel: the mean of the block's first batch.
-    float shift[width];
     {
         const uint32_t count = min(g.rows_of(t.chunk), g.lanes * batch); // rows of that batch
-        copy_wait_batches<resident_ahead - 1>();
-        packed<16> data[batch];
-        get(0, data);
         float sum[width] = {};
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-            if (u < rows) {
-                float v[width];
-                unpack<T>(data[u], v);
-#pragma unroll
-                for (int i = 0; i < width; ++i) sum[i] += v[i];
-            }
-        }
+        walk.sum_first(sum);
         columns.put(sum, vectors);
         __syncthreads();
         if (threadIdx.x < channels) values[0][threadIdx.x] = count ? columns.total(threadIdx.x) / float(count) : 0.0f;
         __syncthreads();
-        get_values(&values[0][mine], shift);
+        get_values(&values[0][mine], walk.shift);
     }
 
-    // 2. Moments of the block's rows.
-    float sum[width] = {}, square[width] = {}, sums[width] = {}, squares[width] = {};
-    const auto flush = [&] {
-#pragma unroll
-        for (int i = 0; i < width; ++i) sums[i] += sum[i], sum[i] = 0, squares[i] += square[i], square[i] = 0;
-    };
-    uint32_t b = 0, place = 0;
-    const auto take = [&](packed<16>(&data)[batch]) {
-        copy_wait_batches<resident_ahead - 1>();
-        get(place, data);
-        fetch_first(b + resident_ahead, next_place);
-        if (b % resident_span == 0) flush();
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-            if (b * batch + u < rows) {
-                float v[width];
-                unpack<T>(data[u], v);
-                add_moments(v, shift, sum, square);
-            }
-        }
-        advance(place), advance(next_place), ++b;
-    };
-    while (b < again) {
-        packed<16> data[batch];
-        take(data);
-    }
+    // 2. Moments of the block's rows. If the shift is far from the mean, they are summed again about the mean.
+    walk.take_until(rows.again);
     packed<16> early[held][batch]; // the first batches that are not read again
 #pragma unroll
     for (int h = 0; h < held; ++h)
-        if (b + resident_slots < batches) take(early[h]);
-    const uint32_t kept = b, kept_place = place; // the first batch that stays in the ring
-    while (b < batches) {
-        packed<16> data[batch];
-        take(data);
-    }
+        if (walk.b + resident_slots < rows.batches) walk.take(early[h]);
+    const uint32_t kept = walk.b; // the first batch that stays in the ring
+    uint32_t place = walk.place;
+    walk.take_until(rows.batches);
     moments<float> own = {}; // of channel number threadIdx.x
-    const auto add_up = [&] {
-        flush();
-        columns.put(sums, vectors);
-        __syncthreads();
-        if (threadIdx.x < channels) own.sum = columns.total(threadIdx.x);
-        __syncthreads();
-        columns.put(squares, vectors);
-        __syncthreads();
-        if (threadIdx.x < channels) own.square = columns.total(threadIdx.x);
-    };
     if (threadIdx.x < channels) own.shift = values[0][threadIdx.x];
-    add_up();
-    const bool is_far = recenter(own, 1.0f / float(g.rows_of(t.chunk))); // the first batch
+    walk.add_up(columns, vectors, own);
+    const bool is_far = recenter(own, 1.0f / float(g.rows_of(t.chunk)));
     if (is_far) values[0][threadIdx.x] = own.shift;
-    if (__syncthreads_or(is_far)) { // once more
-        get_values(&values[0][mine], shift);
-#pragma unroll
-        for (int i = 0; i < width; ++i) sums[i] = squares[i] = 0;
-#pragma unroll 1
-        for (uint32_t j = 0; j < rows; ++j) {
-            if (j % (resident_span * batch) == 0) flush();
-            float v[width];
-            unpack<T>(load<16, false>(x + j * x_step), v);
-            add_moments(v, shift, sum, square);
-        }
-        add_up();
+    if (__syncthreads_or(is_far)) {
+        get_values(&values[0][mine], walk.shift);
+        walk.repeat();
+        walk.add_up(columns, vectors, own);
     }
     if (threadIdx.x < channels) {
-        const uint64_t at = resident_at(a, t.begin + threadIdx.x, t.chunk);
+        const uint64_t at = resident_at(a, channel, t.chunk);
         __stcg(a.shifts + at, own.shift), __stcg(a.sums + at, own.sum), __stcg(a.squares + at, own.square);
     }
     grid.sync();
@@ -219,55 +198,30 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     merge_resident(a, slots);
     grid.sync();
     finish_running(a);
-    if (threadIdx.x < channels) {
-        const uint32_t channel = t.begin + threadIdx.x;
-        const channel_statistics<float> s = statistics_of(a, 0, channel);
-        const float weight = parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f),
-                    bias = parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f);
-        values[0][threadIdx.x] = s.shift, values[1][threadIdx.x] = s.rstd * weight;
-        values[2][threadIdx.x] = fmaf(-s.correction, s.rstd * weight, bias);
-    }
+    if (threadIdx.x < channels)
+        put_scales(&values[0][threadIdx.x], resident_channels, statistics_of(a, 0, channel),
+                   parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f));
     __syncthreads();
-    float scale[width], offset[width];
-    get_values(&values[0][mine], shift), get_values(&values[1][mine], scale), get_values(&values[2][mine], offset);
+    output_writer<T, 16, has_extras, true> output(a, t);
+    output.get(&values[0][mine], resident_channels);
 
     // 4. Output: first of the rows in the ring, which makes room for those that are read again; then of those in registers; then of those read again.
-    const auto finish = [&](const packed<16>(&data)[batch], uint32_t j) {
-        packed<16> added[has_extras ? batch : 1];
-        if (has_extras && a.o.residual) {
-#pragma unroll
-            for (int u = 0; u < batch; ++u)
-                if (j + u < rows) added[has_extras ? u : 0] = load<16>(residual + (j + u) * residual_step);
-        }
-        T *to = y + uint64_t(j) * y_step;
-#pragma unroll
-        for (int u = 0; u < batch; ++u, to += y_step) {
-            if (j + u < rows) {
-                store(to, last_output<T, has_extras>(data[u], shift, scale, offset, a.o.residual, added[has_extras ? u : 0], a.p.activation));
-            }
-        }
-    };
-    uint32_t asked = again; // batches that are still to be fetched again
-    const auto fetch_again = [&] {
-        if (asked > 0) fetch(--asked, place, evict_first());
-        copy_commit();
-    };
-    place = kept_place;
-    for (b = kept; b < batches; ++b, advance(place)) {
+    uint32_t asked = rows.again; // batches that are still to be fetched again
+    const auto write_oldest = [&](uint32_t b) {
         packed<16> data[batch];
-        get(place, data);
-        fetch_again();
-        finish(data, b * batch);
-    }
+        rows.ring.get(place, data);
+        if (asked > 0) rows.fetch(--asked, place, evict_first());
+        copy_commit();
+        output.write(data, b * batch);
+        rows.ring.advance(place);
+    };
+    for (uint32_t b = kept; b < rows.batches; ++b) write_oldest(b);
 #pragma unroll
     for (int h = 0; h < held; ++h)
-        if (again + h < kept) finish(early[h], (again + h) * batch);
-    for (b = again; b-- > 0; advance(place)) {
+        if (rows.again + h < kept) output.write(early[h], (rows.again + h) * batch);
+    for (uint32_t b = rows.again; b-- > 0;) {
         copy_wait_batches<resident_slots - 1>();
-        packed<16> data[batch];
-        get(place, data);
-        fetch_again();
-        finish(data, b * batch);
+        write_oldest(b);
     }
 }
 

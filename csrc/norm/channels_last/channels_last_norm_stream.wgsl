@@ -70,25 +70,11 @@ fn channels_last_norm_stream(@builtin(workgroup_id) workgroup: vec3<u32>, @built
         // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
         column_sums[part * WORKGROUP + thread] = (base[part] + mean[part]) * own_share;
     }
-    sum_columns(thread, QUADS);
-    var shift: array<vec4<f32>, QUADS>;
-    for (var part = 0u; part < QUADS; part++) {
-        shift[part] = column_sums[part * WORKGROUP + thread % COLUMNS];
-    }
-    workgroupBarrier();
+    let shift = merge_means(thread);
     for (var part = 0u; part < QUADS; part++) {
         let d = (base[part] - shift[part]) + mean[part];
         column_sums[part * WORKGROUP + thread] = d * own_share;
         column_sums[(QUADS + part) * WORKGROUP + thread] = square[part] * reciprocal + d * d * own_share;
     }
-    sum_columns(thread, 2u * QUADS);
-    for (var element = 0u; element < ELEMENTS; element++) {
-        if (thread / COLUMNS == element % LANES && element < columns.count) {
-            let part = element / 4u;
-            let correction = column_sums[part * WORKGROUP + thread % COLUMNS][element % 4u];
-            let squares = column_sums[(QUADS + part) * WORKGROUP + thread % COLUMNS][element % 4u];
-            let moments = vec4<f32>(shift[part][element % 4u], correction, squares, f32(columns.rows));
-            moments_write(part_of(columns.batch, columns.first_channel + element, columns.slice), moments);
-        }
-    }
+    put_moments(thread, columns, shift);
 }

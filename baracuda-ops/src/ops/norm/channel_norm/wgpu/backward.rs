@@ -5,10 +5,10 @@ use super::super::backward::{
 };
 use super::super::{BackwardFields, Valid};
 use super::team::{
-    ColumnSpread, FEW_CHANNEL_PARTS, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
+    ColumnSpread, FEW_CHANNEL_PARTS, GaplessResident, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
     resident_backward_team, sum_columns,
 };
-use super::{ChannelsLastTile, GaplessResident, Pass, Quads, Resident, Segments, Share, Split, Task, WgslForm, check};
+use super::{ChannelsLastTile, Parts, Pass, Resident, Segments, Share, Split, Task, WgslForm, check};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, padded, params};
 use crate::error::Reason;
@@ -39,17 +39,10 @@ impl Uses {
         Self { inputs: true, weight: true, statistics: true, outputs: true, parameters: true, sums: None, means: None };
 }
 
-type Backward<'d> = Task<'d, BackwardFields, Parts>;
+type Backward<'d> = Task<'d, BackwardFields>;
 
-/// The results that the dispatches of a split form hand on. A form that holds groups has only the slices.
-#[derive(Clone, Copy)]
-struct Parts {
-    /// Slices of a segment that have sums.
-    slices: u64,
-    sums: Quads,
-    means: Quads,
-    bytes: u64,
-}
+/// The file of the chunks that a thread holds, which all dispatches but the merging one include.
+const HELD: &str = "norm/channel/channel_norm_backward_held";
 
 impl Pass for BackwardFields {
     fn accept(form: WgslForm, norm: &Valid<Self>, props: &Props, ask: Ask) -> Accepted<'static> {
@@ -62,8 +55,7 @@ impl Pass for BackwardFields {
         let segments = Segments::new(&geometry, dtype, &[DY, X, saved, DX, DRESIDUAL]);
         let sums = Spread::new(&segments, SUMS_COLUMNS, 2, props);
         let slices = if segments.is_empty() { 0 } else { sums.slices(&segments) };
-        let parts = Parts { slices, sums: Quads::none("sums"), means: Quads::none("means"), bytes: 0 };
-        let backward = Backward::new(norm, segments, parts, props, ask);
+        let backward = Backward::new(norm, segments, Parts::of(slices, ["sums", "means"]), props, ask);
         match form {
             WgslForm::GaplessResident => backward.gapless_resident(),
             WgslForm::Resident => backward.resident(),
@@ -81,7 +73,7 @@ impl Backward<'_> {
     fn bindings(&self, uses: Uses) -> Vec<Binding> {
         let (fields, operands) = (&self.norm.fields, &self.operands);
         let statistics =
-            |operand, accessor, absent| operands.other(operand, accessor, absent).bound_if(uses.statistics, absent);
+            |operand, accessor, absent| operands.other(operand, uses.statistics.then_some(accessor), absent);
         // What the activation's gradient is made from.
         let saved = Binding { name: "saved", ..operands.input(if fields.from_y { Y } else { RESIDUAL }) };
         let recomputes = uses.inputs && fields.recomputes();
@@ -99,14 +91,9 @@ impl Backward<'_> {
             operands.output(DRESIDUAL).bound_if(uses.outputs, "absent_out"),
             operands.gradient(DWEIGHT).bound_if(uses.parameters, "absent_elements"),
             operands.gradient(DBIAS).bound_if(uses.parameters, "absent_elements"),
-            self.parts.sums.binding(uses.sums),
-            self.parts.means.binding(uses.means),
+            self.parts.of_slices.binding(uses.sums),
+            self.parts.of_groups.binding(uses.means),
         ]
-    }
-
-    /// Parts that the means of a group are merged from.
-    fn group_parts(&self) -> u64 {
-        self.segments.group_segments * self.parts.slices
     }
 
     fn params(&self, share: Share, groups_x: u32) -> Vec<u8> {
@@ -196,12 +183,12 @@ impl Backward<'_> {
     /// Whole channels of all samples in registers, of which several share chunks.
     fn gapless_resident(self) -> Accepted<'static> {
         self.check_means()?;
-        let tile = GaplessTile::new(&self.segments, 2, self.props)?;
-        let grid = groups(self.segments.channels / tile.channels, self.props)?;
-        let files = ["norm/channel/channel_norm_gapless", "norm/channel/channel_norm_backward_gapless_resident"];
-        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
+        let tile = GaplessResident::new(&self.segments, 2, self.props)?;
+        let grid = tile.grid(&self.segments, self.props)?;
+        let files = ["norm/channel/channel_norm_gapless", HELD, "norm/channel/channel_norm_backward_gapless_resident"];
+        let share = Share { columns: tile.columns, ..Share::WHOLE };
         let step = self.step(&files, (tile.constants(), true), Uses::WHOLE, (share, grid));
-        self.whole(StepBuilder { can_chunk: true, ..step }, GaplessResident::of(tile))
+        self.whole(StepBuilder { can_chunk: true, ..step }, tile)
     }
 
     /// Whole groups in registers, and the parameters beside them.
@@ -212,7 +199,7 @@ impl Backward<'_> {
         let is_apart = self.wants_parameters() && !segments.groups_are_channels;
         let workgroups = segments.group_count.div_ceil(team.rows());
         let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
-        let files = ["norm/channel/channel_norm_place", "norm/channel/channel_norm_backward_resident"];
+        let files = ["norm/channel/channel_norm_place", HELD, "norm/channel/channel_norm_backward_resident"];
         let files = [&team.files(), &files[..]].concat();
         let mut constants = team.constants();
         constants.push(("CHANNELS", word(channels_of(team))));
@@ -229,7 +216,12 @@ impl Backward<'_> {
         let row_chunks = segments.channels.div_ceil(segments.elements);
         let columns = sum_columns(segments);
         let remaining = if backward.wants_parameters() { row_chunks.div_ceil(u64::from(columns)) } else { 0 };
-        let files = [&tile.team.files()[..], &["norm/channels_last/channels_last_norm_backward_tile"]].concat();
+        let files = [
+            HELD,
+            "norm/channels_last/channels_last_norm_backward",
+            "norm/channels_last/channels_last_norm_backward_tile",
+        ];
+        let files = [&tile.team.files(), &files[..]].concat();
         let mut constants = tile.constants();
         constants.extend([("SUM_COLUMNS", columns), ("SUM_LANES", SUM_LANES)]);
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
@@ -268,15 +260,12 @@ impl Backward<'_> {
         self.wants_parameters() || (self.norm.fields.dx && !self.norm.fields.inference)
     }
 
-    /// The step with the results that the dispatches of a split form hand on.
-    fn with_parts(self) -> Result<Self, Reason> {
+    /// With the workspace of a split form.
+    fn split_in_parts(self) -> Result<Self, Reason> {
         let (segments, slices) = (&self.segments, self.parts.slices);
-        let mut bytes = 0;
-        let sum_quads = if self.has_sums() { segments.segment_count() * slices } else { 0 };
-        let sums = Quads::after(&mut bytes, "sums", sum_quads, self.props)?;
-        let mean_quads = if wants_means(&self.norm.fields) && slices > 0 { segments.group_count } else { 0 };
-        let means = Quads::after(&mut bytes, "means", mean_quads, self.props)?;
-        Ok(Self { parts: Parts { slices, sums, means, bytes }, ..self })
+        let sums = if self.has_sums() { segments.segment_count() * slices } else { 0 };
+        let means = if wants_means(&self.norm.fields) && slices > 0 { segments.group_count } else { 0 };
+        self.with_parts([sums, means])
     }
 
     fn apply_spread(&self) -> Spread {
@@ -300,16 +289,15 @@ impl Backward<'_> {
     /// Sums of slices; then every workgroup merges those of its groups and writes dx, and further workgroups write the parameters.
     fn split_fused(self, sums: Spread) -> Accepted<'static> {
         let (last, mergers) = self.merging()?;
-        let backward = self.with_parts()?;
+        let backward = self.split_in_parts()?;
         let first = backward.sums_spread(sums, true);
         let steps = vec![backward.sums(first)?, backward.apply(last, Some(mergers))?];
-        let choice = Split::of(sums, &backward.segments, backward.group_parts());
-        backward.candidate(choice, steps, backward.parts.sums.bytes)
+        backward.candidate(Split::of(&backward), steps, backward.parts.of_slices.bytes)
     }
 
     /// Sums of slices, merged by a dispatch of its own to means of groups and gradients of parameters; then dx and dresidual.
     fn split(self, sums: Spread) -> Accepted<'static> {
-        let backward = self.with_parts()?;
+        let backward = self.split_in_parts()?;
         let (fields, segments) = (&backward.norm.fields, &backward.segments);
         let mut steps = Vec::new();
         if segments.channels > 0 {
@@ -324,7 +312,7 @@ impl Backward<'_> {
                 steps.push(backward.apply(backward.apply_spread(), None)?);
             }
         }
-        backward.candidate(Split::of(sums, segments, backward.group_parts()), steps, backward.parts.bytes)
+        backward.candidate(Split::of(&backward), steps, backward.parts.bytes)
     }
 
     /// Sums of slices.
@@ -332,11 +320,11 @@ impl Backward<'_> {
         let uses = Uses { inputs: true, statistics: true, sums: Some("partials_out"), ..Uses::default() };
         let grid = (spread.share(&self.segments), spread.grid(&self.segments, self.props)?);
         let (mut files, constants) = spread.files_and_constants(None);
+        files.extend(holding_files(spread));
         files.extend(match spread {
             Spread::Slices(_) => ["norm/channel/channel_norm_backward_split_sums"].as_slice(),
             Spread::Columns(_) => &[
                 "norm/channels_last/channels_last_norm_backward_known",
-                "norm/channels_last/channels_last_norm_backward",
                 "norm/channels_last/channels_last_norm_backward_sums",
             ],
         });
@@ -393,12 +381,10 @@ impl Backward<'_> {
             (Spread::Columns(_), true) => "norm/channels_last/channels_last_norm_backward_merging",
             (Spread::Columns(_), false) => "norm/channels_last/channels_last_norm_backward_known",
         });
-        files.extend(match spread {
-            Spread::Slices(_) => ["norm/channel/channel_norm_backward_apply"].as_slice(),
-            Spread::Columns(_) => &[
-                "norm/channels_last/channels_last_norm_backward",
-                "norm/channels_last/channels_last_norm_backward_apply",
-            ],
+        files.extend(holding_files(spread));
+        files.push(match spread {
+            Spread::Slices(_) => "norm/channel/channel_norm_backward_apply",
+            Spread::Columns(_) => "norm/channels_last/channels_last_norm_backward_apply",
         });
         let uses = Uses {
             inputs: true,
@@ -423,4 +409,16 @@ fn wants_means(fields: &BackwardFields) -> bool {
     let has_all =
         fields.dx && fields.dresidual && fields.recomputes() && fields.weight.is_some() && fields.bias.is_some();
     if fields.inference { has_all } else { fields.dx }
+}
+
+/// The files of a dispatch over all segments that say what its threads hold.
+fn holding_files(spread: Spread) -> &'static [&'static str] {
+    match spread {
+        Spread::Slices(_) => &[HELD, "norm/channel/channel_norm_backward_slice"],
+        Spread::Columns(_) => &[
+            HELD,
+            "norm/channels_last/channels_last_norm_backward",
+            "norm/channels_last/channels_last_norm_backward_rows",
+        ],
+    }
 }

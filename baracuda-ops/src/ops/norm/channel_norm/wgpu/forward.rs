@@ -4,11 +4,9 @@
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
 use super::team::{
-    ColumnSpread, GaplessTile, MULTIPROCESSORS, Mergers, PersistentTeam, Spread, Tile, merge_team, resident_team,
+    ColumnSpread, GaplessResident, MULTIPROCESSORS, Mergers, PersistentTeam, Spread, Tile, merge_team, resident_team,
 };
-use super::{
-    ChannelsLastTile, GaplessResident, Pass, Persistent, Quads, Resident, Segments, Share, Split, Task, WgslForm, check,
-};
+use super::{ChannelsLastTile, Parts, Pass, Persistent, Resident, Segments, Share, Split, Task, WgslForm, check};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, padded, params};
 use crate::error::Reason;
@@ -36,7 +34,7 @@ fn running_weight(momentum: f64) -> f32 {
 #[derive(Clone, Copy, Default)]
 struct Uses {
     x: bool,
-    affine: bool,
+    /// y, and what it is made of besides x.
     y: bool,
     saved: bool,
     running: Option<&'static str>,
@@ -45,22 +43,7 @@ struct Uses {
     statistics: Option<&'static str>,
 }
 
-type Forward<'d> = Task<'d, ForwardFields, Parts>;
-
-/// The results that the dispatches of a split form hand on; other forms have none.
-#[derive(Clone, Copy)]
-struct Parts {
-    /// Parts that the moments of a group are merged from.
-    group_parts: u64,
-    moments: Quads,
-    statistics: Quads,
-    bytes: u64,
-}
-
-impl Parts {
-    const NONE: Self =
-        Self { group_parts: 0, moments: Quads::none("moments"), statistics: Quads::none("statistics"), bytes: 0 };
-}
+type Forward<'d> = Task<'d, ForwardFields>;
 
 impl Pass for ForwardFields {
     fn accept(form: WgslForm, norm: &Valid<Self>, props: &Props, ask: Ask) -> Accepted<'static> {
@@ -70,7 +53,8 @@ impl Pass for ForwardFields {
         let geometry = norm.geometry()?;
         form.check_order(geometry.order)?;
         let segments = Segments::new(&geometry, dtype, &[X, RESIDUAL, Y]);
-        let forward = Forward::new(norm, segments, Parts::NONE, props, ask);
+        let slices = if segments.is_empty() { 0 } else { moments_spread(&segments, props).slices(&segments) };
+        let forward = Forward::new(norm, segments, Parts::of(slices, ["moments", "statistics"]), props, ask);
         match form {
             WgslForm::GaplessResident => forward.gapless_resident(),
             WgslForm::Persistent => forward.persistent(),
@@ -88,32 +72,23 @@ impl Forward<'_> {
         let operands = &self.operands;
         // If channels are last, a thread reads the parameters of its chunk's channels.
         let parameter = |operand| match self.segments.order {
-            ChannelOrder::Contiguous => operands.parameter(operand).bound_if(uses.affine, "absent_elements"),
-            ChannelOrder::ChannelsLast => operands.parameter_quads(operand).bound_if(uses.affine, "absent_quads"),
+            ChannelOrder::Contiguous => operands.parameter(operand).bound_if(uses.y, "absent_elements"),
+            ChannelOrder::ChannelsLast => operands.parameter_quads(operand).bound_if(uses.y, "absent_quads"),
         };
-        let saved = |operand| {
-            operands.other(operand, "statistics_out", "absent_statistics").bound_if(uses.saved, "absent_statistics")
-        };
-        let elements = |operand, accessor: Option<&'static str>| {
-            let absent = operands.binder.absent(operand, "absent_elements");
-            accessor.map_or(absent, |a| operands.other(operand, a, "absent_elements"))
-        };
-        let counter = uses.num_batches.map_or(operands.binder.absent(NUM_BATCHES, "absent_counter"), |accessor| {
-            operands.other(NUM_BATCHES, accessor, "absent_counter")
-        });
+        let saved = |operand| operands.other(operand, uses.saved.then_some("statistics_out"), "absent_statistics");
         vec![
             operands.input(X).bound_if(uses.x, "absent_in"),
-            operands.input(RESIDUAL).bound_if(uses.affine, "absent_in"),
+            operands.input(RESIDUAL).bound_if(uses.y, "absent_in"),
             parameter(WEIGHT),
             parameter(BIAS),
             operands.output(Y).bound_if(uses.y, "absent_out"),
             saved(MEAN),
             saved(RSTD),
-            elements(RUNNING_MEAN, uses.running),
-            elements(RUNNING_VAR, uses.running),
-            counter,
-            self.parts.moments.binding(uses.moments),
-            self.parts.statistics.binding(uses.statistics),
+            operands.other(RUNNING_MEAN, uses.running, "absent_elements"),
+            operands.other(RUNNING_VAR, uses.running, "absent_elements"),
+            operands.other(NUM_BATCHES, uses.num_batches, "absent_counter"),
+            self.parts.of_slices.binding(uses.moments),
+            self.parts.of_groups.binding(uses.statistics),
         ]
     }
 
@@ -134,7 +109,7 @@ impl Forward<'_> {
             slices: u32 = share.slices,
             group_channels: u32 = word(segments.group_channels),
             group_segments: u32 = word(segments.group_segments),
-            group_parts: u32 = word(self.parts.group_parts),
+            group_parts: u32 = word(self.group_parts()),
             group_count: u32 = word(segments.group_count),
             reciprocal_count: f32 = if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
             // The variance of a population from that of a sample; over samples, InstanceNorm's.
@@ -169,7 +144,7 @@ impl Forward<'_> {
     /// What the one dispatch of a form that holds groups binds.
     fn whole_uses(&self) -> Uses {
         let running = self.norm.fields.momentum.map(|_| "elements_f32_out");
-        Uses { x: true, affine: true, y: true, saved: true, running, ..Uses::default() }
+        Uses { x: true, y: true, saved: true, running, ..Uses::default() }
     }
 
     fn has_running(&self) -> bool {
@@ -197,24 +172,23 @@ impl Forward<'_> {
     /// Whole channels of all samples in registers, of which several share chunks.
     fn gapless_resident(self) -> Accepted<'static> {
         self.check_statistics()?;
-        let tile = GaplessTile::new(&self.segments, 1, self.props)?;
-        let grid = groups(self.segments.channels / tile.channels, self.props)?;
+        let tile = GaplessResident::new(&self.segments, 1, self.props)?;
+        let grid = tile.grid(&self.segments, self.props)?;
         let files = [
             "norm/channel/channel_norm_update",
             "norm/channel/channel_norm_gapless",
             "norm/channel/channel_norm_gapless_output",
             "norm/channel/channel_norm_gapless_resident",
         ];
-        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
+        let share = Share { columns: tile.columns, ..Share::WHOLE };
         let step = self.step(&files, tile.constants(), self.whole_uses(), (share, grid));
-        self.candidate(GaplessResident::of(tile), vec![StepBuilder { can_chunk: true, ..step }], 0)
+        self.candidate(tile, vec![StepBuilder { can_chunk: true, ..step }], 0)
     }
 
     /// Whole groups in registers, one after the other in each workgroup.
     fn persistent(self) -> Accepted<'static> {
         self.check_statistics()?;
-        let persistent = PersistentTeam::new(&self.segments, self.props, self.ask)?;
-        let PersistentTeam { team, workgroups } = persistent;
+        let PersistentTeam { team, workgroups } = PersistentTeam::new(&self.segments, self.props, self.ask)?;
         let files = [
             "norm/channel/channel_norm_update",
             "norm/channel/channel_norm_place",
@@ -222,7 +196,8 @@ impl Forward<'_> {
         ];
         let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
         step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
-        self.candidate(Persistent::of(persistent), vec![step], 0)
+        let choice = Persistent { workgroup_threads: team.workgroup, workgroups, thread_chunks: team.chunks };
+        self.candidate(choice, vec![step], 0)
     }
 
     /// Whole groups in the registers of teams.
@@ -250,40 +225,33 @@ impl Forward<'_> {
         let grid = groups(forward.segments.batch * tile.blocks, props)?;
         let files = ["norm/channel/channel_norm_update", "norm/channels_last/channels_last_norm_tile"];
         let files = [&tile.team.files(), &files[..]].concat();
-        let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
-        let step = forward.step(&files, tile.constants(), uses, (share, grid));
+        let step = forward.step(&files, tile.constants(), forward.whole_uses(), (share, grid));
         forward.candidate(ChannelsLastTile::of(tile), vec![step], 0)
     }
 
-    /// How the moments are spread, and how what applies them is.
-    fn spreads(&self) -> [Spread; 2] {
+    /// How the dispatch that applies statistics is spread.
+    fn apply_spread(&self) -> Spread {
         let tensors = if self.norm.fields.residual { 2 } else { 1 };
-        [
-            Spread::of_moments(&self.segments, MOMENTS_COLUMNS, self.props),
-            Spread::new(&self.segments, APPLY_COLUMNS, tensors, self.props),
-        ]
+        Spread::new(&self.segments, APPLY_COLUMNS, tensors, self.props)
     }
 
-    /// The step with the results that the dispatches of a split form hand on.
-    fn with_parts(self, moments: Spread) -> Result<Self, Reason> {
-        let segments = &self.segments;
-        let group_parts = if segments.is_empty() { 0 } else { segments.group_segments * moments.slices(segments) };
-        let mut bytes = 0;
-        let moments = Quads::after(&mut bytes, "moments", group_parts * segments.group_count, self.props)?;
-        let statistics = Quads::after(&mut bytes, "statistics", segments.group_count, self.props)?;
-        Ok(Self { parts: Parts { group_parts, moments, statistics, bytes }, ..self })
+    /// With the workspace of a split form.
+    fn split_in_parts(self) -> Result<Self, Reason> {
+        let groups = self.segments.group_count;
+        let parts = self.group_parts() * groups;
+        self.with_parts([parts, groups])
     }
 
     /// Moments of parts; then every workgroup merges those of its groups and writes y.
     fn split_fused(self) -> Accepted<'static> {
         self.check_statistics()?;
-        let [first, last] = self.spreads();
-        let forward = self.with_parts(first)?;
-        let Self { norm, props, ask, segments, parts, .. } = &forward;
-        let (last, mergers) = last.merging(segments, parts.group_parts, norm.fields.activation, props, *ask)?;
-        let steps = vec![forward.moments(first)?, forward.apply(last, Some(mergers))?];
-        forward.candidate(Split::of(first, segments, parts.group_parts), steps, parts.moments.bytes)
+        let forward = self.split_in_parts()?;
+        let (parts, activation) = (forward.group_parts(), forward.norm.fields.activation);
+        let spread = forward.apply_spread();
+        let (last, mergers) = spread.merging(&forward.segments, parts, activation, forward.props, forward.ask)?;
+        let steps = vec![forward.moments()?, forward.apply(last, Some(mergers))?];
+        forward.candidate(Split::of(&forward), steps, forward.parts.of_slices.bytes)
     }
 
     /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are at most statistics and a count of batches.
@@ -291,9 +259,8 @@ impl Forward<'_> {
         if self.norm.fields.inference {
             return Err("it takes statistics, in inference there are none to take".into());
         }
-        let [first, last] = self.spreads();
-        let forward = self.with_parts(first)?;
-        let Self { norm, segments, parts, .. } = &forward;
+        let forward = self.split_in_parts()?;
+        let Self { norm, segments, .. } = &forward;
         let fields = &norm.fields;
         let (mut steps, mut workspace_bytes) = (Vec::new(), 0);
         if segments.group_count == 0 {
@@ -303,18 +270,18 @@ impl Forward<'_> {
         } else if segments.is_empty() {
             if fields.stats {
                 steps.push(forward.merge()?);
-                workspace_bytes = parts.bytes;
+                workspace_bytes = forward.parts.bytes;
             }
         } else {
-            steps.push(forward.moments(first)?);
+            steps.push(forward.moments()?);
             steps.push(forward.merge()?);
             if forward.has_running() && norm.op.kind == ChannelNorm::Instance {
                 steps.push(forward.running()?);
             }
-            steps.push(forward.apply_known(last)?);
-            workspace_bytes = parts.bytes;
+            steps.push(forward.apply_known()?);
+            workspace_bytes = forward.parts.bytes;
         }
-        forward.candidate(Split::of(first, segments, parts.group_parts), steps, workspace_bytes)
+        forward.candidate(Split::of(&forward), steps, workspace_bytes)
     }
 
     /// y from the running statistics.
@@ -322,13 +289,13 @@ impl Forward<'_> {
         if !self.norm.fields.inference {
             return Err("it applies running statistics, which inference alone reads".into());
         }
-        let [_, last] = self.spreads();
-        let steps = if self.segments.is_empty() { Vec::new() } else { vec![self.apply_known(last)?] };
+        let steps = if self.segments.is_empty() { Vec::new() } else { vec![self.apply_known()?] };
         self.candidate((), steps, 0)
     }
 
     /// Moments of slices.
-    fn moments(&self, spread: Spread) -> Result<StepBuilder, Reason> {
+    fn moments(&self) -> Result<StepBuilder, Reason> {
+        let spread = moments_spread(&self.segments, self.props);
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
         let grid = (spread.share(&self.segments), spread.grid(&self.segments, self.props)?);
         let (mut files, mut constants) = spread.files_and_constants(None);
@@ -339,6 +306,7 @@ impl Forward<'_> {
                 flags.push(("UNPACKED", team.keep == Keep::Values));
             }
             Spread::Columns(columns) => {
+                files.push("norm/channels_last/channels_last_norm_slices");
                 files.push(match columns.held_rows {
                     Some(_) => "norm/channels_last/channels_last_norm_moments",
                     None => "norm/channels_last/channels_last_norm_stream",
@@ -353,7 +321,7 @@ impl Forward<'_> {
 
     /// Statistics of the groups from the moments of their parts.
     fn merge(&self) -> Result<StepBuilder, Reason> {
-        let team = merge_team(self.parts.group_parts, self.props);
+        let team = merge_team(self.group_parts(), self.props);
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), self.props)?;
         let files = ["norm/channel/channel_norm_update", "norm/channel/channel_norm_split_merge"];
         let updates = self.norm.op.kind == ChannelNorm::Batch && !self.segments.is_empty();
@@ -384,9 +352,9 @@ impl Forward<'_> {
     }
 
     /// y from statistics that are known.
-    fn apply_known(&self, spread: Spread) -> Result<StepBuilder, Reason> {
+    fn apply_known(&self) -> Result<StepBuilder, Reason> {
         if !self.segments.is_gapless {
-            return self.apply(spread, None);
+            return self.apply(self.apply_spread(), None);
         }
         let threads = GAPLESS_APPLY_THREADS.min(self.props.max_threads);
         let elements = self.segments.segment_count() * self.segments.spatial;
@@ -411,7 +379,6 @@ impl Forward<'_> {
         };
         Uses {
             x: true,
-            affine: true,
             y: true,
             saved: is_merging,
             running,
@@ -441,4 +408,9 @@ impl Forward<'_> {
         let grid = spread.grid(&self.segments, self.props)?;
         Ok(self.step(&files, constants, self.apply_uses(mergers.is_some()), (spread.share(&self.segments), grid)))
     }
+}
+
+/// How the moments are spread.
+fn moments_spread(segments: &Segments, props: &Props) -> Spread {
+    Spread::of_moments(segments, MOMENTS_COLUMNS, props)
 }

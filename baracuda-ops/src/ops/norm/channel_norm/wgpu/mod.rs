@@ -40,7 +40,7 @@ use crate::slots::Slot;
 use crate::slots::Slots;
 
 use segments::Segments;
-use team::{GaplessTile, PersistentTeam, Spread, Tile};
+use team::Tile;
 pub(in super::super) use variants::wgsl_variants;
 
 /// A form of either pass. Ops list those that can serve them.
@@ -129,20 +129,51 @@ impl<D: Described<Fields: Pass>> Kernel<D> for WgslForm {
     }
 }
 
-/// A descriptor as the forms of its pass take it. `P` is what the dispatches of a split form hand on.
-struct Task<'d, F: Fields, P> {
+/// A descriptor as the forms of its pass take it.
+struct Task<'d, F: Fields> {
     norm: &'d Valid<F>,
     props: &'d Props,
     ask: Ask,
     segments: Segments,
     operands: Operands<'d>,
-    parts: P,
+    parts: Parts,
 }
 
-impl<'d, F: Fields, P> Task<'d, F, P> {
-    fn new(norm: &'d Valid<F>, segments: Segments, parts: P, props: &'d Props, ask: Ask) -> Self {
+/// The results that the dispatches of a split form hand on; the ranges of other forms are empty.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// Slices of a segment that have results; 0 if there are no elements.
+    slices: u64,
+    of_slices: Quads,
+    of_groups: Quads,
+    bytes: u64,
+}
+
+impl Parts {
+    /// What a pass calls its results of slices and of groups.
+    const fn of(slices: u64, [of_slices, of_groups]: [&'static str; 2]) -> Self {
+        Self { slices, of_slices: Quads::none(of_slices), of_groups: Quads::none(of_groups), bytes: 0 }
+    }
+}
+
+impl<'d, F: Fields> Task<'d, F> {
+    fn new(norm: &'d Valid<F>, segments: Segments, parts: Parts, props: &'d Props, ask: Ask) -> Self {
         let operands = Operands::new(&norm.slots, &segments);
         Self { norm, props, ask, segments, operands, parts }
+    }
+
+    /// Parts that the results of a group are merged from.
+    fn group_parts(&self) -> u64 {
+        self.segments.group_segments * self.parts.slices
+    }
+
+    /// With ranges of the workspace for so many results of slices and of groups.
+    fn with_parts(mut self, [of_slices, of_groups]: [u64; 2]) -> Result<Self, Reason> {
+        let parts = &mut self.parts;
+        for (quads, count) in [(&mut parts.of_slices, of_slices), (&mut parts.of_groups, of_groups)] {
+            *quads = Quads::after(&mut parts.bytes, quads.name, count, self.props)?;
+        }
+        Ok(self)
     }
 
     /// Of the segments for which `find` has the best tile, in whole or in narrow chunks.
@@ -169,34 +200,12 @@ impl<'d, F: Fields, P> Task<'d, F, P> {
     }
 }
 
-/// What `gapless_resident` chose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct GaplessResident {
-    workgroup_threads: u32,
-    /// Chunks of each sample in a workgroup.
-    columns: u32,
-    thread_chunks: u32,
-}
-
-impl GaplessResident {
-    fn of(tile: GaplessTile) -> Self {
-        let GaplessTile { workgroup, thread_chunks, columns, .. } = tile;
-        Self { workgroup_threads: workgroup, columns: word(columns), thread_chunks }
-    }
-}
-
 /// What `persistent` chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Persistent {
     workgroup_threads: u32,
     workgroups: u32,
     thread_chunks: u32,
-}
-
-impl Persistent {
-    fn of(PersistentTeam { team, workgroups }: PersistentTeam) -> Self {
-        Self { workgroup_threads: team.workgroup, workgroups, thread_chunks: team.chunks }
-    }
 }
 
 /// What `resident` chose.
@@ -238,9 +247,8 @@ struct Split {
 }
 
 impl Split {
-    fn of(spread: Spread, segments: &Segments, group_parts: u64) -> Self {
-        let slices = if segments.is_empty() { 0 } else { word(spread.slices(segments)) };
-        Self { group_parts: word(group_parts), slices }
+    fn of<F: Fields>(task: &Task<'_, F>) -> Self {
+        Self { group_parts: word(task.group_parts()), slices: word(task.parts.slices) }
     }
 }
 
@@ -322,9 +330,10 @@ impl<'s> Operands<'s> {
         self.binder.operand(index, [accessor; 2], "absent_elements")
     }
 
-    /// Any operand, with the accessor that is given.
-    fn other(&self, index: usize, accessor: &'static str, absent: &'static str) -> Binding {
-        self.binder.operand(index, [accessor; 2], absent)
+    /// Any operand, with an accessor if the dispatch uses it.
+    fn other(&self, index: usize, accessor: Option<&'static str>, absent: &'static str) -> Binding {
+        let unused = self.binder.absent(index, absent);
+        accessor.map_or(unused, |accessor| self.binder.operand(index, [accessor; 2], absent))
     }
 }
 

@@ -473,16 +473,16 @@ impl Tile {
     }
 }
 
-/// A workgroup that holds the fewest whole channels of all samples that are whole chunks together: `columns` chunks of each sample.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GaplessTile {
-    pub(super) workgroup: u32,
-    pub(super) thread_chunks: u32,
-    pub(super) columns: u64,
-    pub(super) channels: u64,
+/// A workgroup that holds the fewest whole channels of all samples that are whole chunks together. It is what `gapless_resident` chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GaplessResident {
+    workgroup_threads: u32,
+    /// Chunks of each sample in a workgroup.
+    pub(super) columns: u32,
+    thread_chunks: u32,
 }
 
-impl GaplessTile {
+impl GaplessResident {
     /// A thread holds chunks of `tensors` tensors.
     ///
     /// # Errors
@@ -495,17 +495,21 @@ impl GaplessTile {
         if chunks > MOST_SHARED_CHUNKS {
             return Err(format!("a channel of a sample has {chunks} chunks, the limit is {MOST_SHARED_CHUNKS}").into());
         }
-        let elements = segments.elements;
         // A power of two: the largest that divides a segment.
-        let common = elements.min(1 << segments.spatial.trailing_zeros());
-        let (channels, columns) = (elements / common, segments.spatial / common);
+        let common = segments.elements.min(1 << segments.spatial.trailing_zeros());
+        let columns = segments.spatial / common;
         let table = if tensors > 1 { GAPLESS_OF_SEVERAL } else { GAPLESS };
         let Holding { threads, thread_rows } = first_workgroup(table, columns, segments.batch, props)?;
-        Ok(Self { workgroup: threads, thread_chunks: thread_rows, columns, channels })
+        Ok(Self { workgroup_threads: threads, columns: word(columns), thread_chunks: thread_rows })
+    }
+
+    /// Such workgroups.
+    pub(super) fn grid(self, segments: &Segments, props: &Props) -> Result<[u32; 2], Reason> {
+        groups(segments.channels * segments.spatial / (u64::from(self.columns) * segments.elements), props)
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
-        vec![("WORKGROUP", self.workgroup), ("CHUNKS", self.thread_chunks)]
+        vec![("WORKGROUP", self.workgroup_threads), ("CHUNKS", self.thread_chunks)]
     }
 }
 

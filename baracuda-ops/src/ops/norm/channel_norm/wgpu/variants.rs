@@ -51,6 +51,17 @@ const LONG: u64 = 2056;
 
 /// A selection that has every accessor, every reduction and every flag with each type.
 fn every_option() -> Vec<Options> {
+    let plain = Options {
+        is_pinned: false,
+        kind: ChannelNorm::Batch,
+        dtype: DType::F32,
+        spatial: 64,
+        is_channels_last: false,
+        parameters: Some(DType::F32),
+        activation: Activation::Identity,
+        inference: false,
+        from_y: false,
+    };
     let mut all = Vec::new();
     for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
@@ -69,37 +80,15 @@ fn every_option() -> Vec<Options> {
                 if !is_first && ![1024, 49, LONG].contains(&spatial) && !is_channels_last {
                     continue;
                 }
-                for (parameters, activation, inference, from_y) in [
-                    (None, Activation::Identity, false, false),
-                    (Some(dtype), Activation::Relu, false, true),
-                    (Some(DType::F32), Activation::Silu, true, false),
-                ] {
-                    all.push(Options {
-                        is_pinned: false,
-                        kind,
-                        dtype,
-                        spatial,
-                        is_channels_last,
-                        parameters,
-                        activation,
-                        inference,
-                        from_y,
-                    });
-                }
+                let options = Options { kind, dtype, spatial, is_channels_last, ..plain };
+                all.extend([
+                    Options { parameters: None, ..options },
+                    Options { parameters: Some(dtype), activation: Activation::Relu, from_y: true, ..options },
+                    Options { activation: Activation::Silu, inference: true, ..options },
+                ]);
             }
         }
     }
-    let plain = Options {
-        is_pinned: false,
-        kind: ChannelNorm::Batch,
-        dtype: DType::F32,
-        spatial: 64,
-        is_channels_last: false,
-        parameters: Some(DType::F32),
-        activation: Activation::Identity,
-        inference: false,
-        from_y: false,
-    };
     all.extend(Activation::ALL.map(|activation| Options { activation, ..plain }));
     // Forms that are not chosen for such small tensors.
     for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
