@@ -57,22 +57,27 @@ fn column_sum(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, 
     return result;
 }
 
-// A thread's part in the work of its workgroup, which is a slice of the lines in ACROSS columns of one block.
+// A thread's part in the work of its workgroup, which is a slice of the lines in ACROSS columns of one block: the item with the workgroup's number or,
+// `from_last`, with that number counted from the last item on.
 struct Place {
     block: u32,
     slice: u32,
     column: u32,
     first: u32, // the thread's first element in its lines
-    end: u32, // of the slice; 0 for a thread without lines
+    end: u32, // of the slice; 0 for a thread without lines and for a workgroup without an item
     count: u32, // lines of the thread
 }
 
-fn place_of(thread: u32, item: u32) -> Place {
+fn place_of(thread: u32, workgroup: vec3<u32>, from_last: bool) -> Place {
     let groups_across = (params.columns + ACROSS - 1u) / ACROSS;
+    let items = params.rows * params.slices * groups_across;
+    let number = workgroup.y * params.groups_x + workgroup.x;
+    let existing = min(number, items - 1u);
+    let item = select(existing, items - 1u - existing, from_last);
     let slice = item / groups_across % params.slices;
     let column = item % groups_across * ACROSS + thread % ACROSS;
     let count = select(0u, min(params.inner - min(column * ELEMENTS, params.inner), ELEMENTS), column < params.columns);
-    let end = select(0u, min((slice + 1u) * SLICE, params.dim), count > 0u);
+    let end = select(0u, min((slice + 1u) * SLICE, params.dim), count > 0u && number < items);
     return Place(item / groups_across / params.slices, slice, column, slice * SLICE + thread / ACROSS, end, count);
 }
 

@@ -5,35 +5,24 @@ namespace {
 
 // Kernels compute with elements of type T, which y has; those of x may be narrower, of type In.
 
-// The y of one vector.
-template <typename T, int vec_bytes>
-__device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x, const softmax_line<T> &line, const exponential<T> &e, bool is_log) {
-    constexpr int width = vec_bytes / int(sizeof(T));
-    accumulator_t<T> y[width];
-    unpack<T>(x, y);
-    if (is_log) {
-#pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line.shift, line.last);
-    } else {
-#pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e(y[i], line.shift) * line.last;
-    }
-    return pack<T, vec_bytes>(y);
+// The line of element i of a vector, whose elements belong to one line, or to lines side by side.
+template <typename T> __device__ __forceinline__ const softmax_line<T> &line_of(const softmax_line<T> &line, int) { return line; }
+template <typename T, int width> __device__ __forceinline__ const softmax_line<T> &line_of(const softmax_line<T> (&line)[width], int i) {
+    return line[i];
 }
 
-// The y of one vector whose elements belong to lines side by side, each with a shift of its own.
-template <typename T, int vec_bytes> __device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x,
-                                                                                         const softmax_line<T> (&line)[vec_bytes / sizeof(T)],
-                                                                                         const exponential<T> &e, bool is_log) {
+// The y of one vector.
+template <typename T, int vec_bytes, typename Line>
+__device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x, const Line &line, const exponential<T> &e, bool is_log) {
     constexpr int width = vec_bytes / int(sizeof(T));
     accumulator_t<T> y[width];
     unpack<T>(x, y);
     if (is_log) {
 #pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line[i].shift, line[i].last);
+        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line_of<T>(line, i).shift, line_of<T>(line, i).last);
     } else {
 #pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e(y[i], line[i].shift) * line[i].last;
+        for (int i = 0; i < width; ++i) y[i] = e(y[i], line_of<T>(line, i).shift) * line_of<T>(line, i).last;
     }
     return pack<T, vec_bytes>(y);
 }
@@ -75,13 +64,8 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held, typenam
 #pragma unroll
     for (int v = 0; v < vectors; ++v)
         if (is_column(v)) most = larger<T>(most, data[v]);
-    A part[width], max, sum;
-    unpack<T>(most, part);
-    max = part[0];
-#pragma unroll
-    for (int i = 1; i < width; ++i) max = larger(max, part[i]);
     const uint32_t lanes = team.threads < 32 ? team.threads : 32;
-    max = e.maximum(warp_max(max, lanes));
+    A part[width], sum, max = e.maximum(warp_max(largest<T>(most), lanes));
     const A own_max = max;
     const softmax_shift<A> shift = e.shift(max);
     A sums[width] = {}, values[held ? vectors * width : 1];
@@ -168,12 +152,7 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
     packed<16> most = least<T, 16>();
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < count; i += threads) most = larger<T>(most, vector(i));
-    float part[width], max, sum;
-    unpack<T>(most, part);
-    max = part[0];
-#pragma unroll
-    for (int i = 1; i < width; ++i) max = larger(max, part[i]);
-    max = e.maximum(warp_max(max, 32));
+    float part[width], sum, max = e.maximum(warp_max(largest<T>(most), 32));
     const float own_max = max;
     const softmax_shift<float> shift = e.shift(max);
     float sums[4] = {};
@@ -238,12 +217,7 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 #pragma unroll
         for (int v = 0; v < softmax_split_vectors; ++v)
             if (chunk.has(v)) most = larger<T>(most, data[v]);
-        A part[width], sums[width] = {};
-        unpack<T>(most, part);
-        A max = part[0];
-#pragma unroll
-        for (int i = 1; i < width; ++i) max = larger(max, part[i]);
-        max = e.maximum(warp_max(max, 32));
+        A part[width], sums[width] = {}, max = e.maximum(warp_max(largest<T>(most), 32));
         const softmax_shift<A> shift = e.shift(max);
 #pragma unroll
         for (int v = 0; v < softmax_split_vectors; ++v) {
@@ -541,39 +515,24 @@ template <typename T> softmax_arguments<accumulator_t<T>> arguments_of(const bop
 template <typename Action> bops_status rows_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
                                                      const bops_softmax_rows_resident_choice &c, const bops_softmax_operands &o, void *,
                                                      const Action &action) {
-    return for_types(of, [&](auto of_y, auto of_x) -> bops_status {
+    return for_types_on_chip(of, c.vec_bytes, [&](auto of_y, auto of_x, auto bytes) -> bops_status {
         using T = typename decltype(of_y)::type;
         using In = typename decltype(of_x)::type;
-        if constexpr (sizeof(T) == 8) {
-            return bops_status(cudaErrorInvalidValue);
-        } else {
-            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-                constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-                if constexpr (vec_bytes != 8) {
-                    auto a = arguments_of<T>(of, p, o);
-                    const launch_shape shape = rows_resident_shape(a, c, width);
-                    const bool whole = uint64_t(c.threads_per_row) * c.vectors * width == p.dim;
-                    const auto run = [&](auto vectors, auto held) -> bops_status {
-                        constexpr int n = decltype(vectors)::value;
-                        constexpr bool may_be_whole = vec_bytes == 16 && std::is_same_v<T, In>, h = decltype(held)::value;
-                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, may_be_whole, h, In>, shape, a)
-                                     : action(softmax_rows_resident<T, vec_bytes, n, false, h, In>, shape, a);
-                    };
-                    // 8 vectors of 16-bit elements, or 4 in a block of more than 256 threads: held exponentials would leave room for too few blocks.
-                    using held = std::true_type;
-                    using held_of_f32 = std::bool_constant<sizeof(T) != 2>;
-                    if constexpr (vec_bytes == 16) {
-                        if (c.vectors == 2) return run(std::integral_constant<int, 2>(), held());
-                        if (c.vectors == 4 && c.threads_per_row <= 256) return run(std::integral_constant<int, 4>(), held());
-                        if (c.vectors == 4) return run(std::integral_constant<int, 4>(), held_of_f32());
-                        if (c.vectors == 8) return run(std::integral_constant<int, 8>(), held_of_f32());
-                    } else {
-                        if (c.vectors == 16) return run(std::integral_constant<int, 16>(), held());
-                    }
-                }
-                return bops_status(cudaErrorInvalidValue);
-            });
-        }
+        constexpr int vec_bytes = bytes, width = vec_bytes / int(sizeof(T));
+        auto a = arguments_of<T>(of, p, o);
+        const launch_shape shape = rows_resident_shape(a, c, width);
+        const bool whole = uint64_t(c.threads_per_row) * c.vectors * width == p.dim;
+        const auto run = [&](auto vectors, auto held) -> bops_status {
+            constexpr bool may_be_whole = vec_bytes == 16 && std::is_same_v<T, In>;
+            return whole ? action(softmax_rows_resident<T, vec_bytes, vectors, may_be_whole, held, In>, shape, a)
+                         : action(softmax_rows_resident<T, vec_bytes, vectors, false, held, In>, shape, a);
+        };
+        const auto run_held = [&](auto vectors) { return run(vectors, std::true_type()); };
+        const auto run_held_of_f32 = [&](auto vectors) { return run(vectors, std::bool_constant<sizeof(T) != 2>()); };
+        // 8 vectors of 16-bit elements, or 4 in a block of more than 256 threads: held exponentials would leave room for too few blocks.
+        const bool has_room = c.vectors == 2 || (c.vectors == 4 && c.threads_per_row <= 256);
+        if constexpr (vec_bytes < 16) return for_value<16>(c.vectors, run_held);
+        else return has_room ? for_value<2, 4>(c.vectors, run_held) : for_value<4, 8>(c.vectors, run_held_of_f32);
     });
 }
 
@@ -598,44 +557,33 @@ template <typename Action> bops_status channels_resident(const bops_softmax_spec
     return for_types(of, [&](auto of_y, auto of_x) -> bops_status {
         using T = typename decltype(of_y)::type;
         using In = typename decltype(of_x)::type;
-        if constexpr (sizeof(T) == 8) {
-            return bops_status(cudaErrorInvalidValue);
-        } else {
-            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-                constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-                auto a = arguments_of<T>(of, p, o);
-                const launch_shape shape = channels_shape(a, c, width, merge_floats);
-                const bool whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
-                const auto run = [&](auto vectors) -> bops_status {
-                    constexpr int n = decltype(vectors)::value;
-                    const auto with = [&](auto tiles, auto whole) -> bops_status {
-                        constexpr int t = decltype(tiles)::value;
-                        constexpr bool w = decltype(whole)::value;
-                        return of.is_log ? action(softmax_channels_resident<T, vec_bytes, n, t, w, true, In>, shape, a)
-                                         : action(softmax_channels_resident<T, vec_bytes, n, t, w, false, In>, shape, a);
-                    };
-                    using one = std::integral_constant<int, 1>;
-                    if constexpr (n == 32) {
-                        if (c.tiles == 2) return with(std::integral_constant<int, 2>(), std::false_type());
-                        if (whole && c.threads <= channel_bounds<T, vec_bytes, n, true>::threads) return with(one(), std::true_type());
-                    }
-                    return with(one(), std::false_type());
+        const auto with_access = [&](auto bytes) -> bops_status {
+            constexpr int vec_bytes = bytes, width = vec_bytes / int(sizeof(T));
+            auto a = arguments_of<T>(of, p, o);
+            const launch_shape shape = channels_shape(a, c, width, merge_floats);
+            const bool whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
+            const auto run = [&](auto vectors) -> bops_status {
+                constexpr int n = vectors;
+                const auto with = [&](auto tiles, auto whole) {
+                    constexpr int t = tiles;
+                    constexpr bool w = whole;
+                    return for_flag(of.is_log,
+                                    [&](auto is_log) { return action(softmax_channels_resident<T, vec_bytes, n, t, w, is_log, In>, shape, a); });
                 };
-                if constexpr (width == 4) {
-                    if (c.vectors == 4) return run(std::integral_constant<int, 4>());
-                    if (c.vectors == 8) return run(std::integral_constant<int, 8>());
-                    if constexpr (sizeof(T) == 4)
-                        if (c.vectors == 12) return run(std::integral_constant<int, 12>());
-                    if constexpr (sizeof(T) == 2) {
-                        if (c.vectors == 24) return run(std::integral_constant<int, 24>());
-                        if (c.vectors == 32) return run(std::integral_constant<int, 32>());
-                    }
+                using one = std::integral_constant<int, 1>;
+                if constexpr (n == 32) {
+                    if (c.tiles == 2) return with(std::integral_constant<int, 2>(), std::false_type());
+                    if (whole && c.threads <= channel_bounds<T, vec_bytes, n, true>::threads) return with(one(), std::true_type());
                 }
-                if constexpr (width <= 4)
-                    if (c.vectors == 16) return run(std::integral_constant<int, 16>());
-                return bops_status(cudaErrorInvalidValue);
-            });
-        }
+                return with(one(), std::false_type());
+            };
+            if constexpr (width < 4) return for_value<16>(c.vectors, run);
+            else if constexpr (sizeof(T) == 4) return for_value<4, 8, 12, 16>(c.vectors, run);
+            else return for_value<4, 8, 16, 24, 32>(c.vectors, run);
+        };
+        if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+        else if constexpr (sizeof(T) == 4) return for_value<16, 4>(c.vec_bytes, with_access);
+        else return for_value<8, 4, 2>(c.vec_bytes, with_access);
     });
 }
 
@@ -644,19 +592,15 @@ template <typename Action> bops_status split(const bops_softmax_specialisation &
     return for_types(of, [&](auto of_y, auto of_x) -> bops_status {
         using T = typename decltype(of_y)::type;
         using In = typename decltype(of_x)::type;
-        return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-            constexpr int vec_bytes = decltype(bytes)::value;
-            if constexpr (vec_bytes == 8 && sizeof(T) == 2) {
-                return bops_status(cudaErrorInvalidValue);
-            } else {
-                auto a = arguments_of<T>(of, p, o);
-                const launch_shape shape = split_shape(a, c, 2, workspace);
-                if (p.inner == 1)
-                    return run_split(action, shape, a, softmax_rows_split_parts<T, vec_bytes, In>, softmax_rows_split_merge<T>,
-                                     softmax_rows_split_apply<T, vec_bytes, In>);
-                return run_split(action, shape, a, softmax_channels_split_parts<T, vec_bytes, In>, softmax_channels_split_merge<T>,
-                                 softmax_channels_split_apply<T, vec_bytes, In>);
-            }
+        return for_access<T>(c.vec_bytes, [&](auto bytes) {
+            constexpr int vec_bytes = bytes;
+            auto a = arguments_of<T>(of, p, o);
+            const launch_shape shape = split_shape(a, c, 2, workspace);
+            if (p.inner == 1)
+                return run_split(action, shape, a, softmax_rows_split_parts<T, vec_bytes, In>, softmax_rows_split_merge<T>,
+                                 softmax_rows_split_apply<T, vec_bytes, In>);
+            return run_split(action, shape, a, softmax_channels_split_parts<T, vec_bytes, In>, softmax_channels_split_merge<T>,
+                             softmax_channels_split_apply<T, vec_bytes, In>);
         });
     });
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "../bops_softmax.h"
+#include "../common/dispatch.cuh"
 #include "../common/launch.cuh"
 #include "../common/row_reduce.cuh"
 
@@ -62,6 +63,15 @@ template <typename T, int bytes> __device__ __forceinline__ packed<bytes> larger
         to = pack<T, bytes>(x);
     }
     return to;
+}
+
+// The largest element.
+template <typename T, int bytes> __device__ __forceinline__ accumulator_t<T> largest(const packed<bytes> &v) {
+    accumulator_t<T> x[bytes / sizeof(T)];
+    unpack<T>(v, x);
+#pragma unroll
+    for (int i = 1; i < bytes / int(sizeof(T)); ++i) x[0] = larger(x[0], x[i]);
+    return x[0];
 }
 
 // Minus every element.
@@ -436,18 +446,13 @@ template <typename T> softmax_arguments<accumulator_t<T>> lines_of(const bops_so
     return a;
 }
 
-// Runs f(bytes of an access).
-template <typename T, typename F> bops_status for_access(uint32_t vec_bytes, const F &f) {
-    if constexpr (sizeof(T) == 8) {
-        return f(std::integral_constant<int, 8>());
-    } else {
-        if (vec_bytes == 16) return f(std::integral_constant<int, 16>());
-        if constexpr (sizeof(T) == 2)
-            if (vec_bytes == 8) return f(std::integral_constant<int, 8>());
-        if (vec_bytes == 4) return f(std::integral_constant<int, 4>());
-        if constexpr (sizeof(T) == 2) return f(std::integral_constant<int, 2>());
-        else return bops_status(cudaErrorInvalidValue);
-    }
+// Runs f(type_tag of y, type_tag of x or dx, integral_constant of the bytes of an access) for elements of at most 4 bytes, which lines on chip have.
+template <typename F> bops_status for_types_on_chip(const bops_softmax_specialisation &of, uint32_t vec_bytes, const F &f) {
+    return for_types(of, [&](auto of_y, auto other) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+        else return for_access<T>(vec_bytes, [&](auto bytes) { return f(of_y, other, bytes); });
+    });
 }
 
 // The launches of each form, which also fill what its choice decides of the arguments. width: elements of an access.

@@ -451,44 +451,29 @@ inline uint32_t sum_floats(uint32_t warps, uint32_t lines) { return warps * line
 template <typename Action> bops_status rows_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
                                                      const bops_softmax_rows_resident_choice &c, const bops_softmax_backward_operands &o, void *,
                                                      const Action &action) {
-    return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
+    return for_types_on_chip(of, c.vec_bytes, [&](auto of_y, auto of_dx, auto bytes) -> bops_status {
         using T = typename decltype(of_y)::type;
         using Out = typename decltype(of_dx)::type;
-        if constexpr (sizeof(T) == 8) {
+        constexpr int vec_bytes = bytes, width = vec_bytes / int(sizeof(T));
+        auto a = arguments_of<T>(of, p, o);
+        const launch_shape shape = rows_resident_shape(a, c, width);
+        const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.dim;
+        const auto run = [&](auto vectors) -> bops_status {
+            constexpr int n = vectors;
+            constexpr bool may_be_whole = vec_bytes == 16 && std::is_same_v<T, Out>;
+            constexpr bool has_cluster = vec_bytes == 16 && n == 8, has_block = !has_cluster || sizeof(T) == 2;
+            const auto with = [&](auto clustered) {
+                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, may_be_whole, clustered, Out>, shape, a)
+                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, clustered, Out>, shape, a);
+            };
+            if constexpr (has_cluster)
+                if (c.cluster > 1) return with(std::true_type());
+            if constexpr (has_block)
+                if (c.cluster == 1) return with(std::false_type());
             return bops_status(cudaErrorInvalidValue);
-        } else {
-            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-                constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-                if constexpr (vec_bytes != 8) {
-                    auto a = arguments_of<T>(of, p, o);
-                    const launch_shape shape = rows_resident_shape(a, c, width);
-                    const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.dim;
-                    const auto run = [&](auto vectors) -> bops_status {
-                        constexpr int n = decltype(vectors)::value;
-                        constexpr bool may_be_whole = vec_bytes == 16 && std::is_same_v<T, Out>;
-                        constexpr bool has_cluster = vec_bytes == 16 && n == 8, has_block = !has_cluster || sizeof(T) == 2;
-                        if constexpr (has_cluster)
-                            if (c.cluster > 1)
-                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, may_be_whole, true, Out>, shape, a)
-                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, true, Out>, shape, a);
-                        if constexpr (has_block)
-                            if (c.cluster == 1)
-                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, may_be_whole, false, Out>, shape, a)
-                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, false, Out>, shape, a);
-                        return bops_status(cudaErrorInvalidValue);
-                    };
-                    if constexpr (vec_bytes == 16) {
-                        if (c.vectors == 1) return run(std::integral_constant<int, 1>());
-                        if (c.vectors == 2) return run(std::integral_constant<int, 2>());
-                        if (c.vectors == 4) return run(std::integral_constant<int, 4>());
-                        if (c.vectors == 8) return run(std::integral_constant<int, 8>());
-                    } else {
-                        if (c.vectors == 16) return run(std::integral_constant<int, 16>());
-                    }
-                }
-                return bops_status(cudaErrorInvalidValue);
-            });
-        }
+        };
+        if constexpr (vec_bytes < 16) return for_value<16>(c.vectors, run);
+        else return for_value<1, 2, 4, 8>(c.vectors, run);
     });
 }
 
@@ -510,27 +495,15 @@ template <typename Action> bops_status rows_shared(const bops_softmax_specialisa
 template <typename Action> bops_status channels_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
                                                          const bops_softmax_channels_resident_choice &c, const bops_softmax_backward_operands &o,
                                                          void *, const Action &action) {
-    return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
+    return for_types_on_chip(of, c.vec_bytes, [&](auto of_y, auto of_dx, auto bytes) {
         using T = typename decltype(of_y)::type;
         using Out = typename decltype(of_dx)::type;
-        if constexpr (sizeof(T) == 8) {
-            return bops_status(cudaErrorInvalidValue);
-        } else {
-            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-                constexpr int vec_bytes = decltype(bytes)::value;
-                if constexpr (vec_bytes != 8) {
-                    auto a = arguments_of<T>(of, p, o);
-                    const launch_shape shape = channels_shape(a, c, vec_bytes / sizeof(T), sum_floats);
-                    if constexpr (vec_bytes == 16) {
-                        if (c.vectors == 4) return action(softmax_backward_channels_resident<T, vec_bytes, 4, Out>, shape, a);
-                        if (c.vectors == 8) return action(softmax_backward_channels_resident<T, vec_bytes, 8, Out>, shape, a);
-                    } else {
-                        if (c.vectors == 16) return action(softmax_backward_channels_resident<T, vec_bytes, 16, Out>, shape, a);
-                    }
-                }
-                return bops_status(cudaErrorInvalidValue);
-            });
-        }
+        constexpr int vec_bytes = bytes;
+        auto a = arguments_of<T>(of, p, o);
+        const launch_shape shape = channels_shape(a, c, vec_bytes / sizeof(T), sum_floats);
+        const auto run = [&](auto vectors) { return action(softmax_backward_channels_resident<T, vec_bytes, vectors, Out>, shape, a); };
+        if constexpr (vec_bytes < 16) return for_value<16>(c.vectors, run);
+        else return for_value<4, 8>(c.vectors, run);
     });
 }
 
@@ -555,20 +528,16 @@ template <typename Action> bops_status split(const bops_softmax_specialisation &
     return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
         using T = typename decltype(of_y)::type;
         using Out = typename decltype(of_dx)::type;
-        return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-            constexpr int vec_bytes = decltype(bytes)::value;
-            if constexpr (vec_bytes == 8 && sizeof(T) == 2) {
-                return bops_status(cudaErrorInvalidValue);
-            } else {
-                using A = accumulator_t<T>;
-                auto a = arguments_of<T>(of, p, o);
-                const launch_shape shape = split_shape(a, c, 1, workspace);
-                if (p.inner == 1)
-                    return run_split(action, shape, a, softmax_backward_rows_split_parts<T, vec_bytes>, softmax_backward_rows_split_merge<A>,
-                                     softmax_backward_rows_split_apply<T, vec_bytes, Out>);
-                return run_split(action, shape, a, softmax_backward_channels_split_parts<T, vec_bytes>, softmax_backward_channels_split_merge<A>,
-                                 softmax_backward_channels_split_apply<T, vec_bytes, Out>);
-            }
+        return for_access<T>(c.vec_bytes, [&](auto bytes) {
+            using A = accumulator_t<T>;
+            constexpr int vec_bytes = bytes;
+            auto a = arguments_of<T>(of, p, o);
+            const launch_shape shape = split_shape(a, c, 1, workspace);
+            if (p.inner == 1)
+                return run_split(action, shape, a, softmax_backward_rows_split_parts<T, vec_bytes>, softmax_backward_rows_split_merge<A>,
+                                 softmax_backward_rows_split_apply<T, vec_bytes, Out>);
+            return run_split(action, shape, a, softmax_backward_channels_split_parts<T, vec_bytes>, softmax_backward_channels_split_merge<A>,
+                             softmax_backward_channels_split_apply<T, vec_bytes, Out>);
         });
     });
 }

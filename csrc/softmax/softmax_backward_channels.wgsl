@@ -52,10 +52,7 @@ fn softmax_backward_channels_resident(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
-    let item = workgroup.y * params.groups_x + workgroup.x;
-    var place = place_of(thread, min(item, items - 1u));
-    place.end = select(0u, place.end, item < items);
+    let place = place_of(thread, workgroup, false);
     load_lines(place);
     store_lines(place, column_sum(thread, thread_sum()));
 }
@@ -71,10 +68,7 @@ fn softmax_backward_channels_split_parts(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
-    let item = workgroup.y * params.groups_x + workgroup.x;
-    var place = place_of(thread, min(item, items - 1u));
-    place.end = select(0u, place.end, item < items);
+    let place = place_of(thread, workgroup, false);
     load_lines(place);
     var sums = column_sum(thread, thread_sum());
     if (thread < ACROSS && place.end > 0u) {
@@ -91,10 +85,7 @@ fn softmax_backward_channels_split_apply(
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
-    let item = workgroup.y * params.groups_x + workgroup.x;
-    var place = place_of(thread, items - 1u - min(item, items - 1u));
-    place.end = select(0u, place.end, item < items);
+    let place = place_of(thread, workgroup, true);
     load_lines(place);
     var own_sums: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {

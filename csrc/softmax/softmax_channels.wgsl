@@ -106,10 +106,7 @@ fn store_lines(place: Place, most: array<vec4<f32>, QUADS>, sums: array<vec4<f32
 // DEEP threads hold the whole lines in registers.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_channels_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
-    let item = workgroup.y * params.groups_x + workgroup.x;
-    var place = place_of(thread, min(item, items - 1u));
-    place.end = select(0u, place.end, item < items);
+    let place = place_of(thread, workgroup, false);
     load_lines(place);
     let most = column_max(thread, thread_max(place));
     let sums = column_sum(thread, thread_sum(place, most));
@@ -124,10 +121,7 @@ fn part_at(place: Place, slice: u32) -> u32 {
 // First dispatch for lines too long for one workgroup: the largest element and the sum of each slice.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
-    let item = workgroup.y * params.groups_x + workgroup.x;
-    var place = place_of(thread, min(item, items - 1u));
-    place.end = select(0u, place.end, item < items);
+    let place = place_of(thread, workgroup, false);
     load_lines(place);
     var most = column_max(thread, thread_max(place));
     var sums = column_sum(thread, thread_sum(place, most));
@@ -144,10 +138,7 @@ fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
 // slices that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_channels_split_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
-    let item = workgroup.y * params.groups_x + workgroup.x;
-    var place = place_of(thread, items - 1u - min(item, items - 1u));
-    place.end = select(0u, place.end, item < items);
+    let place = place_of(thread, workgroup, true);
     load_lines(place);
     var own_most: array<vec4<f32>, QUADS>;
     var own_sums: array<vec4<f32>, QUADS>;

@@ -4,14 +4,7 @@
 namespace bops {
 namespace {
 
-template <typename A> struct forward_arguments {
-    bops_local_response_norm_params p;
-    bops_local_response_norm_operands o;
-    response<A> r;
-    uint32_t chunk;          // walk, tile: channels that a block gives results for
-    uint32_t chunk_room;     // tile: channels with the halo
-    uint32_t channels_first; // direct: neighbouring threads take neighbouring channels
-};
+template <typename A> using forward_arguments = response_arguments<A, bops_local_response_norm_params, bops_local_response_norm_operands>;
 
 // Form walk: a thread owns the vectors at some positions and walks over the channels of its chunk. The window is a ring of registers; as many
 // loads are in flight as the window has channels.
@@ -77,20 +70,17 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
 template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_rows(const __grid_constant__ forward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), before = size / 2;
-    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const bool is_row = row < a.p.batch * a.p.spatial;
-    uint64_t n, position;
-    divide(row, a.p.spatial, n, position);
+    const row_place at(a.p.batch, a.p.spatial);
     const uint32_t c = threadIdx.x * width;
-    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial + c;
+    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position) + c;
 
     float own[width], all[width + 8], result[width];
-    unpack<T>(load_channel<16>(x, is_row), own);
+    unpack<T>(load_channel<16>(x, at.exists), own);
     const neighbours<width> shared(0);
     shared.put(own);
     __syncthreads();
     shared.get(own, all);
-    if (!is_row) return;
+    if (!at.exists) return;
 #pragma unroll
     for (int j = 0; j < width; ++j) {
         float sum = 0;
@@ -98,26 +88,21 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
         for (int w = 0; w < size; ++w) sum = fmaf(all[4 + j - before + w], all[4 + j - before + w], sum);
         result[j] = own[j] * reduce<roots>(a.r, sum, own[j]).power;
     }
-    store<16, false>(static_cast<T *>(a.o.y) + n * a.p.y.batch + position * a.p.y.spatial + c, pack<T, 16>(result));
+    store<16, false>(static_cast<T *>(a.o.y) + offset_of(a.p.y, at.n, 0, at.position) + c, pack<T, 16>(result));
 }
-
-// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
-__device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
 
 // Form tile: the threads of a position load a chunk of its channels and their neighbours into shared memory; then a thread owns vectors of
 // channels.
 template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_tile(const __grid_constant__ forward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
-    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y, rows = a.p.batch * a.p.spatial;
-    uint64_t n, position;
-    divide(row, a.p.spatial, n, position);
+    const row_place at(a.p.batch, a.p.spatial);
     const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2;
-    const int64_t first = int64_t(blockIdx.y) * a.chunk, end = row < rows ? min(channels, first + a.chunk) : first;
-    const int64_t low = max(first - before, int64_t(0)) / width * width, high = row < rows ? min(channels, end + (size - before - 1)) : low;
+    const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
+    const int64_t low = max(first - before, int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - before - 1)) : low;
     float *const values = response_shared + threadIdx.y * slot_of(a.chunk_room + 31);
-    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial;
-    T *const y = static_cast<T *>(a.o.y) + n * a.p.y.batch + position * a.p.y.spatial;
+    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
+    T *const y = static_cast<T *>(a.o.y) + offset_of(a.p.y, at.n, 0, at.position);
 
     // 1. The tile.
     for (int64_t c = low + threadIdx.x * width; c < high; c += blockDim.x * width) {
@@ -158,72 +143,21 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
     static_cast<T *>(a.o.y)[offset_of(a.p.y, at.n, at.c, at.position)] = narrow<T>(own * power);
 }
 
-using params = bops_local_response_norm_params;
-using operands = bops_local_response_norm_operands;
-
-template <typename Action> bops_status for_walk_form(bops_dtype dtype, const params &p, const bops_local_response_norm_walk_choice &c,
-                                                     const operands &o, void *, const Action &action) {
-    return for_narrow(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const forward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, 0, 0};
-        return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
-            constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
-            launch_shape shape;
-            shape.block = dim3(walk_threads);
-            shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
-            return has_roots(p) ? action(local_response_norm_walk<T, s, b, n, true>, shape, a)
-                                : action(local_response_norm_walk<T, s, b, n, false>, shape, a);
-        });
-    });
-}
-
-template <typename Action> bops_status for_rows_form(bops_dtype dtype, const params &p, const bops_local_response_norm_rows_choice &c,
-                                                     const operands &o, void *, const Action &action) {
-    return for_narrow(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        constexpr int width = 16 / int(sizeof(T));
-        const forward_arguments<float> a = {p, o, response_of<float>(p), 0, 0, 0};
-        launch_shape shape;
-        shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.block_threads / shape.block.x;
-        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y));
-        shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 1);
-        return for_size(p.size, [&](auto size) {
-            constexpr int s = decltype(size)::value;
-            return has_roots(p) ? action(local_response_norm_rows<T, s, true>, shape, a) : action(local_response_norm_rows<T, s, false>, shape, a);
-        });
-    });
-}
-
-template <typename Action> bops_status for_tile_form(bops_dtype dtype, const params &p, const bops_local_response_norm_tile_choice &c,
-                                                     const operands &o, void *, const Action &action) {
-    return for_narrow(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const uint64_t with_halo = uint64_t(c.chunk_channels) + p.size - 1 + c.vector_bytes / sizeof(T);
-        const uint32_t chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels), room = chunk_room + 31;
-        const forward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, chunk_room, 0};
-        launch_shape shape;
-        shape.block = dim3(c.position_threads, c.block_threads / c.position_threads);
-        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y), c.chunks);
-        shape.shared_bytes = shape.block.y * (room + room / 32) * 4;
-        return for_tile<T>(c.vector_bytes, [&](auto bytes) {
-            constexpr int b = decltype(bytes)::value;
-            return has_roots(p) ? action(local_response_norm_tile<T, b, true>, shape, a) : action(local_response_norm_tile<T, b, false>, shape, a);
-        });
-    });
-}
-
-template <typename Action> bops_status for_direct_form(bops_dtype dtype, const params &p, const bops_local_response_norm_direct_choice &c,
-                                                       const operands &o, void *, const Action &action) {
-    return for_float(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        using A = accumulator_t<T>;
-        const forward_arguments<A> a = {p, o, response_of<A>(p), 0, 0, c.channels_first};
-        launch_shape shape;
-        shape.block = dim3(response_threads);
-        shape.grid = dim3(blocks_of(p.batch * p.channels * p.spatial, response_threads));
+struct response_pass {
+    using params = bops_local_response_norm_params;
+    using operands = bops_local_response_norm_operands;
+    template <typename A> using arguments = forward_arguments<A>;
+    static constexpr uint32_t rows_arrays = 1, tile_arrays = 1, halos = 1;
+    template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
+        return local_response_norm_walk<T, size, bytes, parts, roots>;
+    }
+    template <typename T, int size, bool roots> static auto rows() { return local_response_norm_rows<T, size, roots>; }
+    template <typename T, int bytes, bool roots> static auto tile() { return local_response_norm_tile<T, bytes, roots>; }
+    template <typename T, typename Action>
+    static bops_status run_direct(const launch_shape &shape, const arguments<accumulator_t<T>> &a, void *, const Action &action) {
         return action(local_response_norm_direct<T>, shape, a);
-    });
-}
+    }
+};
 
 } // namespace
 } // namespace bops

@@ -2,6 +2,7 @@
 // a form finds its instantiation.
 #pragma once
 #include "../../bops_local_response_norm.h"
+#include "../../common/dispatch.cuh"
 #include "../../common/launch.cuh"
 #include "../../common/memory.cuh"
 
@@ -22,6 +23,16 @@ template <typename A, typename P> response<A> response_of(const P &p) {
 }
 
 template <typename P> bool has_roots(const P &p) { return (p.beta == 0.75 || p.beta == 0.5 || p.beta == 1.0) && p.k >= 0x1p-126 && p.k <= 0x1p127; }
+
+// The arguments of the kernels of a pass with the params P and the operands O.
+template <typename A, typename P, typename O> struct response_arguments {
+    P p;
+    O o;
+    response<A> r;
+    uint32_t chunk;          // walk, tile: channels that a block gives results for
+    uint32_t chunk_room;     // tile: channels with the halo
+    uint32_t channels_first; // direct: neighbouring threads take neighbouring channels
+};
 
 // d^-beta of a window, and `ratio` x / d.
 template <bool roots, typename A> struct reduced { A power, ratio; };
@@ -113,6 +124,17 @@ struct element_place {
     }
 };
 
+// Forms rows and tile: the position of a thread's row of the block.
+struct row_place {
+    uint64_t n, position;
+    bool exists;
+    __device__ __forceinline__ row_place(uint64_t batch, uint64_t spatial) {
+        const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+        exists = row < batch * spatial;
+        divide(row, spatial, n, position);
+    }
+};
+
 // A vector of a channel, zeros if the channel does not exist.
 template <int bytes, typename T> __device__ __forceinline__ packed<bytes> load_channel(const T *from, bool is_inside) {
     if (is_inside) return load<bytes, false>(from);
@@ -172,40 +194,6 @@ template <int parts> struct walk_place {
     }
 };
 
-// Calls f(tag of the type) where that has at most 32 bits: f64 has the form direct alone.
-template <typename F> bops_status for_narrow(bops_dtype dtype, F &&f) {
-    return for_float(dtype, [&](auto tag) -> bops_status {
-        if constexpr (sizeof(typename decltype(tag)::type) < 8) return f(tag);
-        else return bops_status(cudaErrorInvalidValue);
-    });
-}
-
-// Calls f(integral_constant of the window's size) for the sizes that kernels unroll.
-template <typename F> bops_status for_size(uint64_t size, F &&f) {
-    if (size == 3) return f(std::integral_constant<int, 3>());
-    if (size == 5) return f(std::integral_constant<int, 5>());
-    if (size == 7) return f(std::integral_constant<int, 7>());
-    if (size == 9) return f(std::integral_constant<int, 9>());
-    return bops_status(cudaErrorInvalidValue);
-}
-
-// Calls f(integral_constant of the window's size, of the bytes of an access, of the accesses of a thread) for the form walk.
-template <typename T, typename F> bops_status for_walk(uint64_t size, const bops_local_response_norm_walk_choice &c, F &&f) {
-    const auto of_size = [&](auto bytes, auto parts) { return for_size(size, [&](auto window) { return f(window, bytes, parts); }); };
-    constexpr int narrow_bytes = int(sizeof(T));
-    if (c.vector_bytes == 4 * narrow_bytes) return of_size(std::integral_constant<int, 4 * narrow_bytes>(), std::integral_constant<int, 1>());
-    if (c.vector_bytes != narrow_bytes) return bops_status(cudaErrorInvalidValue);
-    if (c.thread_vectors == 4) return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 4>());
-    if (c.thread_vectors == 2) return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 2>());
-    return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 1>());
-}
-
-// Calls f(integral_constant of the bytes of an access) for the form tile.
-template <typename T, typename F> bops_status for_tile(uint32_t vector_bytes, F &&f) {
-    if (vector_bytes == 16) return f(std::integral_constant<int, 16>());
-    return f(std::integral_constant<int, int(sizeof(T))>());
-}
-
 // Form rows: the values of the channels next to a thread's own, through shared memory. A position of the block has 4 zeros, the `width` values of
 // each of its threads, and 4 zeros.
 extern __shared__ __align__(16) float response_shared[];
@@ -233,12 +221,103 @@ template <int width> struct neighbours {
     }
 };
 
+// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
+__host__ __device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
+
+// ---- host -------------------------------------------------------------------------------------------------------------------
+//
+// The forms of a pass. Pass, the file's `response_pass`, names the types of params, operands and arguments, and the kernels. rows_arrays, tile_arrays:
+// values of each channel in shared memory. halos: how many windows, less their own channel, a tile reads beyond its chunk.
+
 // Blocks that take `items` items, `per_block` each.
 inline uint32_t blocks_of(uint64_t items, uint64_t per_block) { return uint32_t((items + per_block - 1) / per_block); }
 
+// The part of the arguments that does not depend on the form.
+template <typename Pass, typename A>
+typename Pass::template arguments<A> response_arguments_of(const typename Pass::params &p, const typename Pass::operands &o) {
+    typename Pass::template arguments<A> a = {};
+    a.p = p, a.o = o, a.r = response_of<A>(p);
+    return a;
+}
+
+// Calls f(integral_constant of the window's size, bool_constant of whether roots give the powers) for the sizes that kernels unroll.
+template <typename P, typename F> bops_status for_window(const P &p, const F &f) {
+    return for_flag(has_roots(p), [&](auto roots) { return for_value<3, 5, 7, 9>(p.size, [&](auto size) { return f(size, roots); }); });
+}
+
+template <typename Pass, typename Action> bops_status for_walk_form(bops_dtype dtype, const typename Pass::params &p,
+                                                                    const bops_local_response_norm_walk_choice &c, const typename Pass::operands &o,
+                                                                    void *, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) -> bops_status {
+        using T = typename decltype(tag)::type;
+        constexpr int element = int(sizeof(T));
+        auto a = response_arguments_of<Pass, float>(p, o);
+        a.chunk = c.chunk_channels;
+        const auto run = [&](auto bytes, auto parts) {
+            constexpr int b = bytes, n = parts;
+            launch_shape shape;
+            shape.block = dim3(walk_threads);
+            shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * element / b)), c.chunks);
+            return for_window(p, [&](auto size, auto roots) { return action(Pass::template walk<T, size, b, n, roots>(), shape, a); });
+        };
+        if (c.vector_bytes == 4 * element) return run(std::integral_constant<int, 4 * element>(), std::integral_constant<int, 1>());
+        if (c.vector_bytes != element) return bops_status(cudaErrorInvalidValue);
+        return for_value<1, 2, 4>(c.thread_vectors, [&](auto parts) { return run(std::integral_constant<int, element>(), parts); });
+    });
+}
+
+template <typename Pass, typename Action> bops_status for_rows_form(bops_dtype dtype, const typename Pass::params &p,
+                                                                    const bops_local_response_norm_rows_choice &c, const typename Pass::operands &o,
+                                                                    void *, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        constexpr int width = 16 / int(sizeof(T));
+        const auto a = response_arguments_of<Pass, float>(p, o);
+        launch_shape shape;
+        shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.block_threads / shape.block.x;
+        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y));
+        shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, Pass::rows_arrays);
+        return for_window(p, [&](auto size, auto roots) { return action(Pass::template rows<T, size, roots>(), shape, a); });
+    });
+}
+
+template <typename Pass, typename Action> bops_status for_tile_form(bops_dtype dtype, const typename Pass::params &p,
+                                                                    const bops_local_response_norm_tile_choice &c, const typename Pass::operands &o,
+                                                                    void *, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const uint64_t with_halo = uint64_t(c.chunk_channels) + Pass::halos * (p.size - 1) + c.vector_bytes / sizeof(T);
+        auto a = response_arguments_of<Pass, float>(p, o);
+        a.chunk = c.chunk_channels, a.chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels);
+        launch_shape shape;
+        shape.block = dim3(c.position_threads, c.block_threads / c.position_threads);
+        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y), c.chunks);
+        shape.shared_bytes = shape.block.y * Pass::tile_arrays * slot_of(a.chunk_room + 31) * 4;
+        return for_flag(has_roots(p), [&](auto roots) {
+            return for_value<16, int(sizeof(T))>(
+                c.vector_bytes, [&](auto bytes) { return action(Pass::template tile<T, bytes, decltype(roots)::value>(), shape, a); });
+        });
+    });
+}
+
+template <typename Pass, typename Action> bops_status for_direct_form(bops_dtype dtype, const typename Pass::params &p,
+                                                                      const bops_local_response_norm_direct_choice &c,
+                                                                      const typename Pass::operands &o, void *workspace, const Action &action) {
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        auto a = response_arguments_of<Pass, accumulator_t<T>>(p, o);
+        a.channels_first = c.channels_first;
+        launch_shape shape;
+        shape.block = dim3(response_threads);
+        shape.grid = dim3(blocks_of(p.batch * p.channels * p.spatial, response_threads));
+        return Pass::template run_direct<T>(shape, a, workspace, action);
+    });
+}
+
 } // namespace bops
 
-// Defines a form's functions, declared by BOPS_LOCAL_RESPONSE_NORM_FORM, by bops::for_`form`_form.
+// Defines a form's functions, declared by BOPS_LOCAL_RESPONSE_NORM_FORM, by bops::for_`form`_form for the file's `response_pass`.
 #define BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(form, pass)                                                                                             \
     BOPS_DEFINE_FORM(bops_local_response_norm_##pass##form, bops_dtype, bops_local_response_norm_##pass##params,                                     \
-                     bops_local_response_norm_##form##_choice, bops_local_response_norm_##pass##operands, bops::for_##form##_form)
+                     bops_local_response_norm_##form##_choice, bops_local_response_norm_##pass##operands,                                            \
+                     bops::for_##form##_form<bops::response_pass>)

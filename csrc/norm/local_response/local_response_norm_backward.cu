@@ -5,14 +5,9 @@
 namespace bops {
 namespace {
 
-template <typename A> struct backward_arguments {
-    bops_local_response_norm_backward_params p;
-    bops_local_response_norm_backward_operands o;
-    response<A> r;
-    uint32_t chunk;          // walk, tile: channels that a block gives results for
-    uint32_t chunk_room;     // tile: channels with the halo
-    uint32_t channels_first; // direct: neighbouring threads take neighbouring channels
-    A *terms;                // direct: those of all elements, in the order in which threads are numbered
+template <typename A> struct backward_arguments
+    : response_arguments<A, bops_local_response_norm_backward_params, bops_local_response_norm_backward_operands> {
+    A *terms; // direct: those of all elements, in the order in which threads are numbered
 };
 
 // Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. `places` in the choice of chunks counts
@@ -100,15 +95,12 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
 template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_rows(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), before = size / 2, after = size - before - 1;
-    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-    const bool is_row = row < a.p.batch * a.p.spatial;
-    uint64_t n, position;
-    divide(row, a.p.spatial, n, position);
+    const row_place at(a.p.batch, a.p.spatial);
     const uint32_t c = threadIdx.x * width;
-    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial + c;
-    const T *const dy = static_cast<const T *>(a.o.dy) + n * a.p.dy.batch + position * a.p.dy.spatial + c;
+    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position) + c;
+    const T *const dy = static_cast<const T *>(a.o.dy) + offset_of(a.p.dy, at.n, 0, at.position) + c;
 
-    const packed<16> x_data = load_channel<16>(x, is_row), dy_data = load_channel<16>(dy, is_row);
+    const packed<16> x_data = load_channel<16>(x, at.exists), dy_data = load_channel<16>(dy, at.exists);
     float own[width], e[width], terms[width], all[width + 8], result[width];
     unpack<T>(x_data, own);
     unpack<T>(dy_data, e);
@@ -128,7 +120,7 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
     shared_terms.put(terms);
     __syncthreads();
     shared_terms.get(terms, all);
-    if (!is_row) return;
+    if (!at.exists) return;
 #pragma unroll
     for (int j = 0; j < width; ++j) {
         float sum = 0;
@@ -136,29 +128,24 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
         for (int w = 0; w < size; ++w) sum += all[4 + j - after + w];
         result[j] = fmaf(-a.r.slope * own[j], sum, e[j]);
     }
-    store<16, false>(static_cast<T *>(a.o.dx) + n * a.p.dx.batch + position * a.p.dx.spatial + c, pack<T, 16>(result));
+    store<16, false>(static_cast<T *>(a.o.dx) + offset_of(a.p.dx, at.n, 0, at.position) + c, pack<T, 16>(result));
 }
-
-// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
-__device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
 
 // Form tile: the threads of a position load a chunk of its channels and their neighbours into shared memory and compute the terms of all channels
 // whose windows are there; then a thread owns vectors of channels.
 template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_tile(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
-    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y, rows = a.p.batch * a.p.spatial;
-    uint64_t n, position;
-    divide(row, a.p.spatial, n, position);
+    const row_place at(a.p.batch, a.p.spatial);
     const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2, after = size - before - 1;
-    const int64_t first = int64_t(blockIdx.y) * a.chunk, end = row < rows ? min(channels, first + a.chunk) : first;
-    const int64_t low = max(first - (size - 1), int64_t(0)) / width * width, high = row < rows ? min(channels, end + (size - 1)) : low;
+    const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
+    const int64_t low = max(first - (size - 1), int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - 1)) : low;
     const uint32_t room = slot_of(a.chunk_room + 31);
     // x, e and the terms.
     float *const values = response_shared + threadIdx.y * 3 * room, *const scaled = values + room, *const terms = scaled + room;
-    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial;
-    const T *const dy = static_cast<const T *>(a.o.dy) + n * a.p.dy.batch + position * a.p.dy.spatial;
-    T *const dx = static_cast<T *>(a.o.dx) + n * a.p.dx.batch + position * a.p.dx.spatial;
+    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
+    const T *const dy = static_cast<const T *>(a.o.dy) + offset_of(a.p.dy, at.n, 0, at.position);
+    T *const dx = static_cast<T *>(a.o.dx) + offset_of(a.p.dx, at.n, 0, at.position);
 
     // 1. The tile.
     for (int64_t c = low + threadIdx.x * width; c < high; c += blockDim.x * width) {
@@ -174,7 +161,7 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     }
     __syncthreads();
     // 2. The terms that the chunk needs.
-    const int64_t term_first = max(first - after, int64_t(0)), term_end = row < rows ? min(channels, end + before) : term_first;
+    const int64_t term_first = max(first - after, int64_t(0)), term_end = at.exists ? min(channels, end + before) : term_first;
     for (int64_t c = term_first + threadIdx.x; c < term_end; c += blockDim.x) {
         const window w = window_of(c, before, size, channels);
         const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) {
@@ -235,75 +222,23 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
     static_cast<T *>(a.o.dx)[offset_of(a.p.dx, at.n, at.c, at.position)] = narrow<T>(fma(-a.r.slope * own, sum, dy * power));
 }
 
-using params = bops_local_response_norm_backward_params;
-using operands = bops_local_response_norm_backward_operands;
-
-template <typename Action> bops_status for_walk_form(bops_dtype dtype, const params &p, const bops_local_response_norm_walk_choice &c,
-                                                     const operands &o, void *, const Action &action) {
-    return for_narrow(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const backward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, 0, 0, nullptr};
-        return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
-            constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
-            launch_shape shape;
-            shape.block = dim3(walk_threads);
-            shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
-            return has_roots(p) ? action(local_response_norm_backward_walk<T, s, b, n, true>, shape, a)
-                                : action(local_response_norm_backward_walk<T, s, b, n, false>, shape, a);
-        });
-    });
-}
-
-template <typename Action> bops_status for_rows_form(bops_dtype dtype, const params &p, const bops_local_response_norm_rows_choice &c,
-                                                     const operands &o, void *, const Action &action) {
-    return for_narrow(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        constexpr int width = 16 / int(sizeof(T));
-        const backward_arguments<float> a = {p, o, response_of<float>(p), 0, 0, 0, nullptr};
-        launch_shape shape;
-        shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.block_threads / shape.block.x;
-        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y));
-        shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 2);
-        return for_size(p.size, [&](auto size) {
-            constexpr int s = decltype(size)::value;
-            return has_roots(p) ? action(local_response_norm_backward_rows<T, s, true>, shape, a)
-                                : action(local_response_norm_backward_rows<T, s, false>, shape, a);
-        });
-    });
-}
-
-template <typename Action> bops_status for_tile_form(bops_dtype dtype, const params &p, const bops_local_response_norm_tile_choice &c,
-                                                     const operands &o, void *, const Action &action) {
-    return for_narrow(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const uint64_t with_halo = uint64_t(c.chunk_channels) + 2 * (p.size - 1) + c.vector_bytes / sizeof(T);
-        const uint32_t chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels), room = chunk_room + 31;
-        const backward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, chunk_room, 0, nullptr};
-        launch_shape shape;
-        shape.block = dim3(c.position_threads, c.block_threads / c.position_threads);
-        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y), c.chunks);
-        shape.shared_bytes = shape.block.y * 3 * (room + room / 32) * 4;
-        return for_tile<T>(c.vector_bytes, [&](auto bytes) {
-            constexpr int b = decltype(bytes)::value;
-            return has_roots(p) ? action(local_response_norm_backward_tile<T, b, true>, shape, a)
-                                : action(local_response_norm_backward_tile<T, b, false>, shape, a);
-        });
-    });
-}
-
-template <typename Action> bops_status for_direct_form(bops_dtype dtype, const params &p, const bops_local_response_norm_direct_choice &c,
-                                                       const operands &o, void *workspace, const Action &action) {
-    return for_float(dtype, [&](auto tag) -> bops_status {
-        using T = typename decltype(tag)::type;
-        using A = accumulator_t<T>;
-        const backward_arguments<A> a = {p, o, response_of<A>(p), 0, 0, c.channels_first, static_cast<A *>(workspace)};
-        launch_shape shape;
-        shape.block = dim3(response_threads);
-        shape.grid = dim3(blocks_of(p.batch * p.channels * p.spatial, response_threads));
+struct response_pass {
+    using params = bops_local_response_norm_backward_params;
+    using operands = bops_local_response_norm_backward_operands;
+    template <typename A> using arguments = backward_arguments<A>;
+    static constexpr uint32_t rows_arrays = 2, tile_arrays = 3, halos = 2;
+    template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
+        return local_response_norm_backward_walk<T, size, bytes, parts, roots>;
+    }
+    template <typename T, int size, bool roots> static auto rows() { return local_response_norm_backward_rows<T, size, roots>; }
+    template <typename T, int bytes, bool roots> static auto tile() { return local_response_norm_backward_tile<T, bytes, roots>; }
+    template <typename T, typename Action>
+    static bops_status run_direct(const launch_shape &shape, arguments<accumulator_t<T>> a, void *workspace, const Action &action) {
+        a.terms = static_cast<accumulator_t<T> *>(workspace);
         const bops_status status = action(local_response_norm_backward_direct_terms<T>, shape, a);
         return status ? status : action(local_response_norm_backward_direct<T>, shape, a);
-    });
-}
+    }
+};
 
 } // namespace
 } // namespace bops

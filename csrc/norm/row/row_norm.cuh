@@ -1,6 +1,7 @@
 // LayerNorm and RMSNorm over rows: what the forms of forward share. LayerNorm is `centered`, RMSNorm is not.
 #pragma once
 #include "../../bops_row_norm.h"
+#include "../../common/dispatch.cuh"
 #include "../../common/launch.cuh"
 #include "../../common/row_reduce.cuh"
 
@@ -15,6 +16,15 @@ template <typename A> struct row_norm_arguments {
     moments<A> *chunk_moments; // split: [rows][chunks]
     moments<A> *row_moments;   // split: [rows]; shift: mean before correction, sum: correction, square: rstd
 };
+
+// The vectors that a block of a team has of a row: `slice` from number `first` on, as far as the row's `all` vectors go.
+__device__ __forceinline__ uint32_t slice_count(uint32_t all, uint32_t first, uint32_t slice) { return all > first ? min(all - first, slice) : 0; }
+
+// The first element of a row of a tensor.
+template <typename T, typename Arguments, typename Tensor>
+__device__ __forceinline__ T *row_of(const Arguments &a, Tensor *tensor, uint32_t row, const bops_row_strides &s) {
+    return static_cast<T *>(tensor) + row_offset(row, s, a.p.extent1, a.p.extent2);
+}
 
 template <typename A> struct row_statistics { A shift, correction, rstd; };
 
@@ -42,10 +52,7 @@ template <bool centered>
 __device__ __forceinline__ moments<float> merge_blocks(const float (*parts)[4], uint32_t all_vectors, int width, const row_norm_arguments<float> &a) {
     moments<float> total = {0, 0, 0};
     if constexpr (centered) {
-        const auto cols_of = [&](uint32_t r) {
-            const uint32_t first = r * a.slice_vectors;
-            return float((all_vectors > first ? min(all_vectors - first, a.slice_vectors) : 0) * width);
-        };
+        const auto cols_of = [&](uint32_t r) { return float(slice_count(all_vectors, r * a.slice_vectors, a.slice_vectors) * width); };
         for (uint32_t r = 0; r < a.cluster; ++r) total.shift = fmaf(parts[r][0], cols_of(r), total.shift);
         total.shift = rounded_product(total.shift, a.reciprocal_cols);
         for (uint32_t r = 0; r < a.cluster; ++r) merge(total, {parts[r][0], parts[r][1], parts[r][2]}, cols_of(r));
@@ -115,27 +122,17 @@ __device__ __forceinline__ packed<vec_bytes> add_residual(const packed<vec_bytes
 
 // Calls body(type_tag<T>, std::bool_constant<centered>): the element type, and LayerNorm or RMSNorm.
 template <typename Body> bops_status for_norm(const bops_row_norm_specialisation &of, const Body &body) {
-    return for_float(
-        of.dtype, [&](auto element) -> bops_status { return of.is_centered ? body(element, std::true_type()) : body(element, std::false_type()); });
+    return for_float(of.dtype, [&](auto element) { return for_flag(of.is_centered, [&](auto is_centered) { return body(element, is_centered); }); });
 }
 
-// Calls body(type_tag<T>, std::bool_constant<centered>, type_tag<P>), P being the type of the parameters.
-template <typename Body> bops_status for_norm_and_parameters(const bops_row_norm_specialisation &of, const Body &body) {
-    return for_norm(of, [&](auto element, auto is_centered) -> bops_status {
-        return of.weight_dtype == of.dtype ? body(element, is_centered, element) : body(element, is_centered, type_tag<float>());
-    });
+// As for_norm, for elements of at most 4 bytes.
+template <typename Body> bops_status for_narrow_norm(const bops_row_norm_specialisation &of, const Body &body) {
+    return for_narrow(of.dtype, [&](auto element) { return for_flag(of.is_centered, [&](auto is_centered) { return body(element, is_centered); }); });
 }
 
-// Calls body(std::integral_constant<int, vec_bytes>) with the bytes of one access to elements of type T.
-template <typename T, typename Body> bops_status for_access(uint32_t vec_bytes, const Body &body) {
-    using std::integral_constant;
-    if constexpr (sizeof(T) == 8) return body(integral_constant<int, 8>());
-    else {
-        if (vec_bytes == 16) return body(integral_constant<int, 16>());
-        if (vec_bytes == 4) return body(integral_constant<int, 4>());
-        if constexpr (sizeof(T) == 2) return body(integral_constant<int, 2>());
-        else return bops_status(cudaErrorInvalidValue);
-    }
+// Calls body(type_tag<P>), P being the type of the parameters: that of the elements, or f32.
+template <typename T, typename Body> bops_status for_parameters(const bops_row_norm_specialisation &of, const Body &body) {
+    return of.weight_dtype == of.dtype ? body(type_tag<T>()) : body(type_tag<float>());
 }
 
 // The part of the arguments that does not depend on the form.
@@ -149,8 +146,8 @@ template <typename A> row_norm_arguments<A> row_norm_arguments_of(const bops_row
 }
 
 // The vectors of a row that one of `blocks` blocks holds.
-template <typename T> uint32_t slice_vectors_of(uint64_t cols, uint32_t blocks) {
-    constexpr uint32_t width = 16 / sizeof(T);
+template <typename T, uint32_t vec_bytes = 16> uint32_t slice_vectors_of(uint64_t cols, uint32_t blocks) {
+    constexpr uint32_t width = vec_bytes / sizeof(T);
     return uint32_t((cols / width + blocks - 1) / blocks);
 }
 

@@ -20,8 +20,8 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
     if (block < a.p.rows) {
         const row_team team;
         const uint32_t row = block;
-        const T *const dy = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2);
-        const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+        const T *const dy = row_of<const T>(a, a.o.dy, row, a.p.dy);
+        const T *const x = row_of<const T>(a, a.o.x, row, a.p.x);
         packed<vec_bytes> dy_packed[vectors], x_packed[vectors], dh_packed[vectors];
         float w[vectors * width];
         const auto is_column = [&](int v) { return v * team.threads + threadIdx.x < total; };
@@ -31,8 +31,7 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
             dy_packed[v] = is_column(v) ? load<vec_bytes>(dy + column(v)) : packed<vec_bytes>{};
             x_packed[v] = is_column(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
         }
-        const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f,
-                    rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+        const auto [mean, rstd] = load_statistics<centered>(a, row);
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
             float part[width] = {};
@@ -41,7 +40,7 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
             for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
         }
         if (a.o.dh) {
-            const T *const dh = static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2);
+            const T *const dh = row_of<const T>(a, a.o.dh, row, a.p.dh);
 #pragma unroll
             for (int v = 0; v < vectors; ++v)
                 if (is_column(v)) dh_packed[v] = load<vec_bytes>(dh + column(v));
@@ -67,7 +66,7 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
         for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
         team_sum<false, false>(sum, team, slots);
         const float mean_g_xhat = sum[0] * a.reciprocal_cols, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
-        T *const dx = static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2);
+        T *const dx = row_of<T>(a, a.o.dx, row, a.p.dx);
 #pragma unroll
         for (int v = 0; v < vectors; ++v)
             if (is_column(v))
@@ -81,11 +80,10 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
     float dweight[width] = {}, dbias[width] = {};
     if (vector < total) {
         for (uint64_t row = first_row; row < a.p.rows; row += row_threads) {
-            const T *const dy_row = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
-            const T *const x_row = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
+            const T *const dy_row = row_of<const T>(a, a.o.dy, row, a.p.dy) + uint64_t(vector) * width;
+            const T *const x_row = row_of<const T>(a, a.o.x, row, a.p.x) + uint64_t(vector) * width;
             const packed<vec_bytes> dy_packed = load<vec_bytes>(dy_row), x_packed = load<vec_bytes>(x_row);
-            const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f,
-                        rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+            const auto [mean, rstd] = load_statistics<centered>(a, row);
             float dy[width], x[width];
             unpack<T>(dy_packed, dy);
             unpack<T>(x_packed, x);
@@ -124,25 +122,22 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
 template <typename Action> bops_status for_row_norm_backward_few_rows(const bops_row_norm_specialisation &of, const bops_row_norm_backward_params &p,
                                                                       const bops_row_norm_backward_few_rows_choice &c,
                                                                       const bops_row_norm_backward_operands &o, void *, const Action &action) {
-    return for_norm(of, [&](auto element, auto is_centered) -> bops_status {
+    return for_narrow_norm(of, [&](auto element, auto is_centered) -> bops_status {
         using T = typename decltype(element)::type;
-        if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-        else {
-            auto a = row_norm_backward_arguments_of<float>(of, p, o, 0, nullptr);
-            launch_shape shape;
-            shape.block = dim3(few_rows_threads), shape.overlaps_previous = c.overlaps;
-            const auto blocks = [&](uint32_t first, uint32_t end) -> bops_status {
-                a.first_block = first, shape.grid = dim3(end - first);
-                return end > first ? action(row_norm_backward_few_rows<T, decltype(is_centered)::value, 16>, shape, a) : 0;
-            };
-            const bool preparing = std::is_same_v<Action, prepare_action>;
-            const uint32_t rows = uint32_t(p.rows), first = o.dx || preparing ? 0 : rows;
-            const uint32_t end = o.dweight || o.dbias || preparing ? c.grid : rows;
-            if (o.dx != o.dy || first == rows || end == rows) return blocks(first, end);
-            // In place: the strips of columns read dy before the rows overwrite it.
-            const bops_status status = blocks(rows, end);
-            return status ? status : blocks(0, rows);
-        }
+        auto a = row_norm_backward_arguments_of<float>(of, p, o, 0, nullptr);
+        launch_shape shape;
+        shape.block = dim3(few_rows_threads), shape.overlaps_previous = c.overlaps;
+        const auto blocks = [&](uint32_t first, uint32_t end) -> bops_status {
+            a.first_block = first, shape.grid = dim3(end - first);
+            return end > first ? action(row_norm_backward_few_rows<T, decltype(is_centered)::value, 16>, shape, a) : 0;
+        };
+        const bool preparing = std::is_same_v<Action, prepare_action>;
+        const uint32_t rows = uint32_t(p.rows), first = o.dx || preparing ? 0 : rows;
+        const uint32_t end = o.dweight || o.dbias || preparing ? c.grid : rows;
+        if (o.dx != o.dy || first == rows || end == rows) return blocks(first, end);
+        // In place: the strips of columns read dy before the rows overwrite it.
+        const bops_status status = blocks(rows, end);
+        return status ? status : blocks(0, rows);
     });
 }
 

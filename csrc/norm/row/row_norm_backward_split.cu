@@ -18,8 +18,8 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
         const uint32_t count = uint32_t(min(total - first, uint64_t(split_threads * split_vectors)));
         const auto is_valid = [&](int v) { return v * split_threads + threadIdx.x < count; };
         const auto column = [&](int v) { return (first + v * split_threads + threadIdx.x) * width; };
-        const T *const dy = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2);
-        const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+        const T *const dy = row_of<const T>(a, a.o.dy, row, a.p.dy);
+        const T *const x = row_of<const T>(a, a.o.x, row, a.p.x);
         packed<vec_bytes> dy_packed[split_vectors], x_packed[split_vectors];
 #pragma unroll
         for (int v = 0; v < split_vectors; ++v) {
@@ -89,8 +89,8 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
             for (int j = 0; j < batch; ++j) {
                 const uint64_t row = base + j;
                 if (row < end) {
-                    dy_packed[j] = load<vec_bytes>(static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + column);
-                    x_packed[j] = load<vec_bytes>(static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + column);
+                    dy_packed[j] = load<vec_bytes>(row_of<const T>(a, a.o.dy, row, a.p.dy) + column);
+                    x_packed[j] = load<vec_bytes>(row_of<const T>(a, a.o.x, row, a.p.x) + column);
                     mean[j] = centered ? static_cast<const A *>(a.o.mean)[row] : A(0), rstd[j] = static_cast<const A *>(a.o.rstd)[row];
                     mean_g_xhat[j] = a.row_sums[row * 2] * a.reciprocal_cols, mean_g[j] = a.row_sums[row * 2 + 1] * a.reciprocal_cols;
                 }
@@ -108,9 +108,9 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
                         dbias[0][i] += dy[i];
                     }
                     packed<vec_bytes> dh;
-                    if (a.o.dh) dh = load<vec_bytes>(static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2) + column);
+                    if (a.o.dh) dh = load<vec_bytes>(row_of<const T>(a, a.o.dh, row, a.p.dh) + column);
                     if (a.o.dx)
-                        store(static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2) + column,
+                        store(row_of<T>(a, a.o.dx, row, a.p.dx) + column,
                               row_gradient<T, centered, vec_bytes, A, width>(dy_packed[j], x_packed[j], w, mean[j], rstd[j], mean_g[j],
                                                                              mean_g_xhat[j], a.o.dh ? &dh : nullptr));
                 }
@@ -140,9 +140,9 @@ template <typename Action> bops_status for_row_norm_backward_split(const bops_ro
     return for_norm(of, [&](auto element, auto is_centered) -> bops_status {
         using T = typename decltype(element)::type;
         using A = accumulator_t<T>;
-        constexpr bool centered = decltype(is_centered)::value;
+        constexpr bool centered = is_centered;
         return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-            constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+            constexpr int vec_bytes = bytes, width = vec_bytes / int(sizeof(T));
             auto a = row_norm_backward_arguments_of<A>(of, p, o, c.partial_rows, workspace);
             a.chunks = c.chunks, a.flush_rows = c.flush_rows, a.flushes = c.flushes;
             a.chunk_sums = behind_partials(of, a), a.row_sums = a.chunk_sums + p.rows * c.chunks * 2;

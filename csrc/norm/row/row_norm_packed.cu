@@ -100,21 +100,23 @@ __global__ void __launch_bounds__(of_warp ? packed_rows * 32 : packed_threads, o
 
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
-// Calls body(type_tag<T>) for LayerNorm of 16-bit elements T with parameters of the same type.
-template <typename Body> bops_status for_packed_type(const bops_row_norm_specialisation &of, const Body &body) {
-    return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
-        using T = typename decltype(element)::type;
-        if constexpr (sizeof(T) == 2 && std::is_same_v<T, typename decltype(parameter)::type> && decltype(is_centered)::value) return body(element);
-        else return bops_status(cudaErrorInvalidValue);
+// Calls body(type_tag<T>, arguments) for LayerNorm of 16-bit elements T with parameters of the same type.
+template <typename Body> bops_status for_packed_type(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
+                                                     const bops_row_norm_operands &o, uint32_t overlaps, const Body &body) {
+    return for_narrow_norm(of, [&](auto element, auto is_centered) -> bops_status {
+        if constexpr (sizeof(typename decltype(element)::type) == 2 && is_centered) {
+            auto a = row_norm_arguments_of<float>(p, o);
+            a.cluster = 1, a.overlaps = overlaps;
+            if (of.weight_dtype == of.dtype) return body(element, a);
+        }
+        return bops_status(cudaErrorInvalidValue);
     });
 }
 
 template <typename Action> bops_status for_row_norm_packed(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
                                                            const bops_row_norm_packed_choice &c, const bops_row_norm_operands &o, void *,
                                                            const Action &action) {
-    return for_packed_type(of, [&](auto element) -> bops_status {
-        auto a = row_norm_arguments_of<float>(p, o);
-        a.cluster = 1, a.overlaps = c.overlaps;
+    return for_packed_type(of, p, o, c.overlaps, [&](auto element, const row_norm_arguments<float> &a) {
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps;
         return action(row_norm_packed<typename decltype(element)::type, packed_vectors, false>, shape, a);
@@ -124,21 +126,11 @@ template <typename Action> bops_status for_row_norm_packed(const bops_row_norm_s
 template <typename Action> bops_status for_row_norm_packed_warp(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
                                                                 const bops_row_norm_packed_warp_choice &c, const bops_row_norm_operands &o, void *,
                                                                 const Action &action) {
-    return for_packed_type(of, [&](auto element) -> bops_status {
-        using T = typename decltype(element)::type;
-        auto a = row_norm_arguments_of<float>(p, o);
-        a.cluster = 1, a.overlaps = c.overlaps;
+    return for_packed_type(of, p, o, c.overlaps, [&](auto element, const row_norm_arguments<float> &a) {
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(32, packed_rows), shape.overlaps_previous = c.overlaps;
-        switch (c.vectors) {
-        case 3: return action(row_norm_packed<T, 3, true>, shape, a);
-        case 4: return action(row_norm_packed<T, 4, true>, shape, a);
-        case 5: return action(row_norm_packed<T, 5, true>, shape, a);
-        case 6: return action(row_norm_packed<T, 6, true>, shape, a);
-        case 7: return action(row_norm_packed<T, 7, true>, shape, a);
-        case 8: return action(row_norm_packed<T, 8, true>, shape, a);
-        default: return bops_status(cudaErrorInvalidValue);
-        }
+        return for_value<3, 4, 5, 6, 7, 8>(
+            c.vectors, [&](auto vectors) { return action(row_norm_packed<typename decltype(element)::type, vectors, true>, shape, a); });
     });
 }
 

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
     const bool has_row = row < a.p.rows;
-    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
+    const uint32_t count = clustered ? slice_count(all, first, a.slice_vectors) : all;
     if constexpr (clustered) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
 
     // 1. Fetch the row into registers.
     packed<vec_bytes> data[vectors];
-    const T *const x_row = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+    const T *const x_row = row_of<const T>(a, a.o.x, row, a.p.x);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         data[v] = {};
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
         for (int v = 0; v < vectors; ++v) load_affine<centered>(weight, bias, column(v), is_column(v), weights[v], biases[v]);
     }
     if (a.o.residual && has_row) {
-        const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
-        T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
+        const T *const residual = row_of<const T>(a, a.o.residual, row, a.p.residual);
+        T *const h = row_of<T>(a, a.o.h, row, a.p.h);
 #pragma unroll
         for (int v = 0; v < vectors; ++v)
             if (is_column(v)) data[v] = add_residual<T>(data[v], load<vec_bytes>(residual + column(v)), h + column(v));
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     row_statistics<A> s = finish_statistics<centered>(total, a);
     if (threadIdx.x == 0 && rank == 0 && has_row) save_statistics<centered>(s, a, row);
     if constexpr (clustered) s.correction -= block_shift - s.shift;
-    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
+    T *const y = row_of<T>(a, a.o.y, row, a.p.y);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         parameter_vector<P, width> &w = weights[prefetch ? v : 0], &b = biases[prefetch ? v : 0];
@@ -149,30 +149,25 @@ bops_status for_resident_vectors(const bops_row_norm_resident_choice &c, const l
 template <typename Action> bops_status for_row_norm_resident(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
                                                              const bops_row_norm_resident_choice &c, const bops_row_norm_operands &o, void *,
                                                              const Action &action) {
-    return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
+    return for_narrow_norm(of, [&](auto element, auto is_centered) {
         using T = typename decltype(element)::type;
-        using P = typename decltype(parameter)::type;
-        constexpr bool centered = decltype(is_centered)::value;
-        if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-        else
+        constexpr bool centered = is_centered;
+        return for_parameters<T>(of, [&](auto parameter) {
+            using P = typename decltype(parameter)::type;
             return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-                constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+                constexpr int vec_bytes = bytes;
                 auto a = row_norm_arguments_of<float>(p, o);
                 a.cluster = c.cluster, a.overlaps = c.overlaps + c.lets_next_overlap;
-                a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
+                a.slice_vectors = slice_vectors_of<T, vec_bytes>(p.cols, c.cluster);
                 launch_shape shape;
                 shape.grid = dim3(c.grid), shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
                 shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps;
-                if constexpr (vec_bytes == 16) {
-                    if (c.vectors == 2) return for_resident_vectors<T, P, centered, vec_bytes, 2>(c, shape, a, action);
-                    if (c.vectors == 4) return for_resident_vectors<T, P, centered, vec_bytes, 4>(c, shape, a, action);
-                    if constexpr (sizeof(T) == 4)
-                        if (c.vectors == 8) return for_resident_vectors<T, P, centered, vec_bytes, 8>(c, shape, a, action);
-                } else {
-                    if (c.vectors == 16) return for_resident_vectors<T, P, centered, vec_bytes, 16>(c, shape, a, action);
-                }
-                return bops_status(cudaErrorInvalidValue);
+                const auto run = [&](auto vectors) { return for_resident_vectors<T, P, centered, vec_bytes, vectors>(c, shape, a, action); };
+                if constexpr (vec_bytes < 16) return for_value<16>(c.vectors, run);
+                else if constexpr (sizeof(T) == 2) return for_value<2, 4>(c.vectors, run);
+                else return for_value<2, 4, 8>(c.vectors, run);
             });
+        });
     });
 }
 

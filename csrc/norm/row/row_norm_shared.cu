@@ -17,7 +17,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
     wait_for_dependency();
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
-    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
+    const uint32_t count = clustered ? slice_count(all, first, a.slice_vectors) : all;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x;
     uint4 *const data = reinterpret_cast<uint4 *>(dynamic_shared);
     if constexpr (clustered) {
@@ -27,9 +27,9 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
 
     // 1. Copy the row to shared memory, and sum the moments of each warp's part.
     const uint64_t begin = uint64_t(first) * width;
-    const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + begin;
-    const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2) + begin;
-    T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2) + begin;
+    const T *const x = row_of<const T>(a, a.o.x, row, a.p.x) + begin;
+    const T *const residual = row_of<const T>(a, a.o.residual, row, a.p.residual) + begin;
+    T *const h = row_of<T>(a, a.o.h, row, a.p.h) + begin;
     int pending = 0; // groups of copies in flight
     for (uint32_t base = 0; base < count; base += batch * shared_threads, ++pending) {
 #pragma unroll
@@ -106,7 +106,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
     // 3. Write statistics and output.
     const row_statistics<float> s = finish_statistics<centered>(total, a);
     if (threadIdx.x == 0 && rank == 0) save_statistics<centered>(s, a, row);
-    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2) + begin;
+    T *const y = row_of<T>(a, a.o.y, row, a.p.y) + begin;
     const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
 #pragma unroll(sizeof(P) == sizeof(T) ? 2 : 1)
     for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
@@ -127,19 +127,20 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
 template <typename Action> bops_status for_row_norm_shared(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
                                                            const bops_row_norm_shared_choice &c, const bops_row_norm_operands &o, void *,
                                                            const Action &action) {
-    return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
+    return for_narrow_norm(of, [&](auto element, auto is_centered) -> bops_status {
         using T = typename decltype(element)::type;
-        using P = typename decltype(parameter)::type;
-        constexpr bool centered = decltype(is_centered)::value;
+        constexpr bool centered = is_centered;
         if constexpr (sizeof(T) != 2) return bops_status(cudaErrorInvalidValue);
-        else {
-            auto a = row_norm_arguments_of<float>(p, o);
-            a.cluster = c.cluster, a.overlaps = c.overlaps, a.slice_vectors = slice_vectors_of<T>(p.cols, c.cluster);
-            launch_shape shape;
-            shape.grid = dim3(c.grid), shape.block = dim3(shared_threads), shape.cluster = c.cluster;
-            shape.shared_bytes = a.slice_vectors * 16, shape.overlaps_previous = c.overlaps;
-            return c.cluster > 1 ? action(row_norm_shared<T, P, centered, true>, shape, a) : action(row_norm_shared<T, P, centered, false>, shape, a);
-        }
+        else
+            return for_parameters<T>(of, [&](auto parameter) {
+                using P = typename decltype(parameter)::type;
+                auto a = row_norm_arguments_of<float>(p, o);
+                a.cluster = c.cluster, a.overlaps = c.overlaps, a.slice_vectors = slice_vectors_of<T>(p.cols, c.cluster);
+                launch_shape shape;
+                shape.grid = dim3(c.grid), shape.block = dim3(shared_threads), shape.cluster = c.cluster;
+                shape.shared_bytes = a.slice_vectors * 16, shape.overlaps_previous = c.overlaps;
+                return for_flag(c.cluster > 1, [&](auto clustered) { return action(row_norm_shared<T, P, centered, clustered>, shape, a); });
+            });
     });
 }
 

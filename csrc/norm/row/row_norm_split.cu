@@ -36,12 +36,12 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
         const auto is_valid = [&](int v) { return v * split_threads + threadIdx.x < count; };
         const auto column = [&](int v) { return (first + v * split_threads + threadIdx.x) * width; };
         packed<vec_bytes> data[split_vectors];
-        const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+        const T *const x = row_of<const T>(a, a.o.x, row, a.p.x);
 #pragma unroll
         for (int v = 0; v < split_vectors; ++v) data[v] = is_valid(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
         if (a.o.residual) {
-            const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
-            T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
+            const T *const residual = row_of<const T>(a, a.o.residual, row, a.p.residual);
+            T *const h = row_of<T>(a, a.o.h, row, a.p.h);
 #pragma unroll
             for (int v = 0; v < split_vectors; ++v)
                 if (is_valid(v)) data[v] = add_residual<T>(data[v], load<vec_bytes>(residual + column(v)), h + column(v));
@@ -111,14 +111,13 @@ template <typename T, typename P, bool centered, int vec_bytes> __global__ void 
         const uint32_t count = uint32_t(min(total - first, uint64_t(split_threads * split_vectors)));
         const auto is_valid = [&](int v) { return v * split_threads + threadIdx.x < count; };
         const auto column = [&](int v) { return (first + v * split_threads + threadIdx.x) * width; };
-        const T *const x = a.o.residual ? static_cast<const T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2)
-                                        : static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+        const T *const x = a.o.residual ? row_of<const T>(a, a.o.h, row, a.p.h) : row_of<const T>(a, a.o.x, row, a.p.x);
         packed<vec_bytes> data[split_vectors];
 #pragma unroll
         for (int v = 0; v < split_vectors; ++v) data[v] = is_valid(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
         const moments<A> m = a.row_moments[row];
         const row_statistics<A> s = {m.shift, m.sum, m.square};
-        T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
+        T *const y = row_of<T>(a, a.o.y, row, a.p.y);
 #pragma unroll
         for (int v = 0; v < split_vectors; ++v) {
             if (is_valid(v)) {
@@ -141,13 +140,12 @@ template <typename T, typename P, bool centered, int vec_bytes> __global__ void 
 template <typename Action> bops_status for_row_norm_split(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
                                                           const bops_row_norm_split_choice &c, const bops_row_norm_operands &o, void *workspace,
                                                           const Action &action) {
-    return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
+    return for_norm(of, [&](auto element, auto is_centered) {
         using T = typename decltype(element)::type;
-        using P = typename decltype(parameter)::type;
         using A = accumulator_t<T>;
-        constexpr bool centered = decltype(is_centered)::value;
+        constexpr bool centered = is_centered;
         return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
-            constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+            constexpr int vec_bytes = bytes, width = vec_bytes / int(sizeof(T));
             auto a = row_norm_arguments_of<A>(p, o);
             a.chunks = c.chunks;
             a.chunk_moments = static_cast<moments<A> *>(workspace);
@@ -157,7 +155,10 @@ template <typename Action> bops_status for_row_norm_split(const bops_row_norm_sp
             merge_shape.grid = dim3(uint32_t(p.rows < c.grid ? p.rows : c.grid)), merge_shape.block = dim3(merge_threads);
             bops_status status = action(row_norm_split_moments<T, centered, vec_bytes>, shape, a);
             if (!status) status = action(row_norm_split_merge<A, centered>, merge_shape, a, uint32_t(split_threads * split_vectors * width));
-            return status ? status : action(row_norm_split_apply<T, P, centered, vec_bytes>, shape, a);
+            if (status) return status;
+            return for_parameters<T>(of, [&](auto parameter) {
+                return action(row_norm_split_apply<T, typename decltype(parameter)::type, centered, vec_bytes>, shape, a);
+            });
         });
     });
 }

@@ -51,7 +51,7 @@ use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, b
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::valid::{Described, descriptor, shared_steps, steps};
+use crate::ops::valid::{Described, Valid, descriptor, kernels, shared_steps, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -67,7 +67,15 @@ descriptor! {
     LayerNormDescriptor(ForwardFields): "layer_norm", RowNorm::Layer;
     args: LayerNormArgs of forward;
     plan: LayerNormPlan;
-    kernels: row_norm::forward_kernels();
+    kernels: kernels!(
+        cuda: {
+            "packed" => row_norm::cuda::forward::packed, "packed_warp" => row_norm::cuda::forward::packed_warp,
+            "ring" => row_norm::cuda::forward::ring, "shared" => row_norm::cuda::forward::shared,
+            "resident" => row_norm::cuda::forward::resident, "split" => row_norm::cuda::forward::split
+        };
+        wgpu: { "resident" => row_norm::wgpu::forward::resident, "split" => row_norm::wgpu::forward::split };
+        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward))
+    );
     backward: Self::backward;
     /// LayerNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
@@ -94,7 +102,18 @@ descriptor! {
     LayerNormBackwardDescriptor(BackwardFields): "layer_norm_backward", RowNorm::Layer;
     args: LayerNormBackwardArgs of backward;
     plan: LayerNormBackwardPlan;
-    kernels: row_norm::backward_kernels();
+    kernels: kernels!(
+        cuda: {
+            "few_rows" => row_norm::cuda::backward::few_rows, "cooperative" => row_norm::cuda::backward::cooperative,
+            "ring" => row_norm::cuda::backward::ring, "persistent" => row_norm::cuda::backward::persistent,
+            "split" => row_norm::cuda::backward::split
+        };
+        wgpu: {
+            "few_rows" => row_norm::wgpu::backward::few_rows, "resident" => row_norm::wgpu::backward::resident,
+            "split" => row_norm::wgpu::backward::split
+        };
+        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward))
+    );
     /// The gradient of `x` for LayerNorm over its last `normalized_dims` extents, without parameters.
     ///
     /// # Errors

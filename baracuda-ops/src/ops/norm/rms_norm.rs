@@ -46,7 +46,7 @@
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::valid::{Described, descriptor, shared_steps, steps};
+use crate::ops::valid::{Described, Valid, descriptor, kernels, shared_steps, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -62,7 +62,14 @@ descriptor! {
     RmsNormDescriptor(ForwardFields): "rms_norm", RowNorm::Rms;
     args: RmsNormArgs of forward;
     plan: RmsNormPlan;
-    kernels: row_norm::forward_kernels();
+    kernels: kernels!(
+        cuda: {
+            "ring" => row_norm::cuda::forward::ring, "shared" => row_norm::cuda::forward::shared,
+            "resident" => row_norm::cuda::forward::resident, "split" => row_norm::cuda::forward::split
+        };
+        wgpu: { "resident" => row_norm::wgpu::forward::resident, "split" => row_norm::wgpu::forward::split };
+        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward))
+    );
     backward: Self::backward;
     /// RMSNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
@@ -89,7 +96,18 @@ descriptor! {
     RmsNormBackwardDescriptor(BackwardFields): "rms_norm_backward", RowNorm::Rms;
     args: RmsNormBackwardArgs of backward;
     plan: RmsNormBackwardPlan;
-    kernels: row_norm::backward_kernels();
+    kernels: kernels!(
+        cuda: {
+            "few_rows" => row_norm::cuda::backward::few_rows, "cooperative" => row_norm::cuda::backward::cooperative,
+            "ring" => row_norm::cuda::backward::ring, "persistent" => row_norm::cuda::backward::persistent,
+            "split" => row_norm::cuda::backward::split
+        };
+        wgpu: {
+            "few_rows" => row_norm::wgpu::backward::few_rows, "resident" => row_norm::wgpu::backward::resident,
+            "split" => row_norm::wgpu::backward::split
+        };
+        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward))
+    );
     /// The gradient of `x` for RMSNorm over its last `normalized_dims` extents, without parameters.
     ///
     /// # Errors

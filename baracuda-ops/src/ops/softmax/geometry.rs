@@ -7,7 +7,6 @@ use crate::slots::Slot;
 use crate::tensor::TensorDesc;
 
 /// The operands of a pass as GPU kernels compute with them.
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 pub(crate) struct Tensors {
     /// The type of y, in which kernels count elements, accesses and chunks.
     pub(crate) dtype: DType,
@@ -17,7 +16,6 @@ pub(crate) struct Tensors {
     pub(crate) descs: Vec<TensorDesc>,
 }
 
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 impl Tensors {
     /// Where x, or dx, is of 16 bits and y is f32, kernels move it in accesses of half as many bytes, as many elements: it counts as f32
     /// elements of twice its promised alignment.
@@ -45,23 +43,12 @@ impl Tensors {
     }
 }
 
-/// Lines along the axis as GPU kernels take them.
+/// Lines along the axis as GPU kernels take them: `outer` blocks of `dim` runs of `inner` contiguous elements; a line takes one element of each run of
+/// a block. Block `(i0, i1, i2)` of a tensor starts `i0 * s0 + i1 * s1 + i2 * s2` elements after its first. If the axis is dense, each line is a row:
+/// `inner` is 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
-pub(crate) enum Geometry {
-    /// No element.
-    Empty,
-    /// The axis is dense: each line is a row.
-    Rows(RowGeometry),
-    /// The axis strides over what is dense.
-    Channels(ChannelGeometry),
-}
-
-/// `outer` blocks of `dim` runs of `inner` contiguous elements; a line takes one element of each run of a block. Block `(i0, i1, i2)` of a
-/// tensor starts `i0 * s0 + i1 * s1 + i2 * s2` elements after its first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
-pub(crate) struct ChannelGeometry {
+pub(crate) struct Geometry {
+    /// 0 without elements.
     pub(crate) outer: u64,
     pub(crate) dim: u64,
     pub(crate) inner: u64,
@@ -69,23 +56,33 @@ pub(crate) struct ChannelGeometry {
     pub(crate) extents: [u64; 2],
     /// Strides of the blocks of each tensor, in the order given.
     pub(crate) strides: Vec<[u64; 3]>,
-    /// Elements from run to run of each tensor.
-    pub(crate) dim_strides: Vec<u64>,
-    /// The widest vector in bytes, at most 16, in which every run of every tensor can be moved.
+    /// Elements of each tensor between the elements of a line.
+    pub(crate) steps: Vec<u64>,
+    /// The widest vector in bytes, at most 16, in which every row or run of every tensor can be moved.
     pub(crate) vector_bytes: u64,
 }
 
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 impl Geometry {
+    const EMPTY: Self =
+        Self { outer: 0, dim: 0, inner: 1, extents: [1, 1], strides: Vec::new(), steps: Vec::new(), vector_bytes: 16 };
+
+    fn of_rows(RowGeometry { rows, cols, extents, strides, vector_bytes }: RowGeometry) -> Self {
+        Self { outer: rows, dim: cols, inner: 1, extents, steps: vec![1; strides.len()], strides, vector_bytes }
+    }
+
+    pub(crate) fn is_rows(&self) -> bool {
+        self.inner == 1
+    }
+
     /// The lines along `axis` of tensors of equal extents and types, of which the last is written. A tensor of rank 0 is one element.
     ///
     /// # Errors
     /// Why the layouts are neither.
     pub(crate) fn new(tensors: &[&TensorDesc], axis: usize) -> Result<Self, Reason> {
-        let Some(output) = tensors.last().filter(|output| !output.is_empty()) else { return Ok(Self::Empty) };
+        let Some(output) = tensors.last().filter(|output| !output.is_empty()) else { return Ok(Self::EMPTY) };
         let dims = output.dims();
         if dims.is_empty() {
-            return rows(tensors, &[], 1).map(Self::Rows);
+            return rows(tensors, &[], 1).map(Self::of_rows);
         }
         let strides_of = |axis: usize| tensors.iter().map(move |t| t.strides()[axis]);
         // From the outermost to the innermost in memory: the order in which lines are taken is free.
@@ -100,7 +97,7 @@ impl Geometry {
             blocks = rest;
         }
         if strides_of(axis).all(|stride| stride == 1) || (dims[axis] == 1 && inner == 1) {
-            return rows(tensors, &others, dims[axis]).map(Self::Rows);
+            return rows(tensors, &others, dims[axis]).map(Self::of_rows);
         }
         if inner == 1 {
             let strides: Vec<_> = tensors.iter().map(|t| t.strides()).collect();
@@ -109,34 +106,30 @@ impl Geometry {
             return Err(reason.into());
         }
         let RowGeometry { rows: outer, extents, strides, .. } = rows(tensors, blocks, 1)?;
-        let dim_strides: Vec<u64> = strides_of(axis).collect();
+        let steps: Vec<u64> = strides_of(axis).collect();
         let bytes = output.dtype().size_bytes();
         let mut multiple = 16 | (inner * bytes);
-        for ((tensor, strides), step) in tensors.iter().zip(&strides).zip(&dim_strides) {
+        for ((tensor, strides), step) in tensors.iter().zip(&strides).zip(&steps) {
             multiple |= tensor.align_bytes();
             multiple |= strides.iter().fold(step * bytes, |all, stride| all | (stride * bytes));
         }
         let vector_bytes = 1 << multiple.trailing_zeros();
-        let dim = dims[axis];
-        Ok(Self::Channels(ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, vector_bytes }))
+        Ok(Self { outer, dim: dims[axis], inner, extents, strides, steps, vector_bytes })
     }
 }
 
 /// Whether lines along an axis are certain to be rows: it is dense in every operand.
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 fn is_dense(slots: &[Slot], axis: usize) -> bool {
     slots.iter().all(|slot| slot.desc.strides().get(axis).is_none_or(|&stride| stride == 1))
 }
 
 /// Refuses lines that are no rows, where that is known before anything is computed.
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 pub(super) fn check_rows(slots: &[Slot], axis: usize) -> Result<(), Reason> {
     let is_long = slots[0].desc.dims().get(axis).is_some_and(|&dim| dim > 1);
     if is_long && !is_dense(slots, axis) { Err("it takes rows, and the axis is not dense".into()) } else { Ok(()) }
 }
 
 /// Refuses lines that are rows, where that is known before anything is computed.
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 pub(super) fn check_channels(slots: &[Slot], axis: usize) -> Result<(), Reason> {
     let reason = "it takes lines that lie side by side, and the axis is dense";
     if is_dense(slots, axis) { Err(reason.into()) } else { Ok(()) }
@@ -162,11 +155,16 @@ mod tests {
         Geometry::new(&descs.iter().collect::<Vec<_>>(), axis)
     }
 
-    fn channels(descs: &[TensorDesc], axis: usize) -> ChannelGeometry {
-        match geometry(descs, axis) {
-            Ok(Geometry::Channels(channels)) => channels,
-            other => panic!("{other:?}"),
-        }
+    fn rows(descs: &[TensorDesc], axis: usize) -> Geometry {
+        let geometry = geometry(descs, axis).unwrap();
+        assert!(geometry.is_rows() && geometry.outer > 0, "{geometry:?}");
+        geometry
+    }
+
+    fn channels(descs: &[TensorDesc], axis: usize) -> Geometry {
+        let geometry = geometry(descs, axis).unwrap();
+        assert!(!geometry.is_rows(), "{geometry:?}");
+        geometry
     }
 
     #[test]
@@ -174,16 +172,17 @@ mod tests {
         let dense = TensorDesc::contiguous(DType::F16, &[4, 3, 40]).unwrap();
         let last = TensorDesc::channels_last(DType::F16, &[2, 40, 3, 2]).unwrap();
         for (desc, axis) in [(dense, 2), (last, 1)] {
-            let Ok(Geometry::Rows(rows)) = geometry(&[desc, desc], axis) else { panic!("{desc:?}") };
-            assert_eq!((rows.rows, rows.cols, rows.strides[1], rows.vector_bytes), (12, 40, [0, 0, 40], 16));
+            let of = rows(&[desc, desc], axis);
+            assert_eq!((of.outer, of.dim, of.strides[1], of.vector_bytes), (12, 40, [0, 0, 40], 16));
+            assert_eq!(of.steps, [1, 1]);
         }
     }
 
     #[test]
     fn a_tensor_of_rank_0_is_a_row_of_one_element() {
         let x = TensorDesc::contiguous(DType::BF16, &[]).unwrap();
-        let Ok(Geometry::Rows(rows)) = geometry(&[x, x], 0) else { panic!("{x:?}") };
-        assert_eq!((rows.rows, rows.cols, rows.vector_bytes), (1, 1, 2));
+        let of = rows(&[x, x], 0);
+        assert_eq!((of.outer, of.dim, of.vector_bytes), (1, 1, 2));
     }
 
     #[test]
@@ -191,7 +190,7 @@ mod tests {
         let x = TensorDesc::contiguous(DType::BF16, &[8, 21, 16, 2]).unwrap();
         let of = channels(&[x, x], 1);
         assert_eq!((of.outer, of.dim, of.inner, of.vector_bytes), (8, 21, 32, 16));
-        assert_eq!((&of.dim_strides[..], of.strides[0]), (&[32, 32][..], [0, 0, 672]));
+        assert_eq!((&of.steps[..], of.strides[0]), (&[32, 32][..], [0, 0, 672]));
         let first = channels(&[x, x], 0);
         assert_eq!((first.outer, first.dim, first.inner), (1, 8, 672));
         let padded = TensorDesc::strided(DType::BF16, &[8, 21, 16, 2], &[1344, 64, 4, 1]).unwrap();
@@ -211,6 +210,6 @@ mod tests {
         let x = TensorDesc::contiguous(DType::F32, &[4, 5]).unwrap();
         let transposed = TensorDesc::strided(DType::F32, &[4, 5], &[1, 4]).unwrap();
         assert!(geometry(&[x, transposed], 1).unwrap_err().to_string().contains("dense"));
-        assert_eq!(geometry(&[TensorDesc::contiguous(DType::F32, &[0, 3]).unwrap()], 0), Ok(Geometry::Empty));
+        assert_eq!(geometry(&[TensorDesc::contiguous(DType::F32, &[0, 3]).unwrap()], 0), Ok(Geometry::EMPTY));
     }
 }

@@ -55,6 +55,7 @@ use crate::tensor::TensorDesc;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 mod geometry;
 #[cfg(feature = "wgpu")]
 mod wgpu;

@@ -21,7 +21,7 @@ use sys::{
     bops_local_response_norm_walk_choice as Walk,
 };
 
-use super::{Geometry, Valid, backward, forward};
+use super::{Geometry, UNROLLED, Valid, backward, forward};
 use crate::backend::Device;
 use crate::backend::cuda::calls::{Calls, Numbers, calls};
 use crate::backend::cuda::{Props, c_dtype};
@@ -123,8 +123,6 @@ fn candidate<'d, C: Numbers + Debug>(
     Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
 }
 
-/// Sizes of windows that kernels hold in registers.
-const UNROLLED: [u64; 4] = [3, 5, 7, 9];
 /// Threads of a block of `walk`, and of `direct`, as in the kernels.
 const WALK_THREADS: u64 = 128;
 const DIRECT_THREADS: u64 = 256;
@@ -142,8 +140,6 @@ const MOST_POSITION_THREADS: u64 = 256;
 const TILE_BYTES: u64 = 40 << 10;
 /// Most chunks: blocks in the second dimension of a grid.
 const MOST_CHUNKS: u64 = 65535;
-/// Positions of a sample from which on `walk` serves tensors whose positions and channels are both neighbours, as extents of 1 make them.
-const FEW_POSITIONS: u64 = 2;
 
 /// Refuses more blocks than the first dimension of a grid has.
 fn within(blocks: u64) -> Result<(), Reason> {
@@ -162,22 +158,12 @@ fn check_narrow(geometry: &Geometry) -> Result<(), Reason> {
 /// Refuses what kernels do not hold in registers.
 fn check_unrolled(geometry: &Geometry) -> Result<(), Reason> {
     check_narrow(geometry)?;
-    let Geometry { size, channels, .. } = *geometry;
-    if !UNROLLED.contains(&size) {
-        return Err(format!("its windows have 3, 5, 7 or 9 channels, here {size}").into());
-    }
-    let most = 1 << 30;
+    geometry.check_unrolled()?;
+    let (channels, most) = (geometry.channels, 1 << 30);
     if channels >= most {
         return Err(format!("it counts fewer than {most} channels, here are {channels}").into());
     }
     Ok(())
-}
-
-impl Geometry {
-    /// Whether threads beside each other should take neighbouring channels, not neighbouring positions.
-    fn prefers_channels(&self) -> bool {
-        self.channel_bytes > 0 && (self.position_bytes == 0 || self.spatial < FEW_POSITIONS)
-    }
 }
 
 /// # Errors

@@ -247,6 +247,13 @@ args! {
     }
 }
 
+/// Sizes of windows that GPU kernels hold in registers.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+const UNROLLED: [u64; 4] = [3, 5, 7, 9];
+/// Positions of a sample from which on `walk` serves tensors whose positions and channels are both neighbours, as extents of 1 make them.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+const FEW_POSITIONS: u64 = 2;
+
 /// Tensors of equal extents as the GPU kernels walk them: element (n, c, s) of a tensor lies at `n * batch + c * channel + s * spatial`.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 #[derive(Clone, Debug, PartialEq)]
@@ -311,5 +318,20 @@ impl Geometry {
 
     fn elements(&self) -> u64 {
         self.batch * self.channels * self.spatial
+    }
+
+    /// Refuses windows that kernels do not hold in registers.
+    fn check_unrolled(&self) -> Result<(), Reason> {
+        let is_unrolled = UNROLLED.contains(&self.size);
+        if is_unrolled {
+            Ok(())
+        } else {
+            Err(format!("its windows have 3, 5, 7 or 9 channels, here {}", self.size).into())
+        }
+    }
+
+    /// Whether threads beside each other should take neighbouring channels, not neighbouring positions.
+    fn prefers_channels(&self) -> bool {
+        self.channel_bytes > 0 && (self.position_bytes == 0 || self.spatial < FEW_POSITIONS)
     }
 }

@@ -6,7 +6,7 @@
 //! | `rows` | a row of invocations all channels of a position, in registers | neighbouring channels, sizes 3, 5, 7 and 9 |
 //! | `direct` | an invocation an element, and reads its whole window again | the rest |
 
-use super::{Geometry, LocalResponseNormDescriptor, Valid, backward, forward};
+use super::{Geometry, LocalResponseNormDescriptor, UNROLLED, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
     params,
@@ -41,15 +41,11 @@ pub(super) struct Direct {
     workgroup_threads: u32,
 }
 
-/// Sizes of windows that invocations hold in registers.
-const UNROLLED: [u64; 4] = [3, 5, 7, 9];
 /// Invocations of a workgroup of `walk`, and of the other forms.
 const WALK_WORKGROUP: u64 = 128;
 const WORKGROUP: u64 = 256;
 /// Invocations that keep an H200 busy: 1024 on each of its 132 multiprocessors.
 const BUSY_INVOCATIONS: u64 = 132 * 1024;
-/// Positions of a sample from which on `walk` serves tensors whose positions and channels are both neighbours, as extents of 1 make them.
-const FEW_POSITIONS: u64 = 2;
 
 /// A descriptor as the forms take it.
 struct Norm<'d> {
@@ -83,20 +79,6 @@ impl<'d> Norm<'d> {
         self.norm.op.kind == Direction::Forward
     }
 
-    fn check_unrolled(&self) -> Result<(), Reason> {
-        let size = self.geometry.size;
-        if UNROLLED.contains(&size) {
-            return Ok(());
-        }
-        Err(format!("its windows have 3, 5, 7 or 9 channels, here {size}").into())
-    }
-
-    /// Whether invocations beside each other should take neighbouring channels, not neighbouring positions.
-    fn prefers_channels(&self) -> bool {
-        let Geometry { channel_bytes, position_bytes, spatial, .. } = self.geometry;
-        channel_bytes > 0 && (position_bytes == 0 || spatial < FEW_POSITIONS)
-    }
-
     /// Whether accesses of four elements along an axis are whole and start at multiples of four, if the operands do; that is checked by each run.
     fn has_quads(&self, axis: usize, extent: u64) -> bool {
         let others = self.geometry.strides.iter().all(|s| (0..3).all(|a| a == axis || s[a].is_multiple_of(4)));
@@ -117,7 +99,7 @@ impl<'d> Norm<'d> {
         let extents = [word(batch), word(channels), word(spatial), 0];
         let powers = [scale, beta, k].map(single);
         let [vectors, blocks, chunk] = [spread.vectors, spread.blocks, spread.chunk].map(word);
-        let spread = [half_powers, vectors, blocks, chunk, u32::from(self.prefers_channels()), groups_x];
+        let spread = [half_powers, vectors, blocks, chunk, u32::from(geometry.prefers_channels()), groups_x];
         if self.is_forward() {
             params! {
                 extents: [u32; 4] = extents,
@@ -214,12 +196,12 @@ impl<'d> Norm<'d> {
 
 pub(super) fn walk(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, Reason> {
     let norm = Norm::new(norm, props)?;
-    norm.check_unrolled()?;
+    norm.geometry.check_unrolled()?;
     let Geometry { batch, channels, spatial, size, position_bytes, .. } = norm.geometry;
     if position_bytes == 0 {
         return Err("its positions are neighbours, which they are not in every tensor here".into());
     }
-    if ask == Ask::Chosen && norm.prefers_channels() {
+    if ask == Ask::Chosen && norm.geometry.prefers_channels() {
         return Err("channels are neighbours, for which rows and direct read memory in wider accesses".into());
     }
     let width = if norm.has_quads(2, spatial) { 4 } else { 1 };
@@ -238,7 +220,7 @@ pub(super) fn walk(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, 
 
 pub(super) fn rows(norm: &Valid, props: &Props, _: Ask) -> Result<Work<Rows>, Reason> {
     let norm = Norm::new(norm, props)?;
-    norm.check_unrolled()?;
+    norm.geometry.check_unrolled()?;
     let Geometry { batch, channels, spatial, channel_bytes, .. } = norm.geometry;
     if channel_bytes == 0 || channels == 0 || !norm.has_quads(1, channels) {
         return Err("it reads four neighbouring channels at a time, here rows of channels are not whole fours".into());

@@ -96,7 +96,7 @@ fn by_rows<'a>(
 }
 
 /// The reference of forward.
-pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+pub(in crate::ops::norm) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     use super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
     let x = &norm.fields.x;
     let (rows, rows_of) = by_rows(operands, x, norm.fields.normalized_dims);
@@ -139,7 +139,7 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
 }
 
 /// The reference of the gradients.
-pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+pub(in crate::ops::norm) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     use super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
     let x = &norm.fields.x;
     let (rows, rows_of) = by_rows(operands, x, norm.fields.normalized_dims);

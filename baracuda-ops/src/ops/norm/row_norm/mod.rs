@@ -7,11 +7,9 @@ use super::{LayerNormBackwardDescriptor, RmsNormBackwardDescriptor};
 use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
-use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
-use crate::ops::valid::{Described, Op, Valid, fields, kernels};
-use crate::plan::Function;
+use crate::ops::valid::{Op, Valid, fields};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -142,74 +140,6 @@ fields! {
         dweight: bool = default,
         dbias: Option<DType> = default,
         dh: bool = default,
-    }
-}
-
-/// The name of a form of both norms.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-macro_rules! form_name {
-    ($kind:expr, $form:literal) => {
-        match $kind {
-            $crate::ops::norm::row_norm::RowNorm::Layer => concat!("layer_norm_", $form),
-            $crate::ops::norm::row_norm::RowNorm::Rms => concat!("rms_norm_", $form),
-        }
-    };
-}
-#[cfg(feature = "cuda")]
-use form_name;
-
-/// A form through wgpu, by the name behind the norm's.
-#[cfg(feature = "wgpu")]
-macro_rules! wgpu_form {
-    ($D:ident, $Pass:ident::$Form:ident, $name:literal) => {
-        Function::WgpuForm(form_name!($D::OP.kind, $name), |norm, props, ask| {
-            Ok(wgpu::$Pass::$Form.work(Described::valid(norm), props, ask)?.candidate())
-        })
-    };
-}
-
-/// The kernels of a forward, in the order in which they are tried.
-pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    match D::OP.kind {
-        RowNorm::Layer => {
-            const {
-                kernels!(
-                    cuda: [
-                        cuda::Forward::Packed, cuda::Forward::PackedWarp, cuda::Forward::Ring, cuda::Forward::Shared,
-                        cuda::Forward::Resident, cuda::Forward::Split
-                    ];
-                    wgpu: [wgpu_form!(D, Forward::Resident, "resident"), wgpu_form!(D, Forward::Split, "split")];
-                    cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::forward)))]
-                )
-            }
-        }
-        RowNorm::Rms => {
-            const {
-                kernels!(
-                    cuda: [cuda::Forward::Ring, cuda::Forward::Shared, cuda::Forward::Resident, cuda::Forward::Split];
-                    wgpu: [wgpu_form!(D, Forward::Resident, "resident"), wgpu_form!(D, Forward::Split, "split")];
-                    cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::forward)))]
-                )
-            }
-        }
-    }
-}
-
-/// The kernels of a backward, in the order in which they are tried.
-pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    const {
-        kernels!(
-            cuda: [
-                cuda::Backward::FewRows, cuda::Backward::Cooperative, cuda::Backward::Ring, cuda::Backward::Persistent,
-                cuda::Backward::Split
-            ];
-            wgpu: [
-                wgpu_form!(D, Backward::FewRows, "backward_few_rows"),
-                wgpu_form!(D, Backward::Resident, "backward_resident"),
-                wgpu_form!(D, Backward::Split, "backward_split")
-            ];
-            cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::backward)))]
-        )
     }
 }
 

@@ -12,7 +12,7 @@ use baracuda_ops_sys as sys;
 
 use choice::{ChannelsResident, ChannelsShared, Lines, RowsResident, RowsShared, Split};
 
-use super::geometry::{ChannelGeometry, Geometry, Tensors, check_channels, check_rows};
+use super::geometry::{Geometry, Tensors, check_channels, check_rows};
 use super::{BackwardFields, ForwardFields, Valid, backward, forward};
 use crate::backend::cuda::calls::{self, Numbers, calls};
 use crate::backend::cuda::{Launch, Props, c_dtype};
@@ -20,7 +20,6 @@ use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
-use crate::ops::rows::RowGeometry;
 use crate::ops::valid::Fields;
 use crate::options::WorkspaceReq;
 
@@ -134,23 +133,7 @@ impl<O: 'static> Task<O> {
     fn new<F: Pass<Operands = O>>(softmax: &Valid<F>) -> Result<Self, Reason> {
         let Along { axis, is_log, scale } = softmax.fields.along();
         let tensors = Tensors::of(&softmax.slots)?;
-        let geometry = match tensors.geometry(axis)? {
-            Geometry::Empty => ChannelGeometry {
-                outer: 0,
-                dim: 0,
-                inner: 1,
-                extents: [1, 1],
-                strides: Vec::new(),
-                dim_strides: Vec::new(),
-                vector_bytes: 16,
-            },
-            Geometry::Rows(RowGeometry { rows, cols, extents, strides, vector_bytes }) => {
-                let dim_strides = vec![1; strides.len()];
-                ChannelGeometry { outer: rows, dim: cols, inner: 1, extents, strides, dim_strides, vector_bytes }
-            }
-            Geometry::Channels(channels) => channels,
-        };
-        let ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, vector_bytes } = geometry;
+        let Geometry { outer, dim, inner, extents, strides, steps, vector_bytes } = tensors.geometry(axis)?;
         // If there is one outer extent only, it is outermost, for which kernels have a short path.
         let is_lone = extents == [1, outer];
         let [extent1, extent2] = if is_lone { [1, 1] } else { extents };
@@ -159,7 +142,7 @@ impl<O: 'static> Task<O> {
             Some(&[s0, s1, s2]) => sys::bops_row_strides { s0, s1, s2 },
             None => sys::bops_row_strides::default(),
         });
-        let steps = std::array::from_fn(|tensor| dim_strides.get(tensor).copied().unwrap_or(0));
+        let steps = std::array::from_fn(|tensor| steps.get(tensor).copied().unwrap_or(0));
         let (dtype, other) = (tensors.dtype, tensors.other);
         let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| word(dtype.size_bytes()));
         let (is_widening, vector_bytes) = (other != dtype, word(vector_bytes));

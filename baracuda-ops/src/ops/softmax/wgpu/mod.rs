@@ -3,7 +3,7 @@
 mod spread;
 mod variants;
 
-use super::geometry::{Geometry, Tensors, check_channels, check_rows};
+use super::geometry::{Tensors, check_channels, check_rows};
 use super::{BackwardFields, ForwardFields, Valid};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
@@ -37,6 +37,18 @@ struct Entries {
     split_apply: &'static str,
 }
 
+/// The entry points of a file of this folder, which all begin with its name.
+macro_rules! entries {
+    ($stem:literal) => {
+        Entries {
+            file: concat!("softmax/", $stem),
+            resident: concat!($stem, "_resident"),
+            split_parts: concat!($stem, "_split_parts"),
+            split_apply: concat!($stem, "_split_apply"),
+        }
+    };
+}
+
 /// What forward and backward differ in.
 struct PassShaders {
     file: &'static str,
@@ -49,18 +61,8 @@ struct PassShaders {
 
 const FORWARD: PassShaders = PassShaders {
     file: "softmax/softmax",
-    rows: Entries {
-        file: "softmax/softmax_rows",
-        resident: "softmax_rows_resident",
-        split_parts: "softmax_rows_split_parts",
-        split_apply: "softmax_rows_split_apply",
-    },
-    channels: Entries {
-        file: "softmax/softmax_channels",
-        resident: "softmax_channels_resident",
-        split_parts: "softmax_channels_split_parts",
-        split_apply: "softmax_channels_split_apply",
-    },
+    rows: entries!("softmax_rows"),
+    channels: entries!("softmax_channels"),
     inputs: &[super::forward::X],
     output: super::forward::Y,
     tables: spread::FORWARD,
@@ -68,18 +70,8 @@ const FORWARD: PassShaders = PassShaders {
 
 const BACKWARD: PassShaders = PassShaders {
     file: "softmax/softmax_backward",
-    rows: Entries {
-        file: "softmax/softmax_backward_rows",
-        resident: "softmax_backward_rows_resident",
-        split_parts: "softmax_backward_rows_split_parts",
-        split_apply: "softmax_backward_rows_split_apply",
-    },
-    channels: Entries {
-        file: "softmax/softmax_backward_channels",
-        resident: "softmax_backward_channels_resident",
-        split_parts: "softmax_backward_channels_split_parts",
-        split_apply: "softmax_backward_channels_split_apply",
-    },
+    rows: entries!("softmax_backward_rows"),
+    channels: entries!("softmax_backward_channels"),
     inputs: &[super::backward::Y, super::backward::DY],
     output: super::backward::DX,
     tables: spread::BACKWARD,
@@ -153,8 +145,8 @@ impl Pass for ForwardFields {
                 lines: [u32; 8] = view.words(),
                 x: [u32; 4] = padded(x),
                 y: [u32; 3] = y,
-                x_step: u32 = stride(view.steps[0]),
-                y_step: u32 = stride(view.steps[1]),
+                x_step: u32 = stride(view.lines.steps[0]),
+                y_step: u32 = stride(view.lines.steps[1]),
                 scale: f32 = scale.high,
                 scale_rest: f32 = scale.rest,
                 slices: u32 = word(spread.slices),
@@ -183,9 +175,9 @@ impl Pass for BackwardFields {
                 y: [u32; 4] = padded(y),
                 dy: [u32; 4] = padded(dy),
                 dx: [u32; 3] = dx,
-                y_step: u32 = stride(view.steps[0]),
-                dy_step: u32 = stride(view.steps[1]),
-                dx_step: u32 = stride(view.steps[2]),
+                y_step: u32 = stride(view.lines.steps[0]),
+                dy_step: u32 = stride(view.lines.steps[1]),
+                dx_step: u32 = stride(view.lines.steps[2]),
                 scale: f32 = single(fields.scale.get()),
                 slices: u32 = word(spread.slices),
                 groups_x: u32 = groups_x,
@@ -261,11 +253,11 @@ fn work(
     let (dtype, other) = (tensors.dtype, tensors.other);
     let (shader_type, other_type) = (ShaderType::of(dtype)?, ShaderType::of(other)?);
     check_reach(slots, &[], props)?;
-    let view = match tensors.geometry(axis)? {
-        Geometry::Empty => return Ok(Work::none(Chosen::Empty, props)),
-        Geometry::Rows(rows) => ShaderLines::of_rows(rows, dtype),
-        Geometry::Channels(channels) => ShaderLines::of_channels(channels, dtype),
-    };
+    let geometry = tensors.geometry(axis)?;
+    if geometry.outer == 0 {
+        return Ok(Work::none(Chosen::Empty, props));
+    }
+    let view = ShaderLines::new(geometry, dtype);
     let spread = match form {
         Form::RowsResident => Spread::rows_resident(&view, &pass.tables, props, ask)?,
         Form::RowsTwice => Spread::rows_twice(&view, &pass.tables, props, ask)?,
@@ -285,7 +277,7 @@ fn work(
     };
     let narrowed = ["narrowed_pairs_out", "narrowed_halves_out"];
     let output = if is_other(pass.output) { narrowed } else { shader_type.chunks_out() };
-    let entries = if view.is_rows { &pass.rows } else { &pass.channels };
+    let entries = if view.lines.is_rows() { &pass.rows } else { &pass.channels };
     let step = |entry, keeps: bool, has_output: bool| {
         let mut files = shader_type.prelude();
         if other != dtype {
@@ -313,7 +305,7 @@ fn work(
             bindings,
             can_chunk: view.can_chunk,
             // NVIDIA's driver makes slower code of lines in registers whose params are immediates.
-            keeps_uniform: !view.is_rows,
+            keeps_uniform: !view.lines.is_rows(),
             ..StepBuilder::new(entry, files, params.clone(), grid)
         }
     };

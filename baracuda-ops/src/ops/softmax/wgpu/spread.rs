@@ -1,13 +1,12 @@
 //! How lines are spread over threads.
 
-use super::super::geometry::ChannelGeometry;
+use super::super::geometry::Geometry;
 use crate::backend::wgpu::Props;
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams, each_team};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{stride, word};
-use crate::ops::rows::RowGeometry;
 
 /// Threads, chunks of each, and what a thread keeps of them.
 type TeamNumbers = (u32, u32, Keep);
@@ -65,14 +64,7 @@ const LONG_LINE: u64 = 512;
 
 /// Lines as the shaders take them.
 pub(super) struct ShaderLines {
-    pub(super) is_rows: bool,
-    rows: u64,
-    dim: u64,
-    inner: u64,
-    extents: [u64; 2],
-    strides: Vec<[u64; 3]>,
-    /// Elements of each tensor between the elements of a line.
-    pub(super) steps: Vec<u64>,
+    pub(super) lines: Geometry,
     /// Elements of a chunk of 16 bytes.
     elements: u64,
     /// Whether no chunk is cut and all start at chunks.
@@ -80,60 +72,41 @@ pub(super) struct ShaderLines {
 }
 
 impl ShaderLines {
-    pub(super) fn of_rows(rows: RowGeometry, dtype: DType) -> Self {
-        let steps = vec![1; rows.strides.len()];
-        let RowGeometry { rows, cols, extents, strides, .. } = rows;
-        let whole = cols;
-        Self::new(true, rows, cols, 1, extents, strides, steps, whole, dtype)
-    }
-
-    pub(super) fn of_channels(channels: ChannelGeometry, dtype: DType) -> Self {
-        let ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, .. } = channels;
-        let whole = dim_strides.iter().fold(inner, |all, step| all | step);
-        Self::new(false, outer, dim, inner, extents, strides, dim_strides, whole, dtype)
-    }
-
-    /// `whole`: numbers, or-ed together, that are multiples of a chunk's elements if chunks are whole.
-    #[allow(clippy::too_many_arguments, reason = "the fields, from two geometries")]
-    fn new(
-        is_rows: bool,
-        rows: u64,
-        dim: u64,
-        inner: u64,
-        extents: [u64; 2],
-        strides: Vec<[u64; 3]>,
-        steps: Vec<u64>,
-        whole: u64,
-        dtype: DType,
-    ) -> Self {
+    pub(super) fn new(lines: Geometry, dtype: DType) -> Self {
         let elements = 16 / dtype.size_bytes();
-        let whole = strides.iter().flatten().fold(whole, |all, stride| all | stride);
-        let can_chunk = whole.is_multiple_of(elements);
-        Self { is_rows, rows, dim, inner, extents, strides, steps, elements, can_chunk }
+        // Numbers, or-ed together, that are multiples of a chunk's elements if chunks are whole.
+        let of_line =
+            if lines.is_rows() { lines.dim } else { lines.steps.iter().fold(lines.inner, |all, step| all | step) };
+        let whole = lines.strides.iter().flatten().fold(of_line, |all, stride| all | stride);
+        Self { lines, elements, can_chunk: whole.is_multiple_of(elements) }
     }
 
     /// What the params of both passes begin with: rows, dim, inner, extents and padding.
     pub(super) fn words(&self) -> [u32; 8] {
-        let [outer, middle] = self.extents;
-        [self.rows, self.dim, self.inner, outer, middle, 0, 0, 0].map(word)
+        let Geometry { outer, dim, inner, extents: [extent1, extent2], .. } = self.lines;
+        [outer, dim, inner, extent1, extent2, 0, 0, 0].map(word)
     }
 
     fn check_rows(&self) -> Result<(), Reason> {
-        if self.is_rows { Ok(()) } else { Err("it takes rows, and lines lie side by side".into()) }
+        if self.lines.is_rows() { Ok(()) } else { Err("it takes rows, and lines lie side by side".into()) }
     }
 
     fn check_channels(&self) -> Result<(), Reason> {
-        if self.is_rows { Err("it takes lines that lie side by side, and the axis is dense".into()) } else { Ok(()) }
+        if self.lines.is_rows() {
+            Err("it takes lines that lie side by side, and the axis is dense".into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Chunks of a row.
     fn row_chunks(&self) -> u64 {
-        self.dim.div_ceil(self.elements)
+        self.lines.dim.div_ceil(self.elements)
     }
 
     /// Chunks side by side.
     fn columns(&self) -> u64 {
-        self.inner.div_ceil(self.elements)
+        self.lines.inner.div_ceil(self.elements)
     }
 
     /// Fewest and most chunks side by side of a workgroup.
@@ -153,7 +126,7 @@ impl ShaderLines {
     }
 
     pub(super) fn strides(&self, tensor: usize) -> [u32; 3] {
-        self.strides[tensor].map(stride)
+        self.lines.strides[tensor].map(stride)
     }
 }
 
@@ -191,17 +164,17 @@ impl Spread {
         view.check_rows()?;
         let (table, row_chunks) = (tables.resident[usize::from(view.is_half())], view.row_chunks());
         let team = |rows| Team::resident(table, rows, row_chunks, props);
-        let Some(held) = team(view.rows.max(FEW_ROWS)) else {
+        let Some(held) = team(view.lines.outer.max(FEW_ROWS)) else {
             let fitting = each_team(table).filter(|&(threads, ..)| threads <= props.max_threads);
             let most = fitting.map(|(threads, chunks, _)| u64::from(threads) * u64::from(chunks)).max().unwrap_or(0);
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it holds at most {most} here").into());
         };
-        if ask == Ask::Chosen && view.rows < FEW_ROWS && team(view.rows).is_none() {
+        if ask == Ask::Chosen && view.lines.outer < FEW_ROWS && team(view.lines.outer).is_none() {
             return Err(
                 "so few long rows leave workgroups idle that share out the others' work: split is faster".into()
             );
         }
-        let turns = view.rows.div_ceil(held.rows());
+        let turns = view.lines.outer.div_ceil(held.rows());
         let rounds = if held.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
         let groups = turns.div_ceil(rounds);
         Ok(Self { threads: Threads::Team(held), slices: 1, columns: 1, rounds, groups, part_quads: 0 })
@@ -222,10 +195,10 @@ impl Spread {
         if row_chunks > most {
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it takes at most {most}").into());
         }
-        if ask == Ask::Chosen && view.rows < FEW_ROWS {
+        if ask == Ask::Chosen && view.lines.outer < FEW_ROWS {
             return Err("so few rows leave workgroups idle that share out the others' work: split is faster".into());
         }
-        let (slices, groups) = (row_chunks.div_ceil(team.slice_chunks()), view.rows.div_ceil(team.rows()));
+        let (slices, groups) = (row_chunks.div_ceil(team.slice_chunks()), view.lines.outer.div_ceil(team.rows()));
         Ok(Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads: 0 })
     }
 
@@ -240,38 +213,40 @@ impl Spread {
         let columns = view.columns();
         let most_threads = view.most_column_threads(props);
         let [narrowest, widest] = view.across();
-        let deep = view.dim.div_ceil(tables.column_chunks[usize::from(view.is_half())]).next_power_of_two();
+        let deep = view.lines.dim.div_ceil(tables.column_chunks[usize::from(view.is_half())]).next_power_of_two();
         let across = (COLUMN_THREADS / deep.min(COLUMN_THREADS)).clamp(narrowest, widest);
-        let groups = view.rows * columns.div_ceil(across);
+        let groups = view.lines.outer * columns.div_ceil(across);
         if deep * across > most_threads {
             let threads = deep * across;
-            return Err(
-                format!("lines of {} elements take {threads} threads, the limit is {most_threads}", view.dim).into()
-            );
+            return Err(format!(
+                "lines of {} elements take {threads} threads, the limit is {most_threads}",
+                view.lines.dim
+            )
+            .into());
         }
-        if ask == Ask::Chosen && groups < FEW_GROUPS && view.dim >= LONG_LINE {
+        if ask == Ask::Chosen && groups < FEW_GROUPS && view.lines.dim >= LONG_LINE {
             return Err(format!("{groups} workgroups leave the device idle: split is faster").into());
         }
-        let threads = Threads::Columns(ColumnTeam { across, deep, chunks: view.dim.div_ceil(deep) });
+        let threads = Threads::Columns(ColumnTeam { across, deep, chunks: view.lines.dim.div_ceil(deep) });
         Ok(Self { threads, slices: 1, columns, rounds: 1, groups, part_quads: 0 })
     }
 
     /// Workgroups that hold slices of lines.
     pub(super) fn split(view: &ShaderLines, tables: &Tables, props: &Props) -> Self {
         let kind = usize::from(view.is_half());
-        if view.is_rows {
+        if view.lines.is_rows() {
             let team = Team::of_slices(tables.slice[kind], props);
             let slices = view.row_chunks().div_ceil(team.slice_chunks());
-            let groups = view.rows.div_ceil(team.rows()) * slices;
-            let part_quads = view.rows * slices;
+            let groups = view.lines.outer.div_ceil(team.rows()) * slices;
+            let part_quads = view.lines.outer * slices;
             return Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads };
         }
         let (columns, chunks) = (view.columns(), tables.column_chunks[kind]);
         let across = view.across()[1].min(2 * FEWEST_ACROSS);
         let deep = COLUMN_THREADS.min(view.most_column_threads(props)) / across;
-        let slices = view.dim.div_ceil(deep * chunks);
-        let groups = view.rows * slices * columns.div_ceil(across);
-        let part_quads = view.rows * slices * columns * (view.elements / 4) * tables.part_quads;
+        let slices = view.lines.dim.div_ceil(deep * chunks);
+        let groups = view.lines.outer * slices * columns.div_ceil(across);
+        let part_quads = view.lines.outer * slices * columns * (view.elements / 4) * tables.part_quads;
         let threads = Threads::Columns(ColumnTeam { across, deep, chunks });
         Self { threads, slices, columns, rounds: 1, groups, part_quads }
     }

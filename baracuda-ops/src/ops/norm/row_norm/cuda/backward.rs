@@ -1,37 +1,20 @@
 //! The forms of backward: what they take, and their choices. The numbers were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of
 //! 128 to 262144 columns.
 //!
-//! All forms but [`Backward::FewRows`] leave partial rows of the parameters' gradients in the workspace, sums over some rows each. A launch
+//! All forms but [`few_rows`] leave partial rows of the parameters' gradients in the workspace, sums over some rows each. A launch
 //! behind them, `row_norm_backward_parameters`, adds these up.
 
 use baracuda_ops_sys as sys;
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
-use super::super::{BackwardFields, Valid, form_name};
-use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, grid, threads_for};
+use super::super::{BackwardFields, Valid};
+use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Sums, Task, Then, grid, threads_for};
+use crate::backend::Located;
 use crate::backend::cuda::Props;
 use crate::backend::cuda::calls::calls;
-use crate::backend::{Backend, DeviceProps, Located};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Kernel};
+use crate::kernel::{Accepted, Ask};
 use crate::narrow::word;
-use crate::ops::valid::Described;
-use crate::options::PlanOptions;
-
-/// A form of backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Backward {
-    /// One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients.
-    FewRows,
-    /// Teams of blocks, on whichever SMs they run, walk over rows and exchange sums through the workspace.
-    Cooperative,
-    /// Teams, blocks or clusters, walk over rows and read ahead through rings of vectors in shared memory.
-    Ring,
-    /// Teams, each a part of a block, a block or a cluster, walk over rows with fixed columns and stage whole rows in shared memory.
-    Persistent,
-    /// Three launches over chunks of rows: sums, merge, apply. Without rows there is only the launch for the parameters' gradients, which are zeros.
-    Split,
-}
 
 type Params = sys::bops_row_norm_backward_params;
 type Operands = sys::bops_row_norm_backward_operands;
@@ -47,54 +30,51 @@ const PERSISTENT: Calls<Params, sys::bops_row_norm_backward_persistent_choice, O
 const SPLIT: Calls<Params, sys::bops_row_norm_backward_split_choice, Operands> =
     calls!(bops_row_norm_backward_split_prepare, bops_row_norm_backward_split_launch);
 /// The launch that follows those of a form.
-const PARAMETERS: Calls<Params, sys::bops_row_norm_backward_parameters_choice, Operands> =
+const PARAMETERS: Calls<Params, Sums, Operands> =
     calls!(bops_row_norm_backward_parameters_prepare, bops_row_norm_backward_parameters_launch);
 
-impl<D: Described<Fields = BackwardFields>> Kernel<D> for Backward {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::FewRows => form_name!(D::OP.kind, "backward_few_rows"),
-            Self::Cooperative => form_name!(D::OP.kind, "backward_cooperative"),
-            Self::Ring => form_name!(D::OP.kind, "backward_ring"),
-            Self::Persistent => form_name!(D::OP.kind, "backward_persistent"),
-            Self::Split => form_name!(D::OP.kind, "backward_split"),
-        }
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
-        let task = task(descriptor.valid(), Props::of(props)?)?;
-        let p = &task.problem;
-        let has_sums = p.has_parameter_gradients && p.cols > 0;
-        let sums = |partial_rows, overlaps| has_sums.then_some((&PARAMETERS, Sums { partial_rows, overlaps }));
-        Ok(match self {
-            Self::FewRows => task.candidate(&FEW_ROWS, few_rows(p, ask)?, 1, 0, None::<(&'static _, Sums)>),
-            Self::Cooperative => {
-                let (choice, bytes) = cooperative(p, ask)?;
-                task.candidate(&COOPERATIVE, choice, 1, bytes, sums(choice.partial_rows, choice.overlaps))
-            }
-            Self::Ring => {
-                let (choice, bytes) = ring(p, ask)?;
-                task.candidate(&RING, choice, 1, bytes, sums(choice.partial_rows, choice.overlaps))
-            }
-            Self::Persistent => {
-                let (choice, bytes) = persistent(p)?;
-                task.candidate(&PERSISTENT, choice, 1, bytes, sums(choice.partial_rows, choice.overlaps))
-            }
-            Self::Split => {
-                let (choice, bytes) = split(p)?;
-                let launches = if p.rows > 0 && p.cols > 0 { 3 } else { 0 };
-                task.candidate(&SPLIT, choice, launches, bytes, sums(choice.partial_rows, 0))
-            }
-        })
-    }
+/// One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients.
+pub(in crate::ops::norm) fn few_rows<'d>(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    Ok(task.candidate(&FEW_ROWS, few_rows_choice(&task.problem, ask)?))
 }
 
-/// The choice of the launch that adds up partial rows.
-type Sums = sys::bops_row_norm_backward_parameters_choice;
+/// Teams of blocks, on whichever SMs they run, walk over rows and exchange sums through the workspace.
+pub(in crate::ops::norm) fn cooperative<'d>(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    let (choice, bytes) = cooperative_choice(&task.problem, ask)?;
+    Ok(task.candidate_of(&COOPERATIVE, choice, 1, bytes, task.sums(choice.partial_rows, choice.overlaps)))
+}
+
+/// Teams, blocks or clusters, walk over rows and read ahead through rings of vectors in shared memory.
+pub(in crate::ops::norm) fn ring<'d>(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    let (choice, bytes) = ring_choice(&task.problem, ask)?;
+    Ok(task.candidate_of(&RING, choice, 1, bytes, task.sums(choice.partial_rows, choice.overlaps)))
+}
+
+/// Teams, each a part of a block, a block or a cluster, walk over rows with fixed columns and stage whole rows in shared memory.
+pub(in crate::ops::norm) fn persistent<'d>(norm: &Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    let (choice, bytes) = persistent_choice(&task.problem)?;
+    Ok(task.candidate_of(&PERSISTENT, choice, 1, bytes, task.sums(choice.partial_rows, choice.overlaps)))
+}
+
+/// Three launches over chunks of rows: sums, merge, apply. Without rows there is only the launch for the parameters' gradients, which are zeros.
+pub(in crate::ops::norm) fn split<'d>(norm: &Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    let (choice, bytes) = split_choice(&task.problem)?;
+    let launches = if task.problem.rows > 0 && task.problem.cols > 0 { 3 } else { 0 };
+    Ok(task.candidate_of(&SPLIT, choice, launches, bytes, task.sums(choice.partial_rows, 0)))
+}
+
+impl Task<Params, Operands> {
+    /// The launch that adds up so many partial rows, if there are any.
+    fn sums(&self, partial_rows: u32, overlaps: u32) -> Option<Then<Params, Operands>> {
+        let has_sums = self.problem.has_parameter_gradients && self.problem.cols > 0;
+        has_sums.then_some((&PARAMETERS, Sums { partial_rows, overlaps }))
+    }
+}
 
 fn task(norm: &Valid<BackwardFields>, props: &Props) -> Result<Task<Params, Operands>, Reason> {
     let fields = &norm.fields;
@@ -182,7 +162,7 @@ const FEW_ROWS_COLUMN_THREADS: u64 = MAX_THREADS / 8;
 /// Additions between a thread's sum and the sum of the column: two in a warp, and one for each of 16 warps.
 const FEW_ROWS_CHAIN: u64 = 2 + 16;
 
-pub(super) fn few_rows(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_backward_few_rows_choice, Reason> {
+pub(super) fn few_rows_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_backward_few_rows_choice, Reason> {
     let vectors = p.check_vectors()?;
     let most_rows = match ask {
         Ask::Chosen => FEW_ROWS_UP_TO,
@@ -225,7 +205,7 @@ const FULL_RING_VECTORS: u64 = 8192;
 
 /// Serves rows so long that a team of many blocks is faster than a cluster: it takes every multiprocessor, holds more rows, and leaves fewer partial
 /// rows. Returns the bytes of workspace, too.
-pub(super) fn cooperative(
+pub(super) fn cooperative_choice(
     p: &RowProblem,
     ask: Ask,
 ) -> Result<(sys::bops_row_norm_backward_cooperative_choice, u64), Reason> {
@@ -239,7 +219,12 @@ pub(super) fn cooperative(
     if ask == Ask::Chosen && all <= above_vectors {
         return Err("forms whose teams are blocks or clusters are faster for rows of this length".into());
     }
-    if ask == Ask::Chosen && p.element_bytes == 2 && p.is_centered && all == FULL_RING_VECTORS && ring(p, ask).is_ok() {
+    if ask == Ask::Chosen
+        && p.element_bytes == 2
+        && p.is_centered
+        && all == FULL_RING_VECTORS
+        && ring_choice(p, ask).is_ok()
+    {
         return Err("ring is faster for rows of 65536 columns, which fill its clusters".into());
     }
     let stages = u64::from(sys::BOPS_ROW_NORM_COOPERATIVE_STAGES);
@@ -342,7 +327,7 @@ const RING_ABOVE_VECTORS: ByKind<u64> =
 const RING_ABOVE_VECTORS_WITHOUT_DH: u64 = 2048;
 
 /// Long rows, with the parameters' gradients in registers. Returns the bytes of workspace, too.
-pub(super) fn ring(p: &RowProblem, ask: Ask) -> Result<(sys::bops_row_norm_backward_ring_choice, u64), Reason> {
+pub(super) fn ring_choice(p: &RowProblem, ask: Ask) -> Result<(sys::bops_row_norm_backward_ring_choice, u64), Reason> {
     let all = p.check_ring(ask)?;
     let is_held = p.element_bytes == 2 && p.is_centered && !p.has_residual && all <= RING_ABOVE_VECTORS_WITHOUT_DH;
     if ask == Ask::Chosen && (is_held || all <= RING_ABOVE_VECTORS.of(p)) {
@@ -483,7 +468,9 @@ const LATE_ROWS: u64 = 20;
 const LATE_TURNS: u64 = 16;
 
 /// Returns the bytes of workspace, too.
-pub(super) fn persistent(p: &RowProblem) -> Result<(sys::bops_row_norm_backward_persistent_choice, u64), Reason> {
+pub(super) fn persistent_choice(
+    p: &RowProblem,
+) -> Result<(sys::bops_row_norm_backward_persistent_choice, u64), Reason> {
     p.check_walk()?;
     p.check_one_stride()?;
     let (in_block, in_cluster) =
@@ -621,7 +608,7 @@ const SPLIT_BLOCKS: u64 = 4;
 const SPLIT_THREADS: u64 = 256;
 
 /// Returns the bytes of workspace, too.
-pub(super) fn split(p: &RowProblem) -> Result<(sys::bops_row_norm_backward_split_choice, u64), Reason> {
+pub(super) fn split_choice(p: &RowProblem) -> Result<(sys::bops_row_norm_backward_split_choice, u64), Reason> {
     let vec_bytes = p.vec_bytes();
     let (chunks, grid) = p.split_grid(vec_bytes)?;
     let flush_rows = 16;

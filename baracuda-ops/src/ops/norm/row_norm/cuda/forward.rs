@@ -6,33 +6,14 @@ use std::ops::RangeInclusive;
 use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
-use super::super::{ForwardFields, Valid, form_name};
+use super::super::{ForwardFields, Valid};
 use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, grid, threads_for};
+use crate::backend::Located;
 use crate::backend::cuda::Props;
 use crate::backend::cuda::calls::calls;
-use crate::backend::{Backend, DeviceProps, Located};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Kernel};
+use crate::kernel::{Accepted, Ask};
 use crate::narrow::word;
-use crate::ops::valid::Described;
-use crate::options::PlanOptions;
-
-/// A form of forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Forward {
-    /// A row in the registers of a block as 16-bit elements. LayerNorm alone.
-    Packed,
-    /// A row in the registers of a warp as 16-bit elements. LayerNorm alone.
-    PackedWarp,
-    /// Teams walk over rows and read ahead through rings of vectors in shared memory.
-    Ring,
-    /// A row in the shared memory of a block or a cluster.
-    Shared,
-    /// A row in the registers of part of a block, of a block or of a cluster.
-    Resident,
-    /// Three launches over chunks of rows: moments, merge, apply.
-    Split,
-}
 
 type Params = sys::bops_row_norm_params;
 type Operands = sys::bops_row_norm_operands;
@@ -50,41 +31,42 @@ const RING: Calls<Params, sys::bops_row_norm_ring_choice, Operands> =
 const SPLIT: Calls<Params, sys::bops_row_norm_split_choice, Operands> =
     calls!(bops_row_norm_split_prepare, bops_row_norm_split_launch);
 
-impl<D: Described<Fields = ForwardFields>> Kernel<D> for Forward {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Packed => form_name!(D::OP.kind, "packed"),
-            Self::PackedWarp => form_name!(D::OP.kind, "packed_warp"),
-            Self::Ring => form_name!(D::OP.kind, "ring"),
-            Self::Shared => form_name!(D::OP.kind, "shared"),
-            Self::Resident => form_name!(D::OP.kind, "resident"),
-            Self::Split => form_name!(D::OP.kind, "split"),
-        }
-    }
+/// LayerNorm alone: a row in the registers of a block as 16-bit elements.
+pub(in crate::ops::norm) fn packed<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    Ok(task.candidate(&PACKED, packed_choice(&task.problem, ask)?))
+}
 
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
+/// LayerNorm alone: a row in the registers of a warp as 16-bit elements.
+pub(in crate::ops::norm) fn packed_warp<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    Ok(task.candidate(&PACKED_WARP, packed_warp_choice(&task.problem, ask)?))
+}
 
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
-        let norm = descriptor.valid();
-        let task = task(norm, Props::of(props)?)?;
-        let p = &task.problem;
-        // Rows without columns have statistics all the same.
-        let has_work = p.rows > 0 && (p.cols > 0 || norm.fields.stats);
-        let none = None::<(&'static Calls<Params, (), Operands>, ())>;
-        Ok(match self {
-            Self::Packed => task.candidate(&PACKED, packed(p, ask)?, 1, 0, none),
-            Self::PackedWarp => task.candidate(&PACKED_WARP, packed_warp(p, ask)?, 1, 0, none),
-            Self::Ring => task.candidate(&RING, ring(p, ask)?, 1, 0, none),
-            Self::Shared => task.candidate(&SHARED, shared(p, ask)?, 1, 0, none),
-            Self::Resident => task.candidate(&RESIDENT, resident(p)?, 1, 0, none),
-            Self::Split => {
-                let (choice, workspace_bytes) = split(p)?;
-                task.candidate(&SPLIT, choice, if has_work { 3 } else { 0 }, workspace_bytes, none)
-            }
-        })
-    }
+/// Teams walk over rows and read ahead through rings of vectors in shared memory.
+pub(in crate::ops::norm) fn ring<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    Ok(task.candidate(&RING, ring_choice(&task.problem, ask)?))
+}
+
+/// A row in the shared memory of a block or a cluster.
+pub(in crate::ops::norm) fn shared<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    Ok(task.candidate(&SHARED, shared_choice(&task.problem, ask)?))
+}
+
+/// A row in the registers of part of a block, of a block or of a cluster.
+pub(in crate::ops::norm) fn resident<'d>(norm: &Valid<ForwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    Ok(task.candidate(&RESIDENT, resident_choice(&task.problem)?))
+}
+
+/// Three launches over chunks of rows: moments, merge, apply. Rows without columns have statistics all the same.
+pub(in crate::ops::norm) fn split<'d>(norm: &Valid<ForwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
+    let task = task(norm, props)?;
+    let (choice, workspace_bytes) = split_choice(&task.problem)?;
+    let has_work = task.problem.rows > 0 && (task.problem.cols > 0 || norm.fields.stats);
+    Ok(task.candidate_of(&SPLIT, choice, if has_work { 3 } else { 0 }, workspace_bytes, None))
 }
 
 fn task(norm: &Valid<ForwardFields>, props: &Props) -> Result<Task<Params, Operands>, Reason> {
@@ -135,7 +117,7 @@ fn check_packed(p: &RowProblem, ask: Ask) -> Result<u64, Reason> {
     Ok(vectors)
 }
 
-pub(super) fn packed(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_packed_choice, Reason> {
+pub(super) fn packed_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_packed_choice, Reason> {
     let vectors = check_packed(p, ask)?;
     let threads = vectors / PACKED_VECTORS;
     if !vectors.is_multiple_of(32 * PACKED_VECTORS) || !PACKED_THREADS.contains(&threads) {
@@ -158,7 +140,7 @@ const RESIDENT_WAVES: RangeInclusive<u64> = 2..=8;
 /// Rows for each multiprocessor up to which `resident` is faster: a launch of few blocks lets the next one begin early.
 const WARP_ROWS_FROM: u64 = 8;
 
-pub(super) fn packed_warp(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_packed_warp_choice, Reason> {
+pub(super) fn packed_warp_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_packed_warp_choice, Reason> {
     let all = check_packed(p, ask)?;
     let (vectors, multiprocessors) = (all / 32, u64::from(p.multiprocessors));
     if !all.is_multiple_of(32) || !WARP_VECTORS.contains(&vectors) {
@@ -214,7 +196,7 @@ const RINGS: ByKind<&[Ring]> = ByKind {
 /// Vectors of the longest rows that other forms serve faster.
 const RING_ABOVE_VECTORS: u64 = 4096;
 
-pub(super) fn ring(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_ring_choice, Reason> {
+pub(super) fn ring_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_ring_choice, Reason> {
     let all = p.check_ring(ask)?;
     if ask == Ask::Chosen && all <= RING_ABOVE_VECTORS {
         return Err("forms that hold a row on chip are faster for rows of up to 64 KiB".into());
@@ -258,7 +240,7 @@ const SHARED_BLOCK_VECTORS: u64 = 4096;
 /// Vectors of the longest part of a row that a block of a cluster takes.
 const SHARED_CLUSTER_BLOCK_VECTORS: u64 = 2048;
 
-pub(super) fn shared(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_shared_choice, Reason> {
+pub(super) fn shared_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_shared_choice, Reason> {
     if p.element_bytes != 2 {
         return Err("it has kernels of 16-bit elements alone".into());
     }
@@ -294,7 +276,7 @@ const RMS_NORM_SPREAD: Spread = Spread { two: 256, four: 2048 };
 /// Vectors of the longest rows of RMSNorm of 4-byte elements that 256 threads of one block hold.
 const SLICES_ABOVE_VECTORS: u64 = 2048;
 
-pub(super) fn resident(p: &RowProblem) -> Result<sys::bops_row_norm_resident_choice, Reason> {
+pub(super) fn resident_choice(p: &RowProblem) -> Result<sys::bops_row_norm_resident_choice, Reason> {
     if p.element_bytes == 8 {
         return Err("it has no kernels of f64".into());
     }
@@ -390,7 +372,7 @@ fn slices(p: &RowProblem) -> Option<sys::bops_row_norm_resident_choice> {
 // ---- split ------------------------------------------------------------------------------------------------------------------
 
 /// The choice, and the bytes of workspace for the moments.
-pub(super) fn split(p: &RowProblem) -> Result<(sys::bops_row_norm_split_choice, u64), Reason> {
+pub(super) fn split_choice(p: &RowProblem) -> Result<(sys::bops_row_norm_split_choice, u64), Reason> {
     let vec_bytes = p.vec_bytes();
     let (chunks, grid) = p.split_grid(vec_bytes)?;
     let moments = p.split_bytes(chunks, 3).ok_or("the workspace exceeds 2^64 bytes")?;

@@ -3,8 +3,8 @@
 //!
 //! A form that is asked with the others refuses what a later form does better, and says so. A form that is asked by its name serves whatever it can.
 
-mod backward;
-mod forward;
+pub(in crate::ops::norm) mod backward;
+pub(in crate::ops::norm) mod forward;
 #[cfg(test)]
 mod tests;
 
@@ -12,9 +12,6 @@ use std::ffi::c_void;
 use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
-
-pub(super) use backward::Backward;
-pub(super) use forward::Forward;
 
 use super::{RowNorm, Valid};
 use crate::backend::cuda::calls::{self, Numbers};
@@ -308,6 +305,12 @@ type Calls<P, C, O> = calls::Calls<sys::bops_row_norm_specialisation, P, C, O>;
 /// A launch with the operands of a run, the workspace and the stream; returns its status.
 type Run<O> = Box<dyn Fn(&O, *mut c_void, *mut c_void) -> sys::bops_status + Send + Sync>;
 
+/// The choice of the launch that adds up partial rows.
+type Sums = sys::bops_row_norm_backward_parameters_choice;
+
+/// The launch that follows those of a form.
+type Then<P, O> = (&'static Calls<P, Sums, O>, Sums);
+
 /// A norm, in the terms in which its forms are asked.
 struct Task<P, O> {
     problem: RowProblem,
@@ -318,15 +321,20 @@ struct Task<P, O> {
 }
 
 impl<P: Copy + Send + Sync + 'static, O: 'static> Task<P, O> {
+    /// The candidate of a form of one launch without workspace, which has made its choice.
+    fn candidate<'d, C: Numbers + Debug>(&self, calls: &'static Calls<P, C, O>, choice: C) -> Candidate<'d> {
+        self.candidate_of(calls, choice, 1, 0, None)
+    }
+
     /// The candidate of a form that has made its choice, with so many launches (none if there is no work) and so many bytes of workspace. A launch
     /// `then` follows.
-    fn candidate<'d, C: Numbers + Debug, S: Numbers>(
+    fn candidate_of<'d, C: Numbers + Debug>(
         &self,
         calls: &'static Calls<P, C, O>,
         choice: C,
         launches: u32,
         workspace_bytes: u64,
-        then: Option<(&'static Calls<P, S, O>, S)>,
+        then: Option<Then<P, O>>,
     ) -> Candidate<'d> {
         let Self { of, params, operands, .. } = *self;
         let build = move |device: &Device| {

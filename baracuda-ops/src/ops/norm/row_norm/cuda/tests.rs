@@ -64,13 +64,13 @@ enum OfForward {
 fn forwards(p: &RowProblem, ask: Ask) -> Vec<OfForward> {
     let mut served = Vec::new();
     if p.is_centered {
-        served.extend(forward::packed(p, ask).map(OfForward::Packed));
-        served.extend(forward::packed_warp(p, ask).map(OfForward::PackedWarp));
+        served.extend(forward::packed_choice(p, ask).map(OfForward::Packed));
+        served.extend(forward::packed_warp_choice(p, ask).map(OfForward::PackedWarp));
     }
-    served.extend(forward::ring(p, ask).map(OfForward::Ring));
-    served.extend(forward::shared(p, ask).map(OfForward::Shared));
-    served.extend(forward::resident(p).map(OfForward::Resident));
-    served.extend(forward::split(p).map(|(choice, _)| OfForward::Split(choice)));
+    served.extend(forward::ring_choice(p, ask).map(OfForward::Ring));
+    served.extend(forward::shared_choice(p, ask).map(OfForward::Shared));
+    served.extend(forward::resident_choice(p).map(OfForward::Resident));
+    served.extend(forward::split_choice(p).map(|(choice, _)| OfForward::Split(choice)));
     served
 }
 
@@ -91,11 +91,11 @@ enum OfBackward {
 /// What the forms of backward answer, in the order in which they are tried.
 fn backwards(p: &RowProblem, ask: Ask) -> Vec<OfBackward> {
     let mut served = Vec::new();
-    served.extend(backward::few_rows(p, ask).map(OfBackward::FewRows));
-    served.extend(backward::cooperative(p, ask).map(|(choice, _)| OfBackward::Cooperative(choice)));
-    served.extend(backward::ring(p, ask).map(|(choice, _)| OfBackward::Ring(choice)));
-    served.extend(backward::persistent(p).map(|(choice, _)| OfBackward::Persistent(choice)));
-    served.extend(backward::split(p).map(|(choice, _)| OfBackward::Split(choice)));
+    served.extend(backward::few_rows_choice(p, ask).map(OfBackward::FewRows));
+    served.extend(backward::cooperative_choice(p, ask).map(|(choice, _)| OfBackward::Cooperative(choice)));
+    served.extend(backward::ring_choice(p, ask).map(|(choice, _)| OfBackward::Ring(choice)));
+    served.extend(backward::persistent_choice(p).map(|(choice, _)| OfBackward::Persistent(choice)));
+    served.extend(backward::split_choice(p).map(|(choice, _)| OfBackward::Split(choice)));
     served
 }
 
@@ -339,9 +339,9 @@ fn chains_of_additions_stay_short() {
         }
     }
     let most = RowProblem { rows: 30 * 64, ..h200(1, 4096, 2) };
-    let choice = backward::few_rows(&most, Ask::Pinned).unwrap();
+    let choice = backward::few_rows_choice(&most, Ask::Pinned).unwrap();
     assert_eq!(longest_chain(&most, OfBackward::FewRows(choice)), LONGEST_CHAIN);
-    assert!(backward::few_rows(&RowProblem { rows: most.rows + 1, ..most }, Ask::Pinned).is_err());
+    assert!(backward::few_rows_choice(&RowProblem { rows: most.rows + 1, ..most }, Ask::Pinned).is_err());
 }
 
 #[test]
@@ -377,8 +377,8 @@ fn teams_of_many_blocks_take_long_rows() {
     let few = RowProblem { multiprocessors: 60, ..h200(256, 262_144, 4) };
     let residual = RowProblem { has_residual: true, ..h200(256, 262_144, 4) };
     for p in [few, residual] {
-        assert!(backward::cooperative(&p, Ask::Chosen).is_err(), "{p:?}");
-        assert!(backward::cooperative(&p, Ask::Pinned).is_err(), "{p:?}");
+        assert!(backward::cooperative_choice(&p, Ask::Chosen).is_err(), "{p:?}");
+        assert!(backward::cooperative_choice(&p, Ask::Pinned).is_err(), "{p:?}");
     }
 }
 
@@ -481,9 +481,9 @@ fn absurd_sizes_are_refused_not_wrapped() {
 #[test]
 fn persistent_says_which_limit_a_row_exceeds() {
     let p = |cols| RowProblem { max_cluster: 1, shared_bytes: 101_376, capability: 89, ..h200(300, cols, 4) };
-    let refusal = |cols| backward::persistent(&p(cols)).unwrap_err().to_string();
+    let refusal = |cols| backward::persistent_choice(&p(cols)).unwrap_err().to_string();
     let bytes = "rows of 8192 columns need 135168 bytes of a multiprocessor's shared memory, the limit is 101376";
     assert_eq!(refusal(8192), bytes);
     assert_eq!(refusal(20_000), "rows of 20000 columns, the limit of the device is 16384");
-    assert!(backward::persistent(&h200(300, 8192, 4)).is_ok());
+    assert!(backward::persistent_choice(&h200(300, 8192, 4)).is_ok());
 }

@@ -113,7 +113,7 @@ impl Partition {
 
 /// A form of backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Backward {
+pub(super) enum Backward {
     /// One dispatch, in which some workgroups compute dx of rows and others gradients of parameters; in place it is two dispatches.
     FewRows,
     /// A dispatch whose workgroups hold rows and sum the parameters' gradients, and one that adds up these sums.
@@ -130,12 +130,7 @@ impl Backward {
     ///
     /// # Errors
     /// Why it does not serve.
-    pub(in super::super) fn work(
-        self,
-        norm: &Valid<BackwardFields>,
-        props: &Props,
-        ask: Ask,
-    ) -> Result<Work<Shared>, Reason> {
+    pub(super) fn work(self, norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Result<Work<Shared>, Reason> {
         let Valid { fields, slots, .. } = norm;
         let dense = [WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS];
         let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [DY, X, DH, DX], &dense, props)?;
@@ -301,10 +296,34 @@ impl Backward {
     }
 }
 
+pub(in crate::ops::norm) fn few_rows(
+    norm: &Valid<BackwardFields>,
+    props: &Props,
+    ask: Ask,
+) -> Result<Work<Shared>, Reason> {
+    Backward::FewRows.work(norm, props, ask)
+}
+
+pub(in crate::ops::norm) fn resident(
+    norm: &Valid<BackwardFields>,
+    props: &Props,
+    ask: Ask,
+) -> Result<Work<Shared>, Reason> {
+    Backward::Resident.work(norm, props, ask)
+}
+
+pub(in crate::ops::norm) fn split(
+    norm: &Valid<BackwardFields>,
+    props: &Props,
+    ask: Ask,
+) -> Result<Work<Shared>, Reason> {
+    Backward::Split.work(norm, props, ask)
+}
+
 /// How rows are held: threads of a workgroup, threads of a row or a slice, chunks of a thread, and slices of a row. And how rows are shared out, by
 /// the fields of [`Partition`], which few rows do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Shared {
+pub(in crate::ops::norm) struct Shared {
     pub(super) workgroup: u32,
     pub(super) threads: u32,
     chunks: u32,

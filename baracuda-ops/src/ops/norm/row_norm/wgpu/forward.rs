@@ -19,7 +19,7 @@ const AHEAD_GROUPS: u64 = 2 * 132;
 
 /// A form of forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Forward {
+pub(super) enum Forward {
     /// One dispatch, whose workgroups hold rows.
     Resident,
     /// Two dispatches, whose workgroups hold slices of rows: the moments, then the output, which reads x again.
@@ -34,12 +34,7 @@ impl Forward {
     ///
     /// # Errors
     /// Why it does not serve.
-    pub(in super::super) fn work(
-        self,
-        norm: &Valid<ForwardFields>,
-        props: &Props,
-        ask: Ask,
-    ) -> Result<Work<Held>, Reason> {
+    pub(super) fn work(self, norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Result<Work<Held>, Reason> {
         let Valid { fields, slots, .. } = norm;
         let dense = [WEIGHT, BIAS, MEAN, RSTD];
         let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [X, RESIDUAL, Y, H], &dense, props)?;
@@ -130,9 +125,21 @@ impl Forward {
     }
 }
 
+pub(in crate::ops::norm) fn resident(
+    norm: &Valid<ForwardFields>,
+    props: &Props,
+    ask: Ask,
+) -> Result<Work<Held>, Reason> {
+    Forward::Resident.work(norm, props, ask)
+}
+
+pub(in crate::ops::norm) fn split(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Result<Work<Held>, Reason> {
+    Forward::Split.work(norm, props, ask)
+}
+
 /// How rows are held: threads of a workgroup and of a row or a slice, chunks of a thread, and slices of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Held {
+pub(in crate::ops::norm) struct Held {
     workgroup: u32,
     threads: u32,
     chunks: u32,

@@ -1,7 +1,7 @@
 //! The WGSL kernels of the family: which of them serves which rows, and what they bind.
 
-mod backward;
-mod forward;
+pub(in crate::ops::norm) mod backward;
+pub(in crate::ops::norm) mod forward;
 mod variants;
 
 use super::RowNorm;
@@ -15,8 +15,6 @@ use crate::ops::rows::RowGeometry;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
-pub(super) use backward::Backward;
-pub(super) use forward::Forward;
 pub(in super::super) use variants::wgsl_variants;
 
 /// What all kernels of the family ask of their rows.
@@ -108,8 +106,8 @@ fn parameter(dtype: DType) -> Result<[&'static str; 2], Reason> {
 #[cfg(test)]
 mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
-    use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
-    use super::forward::Held;
+    use super::backward::{Backward, LONGEST_CHAIN, Shared, parameter_chain};
+    use super::forward::{Forward, Held};
     use super::*;
     use crate::backend::wgpu::team::{ROW_TEAMS, Reduce};
     use crate::backend::wgpu::{Variants, Work};
