@@ -61,9 +61,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
             .into());
         }
         if 4 * blocks < multiprocessors {
-            return Err(
-                format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle").into()
-            );
+            return Err(format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle").into());
         }
     }
     let stages = if blocks > multiprocessors { STAGES_SHARED } else { STAGES_ALONE }.min(steps.div_ceil(splits));
