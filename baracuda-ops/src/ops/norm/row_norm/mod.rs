@@ -9,7 +9,7 @@ use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::operands::operands;
 use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
-use crate::ops::valid::{Op, Valid, fields};
+use crate::ops::valid::{Described, Op, Valid, fields};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
