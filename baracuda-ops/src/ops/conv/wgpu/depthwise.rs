@@ -531,7 +531,7 @@ mod tests {
             (reason(8, [3, 3], window().dilation(&[2, 1]), dense), "without stride and dilation"),
             (reason(8, [8, 3], window(), dense), "got 8 by 3"),
             (reason(40, [3, 3], window(), dense), "there are 5"),
-            (reason(8, [3, 3], window().padding(&[0, 5]), dense), "from -5 to -3"),
+            (reason(8, [3, 3], window().padding(&[0, 5]), dense), "got -5 to -3"),
             (reason(16, [3, 3], window(), TensorDesc::channels_last), "got 2"),
         ] {
             assert!(found.contains(words), "{found}");
