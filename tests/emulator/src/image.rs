@@ -47,7 +47,8 @@ pub(crate) unsafe fn text(image: *const u8, capability: u32) -> Result<String, P
     let (start, bytes) = (half(header, 6) as usize, long(header, 8) as usize);
     // SAFETY: the caller's promise; the header says how long it is.
     let mut rest = unsafe { slice::from_raw_parts(image.add(start), bytes) };
-    let (mut best, mut machine_code): (Option<(u32, &[u8], bool)>, u32) = (None, 0);
+    let mut best: Option<(u32, &[u8], bool)> = None;
+    let mut machine_code = 0;
     while rest.len() >= 64 {
         let (kind, header_bytes, padded) = (half(rest, 0), word(rest, 4) as usize, long(rest, 8) as usize);
         let (packed, arch, flags) = (word(rest, 16) as usize, word(rest, 28), long(rest, 40));
