@@ -549,6 +549,17 @@ fn buffers(add: &mut impl FnMut(&'static str, Option<Error>)) {
         )
         .err(),
     );
+    add(
+        "far beyond the buffer",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&other, u64::MAX - 3, 24), &buffer)
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
     let (mut a, mut b) = ([0f32; 2], [0f32; 2]);
     add(
         "not bindable",
