@@ -2,7 +2,9 @@
 
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
-use super::{GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, unrepeated, valid_alpha};
+use super::{
+    GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, unrepeated, valid_alpha,
+};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
