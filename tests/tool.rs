@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs;
+#[cfg(unix)]
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use baracuda_ops::{DType, OPS};
+use baracuda_ops::{Backend, DType, OPS};
 use baracuda_ops_tests::case_file::{CaseFile, DTYPES, KEYS, unless_it_panics};
 use baracuda_ops_tests::floor::root;
 use baracuda_ops_tests::showcase::showcases;
@@ -62,6 +64,11 @@ fn bops() -> Command {
 
 fn check(arguments: &[&Path]) -> Output {
     bops().arg("check").args(arguments).output().unwrap()
+}
+
+/// With one thread, which judges one file after another.
+fn check_in_order(arguments: &[&Path]) -> Output {
+    bops().env("RAYON_NUM_THREADS", "1").arg("check").args(arguments).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -144,19 +151,32 @@ const REFUSED: &str = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":5}"#;
 #[test]
 fn a_file_says_what_is_asked_of_the_plan() {
     let folder = Folder::new("options");
+    let kernels = OPS.iter().find(|op| op.name == "softmax").unwrap().kernels();
+    // A build for the CPU alone takes any name that a kernel may have elsewhere.
+    let elsewhere = kernels.iter().find(|(backend, _)| *backend != Backend::Cpu).map_or("softmax_elsewhere", |k| k.1);
     for (name, options) in [
         ("pinned", r#"{"kernel":"softmax_reference"}"#),
-        ("elsewhere", r#"{"kernel":"softmax_elsewhere"}"#),
+        ("elsewhere", &format!(r#"{{"kernel":"{elsewhere}"}}"#)),
+        ("nowhere", r#"{"kernel":"nonesuch"}"#),
+        ("empty", r#"{"kernel":""}"#),
         ("wrong", r#"{"kernel":1}"#),
     ] {
         Draft::new().with("options", options).write(&folder.at(&format!("{name}.safetensors")));
     }
-    let words = stdout(&check(&[&folder.0, "--device".as_ref(), "cpu".as_ref()]));
-    let wrong = folder.at("wrong.safetensors").display().to_string();
+    let output = check(&[&folder.0, "--device".as_ref(), "cpu".as_ref()]);
+    assert_eq!(output.status.code(), Some(1));
+    let words = stdout(&output);
+    let unreadable = |name: &str| format!("UNREADABLE {}: is no case file: ", folder.at(name).display());
+    let kernels = kernels.iter().map(|(_, kernel)| *kernel).collect::<Vec<_>>().join(", ");
+    let nowhere =
+        |name: &str| format!("the options ask for kernel {name:?}; the kernels of softmax in this build are {kernels}");
     for line in [
-        "cpu   1 of 3 files agree, largest error 0.".into(),
-        "cpu   1 of 3 files refused as they must be: the options ask for kernel softmax_elsewhere".into(),
-        format!("UNREADABLE {wrong}: is no case file: the options are \"{{\\\"kernel\\\":1}}\": kernel: invalid type"),
+        "cpu   1 of 5 files agree, largest error 0.".into(),
+        "cpu   1 of 5 files served by softmax_reference".into(),
+        format!("cpu   1 of 5 files refused as they must be: the options ask for kernel {elsewhere:?}"),
+        unreadable("wrong.safetensors") + "the options are \"{\\\"kernel\\\":1}\": kernel: invalid type",
+        unreadable("nowhere.safetensors") + &nowhere("nonesuch"),
+        unreadable("empty.safetensors") + &nowhere(""),
     ] {
         assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
     }
@@ -172,17 +192,17 @@ fn a_bad_file_costs_no_other() {
     Draft::new().with("descriptor", REFUSED).with("refused", "cpu, cuda,wgpu").write(&folder.at("refused.safetensors"));
     Draft::new().with("descriptor", REFUSED).write(&folder.at("unasked.safetensors"));
     let mut spoiled = softmax();
-    (spoiled[1], spoiled[5]) = (spoiled[1] + 0.25, spoiled[5] + 4.0);
+    (spoiled[1], spoiled[5]) = (spoiled[1] + 0.25, spoiled[5] + 1e30);
     let bytes = spoiled.iter().flat_map(|v| v.to_le_bytes()).collect();
     Draft::new().tensor("out.y", Dtype::F64, &[2, 3], bytes).write(&folder.at("failing.safetensors"));
 
     let json = folder.at("out.jsonl");
-    let output = check(&[&folder.0, "--device".as_ref(), "cpu".as_ref(), "--json".as_ref(), &json]);
+    let output = check_in_order(&[&folder.0, "--device".as_ref(), "cpu".as_ref(), "--json".as_ref(), &json]);
     let (words, path) = (stdout(&output), |name: &str| folder.at(name).display().to_string());
     assert_eq!(output.status.code(), Some(1), "{words}");
     for line in [
         format!(
-            "FAILED {} on cpu: 2 of 6 elements of y are over budget; the worst, y[1, 2] is ",
+            "FAILED {} on cpu by softmax_reference: 2 of 6 elements of y are over budget; the worst, y[1, 2] is ",
             path("failing.safetensors")
         ),
         format!("UNREADABLE {}: is no case file: ", path("short.safetensors")),
@@ -210,9 +230,37 @@ fn a_bad_file_costs_no_other() {
     ];
     assert_eq!(ended, expected.each_ref().map(|(path, outcome)| (path.as_str(), *outcome)));
     assert!(lines.iter().all(|l| l["device"] == "cpu"));
+    let kernels: Vec<_> = lines.iter().map(|l| l["kernel"].as_str()).collect();
+    assert_eq!(kernels, [Some("softmax_reference"), Some("softmax_reference"), None, None, None]);
+    // Numbers beyond a million have an exponent.
+    let digits = lines[0]["words"].as_str().unwrap().split(": ").nth(1).unwrap();
+    assert!(digits.len() < 20 && digits.contains('e') && digits.ends_with(" units"), "{digits}");
     assert!(lines[0]["units"].as_f64().unwrap() > 1e3 && lines[0]["words"].as_str().unwrap().starts_with("2 of 6"));
     assert_eq!((&lines[1]["op"], &lines[3]["op"]), (&json!("softmax"), &Value::Null));
     assert!(lines[1]["units"].as_f64().unwrap() <= 1.0 && lines[2]["units"].is_null());
+}
+
+/// What a run found before it was killed is not lost.
+#[cfg(unix)]
+#[test]
+fn each_file_is_told_of_as_it_is_judged() {
+    let folder = Folder::new("killed");
+    Draft::new().write(&folder.at("a.safetensors"));
+    Draft::new().with("descriptor", REFUSED).write(&folder.at("b.safetensors"));
+    // Whoever opens a pipe that nobody writes to waits.
+    assert!(Command::new("mkfifo").arg(folder.at("c.safetensors")).status().unwrap().success());
+    let json = folder.at("out.jsonl");
+    let mut command = bops();
+    command.env("RAYON_NUM_THREADS", "1").arg("check").arg(&folder.0).args(["--device=cpu", "--json"]).arg(&json);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.starts_with(&format!("FAILED {} on cpu: ", folder.at("b.safetensors").display())), "{line}");
+    let lines = fs::read_to_string(&json).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|l| l["outcome"].as_str()).collect::<Vec<_>>(), [Some("ok"), Some("failed")]);
 }
 
 #[test]
@@ -242,7 +290,7 @@ fn folders_are_walked_in_order() {
     }
     fs::write(folder.at("notes.txt"), "no case").unwrap();
     let json = folder.at("out.jsonl");
-    let output = check(&[&folder.0, "--device=cpu".as_ref(), "--json".as_ref(), &json]);
+    let output = check_in_order(&[&folder.0, "--device=cpu".as_ref(), "--json".as_ref(), &json]);
     assert!(output.status.success(), "{}", stdout(&output));
     let lines = fs::read_to_string(&json).unwrap();
     let paths: Vec<String> =

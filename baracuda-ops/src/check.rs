@@ -162,7 +162,8 @@ fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>, location: &m
 fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>, location: &mut Location<'a>) -> Result<()> {
     let (op, need_bytes) = (plan.names.op, plan.workspace.bytes);
     let Some(view) = &workspace.0 else {
-        return Err(Error::TooSmall { op, operand: WORKSPACE, need_bytes, got_bytes: 0 });
+        let (got_bytes, offset, buffer_bytes) = (0, 0, None);
+        return Err(Error::TooSmall { op, operand: WORKSPACE, need_bytes, got_bytes, offset, buffer_bytes });
     };
     if let Place::Partner = view.place {
         return Err(Error::NotInPlace { op, operand: WORKSPACE, detail: "it has no partner" });
@@ -181,7 +182,6 @@ fn resolve<'a>(
     align: u64,
     location: &mut Location<'a>,
 ) -> Result<()> {
-    let op = plan.names.op;
     let at = |start| Location { start, ..Location::default() };
     #[cfg(feature = "wgpu")]
     let within = |buffer: &'a ::wgpu::Buffer, start| Location { buffer: Some(buffer), start, ..Location::default() };
@@ -206,7 +206,7 @@ fn resolve<'a>(
         _ => return Err(elsewhere(plan, operand, view)),
     };
     if got_bytes < need_bytes {
-        return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
+        return Err(too_small(plan, operand, view, [need_bytes, got_bytes]));
     }
     if need_bytes == 0 {
         return Ok(());
@@ -216,14 +216,14 @@ fn resolve<'a>(
         return Err(misaligned(plan, operand, align, here.start));
     }
     let Some(end) = here.start.checked_add(need_bytes) else {
-        return Err(Error::TooSmall { op, operand, need_bytes, got_bytes: u64::MAX - here.start });
+        return Err(too_small(plan, operand, view, [need_bytes, u64::MAX - here.start]));
     };
     #[cfg(feature = "wgpu")]
     if let Some(buffer) = here.buffer {
         // Shaders address words of 4 bytes: the buffer must hold the last one whole.
         let (need_bytes, got_bytes) = (need_bytes.next_multiple_of(4), buffer.size() - here.start);
         if got_bytes < need_bytes {
-            return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
+            return Err(too_small(plan, operand, view, [need_bytes, got_bytes]));
         }
     }
     *location = Location { end, ..here };
@@ -270,6 +270,19 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The error of memory that is too small, with its place in a buffer that does not hold all of it.
+#[cold]
+fn too_small(plan: &Contract, operand: &'static str, view: &View<'_>, [need_bytes, got_bytes]: [u64; 2]) -> Error {
+    let (offset, held) = match view.place {
+        Place::Buffer { buffer, offset } => (offset, Some(buffer.bytes)),
+        #[cfg(feature = "wgpu")]
+        Place::Wgpu { buffer, offset } => (offset, Some(buffer.size())),
+        _ => (0, None),
+    };
+    let buffer_bytes = held.filter(|&held| offset.checked_add(view.bytes).is_none_or(|end| end > held));
+    Error::TooSmall { op: plan.names.op, operand, need_bytes, got_bytes, offset, buffer_bytes }
 }
 
 #[cold]

@@ -113,7 +113,7 @@ pub enum Error {
         got: DType,
     },
     /// The memory is shorter than the operand.
-    #[error("{op}: operand {operand} needs {need_bytes} bytes, got {got_bytes}")]
+    #[error("{op}: operand {operand} needs {need_bytes} bytes, got {got_bytes}{}", in_buffer(*offset, *buffer_bytes))]
     TooSmall {
         /// The op's name.
         op: &'static str,
@@ -121,8 +121,12 @@ pub enum Error {
         operand: &'static str,
         /// Bytes that the operand spans.
         need_bytes: u64,
-        /// Bytes passed.
+        /// Bytes passed, of which those past the end of a buffer do not count.
         got_bytes: u64,
+        /// Where in its buffer the memory begins; 0 if it is no part of one.
+        offset: u64,
+        /// Bytes of the buffer, if the memory passed ends past its end.
+        buffer_bytes: Option<u64>,
     },
     /// The memory does not start where the operand must.
     #[error("{op}: operand {operand} must start at a multiple of {need_bytes} bytes, got {at:#x}{}", .detail)]
@@ -390,6 +394,12 @@ fn mismatch(expected: &str, got: &str) -> String {
         return format!("is of another handle of {got}: make one Device and clone it");
     }
     format!("is on {got}, must be on {expected}")
+}
+
+/// Where in a buffer memory begins that the buffer does not hold.
+fn in_buffer(offset: u64, buffer_bytes: Option<u64>) -> String {
+    let words = |bytes| format!(": the memory begins at byte {offset} of a buffer of {bytes} bytes");
+    buffer_bytes.map(words).unwrap_or_default()
 }
 
 fn with_code(code: i64) -> String {

@@ -238,7 +238,7 @@ fn admit<'d, D: Descriptor>(
     let ask = match options.kernel.as_deref() {
         None => Ask::Chosen,
         Some(name) if name == kernel.name() => Ask::Pinned,
-        Some(name) => return Err(format!("the options ask for kernel {name}").into()),
+        Some(name) => return Err(format!("the options ask for kernel {name:?}").into()),
     };
     bounded(descriptor.slots(), kernel.backend())?;
     let candidate = kernel.accept(descriptor, options, props, ask)?;
@@ -741,7 +741,7 @@ mod tests {
         let tf32 = PlanOptions::default().math(Math::Tf32);
         assert_eq!(asked(tf32.clone()), Err("the next one is faster".into()));
         assert_eq!(asked(tf32.clone().kernel("softmax_modest")), Ok("Threads { threads: 2 }".into()));
-        assert_eq!(asked(tf32.kernel("other")), Err("the options ask for kernel other".into()));
+        assert_eq!(asked(tf32.kernel("other")), Err("the options ask for kernel \"other\"".into()));
         // Pinned, it has to meet the other requests all the same.
         let strict = asked(PlanOptions::default().kernel("softmax_modest"));
         assert_eq!(strict, Err("it rounds factors to tf32".into()));

@@ -372,7 +372,7 @@ fn options_of_a_line_reach_the_plan() {
     assert!(TARGETS.iter().all(|target| Mode::Values.applies(&pinned, target) == (target.backend == Backend::Cpu)));
     let elsewhere = case(&format!(r#"{SOFTMAX} options={{"kernel":"softmax_nowhere"}}"#));
     let Ok(Outcome::Refused(why)) = modes::run(&elsewhere, Mode::Values, cpu) else { panic!("not refused") };
-    assert!(why.contains("ask for kernel softmax_nowhere"), "{why}");
+    assert!(why.contains("ask for kernel \"softmax_nowhere\""), "{why}");
 
     // Bytes behind the descriptor.
     for (tail, at, because) in [

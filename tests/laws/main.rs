@@ -114,6 +114,7 @@ fn main() -> ExitCode {
         trials.push(on("refused_runs_touch_nothing", refused_runs));
         trials.push(on("a_part_of_a_buffer_is_downloaded_from_any_element_on", parts));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
+        trials.push(on("strides_of_a_factor_without_elements_do_not_matter", |device| Ok(products::empty(device)?)));
         trials.push(on("products_judged_on_samples", |device| Ok(products::sampled(device)?)));
         trials.push(on("convolutions_judged_on_samples", |device| Ok(convolutions::sampled(device)?)));
     }
@@ -543,6 +544,17 @@ fn buffers(add: &mut impl FnMut(&'static str, Option<Error>)) {
         plan.run(
             &mut queue,
             LayerNormArgs::new(MemIn(&other, 60, 24), &buffer)
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
+    add(
+        "far beyond the buffer",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&other, u64::MAX - 3, 24), &buffer)
                 .weight(&weight[..])
                 .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
             Workspace::none(),

@@ -220,3 +220,23 @@ pub(super) fn sampled(device: &Device) -> Result<()> {
     ensure!(sums(other).judge(device, &output).is_err(), "another product passes");
     Ok(())
 }
+
+/// Factors over no terms, whatever their strides: the product is the bias.
+pub(crate) fn empty(device: &Device) -> Result<()> {
+    let factor = |dims: [u64; 4], strides: [u64; 4]| TensorDesc::strided(DType::F32, &dims, &strides);
+    let a = [[0, 0, 0, 1], [0, 0, 0, 0], [15, 5, 1, 1]];
+    let b = [[0, 7, 7, 1], [7, 0, 7, 1], [0, 0, 7, 1], [21, 7, 7, 1]];
+    let bias = device.upload(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])?;
+    for (a, b) in a.into_iter().flat_map(|a| b.map(|b| (a, b))) {
+        let descriptor = GemmDescriptor::new(factor([2, 3, 5, 0], a)?, factor([2, 3, 0, 7], b)?)?.bias(DType::F32)?;
+        descriptor.backward(GemmGradients::ALL)?;
+        let plan = Plan::new(device, descriptor, &PlanOptions::default())?;
+        let (none, out) = (device.alloc(0)?, device.upload(&[f32::NAN; 210])?);
+        let workspace = device.alloc(plan.workspace().bytes)?;
+        let mut queue = device.queue();
+        plan.run(&mut queue, GemmArgs::new(&none, &none, &out).bias(&bias), Workspace::new(&workspace))?;
+        let out = queue.download::<f32>(&out)?;
+        ensure!(out.chunks(7).all(|row| row == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]), "{a:?} {b:?}: {out:?}");
+    }
+    Ok(())
+}

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use baracuda_ops::{Access, AnyDescriptor, AnyPlan, Backend, DType, Error, PlanOptions, TensorDesc};
+use baracuda_ops::{Access, AnyDescriptor, AnyPlan, Backend, DType, Error, OPS, PlanOptions, TensorDesc};
 use safetensors::{Dtype, SafeTensors};
 use serde::de::IgnoredAny;
 
@@ -53,8 +53,13 @@ pub struct CaseFile {
 
 /// How the replay of a case file ended.
 pub enum Replay {
-    /// It ran: the errors found, which are within the contract if none is over its budget.
-    Ran(Worst),
+    /// It ran.
+    Ran {
+        /// What served it.
+        kernel: &'static str,
+        /// The errors found, which are within the contract if none is over its budget.
+        worst: Worst,
+    },
     /// The device refused it, as it must.
     Refused(Error),
 }
@@ -80,7 +85,11 @@ impl CaseFile {
             Some(json) => serde_json::from_str(json).with_context(|| format!("the options are {json:?}"))?,
             None => PlanOptions::default(),
         };
-        let case = match AnyDescriptor::parse(op, descriptor) {
+        let descriptor = AnyDescriptor::parse(op, descriptor);
+        if let (Ok(_), Some(name)) = (&descriptor, options.kernel.as_deref()) {
+            names_a_kernel(op, name)?;
+        }
+        let case = match descriptor {
             Ok(descriptor) => Ok(Case::new(descriptor, Data::Normal).with(options)),
             Err(error @ Error::UnknownOp { .. }) => return Err(error.into()),
             Err(error) => Err(error),
@@ -109,7 +118,11 @@ impl CaseFile {
                 Ok(_) if self.refused.contains(&target.backend) => {
                     bail!("accepts this, though the file says that it must refuse it")
                 }
-                Ok(plan) => self.run(case, &plan, target).map(Replay::Ran),
+                Ok(plan) => {
+                    let kernel = plan.info().kernel;
+                    let worst = self.run(case, &plan, target).with_context(|| kernel)?;
+                    Ok(Replay::Ran { kernel, worst })
+                }
                 Err(error) => match refusal(&error) {
                     Some(why) => self.refused_with(target, why.clone(), case.must_be_refused_by(target.backend)),
                     None => Err(error),
@@ -169,6 +182,21 @@ impl CaseFile {
         }
         Ok(worst)
     }
+}
+
+/// Refuses a name that no kernel of the op has on any backend. A build without some backend does not know the kernels there, except that
+/// their names begin with the op's.
+fn names_a_kernel(op: &str, name: &str) -> Result<()> {
+    let entry = OPS.iter().find(|entry| entry.name == op).context("every descriptor is one of an op")?;
+    let kernels: Vec<&str> = entry.kernels().into_iter().map(|(_, kernel)| kernel).collect();
+    let knows_all = cfg!(all(feature = "cuda", feature = "wgpu"));
+    let may_be_elsewhere = !knows_all && name.strip_prefix(op).is_some_and(|form| form.starts_with('_'));
+    ensure!(
+        kernels.contains(&name) || may_be_elsewhere,
+        "the options ask for kernel {name:?}; the kernels of {op} in this build are {}",
+        kernels.join(", ")
+    );
+    Ok(())
 }
 
 /// The devices of a list such as `cuda,wgpu`.

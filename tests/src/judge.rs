@@ -132,14 +132,19 @@ pub fn compare(slot: &Slot, actual: &[f64], expected: &Expected) -> Result<Worst
     }
     if let Some(i) = at {
         let (a, e, b, place) = (actual[i], expected.values[i], expected.budgets[i], place(slot.desc.dims(), i));
-        let units = worst.units;
-        worst.words = format!("{}{place:?} is {a:e}, expected {e:e} within {b:.3e}: {units:.2} units", slot.name);
+        let units = in_digits(worst.units);
+        worst.words = format!("{}{place:?} is {a:e}, expected {e:e} within {b:.3e}: {units} units", slot.name);
     }
     if worst.over > 0 {
         let (over, all) = (worst.over, actual.len());
         worst.words = format!("{over} of {all} elements of {} are over budget; the worst, {}", slot.name, worst.words);
     }
     Ok(worst)
+}
+
+/// Units in words: of large numbers only the magnitude matters.
+fn in_digits(units: f64) -> String {
+    if units.is_finite() && units > 1e6 { format!("{units:.2e}") } else { format!("{units:.2}") }
 }
 
 /// The place along each dimension of the `i`th element in row-major order.

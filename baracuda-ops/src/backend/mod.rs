@@ -322,6 +322,8 @@ impl Device {
                 operand: "buffer",
                 need_bytes: end.unwrap_or(u64::MAX),
                 got_bytes: buffer.bytes,
+                offset: 0,
+                buffer_bytes: None,
             }),
         }
     }
@@ -513,7 +515,8 @@ impl<'q> Queue<'q> {
         let (got_bytes, size) = (buffer.bytes, size_of::<T>() as u64);
         if !got_bytes.is_multiple_of(size) {
             let need_bytes = got_bytes.div_ceil(size).saturating_mul(size);
-            return Err(Error::TooSmall { op: DOWNLOAD, operand: "buffer", need_bytes, got_bytes });
+            let (operand, offset, buffer_bytes) = ("buffer", 0, None);
+            return Err(Error::TooSmall { op: DOWNLOAD, operand, need_bytes, got_bytes, offset, buffer_bytes });
         }
         let out_of_memory = || Error::OutOfMemory { device: "cpu".into(), bytes: got_bytes };
         let count = usize::try_from(got_bytes / size).map_err(|_| out_of_memory())?;

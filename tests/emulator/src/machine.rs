@@ -26,6 +26,8 @@ const LANES: usize = 32;
 const QUANTUM: u32 = 4096;
 /// Rounds of nothing but waiting after which a kernel counts as hanging.
 const PATIENCE: u32 = 1 << 16;
+/// Cycles of a sleep, however long it may last.
+const SLEEP_CYCLES: u64 = 64;
 const NAMED_BARRIERS: usize = 16;
 
 /// What is launched.
@@ -92,6 +94,8 @@ struct Group<'l> {
     of_cluster: usize,
     /// The allocation that was found last.
     recent: Cell<(u64, u64)>,
+    /// Cycles since they started: one for each instruction of a warp.
+    clock: u64,
 }
 
 #[derive(Default)]
@@ -201,6 +205,7 @@ impl<'l> Group<'l> {
             clusters,
             of_cluster,
             recent: Cell::new((1, 0)),
+            clock: 0,
         }
     }
 
@@ -418,6 +423,7 @@ impl<'l> Group<'l> {
                 None => mask,
             };
             *steps += 1;
+            self.clock += 1;
             let mut after = After::Next;
             if active != 0 {
                 after = self
@@ -780,7 +786,14 @@ impl<'l> Group<'l> {
                 let offset = (1 << RANK_SHIFT) - 1;
                 each(active, |i| r(to)[i].set(value(a, i) & offset | ((value(rank, i) & 0xff) + 1) << RANK_SHIFT));
             }
-            Op::Sleep => return Ok(After::Poll),
+            Op::Clock { to, bytes } => {
+                let clock = if bytes == 4 { self.clock & u64::from(u32::MAX) } else { self.clock };
+                each(active, |i| r(to)[i].set(clock));
+            }
+            Op::Sleep => {
+                self.clock += SLEEP_CYCLES;
+                return Ok(After::Poll);
+            }
             Op::LoadMatrix { to, count, is_transposed, from } => {
                 self.load_matrix(block, warp, to, count, is_transposed, from, active)?;
             }
@@ -1295,6 +1308,19 @@ mod tests {
         let fault =
             run_block(&format!("{SETUP}st.shared.v2.u32 [%r4], {{%r1, %r1}};"), 32, false).unwrap_err().to_string();
         assert!(fault.contains("thread 1:") && fault.contains("multiple of 8"), "{fault}");
+    }
+
+    #[test]
+    fn the_clock_grows_while_threads_compute_and_sleep() {
+        // The clock before, after one more instruction, and after a loop that waits for 5000 cycles and sleeps meanwhile.
+        let body = format!(
+            "{SETUP}mov.u32 %r5, %clock;\nmov.u64 %rd4, %clock64;\nadd.s64 %rd5, %rd4, 5000;\n$L1:\nnanosleep.u32 64;\n\
+             mov.u64 %rd6, %clock64;\nsetp.lt.s64 %p1, %rd6, %rd5;\n@%p1 bra $L1;\nst.global.u32 [%rd1], %r5;\n\
+             st.global.u32 [%rd1+4], %rd4;\nst.global.u32 [%rd1+8], %rd6;"
+        );
+        let found = run_block(&body, 32, false).unwrap();
+        assert_eq!(found[1], found[0] + 1, "{found:?}");
+        assert!((5000..5000 + 80).contains(&(found[2] - found[1])), "{found:?}");
     }
 
     #[test]

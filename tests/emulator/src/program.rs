@@ -319,6 +319,11 @@ pub(crate) enum Op {
     },
     /// Lets others go first.
     Sleep,
+    /// A number of cycles that grows with every instruction, or its lower half.
+    Clock {
+        to: Register,
+        bytes: u8,
+    },
     LoadMatrix {
         to: [Register; 4],
         count: u8,
@@ -698,6 +703,9 @@ impl Decoder {
                 Op::StoreAsync { bytes: typed()?.bytes(), count, values, to, barrier }
             }
             "st" => return self.store(words, operands),
+            "mov" if matches!(at(1)?, "%clock" | "%clock64") => {
+                Op::Clock { to: self.value(at(0)?)?, bytes: typed()?.bytes() }
+            }
             "mov" if at(0)?.starts_with('{') => {
                 let (to, count) = self.vector(at(0)?)?;
                 match self.name(at(1)?) {

@@ -16,6 +16,7 @@ const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 const INVALID_CONFIGURATION: c_int = 9;
 const INVALID_DEVICE_FUNCTION: c_int = 98;
+const NO_KERNEL_IMAGE_FOR_DEVICE: c_int = 209;
 const LAUNCH_FAILURE: c_int = 719;
 const COOPERATIVE_LAUNCH_TOO_LARGE: c_int = 720;
 /// Shared memory that a kernel gets without asking.
@@ -95,10 +96,11 @@ impl Recorded {
     }
 }
 
-/// The program of a function, decoded at its first use.
-fn program(registry: &mut Registry, function: usize) -> Result<Arc<Program>, String> {
+/// The program of a function, decoded at its first use; else a status, and why.
+fn program(registry: &mut Registry, function: usize) -> Result<Arc<Program>, (c_int, String)> {
     let Registry { images, functions } = registry;
-    let function = functions.get_mut(&function).ok_or("not a registered kernel")?;
+    let invalid = |why: String| (INVALID_DEVICE_FUNCTION, why);
+    let function = functions.get_mut(&function).ok_or_else(|| invalid("not a registered kernel".into()))?;
     if let Some(program) = &function.program {
         return Ok(program.clone());
     }
@@ -107,22 +109,28 @@ fn program(registry: &mut Registry, function: usize) -> Result<Arc<Program>, Str
         Some(text) => text.clone(),
         None => {
             // SAFETY: the address is that of a fat binary in the program's data, registered by code that the compiler made.
-            let text = Arc::new(unsafe { image::text(image.address as *const u8, CAPABILITY) }?);
+            let text = unsafe { image::text(image.address as *const u8, CAPABILITY) };
+            let text = Arc::new(text.map_err(|problem| {
+                let is_missing = problem == image::Problem::NoPtx;
+                let status = if is_missing { NO_KERNEL_IMAGE_FOR_DEVICE } else { INVALID_DEVICE_FUNCTION };
+                (status, format!("{}: {problem}", function.name))
+            })?);
             image.text = Some(text.clone());
             text
         }
     };
     let entries = ptx::entries(&text);
-    let entry = entries.get(function.name.as_str()).ok_or("its image does not have it")?;
-    let program = Arc::new(program::decode(&function.name, entry).map_err(|e| format!("{}: {e}", function.name))?);
+    let named = |why: &str| invalid(format!("{}: {why}", function.name));
+    let entry = entries.get(function.name.as_str()).ok_or_else(|| named("its image does not have it"))?;
+    let program = Arc::new(program::decode(&function.name, entry).map_err(|why| named(&why))?);
     function.program = Some(program.clone());
     Ok(program)
 }
 
 fn decoded(function: *const c_void) -> Result<Arc<Program>, c_int> {
-    program(&mut registry(), function as usize).map_err(|e| {
-        eprintln!("emulated device: {e}");
-        INVALID_DEVICE_FUNCTION
+    program(&mut registry(), function as usize).map_err(|(status, why)| {
+        eprintln!("emulated device: {why}");
+        status
     })
 }
 

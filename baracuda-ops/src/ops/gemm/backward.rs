@@ -2,7 +2,8 @@
 
 use super::geometry::BackwardGeometry;
 use super::{
-    GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, product_fields, valid_alpha,
+    GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, product_fields, unrepeated,
+    valid_alpha,
 };
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
@@ -69,6 +70,7 @@ pub(super) const fn name(index: usize) -> &'static str {
 impl BackwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
+        self.a = unrepeated(op.name, self.a)?;
         for dtype in [&mut self.out, &mut self.pre] {
             *dtype = dtype.filter(|&dtype| dtype != self.a.dtype());
         }

@@ -2,7 +2,9 @@
 
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
-use super::{GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, valid_alpha};
+use super::{
+    GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, unrepeated, valid_alpha,
+};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
@@ -37,6 +39,7 @@ product_fields! {
 impl ForwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
+        self.a = unrepeated(op.name, self.a)?;
         self.out = self.out.filter(|&dtype| dtype != self.a.dtype());
         Ok(())
     }

@@ -33,7 +33,7 @@
 //! Units: all values are plain numbers.
 //!
 //! Batch: a has all batch extents, each with a stride of its own, and is never broadcast. b has all of them, or is shared: it has none, or
-//! each is 1 or has stride 0. A b that only some of them share is refused.
+//! each is 1 or has stride 0. A b that only some of them share is refused. Strides of a factor without elements do not matter.
 //!
 //! Layout and aliasing: any strides on the CPU; in each factor the longer of the last two strides steps over a whole row, so that
 //! strides `[1, ld]` are the transposed form. No operand may lie at another.
@@ -296,7 +296,8 @@ impl Shape {
         let wide = || (0..b_batch.len()).filter(|&axis| batch[axis] != 1);
         let is_shared = wide().all(is_repeated);
         let is_known = |axis: usize| b_batch[axis] == batch[axis] || b_batch[axis] == 1;
-        if !(0..b_batch.len()).all(is_known) || !(is_shared || wide().all(is_separate)) {
+        // Where b has no elements, its strides say nothing.
+        if !(0..b_batch.len()).all(is_known) || !(is_shared || wide().all(is_separate) || b.is_empty()) {
             let rule = format!(
                 "its batch extents must be those of a, {batch:?}, each with a stride, or 1 or of stride 0 in all; got {b_batch:?} with strides {:?}",
                 &b.strides()[..b_batch.len()]
@@ -315,6 +316,16 @@ impl Shape {
         let extents = [self.m, self.n, self.k];
         self.batch.iter().chain(&extents).fold(2, |flops, &extent| flops.saturating_mul(extent))
     }
+}
+
+/// The factor a, with the strides of a dense one if it has no elements and is broadcast: then its own strides address nothing.
+fn unrepeated(op: &'static str, a: TensorDesc) -> Result<TensorDesc> {
+    let is_repeated = a.dims().iter().zip(a.strides()).any(|(&dim, &stride)| dim > 1 && stride == 0);
+    if !(a.is_empty() && is_repeated) {
+        return Ok(a);
+    }
+    let dense = TensorDesc::contiguous(a.dtype(), a.dims()).and_then(|dense| dense.align(a.align_bytes()));
+    dense.map_err(|error| error.of_operand(op, "a"))
 }
 
 /// Refuses matrices that hold an element twice.

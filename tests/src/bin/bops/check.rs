@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write, stdout};
+use std::io::{self, Write, stdout};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use baracuda_ops::Error;
@@ -47,6 +48,8 @@ enum Ended {
 /// How one file fared on one device.
 struct Outcome {
     ended: Ended,
+    /// What served it, if it ran to its end.
+    kernel: Option<&'static str>,
     units: Option<f64>,
     words: String,
     /// Why the device refused it, without the names of op and device.
@@ -55,37 +58,64 @@ struct Outcome {
 
 impl Outcome {
     fn of(replay: Result<Replay>) -> Self {
-        let (ended, units, words, reason) = match replay {
-            Ok(Replay::Ran(worst)) if worst.over == 0 => (Ended::Ok, Some(worst.units), worst.words, String::new()),
-            Ok(Replay::Ran(worst)) => (Ended::Failed, Some(worst.units), worst.words, String::new()),
-            Ok(Replay::Refused(error)) => (Ended::Refused, None, error.to_string(), reason(&error)),
-            Err(error) => (Ended::Failed, None, format!("{error:#}"), String::new()),
-        };
-        Self { ended, units, words, reason }
+        let without_kernel = |ended, words| Self { ended, kernel: None, units: None, words, reason: String::new() };
+        match replay {
+            Ok(Replay::Ran { kernel, worst }) => {
+                let ended = if worst.over == 0 { Ended::Ok } else { Ended::Failed };
+                let (kernel, units) = (Some(kernel), Some(worst.units));
+                Self { ended, kernel, units, words: worst.words, reason: String::new() }
+            }
+            Ok(Replay::Refused(error)) => {
+                Self { reason: reason(&error), ..without_kernel(Ended::Refused, error.to_string()) }
+            }
+            Err(error) => without_kernel(Ended::Failed, format!("{error:#}")),
+        }
     }
 
     fn unreadable(why: &anyhow::Error) -> Self {
-        Self { ended: Ended::Unreadable, units: None, words: format!("{why:#}"), reason: String::new() }
+        let words = format!("{why:#}");
+        Self { ended: Ended::Unreadable, kernel: None, units: None, words, reason: String::new() }
     }
 }
 
 /// A line of `--json`.
 #[derive(Serialize)]
 struct Line<'a> {
-    path: String,
+    path: &'a str,
     op: Option<&'a str>,
     device: &'a str,
+    kernel: Option<&'a str>,
     outcome: Ended,
     /// JSON has no infinity, so that `null` stands for it, too.
     units: Option<f64>,
     words: &'a str,
 }
 
-/// A file, its op if it could be read, and how it fared on each device.
-struct Checked {
-    path: String,
-    op: Option<String>,
-    outcomes: Vec<Outcome>,
+/// Where each outcome is written as soon as it is known, so that a run that is cut short has told what it found.
+struct Log {
+    bar: ProgressBar,
+    json: Option<Mutex<File>>,
+}
+
+impl Log {
+    fn write(&self, path: &str, op: Option<&str>, device: &str, outcome: &Outcome) -> Result<()> {
+        if let Some(file) = &self.json {
+            let units = outcome.units.filter(|units| units.is_finite());
+            let &Outcome { ended: outcome, kernel, ref words, .. } = outcome;
+            let line = serde_json::to_string(&Line { path, op, device, kernel, outcome, units, words })?;
+            writeln!(file.lock().unwrap_or_else(PoisonError::into_inner), "{line}")?;
+        }
+        if outcome.ended == Ended::Failed {
+            let by = outcome.kernel.map(|kernel| format!(" by {kernel}")).unwrap_or_default();
+            self.print(&format!("FAILED {path} on {device}{by}: {}", outcome.words))?;
+        }
+        self.bar.inc(1);
+        Ok(())
+    }
+
+    fn print(&self, line: &str) -> Result<()> {
+        Ok(self.bar.suspend(|| writeln!(stdout(), "{line}"))?)
+    }
 }
 
 pub(crate) fn run(request: &Request) -> Result<()> {
@@ -112,18 +142,13 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     }
     request.paths.iter().for_each(|path| expand(path, &mut entries));
 
-    let bar = progress(entries.len() * present.len());
+    let log = Log { bar: progress(entries.len() * present.len()), json: json.map(Mutex::new) };
     // While some files wait for a software adapter's devices, others find one that is free.
     let crowd = if present.iter().any(|t| t.is_software()) { 4 } else { 1 };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(crowd * rayon::current_num_threads()).build()?;
-    let checked: Vec<Checked> =
-        pool.install(|| entries.into_par_iter().map(|entry| check(entry, &present, &bar)).collect());
-    bar.finish_and_clear();
-    if let Some(file) = json {
-        let mut out = BufWriter::new(file);
-        lines(&checked, &present).try_for_each(|line| writeln!(out, "{}", serde_json::to_string(&line)?))?;
-        out.flush()?;
-    }
+    let each = || entries.into_par_iter().map(|entry| check(entry, &present, &log)).collect::<Result<Vec<_>>>();
+    let checked = pool.install(each)?;
+    log.bar.finish_and_clear();
     report(&checked, &asked, &present)
 }
 
@@ -163,64 +188,51 @@ fn walk(folder: &Path, entries: &mut Vec<Entry>) {
     }
 }
 
-fn check(entry: Entry, present: &[&Target], bar: &ProgressBar) -> Checked {
+/// How a file fares on each device.
+fn check(entry: Entry, present: &[&Target], log: &Log) -> Result<Vec<Outcome>> {
     let path = entry.path.display().to_string();
     let file = match entry.problem {
         Some(problem) => Err(anyhow!(problem)),
         None => CaseFile::read(&entry.path),
     };
+    if let Err(why) = &file {
+        log.print(&format!("UNREADABLE {path}: {why:#}"))?;
+    }
     let on = |target: &&Target| {
-        bar.set_message(format!("{path} on {}", target.name));
+        log.bar.set_message(format!("{path} on {}", target.name));
         let outcome = match &file {
             Ok(file) => Outcome::of(file.replay(target)),
             Err(why) => Outcome::unreadable(why),
         };
-        bar.inc(1);
-        outcome
+        log.write(&path, file.as_ref().ok().map(|file| file.op.as_str()), target.name, &outcome)?;
+        Ok(outcome)
     };
-    let outcomes = present.iter().map(on).collect();
-    Checked { op: file.ok().map(|file| file.op), path, outcomes }
+    present.iter().map(on).collect()
 }
 
-fn lines<'a>(checked: &'a [Checked], present: &'a [&Target]) -> impl Iterator<Item = Line<'a>> {
-    checked.iter().flat_map(move |Checked { path, op, outcomes }| {
-        present.iter().zip(outcomes).map(move |(target, outcome)| Line {
-            path: path.clone(),
-            op: op.as_deref(),
-            device: target.name,
-            outcome: outcome.ended,
-            units: outcome.units.filter(|units| units.is_finite()),
-            words: &outcome.words,
-        })
-    })
-}
-
-/// Prints what went wrong file by file, then the counts of each device.
-fn report(checked: &[Checked], asked: &[&Target], present: &[&Target]) -> Result<()> {
-    let (mut unreadable, mut failed) = (0, 0);
-    for Checked { path, outcomes, .. } in checked {
-        if let Some(Outcome { words, .. }) = outcomes.iter().find(|o| o.ended == Ended::Unreadable) {
-            unreadable += 1;
-            writeln!(stdout(), "UNREADABLE {path}: {words}")?;
-        }
-        for (target, Outcome { words, .. }) in present.iter().zip(outcomes).filter(|(_, o)| o.ended == Ended::Failed) {
-            failed += 1;
-            writeln!(stdout(), "FAILED {path} on {}: {words}", target.name)?;
-        }
-    }
+/// Prints the counts of each device. `checked` holds the outcomes of each file on the devices that are present.
+fn report(checked: &[Vec<Outcome>], asked: &[&Target], present: &[&Target]) -> Result<()> {
+    let has = |outcome: &Outcome, ended| outcome.ended == ended;
+    let unreadable = checked.iter().filter(|c| c.iter().any(|o| has(o, Ended::Unreadable))).count();
+    let failed = checked.iter().flatten().filter(|o| has(o, Ended::Failed)).count();
     for target in asked {
         if let Err(why) = &target.device {
             writeln!(stdout(), "{:5} absent: {why}", target.name)?;
             continue;
         }
         let Some(at) = present.iter().position(|t| t.name == target.name) else { continue };
-        let of = |ended| checked.iter().map(|c| &c.outcomes[at]).filter(move |o| o.ended == ended);
+        let of = |ended| checked.iter().map(|c| &c[at]).filter(move |o| o.ended == ended);
         let worst = of(Ended::Ok).filter_map(|o| o.units).fold(0.0, f64::max);
         let (ok, failed) = (of(Ended::Ok).count(), of(Ended::Failed).count());
         let failed = if failed > 0 { format!(", {failed} FAILED") } else { String::new() };
         let all = checked.len();
         let line = format!("{ok} of {all} files agree, largest error {worst:.2} of the contract{failed}");
         writeln!(stdout(), "{:5} {line}", target.name)?;
+        let mut served: BTreeMap<&str, usize> = BTreeMap::new();
+        checked.iter().filter_map(|c| c[at].kernel).for_each(|kernel| *served.entry(kernel).or_default() += 1);
+        for (kernel, count) in served {
+            writeln!(stdout(), "{:5} {count} of {all} files served by {kernel}", target.name)?;
+        }
         let mut refusals: BTreeMap<&str, usize> = BTreeMap::new();
         of(Ended::Refused).for_each(|o| *refusals.entry(&o.reason).or_default() += 1);
         for (reason, count) in refusals {
