@@ -184,6 +184,10 @@ const SMALL_SAMPLES: [u64; 3] = [264, 64, 131];
 const IN_REGISTERS: [u64; 3] = [2, 16, 4000];
 const PARTLY_IN_REGISTERS: [u64; 3] = [1, 1, 262_144];
 
+/// More groups than blocks are launched while the previous kernel ends: the kernel of `single` is then the one that can start its blocks
+/// one after another.
+const MANY_SMALL_GROUPS: [u64; 3] = [32, 33, 8];
+
 /// Channels last, the parameters of which are four elements.
 const FOUR_CHANNELS: [u64; 3] = [2, 4, 35];
 
@@ -494,6 +498,10 @@ fn forward_cases<F: Family>() -> Vec<Case> {
                     add(form.running(running), Data::Normal, false);
                 }
             }
+        }
+        if F::HAS_RUNNING && !F::HAS_RESIDUAL && dtype == DType::BF16 {
+            let form = Form::affine(dense(dtype, &MANY_SMALL_GROUPS), 0, DType::F32);
+            add(form.running(Running::Momentum(0.1)), Data::Normal, true);
         }
         // Channels last with statistics that the blocks of a cluster do not make: for the cooperative kernels.
         for dims in [[4, 64, 16, 16], [2, 24, 9, 13], [1, 8, 1, 37], [3, 256, 3, 3]] {
