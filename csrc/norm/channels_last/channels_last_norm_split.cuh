@@ -182,10 +182,23 @@ __device__ __forceinline__ void tile_apply(const channel_last_arguments<A> &a, c
         put_scales(&values.at(0, c), values.channels, statistics(channel), weight, bias);
     }
     __syncthreads();
-    output_writer<T, vec_bytes, has_extras, true> output(a, t);
+    vector_output<T, vec_bytes> output = {};
     if (t.rows) output.get(&values.at(0, t.channel - t.begin), values.channels);
-    const T *const x = t.template at<T>(a.o.x, a.p.x);
-    const uint64_t x_step = a.g.row_step * a.p.x.spatial;
+    const T *const x = t.template at<T>(a.o.x, a.p.x), *const residual = t.template at<T>(a.o.residual, a.p.residual);
+    T *const y = t.template at<T>(a.o.y, a.p.y);
+    const uint64_t step = a.g.row_step, x_step = step * a.p.x.spatial, y_step = step * a.p.y.spatial, residual_step = step * a.p.residual.spatial;
+    const auto write = [&](const packed<vec_bytes>(&data)[batch], uint32_t j) {
+        packed<vec_bytes> added[has_extras ? batch : 1];
+        const uint32_t count = min(t.rows - j, uint32_t(batch));
+        if (has_extras && a.o.residual) {
+#pragma unroll
+            for (int u = 0; u < batch; ++u)
+                if (u < count) added[has_extras ? u : 0] = load<vec_bytes>(residual + (j + u) * residual_step);
+        }
+#pragma unroll
+        for (int u = 0; u < batch; ++u)
+            if (u < count) store(y + (j + u) * y_step, output.template of<has_extras>(data[u], a, added[has_extras ? u : 0]));
+    };
     if constexpr (rings) {
         ring->walk_back(
             [&](uint32_t b, uint64_t policy) {
@@ -198,7 +211,7 @@ __device__ __forceinline__ void tile_apply(const channel_last_arguments<A> &a, c
                 packed<vec_bytes> data[batch];
 #pragma unroll
                 for (int u = 0; u < batch; ++u) data[u] = ring->get(b, u, 0);
-                output.write(data, b * batch);
+                write(data, b * batch);
             });
     } else {
         if (t.rows == 0) return;
@@ -207,7 +220,7 @@ __device__ __forceinline__ void tile_apply(const channel_last_arguments<A> &a, c
 #pragma unroll
             for (int u = 0; u < batch; ++u)
                 if (j + u < t.rows) data[u] = load<vec_bytes>(x + (j + u) * x_step);
-            output.write(data, j);
+            write(data, j);
             if (j == 0) break;
         }
     }
