@@ -551,6 +551,22 @@ template <typename Action> bops_status rows_shared(const bops_softmax_specialisa
     });
 }
 
+// channels_resident with accesses of vec_bytes bytes and n vectors a thread.
+template <typename T, typename In, int vec_bytes, int n, typename Action>
+bops_status channels_resident_vectors(bool is_log, bool is_whole, uint32_t tiles, uint32_t threads, const launch_shape &shape,
+                                      const softmax_arguments<accumulator_t<T>> &a, const Action &action) {
+    const auto with = [&](auto tiles, auto whole) {
+        return is_log ? action(softmax_channels_resident<T, vec_bytes, n, tiles, whole, true, In>, shape, a)
+                      : action(softmax_channels_resident<T, vec_bytes, n, tiles, whole, false, In>, shape, a);
+    };
+    using one = std::integral_constant<int, 1>;
+    if constexpr (n == 32) {
+        if (tiles == 2) return with(std::integral_constant<int, 2>(), std::false_type());
+        if (is_whole && threads <= channel_bounds<T, vec_bytes, n, true>::threads) return with(one(), std::true_type());
+    }
+    return with(one(), std::false_type());
+}
+
 template <typename Action> bops_status channels_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
                                                          const bops_softmax_channels_resident_choice &c, const bops_softmax_operands &o, void *,
                                                          const Action &action) {
@@ -561,21 +577,9 @@ template <typename Action> bops_status channels_resident(const bops_softmax_spec
             constexpr int vec_bytes = bytes, width = vec_bytes / int(sizeof(T));
             auto a = arguments_of<T>(of, p, o);
             const launch_shape shape = channels_shape(a, c, width, merge_floats);
-            const bool whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
-            const auto run = [&](auto vectors) -> bops_status {
-                constexpr int n = vectors;
-                const auto with = [&](auto tiles, auto whole) {
-                    constexpr int t = tiles;
-                    constexpr bool w = whole;
-                    return for_flag(of.is_log,
-                                    [&](auto is_log) { return action(softmax_channels_resident<T, vec_bytes, n, t, w, is_log, In>, shape, a); });
-                };
-                using one = std::integral_constant<int, 1>;
-                if constexpr (n == 32) {
-                    if (c.tiles == 2) return with(std::integral_constant<int, 2>(), std::false_type());
-                    if (whole && c.threads <= channel_bounds<T, vec_bytes, n, true>::threads) return with(one(), std::true_type());
-                }
-                return with(one(), std::false_type());
+            const bool is_whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
+            const auto run = [&](auto vectors) {
+                return channels_resident_vectors<T, In, vec_bytes, vectors>(of.is_log, is_whole, c.tiles, c.threads, shape, a, action);
             };
             if constexpr (width < 4) return for_value<16>(c.vectors, run);
             else if constexpr (sizeof(T) == 4) return for_value<4, 8, 12, 16>(c.vectors, run);
