@@ -70,6 +70,7 @@ impl Geometry {
         Self { outer: rows, dim: cols, inner: 1, extents, steps: vec![1; strides.len()], strides, vector_bytes }
     }
 
+    #[cfg(any(feature = "wgpu", test))]
     pub(crate) fn is_rows(&self) -> bool {
         self.inner == 1
     }
