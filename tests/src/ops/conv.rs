@@ -10,7 +10,7 @@ use baracuda_ops::{
 };
 use serde_json::{Value, json};
 
-use super::gemm::{activated, chain, is_balanced, magnitudes};
+use super::gemm::{activated, chain, flushed, is_balanced, magnitudes};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct};
 use crate::judge::{By, Expected};
@@ -935,7 +935,8 @@ fn expect_forward(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors
     let y = outputs.get("y").context("y")?;
     let (filters, spatial) = (y.dims[1] as usize, y.dims[2..].iter().product::<u64>() as usize);
     let bias = |i: usize| given.values("bias").map_or(0.0, |bias| bias[i / spatial % filters].abs());
-    let errors: Vec<f64> = sums["y"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i)).collect();
+    let flushed = flushed(fields.terms as f64, fields.dtype, by);
+    let errors: Vec<f64> = sums["y"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i) + flushed).collect();
 
     Ok(activated(fields.activation, accumulator, by, [("pre", pre), ("y", values)], &errors, outputs))
 }
@@ -976,7 +977,8 @@ fn expect_product(
     let beta = fields.json["beta"].as_f64().unwrap_or(0.0);
     let before = |i: usize| given.values(output).map_or(0.0, |values| 2.0 * (beta * values[i]).abs());
     let dtype = outputs.get(output).context("a gradient")?.dtype;
-    Ok(vec![Expected::within(output, dtype, accumulator, values, |i| off[output][i] + before(i))])
+    let flushed = flushed(fields.terms as f64, fields.dtype, by);
+    Ok(vec![Expected::within(output, dtype, accumulator, values, |i| off[output][i] + before(i) + flushed)])
 }
 
 /// Expected values and budgets of the bias's gradient: docs/numerics.md, Budgets, "conv, dbias".

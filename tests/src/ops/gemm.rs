@@ -939,6 +939,13 @@ pub(super) fn magnitudes(values: &[f64], dtype: DType, by: By) -> Vec<f64> {
     values.iter().map(|&v| magnitude(v)).collect()
 }
 
+/// What a sum of `terms` products may be off by since a device takes subnormal numbers of f32 as 0, in units of `u_A`: through wgpu that can be
+/// each product, or each sum of some of them.
+pub(super) fn flushed(terms: f64, dtype: DType, by: By) -> f64 {
+    let flushes = by.backend == Backend::Wgpu && matches!(dtype, DType::F32 | DType::BF16);
+    if flushes { terms * f64::from(f32::MIN_POSITIVE) / DType::F32.unit_roundoff() } else { 0.0 }
+}
+
 /// `p`: what each pre-activation may be off by, in units of `u_A`.
 fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> {
     let [a, b] = ["a", "b"].map(|name| inputs.values(name).context("a factor"));
@@ -950,8 +957,9 @@ fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> 
         run_in_f64("gemm", &fields.product(fields.alpha.abs()), &BTreeMap::from([("a", &a[..]), ("b", &b[..])]))?
     };
     let factor = chain(fields.k as f64, is_random, by.math);
+    let flushed = fields.alpha.abs().max(1.0) * flushed(fields.k as f64, dtype, by);
     let bias = |i: usize| inputs.values("bias").map_or(0.0, |bias| bias[i % fields.n as usize].abs());
-    Ok(sums["out"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i)).collect())
+    Ok(sums["out"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i) + flushed).collect())
 }
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "gemm".
@@ -1064,7 +1072,8 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         json[name] = json!({"dtype": "f64"});
         let given = magnitudes(given, dtype, by);
         let off = run_in_f64("gemm_backward", &json, &BTreeMap::from([(factor, &given[..]), ("dout", &left[..])]))?;
-        let own = |i: usize| off[name][i] + before(name, i);
+        let flushed = fields.alpha.abs().max(1.0) * flushed(fields.terms(name), dtype, by);
+        let own = |i: usize| off[name][i] + before(name, i) + flushed;
         expected.push(Expected::within(name, output.dtype, accumulator, values, own));
     }
     if let Some(output) = outputs.get("dbias") {
