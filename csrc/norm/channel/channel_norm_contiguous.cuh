@@ -1,5 +1,6 @@
 // BatchNorm, GroupNorm and InstanceNorm over contiguous layouts: a group is `segments` runs of `spatial` contiguous elements each.
 #pragma once
+#include "../../common/dispatch.cuh"
 #include "../../common/launch.cuh"
 #include "channel_norm.cuh"
 
@@ -63,15 +64,7 @@ template <typename Params, typename Choice, typename Operands> struct form_call 
 template <typename Choice> using forward_call = form_call<bops_channel_norm_params, Choice, bops_channel_norm_operands>;
 template <typename Choice> using backward_call = form_call<bops_channel_norm_backward_params, Choice, bops_channel_norm_backward_operands>;
 
-// As for_float, for forms that have no kernels for f64.
-template <typename F> bops_status for_short_float(bops_dtype dtype, F &&f) {
-    return for_float(dtype, [&](auto tag) -> bops_status {
-        if constexpr (sizeof(typename decltype(tag)::type) == 8) return cudaErrorInvalidValue;
-        else return f(tag);
-    });
-}
-
-// Defines the functions of a form, declared by BOPS_CHANNEL_NORM_FORM, by `form`_kernels<T>. for_dtype: for_float or for_short_float.
+// Defines the functions of a form, declared by BOPS_CHANNEL_NORM_FORM, by `form`_kernels<T>. for_dtype: for_float or for_narrow.
 #define BOPS_DEFINE_CHANNEL_NORM_FORM(form, choice_type, pass, for_dtype)                                                                            \
     BOPS_DEFINE_FORM(bops_##form, bops_channel_norm_specialisation, bops_channel_norm_##pass##params, choice_type,                                   \
                      bops_channel_norm_##pass##operands,                                                                                             \
@@ -145,17 +138,6 @@ __host__ inline uint32_t team_for(uint64_t count, uint32_t most) {
     uint32_t team = 1;
     while (team < 32 && team < count) team *= 2;
     return count > 64 ? most : team;
-}
-
-// Calls f with the bytes of an access as a compile-time constant.
-template <typename T, typename F> bops_status for_vector_bytes(uint32_t vec_bytes, F &&f) {
-    if constexpr (sizeof(T) == 8) return f(std::integral_constant<int, 8>());
-    else {
-        if (vec_bytes == 16) return f(std::integral_constant<int, 16>());
-        if (vec_bytes == 4) return f(std::integral_constant<int, 4>());
-        if constexpr (sizeof(T) == 2) return f(std::integral_constant<int, 2>());
-        else return bops_status(cudaErrorInvalidValue);
-    }
 }
 
 } // namespace bops
