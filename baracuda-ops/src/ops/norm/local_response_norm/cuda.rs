@@ -104,19 +104,22 @@ fn candidate<'d, C: Numbers + Debug>(
             Direction::Forward => {
                 let [x, y] = [forward::X, forward::Y].map(strides);
                 let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k, half_powers };
-                calls.forward.build(device, has_work, (dtype, params, choice, numbers), |located| ForwardOperands {
-                    x: located.pointer(forward::X),
-                    y: located.pointer(forward::Y),
-                })
+                calls.forward.build(
+                    device,
+                    has_work,
+                    (dtype, params, choice, numbers),
+                    |located| forward::memory!(pointers ForwardOperands, located),
+                )
             }
             Direction::Backward => {
                 let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(strides);
                 let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k, half_powers };
-                calls.backward.build(device, has_work, (dtype, params, choice, numbers), |located| BackwardOperands {
-                    dy: located.pointer(backward::DY),
-                    x: located.pointer(backward::X),
-                    dx: located.pointer(backward::DX),
-                })
+                calls.backward.build(
+                    device,
+                    has_work,
+                    (dtype, params, choice, numbers),
+                    |located| backward::memory!(pointers BackwardOperands, located),
+                )
             }
         }
     };
