@@ -13,6 +13,7 @@ typedef struct {
     bops_channel_strides x, y;
     uint64_t size;         /* channels of a window: c - size / 2 .. c + size - size / 2 - 1; at most 2 * channels + 2 */
     double scale, beta, k; /* scale: alpha over the size that the caller gave */
+    uint32_t half_powers;  /* which roots give d^-beta: 1 for beta 0.5, 2 for beta 1, 3 for beta 0.75, each with a normal k; 0 for other numbers */
 } bops_local_response_norm_params;
 
 /* Operands of forward. */
@@ -27,6 +28,7 @@ typedef struct {
     bops_channel_strides dy, x, dx;
     uint64_t size;
     double scale, beta, k;
+    uint32_t half_powers;
 } bops_local_response_norm_backward_params;
 
 /* Operands of backward. */
@@ -36,7 +38,8 @@ typedef struct {
 } bops_local_response_norm_backward_operands;
 
 /* walk: a thread owns neighbouring positions and walks over channels with the window in registers. Any x, y, dy, dx with spatial stride 1, dtype
- * not f64, size 3, 5, 7 or 9. */
+ * not f64, size 3, 5, 7 or 9. A thread owns one vector if size is 9, and one
+ * element if half_powers is 0. */
 typedef struct {
     uint32_t vector_bytes;   /* of one access: those of 4 elements or of 1. Spatial extent, strides and starts are multiples of it */
     uint32_t thread_vectors; /* accesses of a channel that a thread owns: 1, with one element an access also 2 or 4 */
@@ -45,7 +48,7 @@ typedef struct {
 } bops_local_response_norm_walk_choice;
 
 /* rows: the threads of a position own all its channels, 16 bytes each, and give each other the values next to theirs. Channel stride 1, strides,
- * starts and the bytes of all channels multiples of 16, at most 256 such vectors, dtype not f64, size 3, 5, 7 or 9. */
+ * starts and the bytes of all channels multiples of 16, at most 256 such vectors, dtype not f64, size 3, 5, 7 or 9, half_powers not 0. */
 typedef struct {
     uint32_t block_threads; /* at most 256: as many whole positions as they have room for */
 } bops_local_response_norm_rows_choice;
@@ -65,7 +68,7 @@ typedef struct {
 } bops_local_response_norm_direct_choice;
 
 /* Declares a form of forward, for which `pass` is empty, or of backward, of which `direct` has a workspace: one element of the accumulator type for
- * each element of x. The type of the elements tells compiled kernels of a form apart, besides the choice, the size and whether roots give the power. */
+ * each element of x. The type of the elements tells compiled kernels of a form apart, besides the choice, the size and whether half_powers is 0. */
 #define BOPS_LOCAL_RESPONSE_NORM_FORM(form, pass)                                                                                                    \
     BOPS_FORM(bops_local_response_norm_##pass##form, bops_dtype, bops_local_response_norm_##pass##params, bops_local_response_norm_##form##_choice,  \
               bops_local_response_norm_##pass##operands)

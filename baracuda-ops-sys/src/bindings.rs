@@ -738,6 +738,7 @@ pub struct bops_local_response_norm_params {
     pub scale: f64,
     pub beta: f64,
     pub k: f64,
+    pub half_powers: u32,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -767,6 +768,7 @@ pub struct bops_local_response_norm_backward_params {
     pub scale: f64,
     pub beta: f64,
     pub k: f64,
+    pub half_powers: u32,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]

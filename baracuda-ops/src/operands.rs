@@ -11,8 +11,8 @@ use crate::slots::{OperandEntry, index_of, is_same};
 /// `MEAN mean: Out, if stats => "Mean of each row, if declared.", step "Where the statistics go.";`
 ///
 /// An access `InOut or In` follows from a field. The table becomes a module: `TABLE`; for each row its index, which is where a run
-/// finds the operand, whatever others an op declares; and the type of a row's memory, `memory!(mean 'a)`. The `$` in front stands for
-/// itself in that inner macro.
+/// finds the operand, whatever others an op declares; the type of a row's memory, `memory!(mean 'a)`; and the C struct whose fields are the
+/// pointers of all rows, `memory!(pointers Operands, located)`. The `$` in front stands for itself in that inner macro.
 macro_rules! operands {
     ($dollar:tt $(#[$doc:meta])* mod $table:ident { $(
         $index:ident $name:ident: $access:ident $(or $other:ident)?, $($declared:ident)+ $(, in place $partner:ident)?
@@ -38,6 +38,9 @@ macro_rules! operands {
                     (step $name) => { concat!($($step)?) };
                     (index $name) => { $table::$index };
                 )*
+                (pointers $dollar($dollar Operands:ident)::+, $dollar located:expr) => {
+                    $dollar($dollar Operands)::+ { $($name: $dollar located.pointer($table::$index)),* }
+                };
             }
             pub(crate) use memory;
         }

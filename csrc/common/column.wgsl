@@ -5,8 +5,8 @@ const SLICE: u32 = DEEP * CHUNKS; // elements of a line that one workgroup holds
 
 var<workgroup> column_quads: array<vec4<f32>, select(1u, WORKGROUP * QUADS, DEEP > 1u)>;
 
-// The largest values of the threads that share lines, in all of them. Every thread of the workgroup calls it.
-fn column_max(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, QUADS> {
+// The largest values or the sums of the threads that share lines, in all of them. Every thread of the workgroup calls it.
+fn column_reduced(thread: u32, values: array<vec4<f32>, QUADS>, takes_largest: bool) -> array<vec4<f32>, QUADS> {
     if (DEEP == 1u) {
         return values;
     }
@@ -18,8 +18,9 @@ fn column_max(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, 
     for (var half = WORKGROUP / 2u; half >= ACROSS; half = half >> 1u) {
         if (thread < half) {
             for (var part = 0u; part < QUADS; part++) {
-                let own = part * WORKGROUP + thread;
-                column_quads[own] = max(column_quads[own], column_quads[own + half]);
+                let own = column_quads[part * WORKGROUP + thread];
+                let other = column_quads[part * WORKGROUP + thread + half];
+                column_quads[part * WORKGROUP + thread] = select(own + other, max(own, other), takes_largest);
             }
         }
         workgroupBarrier();
@@ -31,30 +32,12 @@ fn column_max(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, 
     return result;
 }
 
-// The sums over the threads that share lines, in all of them. Every thread of the workgroup calls it.
+fn column_max(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, QUADS> {
+    return column_reduced(thread, values, true);
+}
+
 fn column_sum(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, QUADS> {
-    if (DEEP == 1u) {
-        return values;
-    }
-    var result = values;
-    for (var part = 0u; part < QUADS; part++) {
-        column_quads[part * WORKGROUP + thread] = result[part];
-    }
-    workgroupBarrier();
-    for (var half = WORKGROUP / 2u; half >= ACROSS; half = half >> 1u) {
-        if (thread < half) {
-            for (var part = 0u; part < QUADS; part++) {
-                let own = part * WORKGROUP + thread;
-                column_quads[own] += column_quads[own + half];
-            }
-        }
-        workgroupBarrier();
-    }
-    for (var part = 0u; part < QUADS; part++) {
-        result[part] = column_quads[part * WORKGROUP + thread % ACROSS];
-    }
-    workgroupBarrier();
-    return result;
+    return column_reduced(thread, values, false);
 }
 
 // A thread's part in the work of its workgroup, which is a slice of the lines in ACROSS columns of one block: the item with the workgroup's number or,

@@ -42,6 +42,7 @@ template <typename T, activation_form form> struct single_rows {
     uint32_t of_sample, rank, group;              // of_sample: of those of the hardware cluster; rank: of the block in its team
     uint32_t rows, first_row, own_row, own_rows;  // of the group; the block's first; the warp's first and how many it has
     bool keeps;                                   // dpre stays in shared memory
+    uint32_t segment_end;                         // 32 vectors a row of a segment; a field, so that loops do not compute it again
     uint32_t array_bytes, place_bytes, own_place; // own_place: address of the thread's first place
     float2 *row_sums, *segment_sums;              // segment_sums: [block][segment], of the first block
     uint32_t sample, channel;                     // of the group's first segment
@@ -54,7 +55,7 @@ template <typename T, activation_form form> struct single_rows {
           blocks(ring.cluster * max(arguments.samples, 1)), block(blocks > 1 ? cluster_rank() : 0), of_sample(block / ring.cluster),
           rank(block - of_sample * ring.cluster), group(of_sample * a.geometry.inner + blockIdx.x / blocks), rows(ring.segments * ring.chunks),
           first_row(rank * ring.steps), own_row(first_row + warp * vectors), own_rows(rows > own_row ? min(rows - own_row, vectors) : 0),
-          keeps(form == silu_activation && sizeof(T) == 2 && arguments.keeps), array_bytes(blockDim.x * 16),
+          keeps(form == silu_activation && sizeof(T) == 2 && arguments.keeps), segment_end(ring.chunks * 32), array_bytes(blockDim.x * 16),
           place_bytes(array_bytes * (keeps ? 3 : 2)), row_sums(reinterpret_cast<float2 *>(dynamic_shared + vectors * place_bytes)),
           segment_sums(row_sums + ring.steps) {}
 
@@ -75,7 +76,7 @@ template <typename T, activation_form form> struct single_rows {
     // Goes to the next row; returns whether it is of another segment.
     __device__ __forceinline__ bool next() {
         vector += 32;
-        if (vector < ring.chunks * 32) return false;
+        if (vector < segment_end) return false;
         vector = lane;
         return true;
     }
@@ -83,7 +84,7 @@ template <typename T, activation_form form> struct single_rows {
         return segment_offset(s, sample, channel) + segment * s.channel + vector * width;
     }
     // Elements from the end of a segment's last row to the next segment.
-    __device__ __forceinline__ uint64_t jump_of(const bops_channel_strides &s) const { return s.channel - uint64_t(ring.chunks * 32) * width; }
+    __device__ __forceinline__ uint64_t jump_of(const bops_channel_strides &s) const { return s.channel - uint64_t(segment_end) * width; }
     // Number of copies that are waited for first.
     __device__ __forceinline__ uint32_t half() const { return (vectors + 1) / 2; }
 

@@ -362,7 +362,7 @@ template <typename T> bops_status channel_norm_backward_split_kernels(const back
     a.group_means = static_cast<A *>(f.workspace);
     a.segment_sums = a.group_means + a.geometry.groups * 2;
     a.part_sums = wants_sums ? a.segment_sums + (p.groups ? a.geometry.rows * 2 : 0) : nullptr;
-    return for_vector_bytes<T>(c.access_bytes, [&](auto bytes) -> bops_status {
+    return for_access<T>(c.access_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
         a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors), a.accesses = c.accesses;
         launch_shape shape;

@@ -1,5 +1,6 @@
 // BatchNorm, GroupNorm and InstanceNorm over contiguous layouts: a group is `segments` runs of `spatial` contiguous elements each.
 #pragma once
+#include "../../common/dispatch.cuh"
 #include "../../common/launch.cuh"
 #include "channel_norm.cuh"
 
@@ -42,18 +43,7 @@ struct form_types {
 
 inline form_types types_of(const bops_channel_norm_specialisation &of) { return {of.weight_dtype != of.dtype, of.has_residual != 0}; }
 
-// Defines the functions of a channels-last form, declared by BOPS_CHANNEL_NORM_FORM, by `form`_kernels<T>.
-#define BOPS_DEFINE_CHANNEL_NORM_FORM(form, choice_type, pass)                                                                                       \
-    BOPS_DEFINE_FORM(bops_##form, bops_channel_norm_specialisation, bops_channel_norm_##pass##params, choice_type,                                   \
-                     bops_channel_norm_##pass##operands,                                                                                             \
-                     ([](const auto &of, const auto &params, const auto &choice, const auto &operands, void *workspace, bops::kernel_call call) {    \
-                         return bops::for_float(of.dtype, [&](auto tag) {                                                                            \
-                             using T = typename decltype(tag)::type;                                                                                 \
-                             return bops::form##_kernels<T>(params, choice, bops::types_of(of), operands, workspace, call);                          \
-                         });                                                                                                                         \
-                     }))
-
-// What the host function of a contiguous form is told, and what it is to do with the form's kernels.
+// What the host function of a form is told, and what it is to do with the form's kernels.
 template <typename Params, typename Choice, typename Operands> struct form_call {
     const Params &p;
     const Choice &c;
@@ -62,8 +52,10 @@ template <typename Params, typename Choice, typename Operands> struct form_call 
     form_types types;
     kernel_call call;
 
+    // Whether there is an activation or a residual.
+    bool has_extras() const { return types.has_residual || p.activation != BOPS_IDENTITY; }
     // The launch of the form's main kernel.
-    launch_shape shape(uint32_t threads, uint32_t shared_bytes) const {
+    launch_shape shape(uint32_t threads, uint32_t shared_bytes = 0) const {
         launch_shape shape;
         shape.grid = dim3(c.blocks), shape.block = dim3(threads), shape.shared_bytes = shared_bytes, shape.overlaps_previous = c.overlaps != 0;
         return shape;
@@ -72,16 +64,8 @@ template <typename Params, typename Choice, typename Operands> struct form_call 
 template <typename Choice> using forward_call = form_call<bops_channel_norm_params, Choice, bops_channel_norm_operands>;
 template <typename Choice> using backward_call = form_call<bops_channel_norm_backward_params, Choice, bops_channel_norm_backward_operands>;
 
-// As for_float, for forms that have no kernels for f64.
-template <typename F> bops_status for_short_float(bops_dtype dtype, F &&f) {
-    return for_float(dtype, [&](auto tag) -> bops_status {
-        if constexpr (sizeof(typename decltype(tag)::type) == 8) return cudaErrorInvalidValue;
-        else return f(tag);
-    });
-}
-
-// Defines the functions of a contiguous form, by `form`_kernels<T>. for_dtype: for_float or for_short_float.
-#define BOPS_DEFINE_CONTIGUOUS_NORM_FORM(form, choice_type, pass, for_dtype)                                                                         \
+// Defines the functions of a form, declared by BOPS_CHANNEL_NORM_FORM, by `form`_kernels<T>. for_dtype: for_float or for_narrow.
+#define BOPS_DEFINE_CHANNEL_NORM_FORM(form, choice_type, pass, for_dtype)                                                                            \
     BOPS_DEFINE_FORM(bops_##form, bops_channel_norm_specialisation, bops_channel_norm_##pass##params, choice_type,                                   \
                      bops_channel_norm_##pass##operands,                                                                                             \
                      ([](const auto &of, const auto &params, const auto &choice, const auto &operands, void *workspace, bops::kernel_call call) {    \
@@ -154,17 +138,6 @@ __host__ inline uint32_t team_for(uint64_t count, uint32_t most) {
     uint32_t team = 1;
     while (team < 32 && team < count) team *= 2;
     return count > 64 ? most : team;
-}
-
-// Calls f with the bytes of an access as a compile-time constant.
-template <typename T, typename F> bops_status for_vector_bytes(uint32_t vec_bytes, F &&f) {
-    if constexpr (sizeof(T) == 8) return f(std::integral_constant<int, 8>());
-    else {
-        if (vec_bytes == 16) return f(std::integral_constant<int, 16>());
-        if (vec_bytes == 4) return f(std::integral_constant<int, 4>());
-        if constexpr (sizeof(T) == 2) return f(std::integral_constant<int, 2>());
-        else return bops_status(cudaErrorInvalidValue);
-    }
 }
 
 } // namespace bops

@@ -343,7 +343,7 @@ template <typename T> bops_status channel_norm_split_kernels(const forward_call<
     a.reciprocal_count = count ? A(1.0 / double(count)) : A(0);
     a.unbias = count > 1 ? A(double(count) / double(count - 1)) : A(0);
     a.weight_is_wide = f.types.weight_is_wide, a.chunks = c.parts, a.by_chunks = divisor(c.parts);
-    return for_vector_bytes<T>(c.access_bytes, [&](auto bytes) -> bops_status {
+    return for_access<T>(c.access_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
         a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors);
         a.part = c.threads * c.accesses * width, a.accesses = c.accesses;

@@ -17,20 +17,20 @@ template <typename A> struct channel_last_arguments {
 };
 
 // The kernel arguments that all forms share.
-template <typename T, int vec_bytes = 16>
-channel_last_arguments<accumulator_t<T>> last_arguments(const bops_channel_norm_params &p, const last_tiling &tiling, const form_types &types,
-                                                        const bops_channel_norm_operands &o, void *workspace, uint32_t overlaps = 0) {
+template <typename T, int vec_bytes = 16, typename Choice>
+channel_last_arguments<accumulator_t<T>> last_arguments(const forward_call<Choice> &f, const last_tiling &tiling, uint32_t overlaps = 0) {
     using A = accumulator_t<T>;
+    const bops_channel_norm_params &p = f.p;
     channel_last_arguments<A> a = {};
-    a.p = p, a.o = o, a.g = last_shape(p, tiling, vec_bytes / sizeof(T));
+    a.p = p, a.o = f.o, a.g = last_shape(p, tiling, vec_bytes / sizeof(T));
     if (a.g.is_merged)
         for (bops_channel_strides *s : {&a.p.x, &a.p.residual, &a.p.y}) *s = merged_strides(*s, p.spatial);
     const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
     a.eps = count > 0 ? A(p.eps) : A(NAN), a.momentum = running_weight<A>(p.momentum);
     a.reciprocal_count = count > 0 ? A(1 / count) : A(0), a.unbias = A(count / (count - 1));
-    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
+    a.weight_is_wide = f.types.weight_is_wide, a.overlaps = overlaps;
     const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
-    a.statistics = static_cast<channel_statistics<A> *>(workspace);
+    a.statistics = static_cast<channel_statistics<A> *>(f.workspace);
     a.shifts = reinterpret_cast<A *>(a.statistics + sets * a.g.groups), a.sums = a.shifts + plane, a.squares = a.sums + plane;
     return a;
 }

@@ -26,21 +26,21 @@ template <typename A> struct channel_last_backward_arguments {
 };
 
 // The kernel arguments that all forms share.
-template <typename T, int vec_bytes = 16>
-channel_last_backward_arguments<accumulator_t<T>> last_backward_arguments(const bops_channel_norm_backward_params &p, const last_tiling &tiling,
-                                                                          const form_types &types, const bops_channel_norm_backward_operands &o,
-                                                                          void *workspace, uint32_t overlaps = 0) {
+template <typename T, int vec_bytes = 16, typename Choice>
+channel_last_backward_arguments<accumulator_t<T>> last_backward_arguments(const backward_call<Choice> &f, const last_tiling &tiling,
+                                                                          uint32_t overlaps = 0) {
     using A = accumulator_t<T>;
+    const bops_channel_norm_backward_params &p = f.p;
     channel_last_backward_arguments<A> a = {};
-    a.p = p, a.o = o, a.g = last_shape(p, tiling, vec_bytes / sizeof(T));
+    a.p = p, a.o = f.o, a.g = last_shape(p, tiling, vec_bytes / sizeof(T));
     if (a.g.is_merged)
         for (bops_channel_strides *s : {&a.p.dy, &a.p.x, &a.p.residual, &a.p.y, &a.p.dx, &a.p.dresidual}) *s = merged_strides(*s, p.spatial);
     const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
     a.eps = A(p.eps), a.reciprocal_count = count > 0 ? A(1 / count) : A(0);
-    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
-    a.reads_extra = p.activation != BOPS_IDENTITY && (o.y || o.residual);
+    a.weight_is_wide = f.types.weight_is_wide, a.overlaps = overlaps;
+    a.reads_extra = p.activation != BOPS_IDENTITY && (f.o.y || f.o.residual);
     const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
-    a.means = static_cast<gradient_means<A> *>(workspace);
+    a.means = static_cast<gradient_means<A> *>(f.workspace);
     a.dpres = reinterpret_cast<A *>(a.means + sets * a.g.groups), a.products = a.dpres + plane;
     return a;
 }

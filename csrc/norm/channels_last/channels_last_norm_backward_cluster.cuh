@@ -225,27 +225,21 @@ template <typename T> __global__ void __launch_bounds__(parameter_threads)
 }
 
 // Host: the form `cluster`.
-template <typename T> bops_status channels_last_norm_backward_cluster_kernels(const bops_channel_norm_backward_params &p,
-                                                                              const bops_channels_last_norm_cluster_choice &c,
-                                                                              const form_types &types, const bops_channel_norm_backward_operands &o,
-                                                                              void *workspace, const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
-        a.slots = c.thread_rows, a.tensors = c.tensors, a.cluster = c.cluster_blocks;
-        a.dpres = static_cast<float *>(workspace), a.products = a.dpres + uint64_t(a.g.samples) * a.g.channels;
-        const uint32_t channels = c.tile_vectors * uint32_t(16 / sizeof(T));
-        launch_shape shape = last_launch(c.blocks, c.threads, c.overlaps);
-        shape.cluster = c.cluster_blocks;
-        shape.shared_bytes = c.thread_rows * c.tensors * c.threads * 16 + channels * c.cluster_blocks * 8 +
-                             lane_parts(a.g.lanes / (16 % c.tile_vectors ? 1 : 2), c.tile_vectors).room(16 / sizeof(T)) * 8;
-        const bops_status status =
-            call(has_extras(p, types) ? channel_last_backward_cluster<T, true> : channel_last_backward_cluster<T, false>, shape, a);
-        const bool sums_samples = a.g.samples > 1 && c.cluster_blocks == c.chunks;
-        if (status || !sums_samples || !(call.prepares || o.dweight || o.dbias)) return status;
-        launch_shape sum_shape = last_launch((a.g.channels + parameter_threads - 1) / parameter_threads, parameter_threads, c.overlaps);
-        return call(channel_last_sample_sums<T>, sum_shape, a);
-    }
+template <typename T> bops_status channels_last_norm_backward_cluster_kernels(const backward_call<bops_channels_last_norm_cluster_choice> &f) {
+    const auto &c = f.c;
+    auto a = last_backward_arguments<T>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, c.overlaps);
+    a.slots = c.thread_rows, a.tensors = c.tensors, a.cluster = c.cluster_blocks;
+    a.dpres = static_cast<float *>(f.workspace), a.products = a.dpres + uint64_t(a.g.samples) * a.g.channels;
+    const uint32_t channels = c.tile_vectors * uint32_t(16 / sizeof(T));
+    launch_shape shape = f.shape(c.threads);
+    shape.cluster = c.cluster_blocks;
+    shape.shared_bytes = c.thread_rows * c.tensors * c.threads * 16 + channels * c.cluster_blocks * 8 +
+                         lane_parts(a.g.lanes / (16 % c.tile_vectors ? 1 : 2), c.tile_vectors).room(16 / sizeof(T)) * 8;
+    const bops_status status = f.call(f.has_extras() ? channel_last_backward_cluster<T, true> : channel_last_backward_cluster<T, false>, shape, a);
+    const bool sums_samples = a.g.samples > 1 && c.cluster_blocks == c.chunks;
+    if (status || !sums_samples || !(f.call.prepares || f.o.dweight || f.o.dbias)) return status;
+    launch_shape sum_shape = last_launch((a.g.channels + parameter_threads - 1) / parameter_threads, parameter_threads, c.overlaps);
+    return f.call(channel_last_sample_sums<T>, sum_shape, a);
 }
 
 } // namespace bops

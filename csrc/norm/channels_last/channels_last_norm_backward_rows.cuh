@@ -191,36 +191,31 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_threads<r
 }
 
 // Host: the form `rows`.
-template <typename T> bops_status channels_last_norm_backward_rows_kernels(const bops_channel_norm_backward_params &p,
-                                                                           const bops_channels_last_norm_rows_choice &c, const form_types &types,
-                                                                           const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                           const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, 0, c.threads}, types, o, workspace, c.overlaps);
-        const channel_last_shape &g = a.g;
-        a.cluster = c.cluster_blocks;
-        launch_shape shape;
-        shape.block = dim3(g.tile_vectors, g.lanes), shape.overlaps_previous = c.overlaps != 0;
-        if (c.cluster_blocks) {
-            const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T)), parts = g.lanes < rows_part ? 1 : g.lanes / rows_part;
-            shape.grid = dim3(g.tiles, c.cluster_blocks), shape.cluster = c.cluster_blocks;
-            shape.shared_bytes = (g.lanes + 1) * 2 * channels * 4 + parts * 2 * channels * 4;
-            shape.shared_bytes += (channels / g.group_channels * g.chunks + channels + c.cluster_blocks) * 8;
-            return call(c.thread_rows == 4 ? channel_last_backward_rows_cluster<T, 4> : channel_last_backward_rows_cluster<T, 8>, shape, a);
-        }
-        const uint32_t quads = g.tile_vectors * uint32_t(16 / sizeof(T)) / 2; // quads of columns of a tile
-        a.dpres = static_cast<float *>(workspace) + uint64_t(g.samples) * g.groups * 2 * message_pitch(g);
-        a.products = a.dpres + uint64_t(g.samples) * g.chunks * g.channels;
-        for (a.cluster = 1; a.cluster * g.samples * g.chunks < quads;) a.cluster *= 2;
-        shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.cooperative = true;
-        shape.shared_bytes = g.tile_vectors * g.lanes * uint32_t(2 * 16 / sizeof(T)) * 4;
-        return call(c.thread_rows == 1   ? channel_last_backward_rows<T, 1>
-                    : c.thread_rows == 2 ? channel_last_backward_rows<T, 2>
-                    : c.thread_rows == 4 ? channel_last_backward_rows<T, 4>
-                                         : channel_last_backward_rows<T, 8>,
-                    shape, a);
+template <typename T> bops_status channels_last_norm_backward_rows_kernels(const backward_call<bops_channels_last_norm_rows_choice> &f) {
+    const auto &c = f.c;
+    auto a = last_backward_arguments<T>(f, {c.tile_vectors, c.chunks, 0, c.threads}, c.overlaps);
+    const channel_last_shape &g = a.g;
+    a.cluster = c.cluster_blocks;
+    launch_shape shape;
+    shape.block = dim3(g.tile_vectors, g.lanes), shape.overlaps_previous = c.overlaps != 0;
+    if (c.cluster_blocks) {
+        const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T)), parts = g.lanes < rows_part ? 1 : g.lanes / rows_part;
+        shape.grid = dim3(g.tiles, c.cluster_blocks), shape.cluster = c.cluster_blocks;
+        shape.shared_bytes = (g.lanes + 1) * 2 * channels * 4 + parts * 2 * channels * 4;
+        shape.shared_bytes += (channels / g.group_channels * g.chunks + channels + c.cluster_blocks) * 8;
+        return f.call(c.thread_rows == 4 ? channel_last_backward_rows_cluster<T, 4> : channel_last_backward_rows_cluster<T, 8>, shape, a);
     }
+    const uint32_t quads = g.tile_vectors * uint32_t(16 / sizeof(T)) / 2; // quads of columns of a tile
+    a.dpres = static_cast<float *>(f.workspace) + uint64_t(g.samples) * g.groups * 2 * message_pitch(g);
+    a.products = a.dpres + uint64_t(g.samples) * g.chunks * g.channels;
+    for (a.cluster = 1; a.cluster * g.samples * g.chunks < quads;) a.cluster *= 2;
+    shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.cooperative = true;
+    shape.shared_bytes = g.tile_vectors * g.lanes * uint32_t(2 * 16 / sizeof(T)) * 4;
+    return f.call(c.thread_rows == 1   ? channel_last_backward_rows<T, 1>
+                  : c.thread_rows == 2 ? channel_last_backward_rows<T, 2>
+                  : c.thread_rows == 4 ? channel_last_backward_rows<T, 4>
+                                       : channel_last_backward_rows<T, 8>,
+                  shape, a);
 }
 
 } // namespace bops

@@ -274,27 +274,25 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
 }
 
 // Host: the form `split`.
-template <typename T> bops_status channels_last_norm_backward_split_kernels(const bops_channel_norm_backward_params &p,
-                                                                            const bops_channels_last_norm_split_choice &c, const form_types &types,
-                                                                            const bops_channel_norm_backward_operands &o, void *workspace,
-                                                                            const kernel_call &call) {
+template <typename T> bops_status channels_last_norm_backward_split_kernels(const backward_call<bops_channels_last_norm_split_choice> &f) {
+    const auto &c = f.c;
     using A = accumulator_t<T>;
     const auto of_width = [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value;
         const channel_last_backward_arguments<A> a =
-            last_backward_arguments<T, vec_bytes>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
-        launch_shape shape = last_launch(c.blocks, c.threads, c.overlaps);
+            last_backward_arguments<T, vec_bytes>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, c.overlaps);
+        launch_shape shape = f.shape(c.threads);
         constexpr bool is_wide = vec_bytes == 16; // narrower vectors have one form
-        const bool general = has_extras(p, types) || !is_wide;
-        bops_status status = general ? call(channel_last_backward_split_sums<T, vec_bytes, true>, shape, a)
-                                     : call(channel_last_backward_split_sums<T, vec_bytes, !is_wide>, shape, a);
+        const bool general = f.has_extras() || !is_wide;
+        bops_status status = general ? f.call(channel_last_backward_split_sums<T, vec_bytes, true>, shape, a)
+                                     : f.call(channel_last_backward_split_sums<T, vec_bytes, !is_wide>, shape, a);
         if (status) return status;
         const uint64_t items = (a.g.per_sample ? a.g.samples : 1) * uint64_t(a.g.groups) + (a.g.per_sample ? a.g.channels : 0);
         launch_shape merge_shape = last_launch(merge_grid(items), last_merge_threads, c.overlaps);
-        status = call(channel_last_backward_split_merge<T>, merge_shape, a);
-        if (status || !(call.prepares || o.dx || o.dresidual) || p.uses_running) return status;
-        return general ? call(channel_last_backward_split_apply<T, vec_bytes, true>, shape, a)
-                       : call(channel_last_backward_split_apply<T, vec_bytes, !is_wide>, shape, a);
+        status = f.call(channel_last_backward_split_merge<T>, merge_shape, a);
+        if (status || !(f.call.prepares || f.o.dx || f.o.dresidual) || f.p.uses_running) return status;
+        return general ? f.call(channel_last_backward_split_apply<T, vec_bytes, true>, shape, a)
+                       : f.call(channel_last_backward_split_apply<T, vec_bytes, !is_wide>, shape, a);
     };
     if constexpr (sizeof(T) < 8)
         if (c.access_bytes == 16) return of_width(std::integral_constant<int, 16>());
@@ -303,17 +301,13 @@ template <typename T> bops_status channels_last_norm_backward_split_kernels(cons
 
 // Host: the form `cooperative`.
 template <typename T>
-bops_status channels_last_norm_backward_cooperative_kernels(const bops_channel_norm_backward_params &p,
-                                                            const bops_channels_last_norm_cooperative_choice &c, const form_types &types,
-                                                            const bops_channel_norm_backward_operands &o, void *workspace, const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace);
-        a.slots = c.ring_batches, a.tensors = c.tensors;
-        launch_shape shape = last_launch(c.blocks, c.threads);
-        shape.shared_bytes = c.ring_batches * ring_batch * c.tensors * c.threads * 16, shape.cooperative = true;
-        return call(has_extras(p, types) ? channel_last_backward_cooperative<T, true> : channel_last_backward_cooperative<T, false>, shape, a);
-    }
+bops_status channels_last_norm_backward_cooperative_kernels(const backward_call<bops_channels_last_norm_cooperative_choice> &f) {
+    const auto &c = f.c;
+    auto a = last_backward_arguments<T>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true});
+    a.slots = c.ring_batches, a.tensors = c.tensors;
+    launch_shape shape = last_launch(c.blocks, c.threads);
+    shape.shared_bytes = c.ring_batches * ring_batch * c.tensors * c.threads * 16, shape.cooperative = true;
+    return f.call(f.has_extras() ? channel_last_backward_cooperative<T, true> : channel_last_backward_cooperative<T, false>, shape, a);
 }
 
 } // namespace bops

@@ -197,23 +197,18 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
 }
 
 // Host: the form `cluster`.
-template <typename T> bops_status channels_last_norm_cluster_kernels(const bops_channel_norm_params &p,
-                                                                     const bops_channels_last_norm_cluster_choice &c, const form_types &types,
-                                                                     const bops_channel_norm_operands &o, void *workspace, const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        constexpr uint32_t width = 16 / sizeof(T);
-        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
-        a.slots = c.thread_rows;
-        const uint32_t of_group = a.g.group_channels, groups = c.tile_vectors * width / of_group;
-        const bool folds = of_group + 1 >= width || 2 * of_group == width; // no vector has channels of three groups
-        launch_shape shape = last_launch(c.blocks, c.threads, c.overlaps);
-        shape.cluster = c.cluster_blocks;
-        shape.shared_bytes =
-            c.thread_rows * c.threads * 16 + groups * c.chunks * 16 + lane_parts(a.g.lanes, c.tile_vectors).room(folds ? 2 : width) * 12;
-        if (has_extras(p, types)) return call(folds ? channel_last_cluster<T, true, true> : channel_last_cluster<T, true, false>, shape, a);
-        return call(folds ? channel_last_cluster<T, false, true> : channel_last_cluster<T, false, false>, shape, a);
-    }
+template <typename T> bops_status channels_last_norm_cluster_kernels(const forward_call<bops_channels_last_norm_cluster_choice> &f) {
+    const auto &c = f.c;
+    constexpr uint32_t width = 16 / sizeof(T);
+    auto a = last_arguments<T>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, c.overlaps);
+    a.slots = c.thread_rows;
+    const uint32_t of_group = a.g.group_channels, groups = c.tile_vectors * width / of_group;
+    const bool folds = of_group + 1 >= width || 2 * of_group == width; // no vector has channels of three groups
+    launch_shape shape = f.shape(c.threads);
+    shape.cluster = c.cluster_blocks;
+    shape.shared_bytes = c.thread_rows * c.threads * 16 + groups * c.chunks * 16 + lane_parts(a.g.lanes, c.tile_vectors).room(folds ? 2 : width) * 12;
+    if (f.has_extras()) return f.call(folds ? channel_last_cluster<T, true, true> : channel_last_cluster<T, true, false>, shape, a);
+    return f.call(folds ? channel_last_cluster<T, false, true> : channel_last_cluster<T, false, false>, shape, a);
 }
 
 } // namespace bops

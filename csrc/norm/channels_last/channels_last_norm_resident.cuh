@@ -226,17 +226,13 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
 }
 
 // Host: the form `resident`.
-template <typename T> bops_status channels_last_norm_resident_kernels(const bops_channel_norm_params &p,
-                                                                      const bops_channels_last_norm_resident_choice &c, const form_types &types,
-                                                                      const bops_channel_norm_operands &o, void *workspace, const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace);
-        a.slots = c.ring_batches, a.cached = c.cached_batches;
-        launch_shape shape = last_launch(c.blocks, c.threads);
-        shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
-        return call(has_extras(p, types) ? channel_last_resident<T, true> : channel_last_resident<T, false>, shape, a);
-    }
+template <typename T> bops_status channels_last_norm_resident_kernels(const forward_call<bops_channels_last_norm_resident_choice> &f) {
+    const auto &c = f.c;
+    auto a = last_arguments<T>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true});
+    a.slots = c.ring_batches, a.cached = c.cached_batches;
+    launch_shape shape = last_launch(c.blocks, c.threads);
+    shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
+    return f.call(f.has_extras() ? channel_last_resident<T, true> : channel_last_resident<T, false>, shape, a);
 }
 
 } // namespace bops

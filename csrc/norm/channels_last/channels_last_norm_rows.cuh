@@ -186,22 +186,18 @@ template <typename T, int rows, bool has_extras> __global__ void __launch_bounds
 }
 
 // Host: the form `rows`.
-template <typename T> bops_status channels_last_norm_rows_kernels(const bops_channel_norm_params &p, const bops_channels_last_norm_rows_choice &c,
-                                                                  const form_types &types, const bops_channel_norm_operands &o, void *workspace,
-                                                                  const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, 0, c.threads}, types, o, workspace, c.overlaps);
-        const channel_last_shape &g = a.g;
-        a.slots = c.thread_rows;
-        launch_shape shape;
-        shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.block = dim3(g.tile_vectors, g.lanes);
-        shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
-        const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T));
-        shape.shared_bytes = channels / g.group_channels * g.chunks * 16 + 2 * g.tile_vectors * g.lanes * 12;
-        if (has_extras(p, types)) return call(c.thread_rows == 4 ? channel_last_rows<T, 4, true> : channel_last_rows<T, 8, true>, shape, a);
-        return call(c.thread_rows == 4 ? channel_last_rows<T, 4, false> : channel_last_rows<T, 8, false>, shape, a);
-    }
+template <typename T> bops_status channels_last_norm_rows_kernels(const forward_call<bops_channels_last_norm_rows_choice> &f) {
+    const auto &c = f.c;
+    auto a = last_arguments<T>(f, {c.tile_vectors, c.chunks, 0, c.threads}, c.overlaps);
+    const channel_last_shape &g = a.g;
+    a.slots = c.thread_rows;
+    launch_shape shape;
+    shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.block = dim3(g.tile_vectors, g.lanes);
+    shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
+    const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T));
+    shape.shared_bytes = channels / g.group_channels * g.chunks * 16 + 2 * g.tile_vectors * g.lanes * 12;
+    if (f.has_extras()) return f.call(c.thread_rows == 4 ? channel_last_rows<T, 4, true> : channel_last_rows<T, 8, true>, shape, a);
+    return f.call(c.thread_rows == 4 ? channel_last_rows<T, 4, false> : channel_last_rows<T, 8, false>, shape, a);
 }
 
 } // namespace bops

@@ -305,18 +305,14 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
 }
 
 // Host: the form `slabs`.
-template <typename T> bops_status channels_last_norm_slabs_kernels(const bops_channel_norm_params &p, const bops_channels_last_norm_slabs_choice &c,
-                                                                   const form_types &types, const bops_channel_norm_operands &o, void *workspace,
-                                                                   const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace, c.overlaps);
-        a.slots = c.ring_batches, a.cached = c.cached_batches;
-        launch_shape shape = last_launch(c.blocks, c.threads, c.overlaps);
-        shape.cooperative = true;
-        shape.shared_bytes = (c.ring_batches * ring_batch * c.threads + slabs_threads) * 16; // a place more, for the sample
-        return call(channel_last_slabs<T>, shape, a);
-    }
+template <typename T> bops_status channels_last_norm_slabs_kernels(const forward_call<bops_channels_last_norm_slabs_choice> &f) {
+    const auto &c = f.c;
+    auto a = last_arguments<T>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, c.overlaps);
+    a.slots = c.ring_batches, a.cached = c.cached_batches;
+    launch_shape shape = f.shape(c.threads);
+    shape.cooperative = true;
+    shape.shared_bytes = (c.ring_batches * ring_batch * c.threads + slabs_threads) * 16; // a place more, for the sample
+    return f.call(channel_last_slabs<T>, shape, a);
 }
 
 } // namespace bops

@@ -298,26 +298,24 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
 }
 
 // Host: the form `split`.
-template <typename T> bops_status channels_last_norm_split_kernels(const bops_channel_norm_params &p, const bops_channels_last_norm_split_choice &c,
-                                                                   const form_types &types, const bops_channel_norm_operands &o, void *workspace,
-                                                                   const kernel_call &call) {
+template <typename T> bops_status channels_last_norm_split_kernels(const forward_call<bops_channels_last_norm_split_choice> &f) {
+    const auto &c = f.c;
     using A = accumulator_t<T>;
     const auto of_width = [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value;
-        const channel_last_arguments<A> a =
-            last_arguments<T, vec_bytes>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
-        launch_shape shape = last_launch(c.blocks, c.threads, c.overlaps);
-        if (!p.uses_running) {
-            bops_status status = call(channel_last_split_moments<T, vec_bytes>, shape, a);
+        const channel_last_arguments<A> a = last_arguments<T, vec_bytes>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, c.overlaps);
+        launch_shape shape = f.shape(c.threads);
+        if (!f.p.uses_running) {
+            bops_status status = f.call(channel_last_split_moments<T, vec_bytes>, shape, a);
             if (status) return status;
             launch_shape merge_shape =
                 last_launch(merge_grid((a.g.per_sample ? a.g.samples : 1) * uint64_t(a.g.groups)), last_merge_threads, c.overlaps);
-            status = call(channel_last_split_merge<A>, merge_shape, a);
+            status = f.call(channel_last_split_merge<A>, merge_shape, a);
             if (status) return status;
         }
         constexpr bool is_wide = vec_bytes == 16; // narrower vectors have one form
-        return has_extras(p, types) || !is_wide ? call(channel_last_split_apply<T, vec_bytes, true>, shape, a)
-                                                : call(channel_last_split_apply<T, vec_bytes, !is_wide>, shape, a);
+        return f.has_extras() || !is_wide ? f.call(channel_last_split_apply<T, vec_bytes, true>, shape, a)
+                                          : f.call(channel_last_split_apply<T, vec_bytes, !is_wide>, shape, a);
     };
     if constexpr (sizeof(T) < 8)
         if (c.access_bytes == 16) return of_width(std::integral_constant<int, 16>());
@@ -325,18 +323,13 @@ template <typename T> bops_status channels_last_norm_split_kernels(const bops_ch
 }
 
 // Host: the form `cooperative`.
-template <typename T> bops_status channels_last_norm_cooperative_kernels(const bops_channel_norm_params &p,
-                                                                         const bops_channels_last_norm_cooperative_choice &c, const form_types &types,
-                                                                         const bops_channel_norm_operands &o, void *workspace,
-                                                                         const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace);
-        a.slots = c.ring_batches;
-        launch_shape shape = last_launch(c.blocks, c.threads);
-        shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
-        return call(has_extras(p, types) ? channel_last_cooperative<T, true> : channel_last_cooperative<T, false>, shape, a);
-    }
+template <typename T> bops_status channels_last_norm_cooperative_kernels(const forward_call<bops_channels_last_norm_cooperative_choice> &f) {
+    const auto &c = f.c;
+    auto a = last_arguments<T>(f, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true});
+    a.slots = c.ring_batches;
+    launch_shape shape = last_launch(c.blocks, c.threads);
+    shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
+    return f.call(f.has_extras() ? channel_last_cooperative<T, true> : channel_last_cooperative<T, false>, shape, a);
 }
 
 } // namespace bops

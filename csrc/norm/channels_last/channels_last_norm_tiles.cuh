@@ -101,9 +101,6 @@ inline uint32_t merge_grid(uint64_t items) {
     return uint32_t(items <= few ? items : (items + 3) / 4 < most ? (items + 3) / 4 : most);
 }
 
-// Whether there is an activation or a residual.
-template <typename Params> bool has_extras(const Params &p, const form_types &types) { return types.has_residual || p.activation != BOPS_IDENTITY; }
-
 // ---- rings of rows ----------------------------------------------------------------------------------------------------------
 
 constexpr int ring_batch = 4; // rows of a thread that a ring takes together

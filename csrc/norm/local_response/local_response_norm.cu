@@ -67,7 +67,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
 }
 
 // Form rows: a position lies in the registers of a row of threads, 16 bytes of channels each.
-template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
+template <typename T, int size> __global__ void __launch_bounds__(response_threads)
     local_response_norm_rows(const __grid_constant__ forward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), before = size / 2;
     const row_place at(a.p.batch, a.p.spatial);
@@ -86,47 +86,31 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < size; ++w) sum = fmaf(all[4 + j - before + w], all[4 + j - before + w], sum);
-        result[j] = own[j] * reduce<roots>(a.r, sum, own[j]).power;
+        result[j] = own[j] * reduce<true>(a.r, sum, own[j]).power;
     }
     store<16, false>(static_cast<T *>(a.o.y) + offset_of(a.p.y, at.n, 0, at.position) + c, pack<T, 16>(result));
 }
 
-// Form tile: the threads of a position load a chunk of its channels and their neighbours into shared memory; then a thread owns vectors of
-// channels.
-template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
+// Form tile: the threads of a position load a chunk of its channels and their neighbours into shared memory; then a thread owns
+// single channels.
+template <typename T, int bytes> __global__ void __launch_bounds__(response_threads)
     local_response_norm_tile(const __grid_constant__ forward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
     const row_place at(a.p.batch, a.p.spatial);
     const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2;
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - before, int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - before - 1)) : low;
-    float *const values = response_shared + threadIdx.y * slot_of(a.chunk_room + 31);
-    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
+    const uint32_t room = slot_of(a.chunk_room + 31);
+    float *const values = response_shared + threadIdx.y * room;
+    const T *const from[1] = {static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position)};
     T *const y = static_cast<T *>(a.o.y) + offset_of(a.p.y, at.n, 0, at.position);
 
     // 1. The tile.
-    for (int64_t c = low + threadIdx.x * width; c < high; c += blockDim.x * width) {
-        float loaded[width];
-        unpack<T>(load<bytes, false>(x + c), loaded);
-#pragma unroll
-        for (int j = 0; j < width; ++j) values[slot_of(uint32_t(c - low) + j)] = loaded[j];
-    }
+    load_tile<bytes>(from, low, high, values, room);
     __syncthreads();
     // 2. The windows.
-    for (int64_t c = first + threadIdx.x * width; c < end; c += blockDim.x * width) {
-        float result[width];
-#pragma unroll
-        for (int j = 0; j < width; ++j) {
-            const window w = window_of(c + j, before, size, channels);
-            const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) {
-                const float v = values[slot_of(uint32_t(e))];
-                return v * v;
-            });
-            const float own = values[slot_of(uint32_t(c - low) + j)];
-            result[j] = own * reduce<roots>(a.r, sum, own).power;
-        }
-        store<bytes, false>(y + c, pack<T, bytes>(result));
-    }
+    for (int64_t c = first + threadIdx.x; c < end; c += blockDim.x)
+        y[c] = narrow<T>(values[slot_of(uint32_t(c - low))] * reduce_in_tile(a.p, a.r, values, low, c).power);
 }
 
 // Form direct: a thread owns an element.
@@ -151,8 +135,8 @@ struct response_pass {
     template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
         return local_response_norm_walk<T, size, bytes, parts, roots>;
     }
-    template <typename T, int size, bool roots> static auto rows() { return local_response_norm_rows<T, size, roots>; }
-    template <typename T, int bytes, bool roots> static auto tile() { return local_response_norm_tile<T, bytes, roots>; }
+    template <typename T, int size> static auto rows() { return local_response_norm_rows<T, size>; }
+    template <typename T, int bytes> static auto tile() { return local_response_norm_tile<T, bytes>; }
     template <typename T, typename Action>
     static bops_status run_direct(const launch_shape &shape, const arguments<accumulator_t<T>> &a, void *, const Action &action) {
         return action(local_response_norm_direct<T>, shape, a);

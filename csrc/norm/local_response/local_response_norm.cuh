@@ -12,17 +12,15 @@ namespace bops {
 template <typename A> struct response {
     A scale, k, beta;
     A slope;              // 2 alpha beta / size
-    uint32_t half_powers; // which power the roots are to give: 1 for beta 0.5, 2 for beta 1, 3 for beta 0.75
+    uint32_t half_powers; // as in the params
 };
 
 template <typename A, typename P> response<A> response_of(const P &p) {
     response<A> r;
     r.scale = A(p.scale), r.k = A(p.k), r.beta = A(p.beta), r.slope = A(2.0 * p.scale * p.beta);
-    r.half_powers = p.beta == 0.75 ? 3 : p.beta == 0.5 ? 1 : 2;
+    r.half_powers = p.half_powers;
     return r;
 }
-
-template <typename P> bool has_roots(const P &p) { return (p.beta == 0.75 || p.beta == 0.5 || p.beta == 1.0) && p.k >= 0x1p-126 && p.k <= 0x1p127; }
 
 // The arguments of the kernels of a pass with the params P and the operands O.
 template <typename A, typename P, typename O> struct response_arguments {
@@ -35,7 +33,7 @@ template <typename A, typename P, typename O> struct response_arguments {
 };
 
 // d^-beta of a window, and `ratio` x / d.
-template <bool roots, typename A> struct reduced { A power, ratio; };
+template <typename A> struct reduced { A power, ratio; };
 
 // 1 / sqrt(v) and sqrt(v) with relative errors of at most 2^-22.9 and 2^-23 for normal numbers, exact for infinity and 0, NaN for NaN.
 __device__ __forceinline__ float reciprocal_root_of_normal(float v) {
@@ -49,9 +47,9 @@ __device__ __forceinline__ float root_of_normal(float v) {
     return root;
 }
 
-// roots: beta is 0.5, 0.75 or 1, and k is a normal number, so that d is normal or infinite. The ratio is x times 1 / sqrt(d) twice, which has no
-// subnormal intermediate where 1 / d is one.
-template <bool roots, typename A> __device__ __forceinline__ reduced<roots, A> reduce(const response<A> &r, A sum, A x) {
+// roots: half_powers is not 0, so that d is normal or infinite. The ratio is x times 1 / sqrt(d) twice, which has no subnormal intermediate where 1 / d
+// is one.
+template <bool roots, typename A> __device__ __forceinline__ reduced<A> reduce(const response<A> &r, A sum, A x) {
     const A d = fma(r.scale, sum, r.k);
     if constexpr (roots) {
         const A root = reciprocal_root_of_normal(d);
@@ -60,6 +58,10 @@ template <bool roots, typename A> __device__ __forceinline__ reduced<roots, A> r
     } else {
         return {pow(d, -r.beta), x / d};
     }
+}
+
+__device__ __forceinline__ reduced<float> reduce(const response<float> &r, float sum, float x) {
+    return r.half_powers ? reduce<true>(r, sum, x) : reduce<false>(r, sum, x);
 }
 
 // The sum of value(e) for e in first .. end, in chains of 16 additions, so that rounding errors do not grow with the length.
@@ -143,6 +145,7 @@ template <int bytes, typename T> __device__ __forceinline__ packed<bytes> load_c
 
 constexpr int response_threads = 256; // most threads of a block of the forms rows, tile and direct; those of direct
 constexpr int walk_threads = 128;     // of a block of the form walk
+constexpr int walk_parts_window = 7;  // channels of a window, at most, where a thread of the form walk owns several elements
 
 // What a thread of the form walk owns of each channel. One part: a vector; the vectors of all samples are numbered through. Several parts: single
 // elements; a warp owns 32 * parts neighbours of one sample, a thread every 32nd of them, and the warps of all samples are numbered through.
@@ -224,6 +227,35 @@ template <int width> struct neighbours {
 // Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
 __host__ __device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
 
+// Form tile: channels low .. high of some tensors to shared memory, in vectors of `bytes`; arrays of shared memory are `room` elements apart.
+template <int bytes, int tensors, typename T>
+__device__ __forceinline__ void load_tile(const T *const (&from)[tensors], int64_t low, int64_t high, float *values, uint32_t room) {
+    constexpr int width = bytes / int(sizeof(T));
+    for (int64_t c = low + threadIdx.x * width; c < high; c += blockDim.x * width) {
+        packed<bytes> data[tensors];
+#pragma unroll
+        for (int i = 0; i < tensors; ++i) data[i] = load<bytes, false>(from[i] + c);
+#pragma unroll
+        for (int i = 0; i < tensors; ++i) {
+            float loaded[width];
+            unpack<T>(data[i], loaded);
+#pragma unroll
+            for (int j = 0; j < width; ++j) values[i * room + slot_of(uint32_t(c - low) + j)] = loaded[j];
+        }
+    }
+}
+
+// Form tile: x / d and d^-beta of channel c from the x of a tile that begins at channel `low`.
+template <typename P>
+__device__ __forceinline__ reduced<float> reduce_in_tile(const P &p, const response<float> &r, const float *values, int64_t low, int64_t c) {
+    const window w = window_of(c, int64_t(p.size / 2), int64_t(p.size), int64_t(p.channels));
+    const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) {
+        const float v = values[slot_of(uint32_t(e))];
+        return v * v;
+    });
+    return reduce(r, sum, values[slot_of(uint32_t(c - low))]);
+}
+
 // ---- host -------------------------------------------------------------------------------------------------------------------
 //
 // The forms of a pass. Pass, the file's `response_pass`, names the types of params, operands and arguments, and the kernels. rows_arrays, tile_arrays:
@@ -240,10 +272,8 @@ typename Pass::template arguments<A> response_arguments_of(const typename Pass::
     return a;
 }
 
-// Calls f(integral_constant of the window's size, bool_constant of whether roots give the powers) for the sizes that kernels unroll.
-template <typename P, typename F> bops_status for_window(const P &p, const F &f) {
-    return for_flag(has_roots(p), [&](auto roots) { return for_value<3, 5, 7, 9>(p.size, [&](auto size) { return f(size, roots); }); });
-}
+// Calls f(integral_constant of the window's size) for the sizes that kernels unroll.
+template <typename F> bops_status for_window(uint64_t size, const F &f) { return for_value<3, 5, 7, 9>(size, f); }
 
 template <typename Pass, typename Action> bops_status for_walk_form(bops_dtype dtype, const typename Pass::params &p,
                                                                     const bops_local_response_norm_walk_choice &c, const typename Pass::operands &o,
@@ -253,16 +283,23 @@ template <typename Pass, typename Action> bops_status for_walk_form(bops_dtype d
         constexpr int element = int(sizeof(T));
         auto a = response_arguments_of<Pass, float>(p, o);
         a.chunk = c.chunk_channels;
-        const auto run = [&](auto bytes, auto parts) {
+        const auto run = [&](auto bytes, auto parts, auto roots) {
             constexpr int b = bytes, n = parts;
             launch_shape shape;
             shape.block = dim3(walk_threads);
             shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * element / b)), c.chunks);
-            return for_window(p, [&](auto size, auto roots) { return action(Pass::template walk<T, size, b, n, roots>(), shape, a); });
+            return for_window(p.size, [&](auto size) {
+                if constexpr (n > 1 && size > walk_parts_window) return bops_status(cudaErrorInvalidValue);
+                else return action(Pass::template walk<T, size, b, n, roots>(), shape, a);
+            });
         };
-        if (c.vector_bytes == 4 * element) return run(std::integral_constant<int, 4 * element>(), std::integral_constant<int, 1>());
-        if (c.vector_bytes != element) return bops_status(cudaErrorInvalidValue);
-        return for_value<1, 2, 4>(c.thread_vectors, [&](auto parts) { return run(std::integral_constant<int, element>(), parts); });
+        const std::integral_constant<int, element> single;
+        const std::integral_constant<int, 1> one;
+        const bool is_single = c.vector_bytes == element;
+        if (!p.half_powers) return is_single && c.thread_vectors == 1 ? run(single, one, std::false_type()) : bops_status(cudaErrorInvalidValue);
+        if (is_single) return for_value<1, 2, 4>(c.thread_vectors, [&](auto parts) { return run(single, parts, std::true_type()); });
+        return c.vector_bytes == 4 * element ? run(std::integral_constant<int, 4 * element>(), one, std::true_type())
+                                             : bops_status(cudaErrorInvalidValue);
     });
 }
 
@@ -277,7 +314,7 @@ template <typename Pass, typename Action> bops_status for_rows_form(bops_dtype d
         shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.block_threads / shape.block.x;
         shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y));
         shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, Pass::rows_arrays);
-        return for_window(p, [&](auto size, auto roots) { return action(Pass::template rows<T, size, roots>(), shape, a); });
+        return for_window(p.size, [&](auto size) { return action(Pass::template rows<T, size>(), shape, a); });
     });
 }
 
@@ -293,10 +330,7 @@ template <typename Pass, typename Action> bops_status for_tile_form(bops_dtype d
         shape.block = dim3(c.position_threads, c.block_threads / c.position_threads);
         shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y), c.chunks);
         shape.shared_bytes = shape.block.y * Pass::tile_arrays * slot_of(a.chunk_room + 31) * 4;
-        return for_flag(has_roots(p), [&](auto roots) {
-            return for_value<16, int(sizeof(T))>(
-                c.vector_bytes, [&](auto bytes) { return action(Pass::template tile<T, bytes, decltype(roots)::value>(), shape, a); });
-        });
+        return for_value<16, int(sizeof(T))>(c.vector_bytes, [&](auto bytes) { return action(Pass::template tile<T, bytes>(), shape, a); });
     });
 }
 

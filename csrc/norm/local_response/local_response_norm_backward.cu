@@ -11,8 +11,8 @@ template <typename A> struct backward_arguments
 };
 
 // Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. `places` in the choice of chunks counts
-// on them. 0: no bound.
-constexpr int backward_walk_places(int size, int parts) { return size == 5 && parts == 2 ? 5 : size == 9 && parts == 4 ? 0 : 2; }
+// on them.
+constexpr int backward_walk_places(int size, int parts) { return size == 5 && parts == 2 ? 5 : 2; }
 
 // Form walk: a thread owns the vectors at some positions and walks over the channels of its chunk. With each step one channel enters the window;
 // the window of an earlier one is then complete and gives its term, and the terms of a still earlier one are complete and give its dx.
@@ -92,7 +92,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
 }
 
 // Form rows: a position lies in the registers of a row of threads, 16 bytes of channels each.
-template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
+template <typename T, int size> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_rows(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), before = size / 2, after = size - before - 1;
     const row_place at(a.p.batch, a.p.spatial);
@@ -113,7 +113,7 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < size; ++w) sum = fmaf(all[4 + j - before + w], all[4 + j - before + w], sum);
-        const auto r = reduce<roots>(a.r, sum, own[j]);
+        const auto r = reduce<true>(a.r, sum, own[j]);
         e[j] *= r.power;
         terms[j] = e[j] * r.ratio;
     }
@@ -132,8 +132,8 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
 }
 
 // Form tile: the threads of a position load a chunk of its channels and their neighbours into shared memory and compute the terms of all channels
-// whose windows are there; then a thread owns vectors of channels.
-template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
+// whose windows are there; then a thread owns single channels.
+template <typename T, int bytes> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_tile(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
     const row_place at(a.p.batch, a.p.spatial);
@@ -143,49 +143,29 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     const uint32_t room = slot_of(a.chunk_room + 31);
     // x, e and the terms.
     float *const values = response_shared + threadIdx.y * 3 * room, *const scaled = values + room, *const terms = scaled + room;
-    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
-    const T *const dy = static_cast<const T *>(a.o.dy) + offset_of(a.p.dy, at.n, 0, at.position);
+    const T *const from[2] = {static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position),
+                              static_cast<const T *>(a.o.dy) + offset_of(a.p.dy, at.n, 0, at.position)};
     T *const dx = static_cast<T *>(a.o.dx) + offset_of(a.p.dx, at.n, 0, at.position);
 
     // 1. The tile.
-    for (int64_t c = low + threadIdx.x * width; c < high; c += blockDim.x * width) {
-        const packed<bytes> x_data = load<bytes, false>(x + c), dy_data = load<bytes, false>(dy + c);
-        float x_loaded[width], dy_loaded[width];
-        unpack<T>(x_data, x_loaded);
-        unpack<T>(dy_data, dy_loaded);
-#pragma unroll
-        for (int j = 0; j < width; ++j) {
-            values[slot_of(uint32_t(c - low) + j)] = x_loaded[j];
-            scaled[slot_of(uint32_t(c - low) + j)] = dy_loaded[j];
-        }
-    }
+    load_tile<bytes>(from, low, high, values, room);
     __syncthreads();
     // 2. The terms that the chunk needs.
     const int64_t term_first = max(first - after, int64_t(0)), term_end = at.exists ? min(channels, end + before) : term_first;
     for (int64_t c = term_first + threadIdx.x; c < term_end; c += blockDim.x) {
-        const window w = window_of(c, before, size, channels);
-        const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) {
-            const float v = values[slot_of(uint32_t(e))];
-            return v * v;
-        });
+        const auto r = reduce_in_tile(a.p, a.r, values, low, c);
         const uint32_t own = slot_of(uint32_t(c - low));
-        const auto r = reduce<roots>(a.r, sum, values[own]);
         const float e = scaled[own] * r.power;
         scaled[own] = e;
         terms[own] = e * r.ratio;
     }
     __syncthreads();
     // 3. dx.
-    for (int64_t c = first + threadIdx.x * width; c < end; c += blockDim.x * width) {
-        float result[width];
-#pragma unroll
-        for (int j = 0; j < width; ++j) {
-            const window w = window_of(c + j, after, size, channels);
-            const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) { return terms[slot_of(uint32_t(e))]; });
-            const uint32_t own = slot_of(uint32_t(c - low) + j);
-            result[j] = fmaf(-a.r.slope * values[own], sum, scaled[own]);
-        }
-        store<bytes, false>(dx + c, pack<T, bytes>(result));
+    for (int64_t c = first + threadIdx.x; c < end; c += blockDim.x) {
+        const window w = window_of(c, after, size, channels);
+        const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) { return terms[slot_of(uint32_t(e))]; });
+        const uint32_t own = slot_of(uint32_t(c - low));
+        dx[c] = narrow<T>(fmaf(-a.r.slope * values[own], sum, scaled[own]));
     }
 }
 
@@ -230,8 +210,8 @@ struct response_pass {
     template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
         return local_response_norm_backward_walk<T, size, bytes, parts, roots>;
     }
-    template <typename T, int size, bool roots> static auto rows() { return local_response_norm_backward_rows<T, size, roots>; }
-    template <typename T, int bytes, bool roots> static auto tile() { return local_response_norm_backward_tile<T, bytes, roots>; }
+    template <typename T, int size> static auto rows() { return local_response_norm_backward_rows<T, size>; }
+    template <typename T, int bytes> static auto tile() { return local_response_norm_backward_tile<T, bytes>; }
     template <typename T, typename Action>
     static bops_status run_direct(const launch_shape &shape, arguments<accumulator_t<T>> a, void *workspace, const Action &action) {
         a.terms = static_cast<accumulator_t<T> *>(workspace);

@@ -47,7 +47,9 @@
 //! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; and the reference in
 //! `row_norm/cpu.rs`.
 
-use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
+use super::row_norm::{
+    self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, backward_kernels, forward, forward_kernels,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
@@ -67,14 +69,8 @@ descriptor! {
     LayerNormDescriptor(ForwardFields): "layer_norm", RowNorm::Layer;
     args: LayerNormArgs of forward;
     plan: LayerNormPlan;
-    kernels: kernels!(
-        cuda: {
-            "packed" => row_norm::cuda::forward::packed, "packed_warp" => row_norm::cuda::forward::packed_warp,
-            "ring" => row_norm::cuda::forward::ring, "shared" => row_norm::cuda::forward::shared,
-            "resident" => row_norm::cuda::forward::resident, "split" => row_norm::cuda::forward::split
-        };
-        wgpu: { "resident" => row_norm::wgpu::forward::resident, "split" => row_norm::wgpu::forward::split };
-        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward))
+    kernels: forward_kernels!(
+        "packed" => row_norm::cuda::forward::packed, "packed_warp" => row_norm::cuda::forward::packed_warp
     );
     backward: Self::backward;
     /// LayerNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
@@ -102,18 +98,7 @@ descriptor! {
     LayerNormBackwardDescriptor(BackwardFields): "layer_norm_backward", RowNorm::Layer;
     args: LayerNormBackwardArgs of backward;
     plan: LayerNormBackwardPlan;
-    kernels: kernels!(
-        cuda: {
-            "few_rows" => row_norm::cuda::backward::few_rows, "cooperative" => row_norm::cuda::backward::cooperative,
-            "ring" => row_norm::cuda::backward::ring, "persistent" => row_norm::cuda::backward::persistent,
-            "split" => row_norm::cuda::backward::split
-        };
-        wgpu: {
-            "few_rows" => row_norm::wgpu::backward::few_rows, "resident" => row_norm::wgpu::backward::resident,
-            "split" => row_norm::wgpu::backward::split
-        };
-        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward))
-    );
+    kernels: backward_kernels!();
     /// The gradient of `x` for LayerNorm over its last `normalized_dims` extents, without parameters.
     ///
     /// # Errors

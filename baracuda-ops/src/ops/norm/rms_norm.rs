@@ -43,7 +43,9 @@
 //! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; and the reference in
 //! `row_norm/cpu.rs`.
 
-use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
+use super::row_norm::{
+    self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, backward_kernels, forward, forward_kernels,
+};
 use crate::error::{Error, Result};
 use crate::operands::args;
 use crate::ops::valid::{Described, Valid, descriptor, kernels, shared_steps, steps};
@@ -62,14 +64,7 @@ descriptor! {
     RmsNormDescriptor(ForwardFields): "rms_norm", RowNorm::Rms;
     args: RmsNormArgs of forward;
     plan: RmsNormPlan;
-    kernels: kernels!(
-        cuda: {
-            "ring" => row_norm::cuda::forward::ring, "shared" => row_norm::cuda::forward::shared,
-            "resident" => row_norm::cuda::forward::resident, "split" => row_norm::cuda::forward::split
-        };
-        wgpu: { "resident" => row_norm::wgpu::forward::resident, "split" => row_norm::wgpu::forward::split };
-        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward))
-    );
+    kernels: forward_kernels!();
     backward: Self::backward;
     /// RMSNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
@@ -96,18 +91,7 @@ descriptor! {
     RmsNormBackwardDescriptor(BackwardFields): "rms_norm_backward", RowNorm::Rms;
     args: RmsNormBackwardArgs of backward;
     plan: RmsNormBackwardPlan;
-    kernels: kernels!(
-        cuda: {
-            "few_rows" => row_norm::cuda::backward::few_rows, "cooperative" => row_norm::cuda::backward::cooperative,
-            "ring" => row_norm::cuda::backward::ring, "persistent" => row_norm::cuda::backward::persistent,
-            "split" => row_norm::cuda::backward::split
-        };
-        wgpu: {
-            "few_rows" => row_norm::wgpu::backward::few_rows, "resident" => row_norm::wgpu::backward::resident,
-            "split" => row_norm::wgpu::backward::split
-        };
-        cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward))
-    );
+    kernels: backward_kernels!();
     /// The gradient of `x` for RMSNorm over its last `normalized_dims` extents, without parameters.
     ///
     /// # Errors

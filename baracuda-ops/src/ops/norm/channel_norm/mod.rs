@@ -230,17 +230,9 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
     kernels_of_pass!(
         cpu: cpu::forward;
         cuda: [
-            cuda::Form::Stripe,
-            cuda::Form::Segment,
-            cuda::Form::Relay,
-            cuda::Form::Single,
-            cuda::Form::Split,
-            cuda::Form::ChannelsLastRows,
-            cuda::Form::ChannelsLastCluster,
-            cuda::Form::ChannelsLastSlabs,
-            cuda::Form::ChannelsLastResident,
-            cuda::Form::ChannelsLastCooperative,
-            cuda::Form::ChannelsLastSplit
+            cuda::Form::Stripe, cuda::Form::Segment, cuda::Form::Relay, cuda::Form::Single, cuda::Form::Split,
+            cuda::Form::ChannelsLastRows, cuda::Form::ChannelsLastCluster, cuda::Form::ChannelsLastSlabs,
+            cuda::Form::ChannelsLastResident, cuda::Form::ChannelsLastCooperative, cuda::Form::ChannelsLastSplit
         ];
         Batch: [
             GaplessResident, Persistent, Resident, SplitFused, SplitMerge, ChannelsLastSplitMerge, Apply, ChannelsLastApply
@@ -260,17 +252,9 @@ pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'sta
     kernels_of_pass!(
         cpu: cpu::backward;
         cuda: [
-            cuda::Form::Stripe,
-            cuda::Form::Segment,
-            cuda::Form::Relay,
-            cuda::Form::Single,
-            cuda::Form::SingleMasked,
-            cuda::Form::Held,
-            cuda::Form::Split,
-            cuda::Form::ChannelsLastRows,
-            cuda::Form::ChannelsLastCluster,
-            cuda::Form::ChannelsLastSlabs,
-            cuda::Form::ChannelsLastCooperative,
+            cuda::Form::Stripe, cuda::Form::Segment, cuda::Form::Relay, cuda::Form::Single,
+            cuda::Form::SingleMasked, cuda::Form::Held, cuda::Form::Split, cuda::Form::ChannelsLastRows,
+            cuda::Form::ChannelsLastCluster, cuda::Form::ChannelsLastSlabs, cuda::Form::ChannelsLastCooperative,
             cuda::Form::ChannelsLastSplit
         ];
         Batch: [GaplessResident, Resident, SplitFused, SplitMerge, ChannelsLastSplitMerge];

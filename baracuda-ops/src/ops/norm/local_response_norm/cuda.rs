@@ -91,32 +91,35 @@ fn candidate<'d, C: Numbers + Debug>(
     let choice = choose(&geometry)?;
     let dtype = c_dtype(norm.fields.x.dtype())?;
     let (beta, k) = (norm.fields.beta.get(), norm.fields.k.get());
-    // The size of the window, the number of channels, from which shared memory follows, and what decides whether roots give the powers.
-    let numbers = [geometry.size, geometry.channels, beta.to_bits(), k.to_bits()];
+    // The size of the window, the number of channels, from which shared memory follows, and whether roots give the powers.
+    let numbers = [geometry.size, geometry.channels, u64::from(geometry.half_powers > 0)];
     let has_work = geometry.elements() > 0;
     let build = move |device: &Device| {
         let strides = |operand: usize| {
             let [batch, channel, spatial] = geometry.strides[operand];
             sys::bops_channel_strides { batch, channel, spatial }
         };
-        let Geometry { batch, channels, spatial, size, scale, .. } = geometry;
+        let Geometry { batch, channels, spatial, size, scale, half_powers, .. } = geometry;
         match norm.op.kind {
             Direction::Forward => {
                 let [x, y] = [forward::X, forward::Y].map(strides);
-                let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k };
-                calls.forward.build(device, has_work, (dtype, params, choice, numbers), |located| ForwardOperands {
-                    x: located.pointer(forward::X),
-                    y: located.pointer(forward::Y),
-                })
+                let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k, half_powers };
+                calls.forward.build(
+                    device,
+                    has_work,
+                    (dtype, params, choice, numbers),
+                    |located| forward::memory!(pointers ForwardOperands, located),
+                )
             }
             Direction::Backward => {
                 let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(strides);
-                let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k };
-                calls.backward.build(device, has_work, (dtype, params, choice, numbers), |located| BackwardOperands {
-                    dy: located.pointer(backward::DY),
-                    x: located.pointer(backward::X),
-                    dx: located.pointer(backward::DX),
-                })
+                let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k, half_powers };
+                calls.backward.build(
+                    device,
+                    has_work,
+                    (dtype, params, choice, numbers),
+                    |located| backward::memory!(pointers BackwardOperands, located),
+                )
             }
         }
     };
@@ -126,6 +129,8 @@ fn candidate<'d, C: Numbers + Debug>(
 /// Threads of a block of `walk`, and of `direct`, as in the kernels.
 const WALK_THREADS: u64 = 128;
 const DIRECT_THREADS: u64 = 256;
+/// Most channels of a window with which a thread of `walk` owns several elements, as in the kernels.
+const PARTS_WINDOW: u64 = 7;
 /// Threads of a warp.
 const WARP: u64 = 32;
 /// Threads of a block of `rows`, unless one position needs more; and the most threads that a block of `rows` may have. The former was measured on an
@@ -169,7 +174,7 @@ fn check_unrolled(geometry: &Geometry) -> Result<(), Reason> {
 /// # Errors
 /// Why `walk` does not serve, or what it leaves to others.
 fn walk_choice(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) -> Result<Walk, Reason> {
-    let Geometry { batch, channels, spatial, size, element_bytes, position_bytes, .. } = *geometry;
+    let Geometry { batch, channels, spatial, size, element_bytes, position_bytes, half_powers, .. } = *geometry;
     check_unrolled(geometry)?;
     if position_bytes == 0 {
         return Err("its positions are neighbours, which they are not in every tensor here".into());
@@ -178,9 +183,12 @@ fn walk_choice(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) ->
         return Err("channels are neighbours, for which rows and tile read memory in wider accesses".into());
     }
     let quad = 4 * element_bytes;
-    let several = if position_bytes >= quad { None } else { several_of(batch, spatial, pass) };
+    // Powers that no roots give take so many instructions that unrolled kernels would be mostly those: a thread owns one element.
+    let has_quads = half_powers > 0 && position_bytes >= quad;
+    let has_several = half_powers > 0 && !has_quads && size <= PARTS_WINDOW;
+    let several = has_several.then(|| several_of(batch, spatial, pass)).flatten();
     let parts = several.map_or(1, |several| several.parts);
-    let vector_bytes = if position_bytes >= quad { quad } else { element_bytes };
+    let vector_bytes = if has_quads { quad } else { element_bytes };
     let vectors = spatial * element_bytes / vector_bytes;
     let threads = if parts == 1 { batch * vectors } else { batch * vectors.next_multiple_of(WARP * parts) / parts };
     let blocks = threads.div_ceil(WALK_THREADS);
@@ -202,6 +210,9 @@ fn walk_choice(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) ->
 fn rows_choice(geometry: &Geometry) -> Result<Rows, Reason> {
     let Geometry { batch, channels, spatial, element_bytes, channel_bytes, .. } = *geometry;
     check_unrolled(geometry)?;
+    if geometry.half_powers == 0 {
+        return Err("its powers come from roots: beta is 0.5, 0.75 or 1, and k a normal number of f32".into());
+    }
     if channel_bytes < 16 {
         return Err(
             format!("it reads 16 bytes of neighbouring channels at a time, here they allow {channel_bytes}").into()
@@ -273,17 +284,17 @@ struct Several {
     fewest_positions: u64,
     /// Blocks of a multiprocessor that keep its share of the memory busy.
     busy_blocks: u64,
-    /// Blocks that a multiprocessor has registers for, by the windows of `UNROLLED`.
-    resident_blocks: [u64; 4],
+    /// Blocks that a multiprocessor has registers for, by the windows of `UNROLLED` up to `PARTS_WINDOW`.
+    resident_blocks: [u64; 3],
 }
 
 const FORWARD_WALKS: [Several; 2] = [
-    Several { parts: 4, fewest_positions: 32 << 10, busy_blocks: 4, resident_blocks: [9, 6, 4, 4] },
-    Several { parts: 2, fewest_positions: 32 << 10, busy_blocks: 6, resident_blocks: [12, 9, 8, 7] },
+    Several { parts: 4, fewest_positions: 32 << 10, busy_blocks: 4, resident_blocks: [9, 6, 4] },
+    Several { parts: 2, fewest_positions: 32 << 10, busy_blocks: 6, resident_blocks: [12, 9, 8] },
 ];
 const BACKWARD_WALKS: [Several; 2] = [
-    Several { parts: 4, fewest_positions: 64 << 10, busy_blocks: 3, resident_blocks: [4, 3, 2, 2] },
-    Several { parts: 2, fewest_positions: 16 << 10, busy_blocks: 5, resident_blocks: [6, 5, 3, 3] },
+    Several { parts: 4, fewest_positions: 64 << 10, busy_blocks: 3, resident_blocks: [4, 3, 2] },
+    Several { parts: 2, fewest_positions: 16 << 10, busy_blocks: 5, resident_blocks: [6, 5, 3] },
 ];
 
 /// The walk of most elements a thread that leaves at most an eighth of the threads without work.

@@ -271,7 +271,20 @@ struct Geometry {
     size: u64,
     /// alpha / size.
     scale: f64,
+    /// Which roots of d give its power: 1 for a beta of 0.5, 2 for 1, 3 for 0.75; 0 for other numbers, and if d may be subnormal.
+    half_powers: u32,
     element_bytes: u64,
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn half_powers(beta: f64, k: f64) -> u32 {
+    match beta {
+        _ if !(2f64.powi(-126)..=2f64.powi(127)).contains(&k) => 0,
+        0.5 => 1,
+        1.0 => 2,
+        0.75 => 3,
+        _ => 0,
+    }
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -312,6 +325,7 @@ impl Geometry {
             channel_bytes: widest(channel_bits, has_channels),
             size: norm.fields.size.min(most),
             scale: norm.fields.alpha.get() / norm.fields.size as f64,
+            half_powers: half_powers(norm.fields.beta.get(), norm.fields.k.get()),
             element_bytes,
         })
     }

@@ -91,9 +91,8 @@ impl<'d> Norm<'d> {
 
     fn params(&self, spread: &Spread, groups_x: u32) -> Vec<u8> {
         let (fields, geometry) = (&self.norm.fields, &self.geometry);
-        let Geometry { batch, channels, spatial, size, scale, .. } = *geometry;
+        let Geometry { batch, channels, spatial, size, scale, half_powers, .. } = *geometry;
         let (beta, k) = (fields.beta.get(), fields.k.get());
-        let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
         let strides = |position: usize| geometry.strides[position].map(stride);
         // The params that both passes have, in the order of the WGSL structs.
         let extents = [word(batch), word(channels), word(spatial), 0];
@@ -148,9 +147,7 @@ impl<'d> Norm<'d> {
         bindings: Vec<Binding>,
         spread: &Spread,
     ) -> Result<StepBuilder, Reason> {
-        let fields = &self.norm.fields;
-        let (beta, k, size) = (fields.beta.get(), fields.k.get(), self.geometry.size);
-        let has_roots = [0.5, 0.75, 1.0].contains(&beta) && (2f64.powi(-126)..=2f64.powi(127)).contains(&k);
+        let Geometry { size, half_powers, .. } = self.geometry;
         let is_quad = spread.width == 4;
         let mut all = if self.dtype.is_half() { vec![self.dtype.file()] } else { Vec::new() };
         all.push("common/power");
@@ -168,7 +165,7 @@ impl<'d> Norm<'d> {
         let window = if UNROLLED.contains(&size) { word(size) } else { 1 };
         Ok(StepBuilder {
             constants: vec![("WORKGROUP", word(spread.workgroup)), ("SIZE", window)],
-            flags: vec![("ROOTS", has_roots)],
+            flags: vec![("ROOTS", half_powers > 0)],
             bindings,
             can_chunk: is_quad,
             ..StepBuilder::new(entry, all, self.params(spread, grid[0]), grid)

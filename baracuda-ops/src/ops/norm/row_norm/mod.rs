@@ -49,6 +49,41 @@ impl RowNorm {
     }
 }
 
+/// The kernels of a forward, in the order in which they are tried; the first are those that the op has alone.
+macro_rules! forward_kernels {
+    ($($form:literal => $accept:path),*) => {
+        kernels!(
+            cuda: {
+                $($form => $accept,)*
+                "ring" => row_norm::cuda::forward::ring, "shared" => row_norm::cuda::forward::shared,
+                "resident" => row_norm::cuda::forward::resident, "split" => row_norm::cuda::forward::split
+            };
+            wgpu: { "resident" => row_norm::wgpu::forward::resident, "split" => row_norm::wgpu::forward::split };
+            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward))
+        )
+    };
+}
+pub(super) use forward_kernels;
+
+/// The kernels of a backward, in the order in which they are tried.
+macro_rules! backward_kernels {
+    () => {
+        kernels!(
+            cuda: {
+                "few_rows" => row_norm::cuda::backward::few_rows,
+                "cooperative" => row_norm::cuda::backward::cooperative, "ring" => row_norm::cuda::backward::ring,
+                "persistent" => row_norm::cuda::backward::persistent, "split" => row_norm::cuda::backward::split
+            };
+            wgpu: {
+                "few_rows" => row_norm::wgpu::backward::few_rows, "resident" => row_norm::wgpu::backward::resident,
+                "split" => row_norm::wgpu::backward::split
+            };
+            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward))
+        )
+    };
+}
+pub(super) use backward_kernels;
+
 operands! { $
     /// Operands of the forward ops.
     mod forward {

@@ -61,7 +61,7 @@ impl Pass for ForwardFields {
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
-        Self::Operands { x: located.pointer(forward::X), y: located.pointer(forward::Y) }
+        forward::memory!(pointers sys::bops_softmax_operands, located)
     }
 }
 
@@ -82,8 +82,7 @@ impl Pass for BackwardFields {
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
-        let (y, dy, dx) = (backward::Y, backward::DY, backward::DX);
-        Self::Operands { y: located.pointer(y), dy: located.pointer(dy), dx: located.pointer(dx) }
+        backward::memory!(pointers sys::bops_softmax_backward_operands, located)
     }
 }
 

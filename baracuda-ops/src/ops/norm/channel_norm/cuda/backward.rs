@@ -2,6 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
+use super::super::backward;
 use super::super::backward::{
     BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
 };
@@ -79,22 +80,7 @@ impl Pass for BackwardFields {
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
-        sys::bops_channel_norm_backward_operands {
-            dy: located.pointer(DY),
-            x: located.pointer(X),
-            residual: located.pointer(RESIDUAL),
-            y: located.pointer(Y),
-            weight: located.pointer(WEIGHT),
-            bias: located.pointer(BIAS),
-            mean: located.pointer(MEAN),
-            rstd: located.pointer(RSTD),
-            running_mean: located.pointer(RUNNING_MEAN),
-            running_var: located.pointer(RUNNING_VAR),
-            dx: located.pointer(DX),
-            dresidual: located.pointer(DRESIDUAL),
-            dweight: located.pointer(DWEIGHT),
-            dbias: located.pointer(DBIAS),
-        }
+        backward::memory!(pointers sys::bops_channel_norm_backward_operands, located)
     }
 
     fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {

@@ -2,7 +2,8 @@
 
 use baracuda_ops_sys as sys;
 
-use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
+use super::super::forward;
+use super::super::forward::{BIAS, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::channels_last::{cluster, passes, resident, rows, slabs};
 use super::contiguous::{relay, segment, single, split, stripe};
 use super::{ChannelProblem, Form, ForwardFields, Located, Pass, Task, Valid, c_strides, specialisation};
@@ -68,18 +69,7 @@ impl Pass for ForwardFields {
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
-        sys::bops_channel_norm_operands {
-            x: located.pointer(X),
-            residual: located.pointer(RESIDUAL),
-            weight: located.pointer(WEIGHT),
-            bias: located.pointer(BIAS),
-            running_mean: located.pointer(RUNNING_MEAN),
-            running_var: located.pointer(RUNNING_VAR),
-            num_batches: located.pointer(NUM_BATCHES),
-            y: located.pointer(Y),
-            mean: located.pointer(MEAN),
-            rstd: located.pointer(RSTD),
-        }
+        forward::memory!(pointers sys::bops_channel_norm_operands, located)
     }
 
     fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {

@@ -11,7 +11,6 @@
 //! A form that was pinned by its name does not compare itself with others: it refuses only what it cannot do.
 
 use std::fmt::Debug;
-use std::marker::PhantomData;
 
 use baracuda_ops_sys as sys;
 
@@ -26,7 +25,7 @@ use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::ops::valid::{Described, Fields, Valid};
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Descriptor, joined, text};
+use crate::plan::form_name;
 use crate::slots::Slots;
 
 mod backward;
@@ -55,52 +54,23 @@ pub(super) enum Form {
     ChannelsLastSplit,
 }
 
-impl Form {
-    /// Every form in the order of the enum, with what follows the op's name in the kernel's name.
-    const SUFFIXES: [(Self, &'static str); 13] = [
-        (Self::Stripe, "_stripe"),
-        (Self::Segment, "_segment"),
-        (Self::Relay, "_relay"),
-        (Self::Single, "_single"),
-        (Self::SingleMasked, "_single_masked"),
-        (Self::Held, "_held"),
-        (Self::Split, "_split"),
-        (Self::ChannelsLastRows, "_channels_last_rows"),
-        (Self::ChannelsLastCluster, "_channels_last_cluster"),
-        (Self::ChannelsLastSlabs, "_channels_last_slabs"),
-        (Self::ChannelsLastResident, "_channels_last_resident"),
-        (Self::ChannelsLastCooperative, "_channels_last_cooperative"),
-        (Self::ChannelsLastSplit, "_channels_last_split"),
-    ];
-}
-
-/// The names of an op's kernels, by form.
-struct Names<D>(PhantomData<D>);
-
-impl<D: Descriptor> Names<D> {
-    const JOINED: &'static [([u8; 64], usize); Form::SUFFIXES.len()] = &{
-        let mut all = [([0; 64], 0); Form::SUFFIXES.len()];
-        let mut i = 0;
-        while i < all.len() {
-            all[i] = joined(D::NAME, Form::SUFFIXES[i].1);
-            i += 1;
-        }
-        all
-    };
-    const ALL: [&'static str; Form::SUFFIXES.len()] = {
-        let mut all = [""; Form::SUFFIXES.len()];
-        let mut i = 0;
-        while i < all.len() {
-            all[i] = text(&Self::JOINED[i]);
-            i += 1;
-        }
-        all
-    };
-}
-
 impl<D: Described<Fields: Pass>> Kernel<D> for Form {
     fn name(&self) -> &'static str {
-        Names::<D>::ALL[*self as usize]
+        match self {
+            Self::Stripe => form_name!(D, "stripe"),
+            Self::Segment => form_name!(D, "segment"),
+            Self::Relay => form_name!(D, "relay"),
+            Self::Single => form_name!(D, "single"),
+            Self::SingleMasked => form_name!(D, "single_masked"),
+            Self::Held => form_name!(D, "held"),
+            Self::Split => form_name!(D, "split"),
+            Self::ChannelsLastRows => form_name!(D, "channels_last_rows"),
+            Self::ChannelsLastCluster => form_name!(D, "channels_last_cluster"),
+            Self::ChannelsLastSlabs => form_name!(D, "channels_last_slabs"),
+            Self::ChannelsLastResident => form_name!(D, "channels_last_resident"),
+            Self::ChannelsLastCooperative => form_name!(D, "channels_last_cooperative"),
+            Self::ChannelsLastSplit => form_name!(D, "channels_last_split"),
+        }
     }
 
     fn backend(&self) -> Backend {

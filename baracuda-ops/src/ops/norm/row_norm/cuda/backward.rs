@@ -7,7 +7,7 @@
 use baracuda_ops_sys as sys;
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
-use super::super::{BackwardFields, Valid};
+use super::super::{BackwardFields, Valid, backward};
 use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Sums, Task, Then, grid, threads_for};
 use crate::backend::Located;
 use crate::backend::cuda::Props;
@@ -93,17 +93,7 @@ fn task(norm: &Valid<BackwardFields>, props: &Props) -> Result<Task<Params, Oper
 }
 
 fn operands(located: &Located<'_>) -> Operands {
-    Operands {
-        dy: located.pointer(DY),
-        x: located.pointer(X),
-        weight: located.pointer(WEIGHT),
-        mean: located.pointer(MEAN),
-        rstd: located.pointer(RSTD),
-        dh: located.pointer(DH),
-        dx: located.pointer(DX),
-        dweight: located.pointer(DWEIGHT),
-        dbias: located.pointer(DBIAS),
-    }
+    backward::memory!(pointers Operands, located)
 }
 
 /// The most additions between an element and its sum over rows (docs/numerics.md).

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
-use super::super::{ForwardFields, Valid};
+use super::super::{ForwardFields, Valid, forward};
 use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, grid, threads_for};
 use crate::backend::Located;
 use crate::backend::cuda::Props;
@@ -84,16 +84,7 @@ fn task(norm: &Valid<ForwardFields>, props: &Props) -> Result<Task<Params, Opera
 }
 
 fn operands(located: &Located<'_>) -> Operands {
-    Operands {
-        x: located.pointer(X),
-        residual: located.pointer(RESIDUAL),
-        weight: located.pointer(WEIGHT),
-        bias: located.pointer(BIAS),
-        y: located.pointer(Y),
-        h: located.pointer(H),
-        mean: located.pointer(MEAN),
-        rstd: located.pointer(RSTD),
-    }
+    forward::memory!(pointers Operands, located)
 }
 
 // ---- packed -----------------------------------------------------------------------------------------------------------------

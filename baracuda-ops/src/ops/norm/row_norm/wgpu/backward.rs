@@ -296,27 +296,18 @@ impl Backward {
     }
 }
 
-pub(in crate::ops::norm) fn few_rows(
-    norm: &Valid<BackwardFields>,
-    props: &Props,
-    ask: Ask,
-) -> Result<Work<Shared>, Reason> {
+/// How a form runs, or why it does not serve.
+type Answer = Result<Work<Shared>, Reason>;
+
+pub(in crate::ops::norm) fn few_rows(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Answer {
     Backward::FewRows.work(norm, props, ask)
 }
 
-pub(in crate::ops::norm) fn resident(
-    norm: &Valid<BackwardFields>,
-    props: &Props,
-    ask: Ask,
-) -> Result<Work<Shared>, Reason> {
+pub(in crate::ops::norm) fn resident(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Answer {
     Backward::Resident.work(norm, props, ask)
 }
 
-pub(in crate::ops::norm) fn split(
-    norm: &Valid<BackwardFields>,
-    props: &Props,
-    ask: Ask,
-) -> Result<Work<Shared>, Reason> {
+pub(in crate::ops::norm) fn split(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Answer {
     Backward::Split.work(norm, props, ask)
 }
 

@@ -125,15 +125,14 @@ impl Forward {
     }
 }
 
-pub(in crate::ops::norm) fn resident(
-    norm: &Valid<ForwardFields>,
-    props: &Props,
-    ask: Ask,
-) -> Result<Work<Held>, Reason> {
+/// How a form runs, or why it does not serve.
+type Answer = Result<Work<Held>, Reason>;
+
+pub(in crate::ops::norm) fn resident(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Answer {
     Forward::Resident.work(norm, props, ask)
 }
 
-pub(in crate::ops::norm) fn split(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Result<Work<Held>, Reason> {
+pub(in crate::ops::norm) fn split(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Answer {
     Forward::Split.work(norm, props, ask)
 }
 
