@@ -290,8 +290,8 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
             if (filters > few_filters / 2) multiply_tile<T, 4>(sums, ring, shape, choice, base, weights, places.weight_pitch, groups, has_rest);
             else multiply_tile<T, 2>(sums, ring, shape, choice, base, weights, places.weight_pitch, groups, has_rest);
         }
-        add_bias<T>(sums, bias);
         if (goes_on) below.store_ahead(ahead);
+        add_bias<T>(sums, bias);
 
         // 4. The output.
         if (choice.light) leave_light<T>(params, choice, tile, operands.y, first_filter, groups, sums);
