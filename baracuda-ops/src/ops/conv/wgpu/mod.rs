@@ -65,9 +65,9 @@ fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask)
     let product = contraction.product()?;
     // Gathering computes a place for each element. That this costs a quarter more is an assumption, not measured.
     let [time, of_windows] = [Tile::time_of(&product, props), tiled::time(contraction, props)];
-    if ask == Ask::Chosen && time.saturating_mul(4) > of_windows.saturating_mul(5) {
-        return Err(format!("its tiles cost {time}, a quarter more than the {of_windows} of conv_tiled").into());
-    }
+    Reason::unless(ask == Ask::Pinned || time.saturating_mul(4) <= of_windows.saturating_mul(5), || {
+        format!("its tiles cost {time}, a quarter more than the {of_windows} of conv_tiled")
+    })?;
     product_work(&product, slots, props)
 }
 
