@@ -8,8 +8,7 @@ use super::{MAX_AXES, Pass, Shape, is_channels_last, table};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::signed;
-use crate::ops::activation::Activation;
-use crate::ops::gemm::geometry::{Extent, Fused};
+use crate::ops::gemm::geometry::{Epilogue, Extent};
 use crate::ops::valid::Valid;
 use crate::plan::Descriptor;
 use crate::slots::{Slot, Slots};
@@ -37,7 +36,8 @@ pub(crate) struct Contraction {
     pub(crate) plain: Strided,
     /// y, dx or dweight.
     pub(crate) out: Strided,
-    pub(crate) epilogue: Epilogue,
+    /// Forward, or a gradient.
+    pub(crate) epilogue: Epilogue<Strided, Vector>,
 }
 
 /// Digits of an index tuple: one for the lead and one for each axis.
@@ -138,25 +138,6 @@ pub(crate) struct Vector {
     pub(crate) column: u64,
 }
 
-/// What is done with a sum before it is rounded and stored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Epilogue {
-    /// `pre = acc + bias[g, n]`, `out = act(pre)`. pre is stored if it is an operand.
-    Forward { bias: Option<Vector>, activation: Activation, pre: Option<Strided> },
-    /// `out = acc + beta * out`. If beta is 0, out is not read.
-    Gradient { beta: f64 },
-}
-
-impl Epilogue {
-    /// The same as one struct for both kinds.
-    pub(super) fn fused(&self) -> Fused<Strided, Vector> {
-        match *self {
-            Self::Forward { bias, activation, pre } => Fused { bias, activation, beside: pre, beta: 0.0 },
-            Self::Gradient { beta } => Fused { bias: None, activation: Activation::Identity, beside: None, beta },
-        }
-    }
-}
-
 /// `dbias[c] = sum over samples and axes of dy[sample, c, axes] + beta * dbias[c]`. If beta is 0, dbias is not read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChannelSums {
@@ -189,9 +170,7 @@ impl Contraction {
     /// Factors of two types.
     pub(super) fn factor_type(&self) -> Result<DType, Reason> {
         let [gathered, plain] = [self.gathered.dtype, self.plain.dtype];
-        if gathered != plain {
-            return Err(format!("it multiplies factors of one type, got {gathered} and {plain}").into());
-        }
+        Reason::unless(gathered == plain, || format!("it multiplies factors of one type, got {gathered} and {plain}"))?;
         Ok(gathered)
     }
 
@@ -200,9 +179,10 @@ impl Contraction {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn check_is_image(&self) -> Result<(), Reason> {
         let first = &self.gathered.axes[0];
-        if [self.rows.axes[0], self.terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
-            return Err("it serves one or two spatial extents, got three".into());
-        }
+        Reason::unless(
+            [self.rows.axes[0], self.terms.axes[0], first.extent] == [1; 3] && first.offset == 0,
+            || "it serves one or two spatial extents, got three",
+        )?;
         Ok(())
     }
 
@@ -236,30 +216,27 @@ impl Contraction {
     pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
         let pre = slots.at(table::PRE).map(|slot| View { slot: Some(slot) }.of_images(shape.channels_out));
-        let epilogue = Epilogue::Forward {
-            bias: slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out)),
-            activation: fields.activation,
-            pre,
-        };
+        let bias = slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out));
+        let epilogue = Epilogue::forward(bias, fields.activation, pre);
         Self::new(Pass::Forward, shape, slots, [table::X, table::WEIGHT, table::Y], epilogue)
     }
 
     /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c.
     pub(super) fn backward_data(valid: &Valid<DataFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
-        let epilogue = Epilogue::Gradient { beta: fields.beta.get() };
+        let epilogue = Epilogue::gradient(fields.beta.get());
         Self::new(Pass::Data, shape, slots, [table::DX, table::WEIGHT, table::DY], epilogue)
     }
 
     /// `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
     pub(super) fn backward_weight(valid: &Valid<WeightFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
-        let epilogue = Epilogue::Gradient { beta: fields.beta.get() };
+        let epilogue = Epilogue::gradient(fields.beta.get());
         Self::new(Pass::Weight, shape, slots, [table::X, table::DWEIGHT, table::DY], epilogue)
     }
 
     /// `tensors`: the operands with the extents of x, of the weight and of y.
-    fn new(pass: Pass, shape: &Shape, slots: &Slots, tensors: [usize; 3], epilogue: Epilogue) -> Self {
+    fn new(pass: Pass, shape: &Shape, slots: &Slots, tensors: [usize; 3], epilogue: Epilogue<Strided, Vector>) -> Self {
         let [x, weight, y] = tensors.map(|index| View::new(slots, index));
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         let axes = shape.axes.map(|axis| {
@@ -448,7 +425,7 @@ mod tests {
         assert_eq!((group, column, lead, axes), (5 * 18, 18, 6, [0, 3, 1]));
         let Strided { group, column, lead, axes, .. } = forward.out;
         assert_eq!((group, column, lead, axes), (5 * 44, 44, 440, [0, 11, 1]));
-        assert!(matches!(forward.epilogue, Epilogue::Forward { bias: Some(Vector { group: 5, column: 1, .. }), .. }));
+        assert!(matches!(forward.epilogue.bias, Some(Vector { group: 5, column: 1, .. })));
 
         let data = conv(dense).backward_data().unwrap().contraction();
         assert_eq!((data.rows.axes, data.terms.lead, data.n), ([1, 7, 8], 5, 3));

@@ -102,67 +102,51 @@ pub(crate) struct Product {
     pub(crate) epilogue: Epilogue,
 }
 
-/// What is done with a sum before it is rounded and stored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Epilogue<M = Matrix> {
-    /// `out = act(acc + bias[n])`; `pre`, if there is one, is what the activation is applied to.
-    Forward { bias: Option<Vector>, activation: Activation, pre: Option<M> },
-    /// `out = dout * act'(acc + bias[n])`.
-    Derivative { bias: Option<Vector>, activation: Activation, dout: M },
+/// The formula of an [`Epilogue`], by the fields that have an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Formula {
+    /// `out = act(acc + bias[n])`; `beside`, if there is one, is what the activation is applied to.
+    Forward,
+    /// `out = dout * act'(acc + bias[n])`; `beside` is dout.
+    Derivative,
     /// `out = acc + beta * out`; with beta 0 out is never read.
-    Gradient { beta: f64 },
+    Gradient,
 }
 
-/// What an [`Epilogue`] does, as one set of fields: each variant uses some of them and leaves the others without effect.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu")),
-    expect(dead_code, reason = "kernels of GPUs alone read all of it")
-)]
-pub(crate) struct Fused<M, V = Vector> {
+/// What is done with a sum before it is rounded and stored. Fields that are not in the formula have the values of [`Epilogue::gradient`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Epilogue<M = Matrix, V = Vector> {
+    pub(crate) formula: Formula,
     pub(crate) bias: Option<V>,
     pub(crate) activation: Activation,
-    /// What is written or read besides the output.
+    /// The matrix of out's extents that is written or read besides.
     pub(crate) beside: Option<M>,
     pub(crate) beta: f64,
 }
 
-impl<M> Epilogue<M> {
-    /// The matrix of out's extents that it writes or reads besides.
-    pub(crate) fn beside(&self) -> Option<&M> {
-        match self {
-            Self::Forward { pre, .. } => pre.as_ref(),
-            Self::Derivative { dout, .. } => Some(dout),
-            Self::Gradient { .. } => None,
-        }
+impl<M, V> Epilogue<M, V> {
+    pub(crate) fn forward(bias: Option<V>, activation: Activation, pre: Option<M>) -> Self {
+        Self { formula: Formula::Forward, bias, activation, beside: pre, beta: 0.0 }
+    }
+
+    pub(crate) fn gradient(beta: f64) -> Self {
+        Self { formula: Formula::Gradient, bias: None, activation: Activation::Identity, beside: None, beta }
+    }
+
+    pub(crate) fn is_derivative(&self) -> bool {
+        self.formula == Formula::Derivative
     }
 
     /// Whether it reads a matrix of out's extents.
     #[cfg(feature = "cuda")]
     pub(super) fn reads(&self) -> bool {
-        match self {
-            Self::Forward { .. } => false,
-            Self::Derivative { .. } => true,
-            Self::Gradient { beta } => *beta != 0.0,
-        }
+        self.is_derivative() || self.beta != 0.0
     }
 
-    /// The epilogue as fields of which the others have no effect.
-    pub(crate) fn fused(self) -> Fused<M> {
-        let none = Fused { bias: None, activation: Activation::Identity, beside: None, beta: 0.0 };
-        match self {
-            Self::Forward { bias, activation, pre } => Fused { bias, activation, beside: pre, ..none },
-            Self::Derivative { bias, activation, dout } => Fused { bias, activation, beside: Some(dout), ..none },
-            Self::Gradient { beta } => Fused { beta, ..none },
-        }
-    }
-
-    fn map<T>(self, place: impl FnOnce(M) -> T) -> Epilogue<T> {
-        match self {
-            Self::Forward { bias, activation, pre } => Epilogue::Forward { bias, activation, pre: pre.map(place) },
-            Self::Derivative { bias, activation, dout } => Epilogue::Derivative { bias, activation, dout: place(dout) },
-            Self::Gradient { beta } => Epilogue::Gradient { beta },
-        }
+    /// The epilogue of other descriptions of the operands.
+    pub(crate) fn map<N, W>(self, vector: impl FnOnce(V) -> W, matrix: impl FnOnce(M) -> N) -> Epilogue<N, W> {
+        let Self { formula, bias, activation, beside, beta } = self;
+        Epilogue { formula, bias: bias.map(vector), activation, beside: beside.map(matrix), beta }
     }
 }
 
@@ -194,7 +178,7 @@ impl Product {
         let [left, right] = factors(shape, &fields.a, &fields.b, [forward::table::A, forward::table::B]);
         let out = View::operand(slots, forward::table::OUT).unwrap_or(left); // out is always declared
         let (bias, pre) = (vector(slots, forward::table::BIAS), View::operand(slots, forward::table::PRE));
-        let epilogue = Epilogue::Forward { bias, activation: fields.activation, pre };
+        let epilogue = Epilogue::forward(bias, fields.activation, pre);
         Tensors { left, right, out, epilogue, is_summed: false }.product(shape, fields.alpha.get())
     }
 }
@@ -217,7 +201,7 @@ pub(crate) struct BackwardGeometry {
 pub(crate) enum Dpre {
     /// From dout and what forward saved, element by element.
     Elementwise(DprePass),
-    /// By the forward product, with [`Epilogue::Derivative`], into the workspace.
+    /// By the forward product, with [`Formula::Derivative`], into the workspace.
     Recomputed(Product),
 }
 
@@ -255,7 +239,8 @@ impl BackwardGeometry {
 
         let dpre = if fields.recomputes() {
             let bias = vector(slots, backward::table::BIAS);
-            let epilogue = Epilogue::Derivative { bias, activation: fields.activation, dout };
+            let forward = Epilogue::forward(bias, fields.activation, Some(dout));
+            let epilogue = Epilogue { formula: Formula::Derivative, ..forward };
             let tensors = Tensors { left: a, right: b, out: in_workspace, epilogue, is_summed: false };
             Some(Dpre::Recomputed(tensors.product(shape, alpha)))
         } else if is_stored || fields.dbias.is_some() {
@@ -278,13 +263,13 @@ impl BackwardGeometry {
         let da = fields.da.zip(View::operand(slots, backward::table::DA)).map(|(gradient, da)| {
             let of = Shape { n: shape.k, k: shape.n, ..*shape };
             let out = da.transposed_if(shape.transpose_a);
-            let epilogue = Epilogue::Gradient { beta: gradient.beta.get() };
+            let epilogue = Epilogue::gradient(gradient.beta.get());
             Tensors { left: dpre_view, right: b.transposed(), out, epilogue, is_summed: false }.product(&of, alpha)
         });
         let db = fields.db.zip(View::operand(slots, backward::table::DB)).map(|(gradient, db)| {
             let of = Shape { m: shape.k, k: shape.m, ..*shape };
             let out = db.transposed_if(shape.transpose_b);
-            let epilogue = Epilogue::Gradient { beta: gradient.beta.get() };
+            let epilogue = Epilogue::gradient(gradient.beta.get());
             let is_summed = shape.is_shared;
             Tensors { left: a.transposed(), right: dpre_view, out, epilogue, is_summed }.product(&of, alpha)
         });
@@ -410,7 +395,7 @@ impl Axes {
             left: laid(left, LEFT, &m, &k),
             right: laid(right, RIGHT, &k, &n),
             out: laid(out, OUT, &m, &n),
-            epilogue: epilogue.map(|matrix| laid(matrix, BESIDE, &m, &n)),
+            epilogue: epilogue.map(|bias| bias, |matrix| laid(matrix, BESIDE, &m, &n)),
         }
     }
 }
@@ -470,13 +455,12 @@ impl Tensors {
     /// Their product; `shape` has the batch of the op, and m, n and k of this product.
     fn product(self, shape: &Shape, alpha: f64) -> Product {
         let Self { left, right, out, epilogue, is_summed } = self;
-        let beside = epilogue.beside().copied();
-        let batch: Vec<Extent> = batch_axes(shape, &[Some(left), Some(right), Some(out), beside]).collect();
+        let batch: Vec<Extent> = batch_axes(shape, &[Some(left), Some(right), Some(out), epilogue.beside]).collect();
         let (batch, summed) = if is_summed { (Vec::new(), batch) } else { (batch, Vec::new()) };
         let [left_rows, left_cols] = left.strides();
         let [right_rows, right_cols] = right.strides();
         let [out_rows, out_cols] = out.strides();
-        let [beside_rows, beside_cols] = beside.map_or([0; 2], |view| view.strides());
+        let [beside_rows, beside_cols] = epilogue.beside.map_or([0; 2], |view| view.strides());
         let axes = Axes {
             batch,
             m: Extent { extent: shape.m, strides: [left_rows, 0, out_rows, beside_rows] },
@@ -485,7 +469,7 @@ impl Tensors {
             k: Extent { extent: shape.k, strides: [left_cols, right_rows, 0, 0] },
         };
         let matrix = |view: View| view.matrix([0; 2], [0; MAX_BATCH], [0; MAX_BATCH]);
-        axes.product(alpha, [left, right, out].map(matrix), epilogue.map(matrix))
+        axes.product(alpha, [left, right, out].map(matrix), epilogue.map(|bias| bias, matrix))
     }
 }
 
@@ -654,7 +638,7 @@ mod tests {
         assert!(matches!(relu.dpre, Some(Dpre::Elementwise(DprePass { dpre: None, from_out: true, .. }))));
         let again = geometry(forward(DType::F32, Activation::Silu), GemmGradients::NONE.da());
         let Some(Dpre::Recomputed(product)) = again.dpre else { panic!("{again:?}") };
-        assert!(matches!(product.epilogue, Epilogue::Derivative { bias: Some(_), .. }));
+        assert!(product.epilogue.is_derivative() && product.epilogue.bias.is_some());
         assert_eq!((product.out.place, again.dpre_bytes), (MatrixPlace::Dpre, 60));
     }
 }

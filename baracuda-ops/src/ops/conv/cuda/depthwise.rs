@@ -18,7 +18,7 @@ use crate::ops::conv::Pass;
 use crate::ops::conv::depthwise::{self, lanes};
 use crate::ops::conv::geometry::{Axis, Contraction, Strided};
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 
 type Calls = calls::Calls<
     sys::bops_dtype,
@@ -93,7 +93,7 @@ impl Planned {
         let output = if pass == Pass::Weight { plain } else { out };
         let channels = groups * n;
         let axes = last_two([0, 1, 2]).map(|axis| &gathered.axes[axis]);
-        let Fused { bias, activation, beside: other, beta } = of.epilogue.fused();
+        let Epilogue { bias, activation, beside: other, beta, .. } = of.epilogue;
         let mut params = sys::bops_conv_depthwise_params {
             samples: extent(positions.lead, "samples")?,
             channels: extent(channels, "channels")?,
@@ -126,9 +126,7 @@ impl Planned {
                 params.weight_axes[at] = -params.weight_axes[at];
             }
             let reach = first.abs() + i128::from(positions) + i128::from(width);
-            if reach >= REACH {
-                return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
-            }
+            Reason::unless(reach < REACH, || format!("it counts coordinates in 30 bits, they reach {reach}"))?;
             params.first[at] = i32::try_from(first).unwrap_or(i32::MAX);
         }
         let mut planned = Self {
@@ -225,9 +223,7 @@ impl Planned {
         let n = u64::from(params.channels) * kernel * kernel;
         if is_weight {
             most = most.min(limits.workspace_bytes / (4 * n));
-            if most == 0 {
-                return Err(format!("it needs {} bytes of workspace for each of its parts", 4 * n).into());
-            }
+            Reason::unless(most != 0, || format!("it needs {} bytes of workspace for each of its parts", 4 * n))?;
         }
         // A chunk of rows has one strip for each of its parts across.
         let chunks = (most * workers / across).max(1);
@@ -237,9 +233,9 @@ impl Planned {
         (choice.rows, _) = (word(rows), extent(strips, "strips of each channel")?);
         bounded_blocks([groups, tiles])?;
         if is_weight {
-            if groups * n * 4 > limits.workspace_bytes {
-                return Err(format!("it needs {} bytes of workspace for its {groups} parts", 4 * n * groups).into());
-            }
+            Reason::unless(groups * n * 4 <= limits.workspace_bytes, || {
+                format!("it needs {} bytes of workspace for its {groups} parts", 4 * n * groups)
+            })?;
             let [.., rows, cols] = dweight.axes;
             let stride = merged(&[params.channels.into(), kernel, kernel], &[dweight.column, rows, cols]);
             let Some(stride) = stride else { return Err("the gradient has to be dense".into()) };
@@ -277,12 +273,8 @@ impl Planned {
 /// What the kernels do not serve and, unless the form is asked for by name, what other forms serve better.
 fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
     let Contraction { pass, terms, gathered, .. } = of;
-    if of.factor_type()? == DType::F64 {
-        return Err("it adds up in f32, not in f64".into());
-    }
-    if of.is_empty() || terms.count() == 0 {
-        return Err("there is nothing to add up".into());
-    }
+    Reason::unless(of.factor_type()? != DType::F64, || "it adds up in f32, not in f64")?;
+    Reason::unless(!of.is_empty() && terms.count() != 0, || "there is nothing to add up")?;
     let filters = depthwise::filters(of)?;
     if !limits.is_pinned {
         depthwise::check_filters(of, filters)?;
@@ -297,10 +289,9 @@ fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
         let rule = "without stride and dilation, and gradients of the data of one filter for each channel";
         return Err(format!("it serves square kernels of {WALKED:?} {rule}; the kernel is {height} by {width}").into());
     };
-    if *pass == Pass::Weight && known > MOST_OF_WEIGHT {
-        let most = MOST_OF_WEIGHT;
-        return Err(format!("it serves gradients of kernels of up to {most} by {most}, got {known} by {known}").into());
-    }
+    Reason::unless(*pass != Pass::Weight || known <= MOST_OF_WEIGHT, || {
+        format!("it serves gradients of kernels of up to {MOST_OF_WEIGHT} by {MOST_OF_WEIGHT}, got {known} by {known}")
+    })?;
     Ok(known)
 }
 

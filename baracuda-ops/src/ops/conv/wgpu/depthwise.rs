@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 use crate::ops::gemm::wgpu::sums_step;
 
 /// Threads of a workgroup: a power of two for the tree of its sums.
@@ -103,47 +103,42 @@ impl<'c> Depthwise<'c> {
         let (positions, taps) = of.positions_and_taps();
         let output = if pass == Pass::Weight { plain } else { out };
         let filters = depthwise::filters(of)?;
-        if pass == Pass::Data && filters != 1 {
-            return Err(format!("it serves gradients of the data of one filter for each channel, got {filters}").into());
-        }
+        Reason::unless(pass != Pass::Data || filters == 1, || {
+            format!("it serves gradients of the data of one filter for each channel, got {filters}")
+        })?;
         if ask == Ask::Chosen {
             depthwise::check_filters(of, filters)?;
         }
         let [_, axes @ ..] = &gathered.axes;
-        if of.is_empty() || terms.count() == 0 || axes.iter().any(|axis| axis.extent == 0) {
-            return Err("there is nothing to add up".into());
-        }
+        Reason::unless(
+            !of.is_empty() && terms.count() != 0 && axes.iter().all(|axis| axis.extent != 0),
+            || "there is nothing to add up",
+        )?;
         of.check_is_image()?;
         let [extents, kernel] = [positions, taps].map(|Indices { axes: [_, rows, columns], .. }| [*rows, *columns]);
-        if kernel.iter().any(|&extent| extent > MOST_TAPS) {
+        Reason::unless(kernel.iter().all(|&extent| extent <= MOST_TAPS), || {
             let [height, width] = kernel;
-            return Err(
-                format!("it serves kernels of up to {MOST_TAPS} by {MOST_TAPS}, got {height} by {width}").into()
-            );
-        }
+            format!("it serves kernels of up to {MOST_TAPS} by {MOST_TAPS}, got {height} by {width}")
+        })?;
         let mut first = [0; 2];
         for (at, axis) in axes.iter().enumerate() {
             let [of_position, of_tap] = of.position_and_tap_steps(axis);
             let slides = axis.divisor == 1 && of_position == 1 && (of_tap.abs() == 1 || kernel[at] == 1);
-            if !slides {
-                return Err("it serves windows without stride and dilation".into());
-            }
+            Reason::unless(slides, || "it serves windows without stride and dilation")?;
             // In the gradient of the data the last tap has the lowest coordinate.
             let last = word(kernel[at]) - 1;
             first[at] = if pass == Pass::Data { axis.offset - i64::from(last) } else { axis.offset };
             let reach = i128::from(first[at]).abs() + i128::from(extents[at].max(axis.extent)) + i128::from(last);
-            if reach >= REACH {
-                return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
-            }
+            Reason::unless(reach < REACH, || format!("it counts coordinates in 30 bits, they reach {reach}"))?;
         }
         let channels = groups * n;
         // The stride of an extent of 1 is 0.
         let nearest = axes.iter().rev().map(|axis| axis.stride).find(|stride| *stride > 0);
         let has_near_channels = channels > 1 && nearest.is_none_or(|stride| gathered.group < stride);
         let repeats = if pass == Pass::Data { 1 } else { *n };
-        if ask == Ask::Chosen && has_near_channels && repeats > 1 {
-            return Err(format!("if channels are contiguous, it serves one filter for each, got {repeats}").into());
-        }
+        Reason::unless(ask == Ask::Pinned || !has_near_channels || repeats <= 1, || {
+            format!("if channels are contiguous, it serves one filter for each, got {repeats}")
+        })?;
         let along = if has_near_channels && repeats == 1 { Along::Channels } else { Along::Columns };
         let depthwise = Self {
             of,
@@ -167,21 +162,16 @@ impl<'c> Depthwise<'c> {
         match along {
             Along::Columns => {
                 let last = first + i64::from(word(width)) - 1;
-                if first < -4 || last > 4 {
-                    return Err(format!(
-                        "it serves windows that reach at most 4 columns to each side, got {first} to {last}"
-                    )
-                    .into());
-                }
+                Reason::unless(first >= -4 && last <= 4, || {
+                    format!("it serves windows that reach at most 4 columns to each side, got {first} to {last}")
+                })?;
             }
             Along::Channels => {
-                if of.pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
-                    let most = MOST_TAPS_OF_FOUR;
-                    return Err(format!(
-                        "if channels are contiguous, it serves gradients of kernels of up to {most} by {most}, got {height} by {width}"
+                Reason::unless(of.pass != Pass::Weight || height.max(width) <= MOST_TAPS_OF_FOUR, || {
+                    format!(
+                        "if channels are contiguous, it serves gradients of kernels of up to {MOST_TAPS_OF_FOUR} by {MOST_TAPS_OF_FOUR}, got {height} by {width}"
                     )
-                    .into());
-                }
+                })?;
             }
         }
         Ok(())
@@ -251,7 +241,7 @@ impl<'c> Depthwise<'c> {
 
     fn params(&self, shares: &Shares, grid: [u32; 2], part_length: u64) -> Vec<u8> {
         let Contraction { plain, epilogue, .. } = self.of;
-        let Fused { bias, activation, beside: pre, beta } = epilogue.fused();
+        let Epilogue { bias, activation, beside: pre, beta, .. } = *epilogue;
         let [rows, columns] = self.axes;
         let [gathered_sample, gathered_channel, gathered_row, gathered_column] = strides_of(&self.gathered).map(stride);
         let is_data = self.of.pass == Pass::Data;
@@ -315,7 +305,7 @@ impl<'c> Depthwise<'c> {
     fn output_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
         let Contraction { gathered, plain, out, epilogue, .. } = self.of;
         let grid = groups(shares.groups, props)?;
-        let Fused { bias, beside, .. } = epilogue.fused();
+        let Epilogue { bias, beside, .. } = epilogue;
         let beside = &beside.unwrap_or(*out);
         // In place of an absent operand another one is bound.
         let (bias_position, bias_dtype) =
@@ -353,9 +343,7 @@ impl<'c> Depthwise<'c> {
         let digits = Digits::fewest(&sums, [&by_tap]);
         let count = sums.count();
         let (extent, step) = digits.fastest(0);
-        if extent != count {
-            return Err("the gradient has to be dense".into());
-        }
+        Reason::unless(extent == count, || "the gradient has to be dense")?;
         let part_length = count.next_multiple_of(4);
         let parts = shares.groups / shares.tiles;
         let bytes = part_length.saturating_mul(parts).saturating_mul(4);
@@ -382,8 +370,7 @@ impl<'c> Depthwise<'c> {
             keeps_uniform: true,
             ..StepBuilder::new("conv_depthwise_weight", files, self.params(shares, grid, part_length), grid)
         };
-        let beta = epilogue.fused().beta;
-        let last = sums_step((out.position, out.dtype, step), beta, count, (parts, place), props)?;
+        let last = sums_step((out.position, out.dtype, step), epilogue.beta, count, (parts, place), props)?;
         Ok((vec![first, last], bytes, self.choice(shares)))
     }
 }

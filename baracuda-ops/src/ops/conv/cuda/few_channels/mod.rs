@@ -18,7 +18,7 @@ use crate::narrow::word;
 use crate::ops::conv::geometry::{Contraction, Strided};
 use crate::ops::conv::{MAX_AXES, Pass};
 use crate::ops::gemm::cuda::product::Limits;
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 use crate::options::Math;
 
 mod cells;
@@ -107,7 +107,7 @@ impl Planned {
                 Choice::Weight(choice, add_up)
             }
         };
-        let Fused { bias, beside, .. } = of.epilogue.fused();
+        let Epilogue { bias, beside, .. } = &of.epilogue;
         Ok(Self {
             dtype: of.gathered.dtype,
             params,
@@ -115,8 +115,8 @@ impl Planned {
             x: roles.x.position,
             y: roles.y.position,
             weight: (of.pass != Pass::Weight).then_some(of.plain.position),
-            bias: bias.map(|bias| bias.position),
-            other: beside.map(|pre| pre.position),
+            bias: bias.as_ref().map(|bias| bias.position),
+            other: beside.as_ref().map(|pre| pre.position),
         })
     }
 
@@ -219,7 +219,7 @@ impl Roles {
 
 /// The parameters, which all passes share.
 fn params(of: &Contraction, roles: &Roles) -> Result<sys::bops_conv_few_channels_params, Reason> {
-    let Fused { bias, activation, beside: other, beta } = of.epilogue.fused();
+    let Epilogue { bias, activation, beside: other, beta, .. } = of.epilogue;
     let mut params = sys::bops_conv_few_channels_params {
         samples: extent(roles.samples, "samples")?,
         filters: extent(roles.filters, "filters")?,
@@ -244,9 +244,7 @@ fn params(of: &Contraction, roles: &Roles) -> Result<sys::bops_conv_few_channels
         let [first, stride, kernel_extent] = [i128::from(axis.first), i128::from(axis.stride), i128::from(kernel)];
         let places = i128::from(axis.y_extent) + i128::from(POSITIONS);
         let reach = first.abs() + stride * places + kernel_extent + i128::from(axis.x_extent);
-        if reach >= REACH {
-            return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
-        }
+        Reason::unless(reach < REACH, || format!("it counts coordinates in 30 bits, they reach {reach}"))?;
         params.y_extents[at] = extent(axis.y_extent, "positions")?;
         params.x_extents[at] = extent(axis.x_extent, "positions")?;
         params.kernel[at] = extent(kernel, "kernel elements")?;
@@ -260,26 +258,20 @@ fn params(of: &Contraction, roles: &Roles) -> Result<sys::bops_conv_few_channels
 /// What the kernels do not serve and, unless the form is asked for by name, what other forms serve better.
 fn check(of: &Contraction, roles: &Roles, limits: &Limits<'_>) -> Result<(), Reason> {
     let Contraction { pass, groups, .. } = of;
-    if *groups != 1 {
-        return Err(format!("it serves one group, got {groups}").into());
-    }
+    Reason::unless(*groups == 1, || format!("it serves one group, got {groups}"))?;
     let dtype = of.factor_type()?;
     let channels = roles.channels;
-    if channels > MOST_CHANNELS {
-        return Err(format!("it serves at most {MOST_CHANNELS} channels of x, got {channels}").into());
-    }
+    Reason::unless(channels <= MOST_CHANNELS, || {
+        format!("it serves at most {MOST_CHANNELS} channels of x, got {channels}")
+    })?;
     limits.check_tensor_cores(dtype)?;
-    if *pass != Pass::Forward && dtype == DType::F32 {
-        return Err("it computes gradients in f16 and bf16 only".into());
-    }
-    if of.is_empty() || of.terms.count() == 0 {
-        return Err("there is nothing to add up".into());
-    }
+    Reason::unless(*pass == Pass::Forward || dtype != DType::F32, || "it computes gradients in f16 and bf16 only")?;
+    Reason::unless(!of.is_empty() && of.terms.count() != 0, || "there is nothing to add up")?;
     of.check_is_image()?;
     for (axis, &kernel) in roles.axes.iter().zip(&roles.kernel) {
-        if kernel > 1 && axis.dilation != 1 {
-            return Err(format!("it serves a dilation of 1, got {}", axis.dilation).into());
-        }
+        Reason::unless(kernel <= 1 || axis.dilation == 1, || {
+            format!("it serves a dilation of 1, got {}", axis.dilation)
+        })?;
     }
     if limits.is_pinned {
         return Ok(());
@@ -287,19 +279,17 @@ fn check(of: &Contraction, roles: &Roles, limits: &Limits<'_>) -> Result<(), Rea
     let (filters, columns, products) = (roles.filters, roles.axes[2].y_extent, of.products());
     let elements: u64 = roles.kernel.iter().product();
     let is_other = channels > PREFERRED_CHANNELS || filters > PREFERRED_FILTERS || elements == 1;
-    if is_other || columns < PREFERRED_COLUMNS || products < PREFERRED_PRODUCTS {
-        return Err(format!(
+    Reason::unless(!is_other && columns >= PREFERRED_COLUMNS && products >= PREFERRED_PRODUCTS, || {
+        format!(
             "it is fast with up to {PREFERRED_CHANNELS} channels and {PREFERRED_FILTERS} filters of more than one element, rows of at least {PREFERRED_COLUMNS} positions and at least {PREFERRED_PRODUCTS} products; got {channels} channels, {filters} filters of {elements} elements, rows of {columns} and {products} products"
         )
-        .into());
-    }
+    })?;
     let terms = elements * channels;
-    if *pass == Pass::Weight && !roles.is_across() && terms < PREFERRED_TERMS {
-        return Err(format!(
+    Reason::unless(*pass != Pass::Weight || roles.is_across() || terms >= PREFERRED_TERMS, || {
+        format!(
             "if filters of dy are contiguous, it is fast with filters of at least {PREFERRED_TERMS} elements, got {terms}"
         )
-        .into());
-    }
+    })?;
     Ok(())
 }
 
