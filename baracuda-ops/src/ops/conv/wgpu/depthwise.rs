@@ -80,18 +80,18 @@ struct Depthwise<'c> {
     along: Along,
 }
 
-/// The dispatches, what was chosen, and the bytes of workspace between them.
-pub(super) fn steps(
-    contraction: &Contraction,
-    props: &Props,
-    ask: Ask,
-) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+/// The dispatches, and the bytes of workspace between them.
+type Steps = (Vec<StepBuilder>, u64);
+
+/// The dispatches, and what was chosen.
+pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Result<(Steps, Choice), Reason> {
     let depthwise = Depthwise::new(contraction, ask)?;
     let shares = Shares::of(&depthwise);
-    match contraction.pass {
-        Pass::Weight => depthwise.weight_steps(&shares, props),
-        Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props),
-    }
+    let steps = match contraction.pass {
+        Pass::Weight => depthwise.weight_steps(&shares, props)?,
+        Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props)?,
+    };
+    Ok((steps, depthwise.choice(&shares)))
 }
 
 impl<'c> Depthwise<'c> {
@@ -204,11 +204,15 @@ impl<'c> Depthwise<'c> {
         }
     }
 
-    /// The file that both entry points share.
-    fn layout_file(&self) -> &'static str {
+    /// The files of what quads lie along: that of both entry points, that of the output, and that of the gradient of the weight.
+    fn files(&self) -> [&'static str; 3] {
         match self.along {
-            Along::Columns => "conv/depthwise_columns",
-            Along::Channels => "conv/depthwise_channels",
+            Along::Columns => {
+                ["conv/depthwise_columns", "conv/conv_depthwise_columns", "conv/conv_depthwise_weight_columns"]
+            }
+            Along::Channels => {
+                ["conv/depthwise_channels", "conv/conv_depthwise_channels", "conv/conv_depthwise_weight_channels"]
+            }
         }
     }
 
@@ -302,7 +306,7 @@ impl<'c> Depthwise<'c> {
         }
     }
 
-    fn output_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+    fn output_steps(&self, shares: &Shares, props: &Props) -> Result<Steps, Reason> {
         let Contraction { gathered, plain, out, epilogue, .. } = self.of;
         let grid = groups(shares.groups, props)?;
         let Epilogue { bias, beside, .. } = epilogue;
@@ -319,12 +323,8 @@ impl<'c> Depthwise<'c> {
             operand("pre", beside.position, lines_out(beside.dtype)),
         ];
         let mut files = prelude([gathered.dtype, plain.dtype, bias_dtype, out.dtype, beside.dtype])?;
-        files.extend(["common/activation", "conv/depthwise", self.layout_file(), "gemm/gemm_output"]);
-        files.push("conv/conv_depthwise");
-        files.push(match self.along {
-            Along::Columns => "conv/conv_depthwise_columns",
-            Along::Channels => "conv/conv_depthwise_channels",
-        });
+        let [of_both, own, _] = self.files();
+        files.extend(["common/activation", "conv/depthwise", of_both, "gemm/gemm_output", "conv/conv_depthwise", own]);
         let step = StepBuilder {
             constants: self.constants(shares),
             bindings,
@@ -332,10 +332,10 @@ impl<'c> Depthwise<'c> {
             keeps_uniform: true,
             ..StepBuilder::new("conv_depthwise", files, self.params(shares, grid, 0), grid)
         };
-        Ok((vec![step], 0, self.choice(shares)))
+        Ok((vec![step], 0))
     }
 
-    fn weight_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+    fn weight_steps(&self, shares: &Shares, props: &Props) -> Result<Steps, Reason> {
         let Contraction { gathered, plain, out, epilogue, .. } = self.of;
         let [rows, columns] = self.kernel;
         let sums = Indices { lead: self.channels, axes: [1, rows, columns], lead_last: false };
@@ -357,12 +357,8 @@ impl<'c> Depthwise<'c> {
             Binding { name: "partials", place: Some(place), accessors: ["elements_f32_out"; 2] },
         ];
         let mut files = prelude([gathered.dtype, plain.dtype])?;
-        files.extend(["conv/depthwise", self.layout_file()]);
-        files.push(match self.along {
-            Along::Columns => "conv/conv_depthwise_weight_columns",
-            Along::Channels => "conv/conv_depthwise_weight_channels",
-        });
-        files.extend(["common/column_sums", "conv/conv_depthwise_weight"]);
+        let [of_both, _, own] = self.files();
+        files.extend(["conv/depthwise", of_both, own, "common/column_sums", "conv/conv_depthwise_weight"]);
         let first = StepBuilder {
             constants: self.constants(shares),
             bindings,
@@ -371,7 +367,7 @@ impl<'c> Depthwise<'c> {
             ..StepBuilder::new("conv_depthwise_weight", files, self.params(shares, grid, part_length), grid)
         };
         let last = sums_step((out.position, out.dtype, step), epilogue.beta, count, (parts, place), props)?;
-        Ok((vec![first, last], bytes, self.choice(shares)))
+        Ok((vec![first, last], bytes))
     }
 }
 
@@ -459,7 +455,7 @@ mod tests {
         ConvDescriptor::new(lie(DType::F32, &x).unwrap(), weight, window.groups(x[1])).unwrap()
     }
 
-    fn steps_of<D: Contracting>(descriptor: &D, ask: Ask) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+    fn steps_of<D: Contracting>(descriptor: &D, ask: Ask) -> Result<(Steps, Choice), Reason> {
         steps(&descriptor.contraction(), &Variants::device(None), ask)
     }
 
@@ -467,7 +463,7 @@ mod tests {
     fn quads_lie_along_what_is_dense() {
         let window = || ConvWindow::new().padding(&[1, 1]);
         let choice = |lie: Layout, x: [u64; 4]| {
-            let (steps, bytes, choice) = steps_of(&conv(lie, x, [x[1], 3, 3], window()), Ask::Chosen).unwrap();
+            let ((steps, bytes), choice) = steps_of(&conv(lie, x, [x[1], 3, 3], window()), Ask::Chosen).unwrap();
             assert_eq!((steps.len(), bytes), (1, 0));
             (choice.along, choice.lanes, steps[0].can_chunk)
         };
@@ -498,7 +494,7 @@ mod tests {
     fn gradients_of_the_weight_leave_few_sums() {
         for lie in [TensorDesc::contiguous, TensorDesc::channels_last] {
             let forward = conv(lie, [64, 256, 56, 56], [256, 3, 3], ConvWindow::new().padding(&[1, 1]));
-            let (steps, bytes, _) = steps_of(&forward.backward_weight().unwrap(), Ask::Chosen).unwrap();
+            let ((steps, bytes), _) = steps_of(&forward.backward_weight().unwrap(), Ask::Chosen).unwrap();
             assert_eq!(steps.len(), 2);
             // Beside x and dy of 200 MB each.
             assert!(bytes > 0 && bytes <= 8 << 20, "{bytes}");

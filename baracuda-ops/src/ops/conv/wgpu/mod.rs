@@ -46,19 +46,18 @@ pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, prop
 
 fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(tiled::steps(&descriptor.contraction(), props)?, props)
+    finished(tiled::steps(&descriptor.contraction(), props)?, (), props)
 }
 
 fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(direct::steps(&descriptor.contraction(), props)?, props)
+    finished(direct::steps(&descriptor.contraction(), props)?, (), props)
 }
 
 fn depthwise_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Result<Work<depthwise::Choice>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    let (steps, workspace_bytes, choice) = depthwise::steps(&descriptor.contraction(), props, ask)?;
-    let Work { steps, workspace_bytes, workspace_align, .. } = finished((steps, workspace_bytes), props)?;
-    Ok(Work { steps, workspace_bytes, workspace_align, choice })
+    let (steps, choice) = depthwise::steps(&descriptor.contraction(), props, ask)?;
+    finished(steps, choice, props)
 }
 
 fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
@@ -73,13 +72,13 @@ fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask)
 
 fn bias_work(descriptor: &ConvBackwardBiasDescriptor, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(bias::steps(&descriptor.channel_sums(), props)?, props)
+    finished(bias::steps(&descriptor.channel_sums(), props)?, (), props)
 }
 
-fn finished((steps, workspace_bytes): (Vec<StepBuilder>, u64), props: &Props) -> Result<Work<()>, Reason> {
-    check_workspace(workspace_bytes, props)?;
+fn finished<C>((steps, bytes): (Vec<StepBuilder>, u64), choice: C, props: &Props) -> Result<Work<C>, Reason> {
+    check_workspace(bytes, props)?;
     check_bindings(&steps, props)?;
-    Ok(Work { steps, workspace_bytes, ..Work::none((), props) })
+    Ok(Work { steps, workspace_bytes: bytes, ..Work::none(choice, props) })
 }
 
 #[cfg(test)]
