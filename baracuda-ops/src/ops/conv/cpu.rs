@@ -204,11 +204,10 @@ impl<'v> Finish<'v> {
 fn channel_sums(sums: &ChannelSums, operands: &Operands<'_>) {
     let Some(grad) = operands.get(sums.dbias.position) else { return };
     let dy = operands.get(sums.dy.position);
-    let indices = Indices { lead: sums.samples, axes: sums.axes, lead_last: false };
     // Without elements there may be any number of the other extents.
-    let terms = if dy.is_some() { indices.count() } else { 0 };
+    let terms = if dy.is_some() { sums.terms.count() } else { 0 };
     threads::for_each(sums.channels, sums.channels.saturating_mul(terms), |channel| {
-        let term = |index| dy.as_ref().map_or(0.0, |dy| dy.load(sums.dy.offset(0, indices.at(index), channel)));
+        let term = |index| dy.as_ref().map_or(0.0, |dy| dy.load(sums.dy.offset(0, sums.terms.at(index), channel)));
         let total: Sum = (0..terms).map(term).collect();
         let offset = channel * sums.dbias.column;
         // SAFETY: each channel is one task.

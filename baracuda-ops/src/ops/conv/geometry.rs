@@ -142,10 +142,9 @@ pub(crate) struct Vector {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChannelSums {
     pub(crate) channels: u64,
-    pub(crate) samples: u64,
-    /// Spatial extents.
-    pub(crate) axes: [u64; MAX_AXES],
-    /// Its column is the channel, its lead the sample, and its group 0.
+    /// Samples and spatial extents.
+    pub(crate) terms: Indices,
+    /// Its column is the channel, its lead and axes those of the terms, and its group 0.
     pub(crate) dy: Strided,
     /// Its column is the channel, and its group 0.
     pub(crate) dbias: Vector,
@@ -293,8 +292,7 @@ impl ChannelSums {
         axes[MAX_AXES - spatial.len()..].copy_from_slice(spatial);
         Self {
             channels: desc.dims()[1],
-            samples: desc.dims()[0],
-            axes,
+            terms: Indices { lead: desc.dims()[0], axes, lead_last: false },
             dy: View::new(slots, table::DY).of_images(0),
             dbias: slots.at(table::DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
             beta,

@@ -223,6 +223,7 @@ pub(crate) struct DprePass {
 /// `sums[n] = sum over z and m of dpre[z, m, n] + beta * sums[n]`, of the unrounded dpre; with beta 0 sums are never read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ColumnSums {
+    pub(crate) n: u64,
     pub(crate) sums: Vector,
     pub(crate) beta: f64,
 }
@@ -274,7 +275,7 @@ impl BackwardGeometry {
             Tensors { left: a.transposed(), right: dpre_view, out, epilogue, is_summed }.product(&of, alpha)
         });
         let dbias = fields.dbias.zip(vector(slots, backward::table::DBIAS));
-        let dbias = dbias.map(|(gradient, sums)| ColumnSums { sums, beta: gradient.beta.get() });
+        let dbias = dbias.map(|(gradient, sums)| ColumnSums { n: shape.n, sums, beta: gradient.beta.get() });
         Self { dpre, dpre_bytes, da, db, dbias }
     }
 }

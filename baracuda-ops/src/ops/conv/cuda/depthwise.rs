@@ -249,16 +249,12 @@ impl Planned {
         let Self { dtype, params, choice, last, gathered, plain, bias, out, other, .. } = self;
         let dtype = c_dtype(dtype)?;
         let is_weight = last.is_some();
-        let operands = move |located: &Located<'_>| {
-            let address = |position: usize| located.pointer(position);
-            let optional = |position: Option<usize>| position.map_or(std::ptr::null_mut(), address);
-            sys::bops_conv_depthwise_operands {
-                gathered: address(gathered),
-                plain: address(plain),
-                bias: optional(bias),
-                out: if is_weight { located.workspace_pointer() } else { address(out) },
-                other: optional(other),
-            }
+        let operands = move |located: &Located<'_>| sys::bops_conv_depthwise_operands {
+            gathered: located.pointer(gathered),
+            plain: located.pointer(plain),
+            bias: located.optional(bias),
+            out: if is_weight { located.workspace_pointer() } else { located.pointer(out) },
+            other: located.optional(other),
         };
         match last {
             Some(add_up) => add_up.build(device, &WEIGHT, (dtype, params, choice), operands),

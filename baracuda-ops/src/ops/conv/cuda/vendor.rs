@@ -5,7 +5,6 @@
 //! is 1.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use super::is_left_to_gemm;
 use crate::backend::cuda::cublaslt::version_words;
@@ -198,13 +197,12 @@ impl Planned {
         let [x, weight, y] = self.indices;
         let bias = self.bias;
         let start = move |located: &Located<'_>, stream: *mut c_void| {
-            let address = |index: usize| located.operands[index].address() as *mut c_void;
             let at = Operands {
-                x: address(x),
-                weight: address(weight),
-                y: address(y),
-                bias: bias.map_or(ptr::null_mut(), address),
-                workspace: located.workspace.address() as *mut c_void,
+                x: located.pointer(x),
+                weight: located.pointer(weight),
+                y: located.pointer(y),
+                bias: located.optional(bias),
+                workspace: located.workspace_pointer(),
             };
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds what the plan uses.
             unsafe { plan.launch(&at, stream) }

@@ -123,15 +123,12 @@ impl Planned {
     fn build(self, device: &crate::backend::Device) -> Result<Built, BuildError> {
         let Self { dtype, params, choice, x, y, weight, bias, other } = self;
         let dtype = c_dtype(dtype)?;
-        let operands = move |located: &Located<'_>| {
-            let optional = |position: Option<usize>| position.map_or(std::ptr::null_mut(), |at| located.pointer(at));
-            sys::bops_conv_few_channels_operands {
-                x: located.pointer(x),
-                weight: optional(weight),
-                bias: optional(bias),
-                y: located.pointer(y),
-                other: optional(other),
-            }
+        let operands = move |located: &Located<'_>| sys::bops_conv_few_channels_operands {
+            x: located.pointer(x),
+            weight: located.optional(weight),
+            bias: located.optional(bias),
+            y: located.pointer(y),
+            other: located.optional(other),
         };
         match choice {
             Choice::Forward(choice) => FORWARD.build(device, true, (dtype, params, choice, ()), operands),
