@@ -1,6 +1,6 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::geometry::{Axis, ChannelSums, Contracting, Contraction, Gathered, Indices, Strided, Vector};
+use super::geometry::{Axis, ChannelSums, Contracting, Contraction, Gathered, Indices, Strided};
 use super::{ConvBackwardBiasDescriptor, MAX_AXES};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
@@ -8,7 +8,7 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::to_usize;
 use crate::ops::gemm::cpu::accumulated;
-use crate::ops::gemm::geometry::Epilogue;
+use crate::ops::gemm::geometry::{Epilogue, Vector};
 use crate::plan::MAX_WORK;
 
 /// The reference kernel of the three products.
@@ -189,7 +189,7 @@ impl<'v> Finish<'v> {
         let offset = out.offset(group, row, column);
         let bias = self.bias.as_ref();
         let pre_activation =
-            bias.map_or(acc, |(bias, vector)| acc + bias.load(group * vector.group + column * vector.column));
+            bias.map_or(acc, |(bias, vector)| acc + bias.load(group * vector.group + column * vector.stride));
         if let Some((tensor, pre)) = &self.pre {
             // SAFETY: the caller is alone at this element, and outputs address every element once.
             unsafe { tensor.store(pre.offset(group, row, column), pre_activation) };
@@ -209,7 +209,7 @@ fn channel_sums(sums: &ChannelSums, operands: &Operands<'_>) {
     threads::for_each(sums.channels, sums.channels.saturating_mul(terms), |channel| {
         let term = |index| dy.as_ref().map_or(0.0, |dy| dy.load(sums.dy.offset(0, sums.terms.at(index), channel)));
         let total: Sum = (0..terms).map(term).collect();
-        let offset = channel * sums.dbias.column;
+        let offset = channel * sums.dbias.stride;
         // SAFETY: each channel is one task.
         unsafe { grad.store(offset, accumulated(total.total(), sums.beta, || grad.load(offset))) };
     });

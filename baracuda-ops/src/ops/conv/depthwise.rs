@@ -11,7 +11,7 @@ const MOST_FILTERS: u64 = 4;
 /// # Errors
 /// Groups with several channels of x.
 pub(super) fn filters(of: &Contraction) -> Result<u64, Reason> {
-    let [channels, filters] = of.channels_and_filters();
+    let (channels, filters) = (of.shape.channels_in, of.shape.channels_out);
     Reason::unless(channels == 1, || format!("it serves groups of one channel of x, got {channels}"))?;
     Ok(filters)
 }

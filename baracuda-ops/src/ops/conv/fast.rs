@@ -160,7 +160,7 @@ impl Block {
         for (col, sums) in sums.chunks_exact(count).enumerate() {
             let column = self.cols.start + col as u64;
             let bias = bias.as_ref();
-            let bias = bias.map(|(bias, vector)| bias.load(self.group * vector.group + column * vector.column));
+            let bias = bias.map(|(bias, vector)| bias.load(self.group * vector.group + column * vector.stride));
             for (row, &sum) in sums.iter().enumerate() {
                 let pre_activation = bias.map_or(sum.into(), |bias| sum.into() + bias);
                 if let Some((tensor, pre)) = &pre {

@@ -8,7 +8,7 @@ use super::{MAX_AXES, Pass, Shape, is_channels_last, table};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::signed;
-use crate::ops::gemm::geometry::{Epilogue, Extent};
+use crate::ops::gemm::geometry::{Epilogue, Extent, Vector};
 use crate::ops::valid::Valid;
 use crate::plan::Descriptor;
 use crate::slots::{Slot, Slots};
@@ -24,6 +24,8 @@ pub(super) trait Contracting: Descriptor {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Contraction {
     pub(crate) pass: Pass,
+    /// The extents of the convolution, equal in all passes.
+    pub(crate) shape: Shape,
     pub(crate) groups: u64,
     /// What m runs over.
     pub(crate) rows: Indices,
@@ -37,7 +39,7 @@ pub(crate) struct Contraction {
     /// y, dx or dweight.
     pub(crate) out: Strided,
     /// Forward, or a gradient.
-    pub(crate) epilogue: Epilogue<Strided, Vector>,
+    pub(crate) epilogue: Epilogue<Strided>,
 }
 
 /// Digits of an index tuple: one for the lead and one for each axis.
@@ -127,17 +129,6 @@ pub(crate) struct Axis {
     pub(crate) divisor: u64,
 }
 
-/// A vector over the columns of each group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Vector {
-    pub(crate) position: usize,
-    pub(crate) dtype: DType,
-    /// The promised alignment of its first element.
-    pub(crate) align_bytes: u64,
-    pub(crate) group: u64,
-    pub(crate) column: u64,
-}
-
 /// `dbias[c] = sum over samples and axes of dy[sample, c, axes] + beta * dbias[c]`. If beta is 0, dbias is not read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChannelSums {
@@ -146,7 +137,6 @@ pub(crate) struct ChannelSums {
     pub(crate) terms: Indices,
     /// Its column is the channel, its lead and axes those of the terms, and its group 0.
     pub(crate) dy: Strided,
-    /// Its column is the channel, and its group 0.
     pub(crate) dbias: Vector,
     pub(crate) beta: f64,
 }
@@ -196,13 +186,6 @@ impl Contraction {
         if self.pass == Pass::Weight { [axis.of_term, axis.of_row] } else { [axis.of_row, axis.of_term] }
     }
 
-    /// Channels of x and filters, of each group.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    pub(super) fn channels_and_filters(&self) -> [u64; 2] {
-        let (_, taps) = self.positions_and_taps();
-        if self.pass == Pass::Data { [self.n, taps.lead] } else { [taps.lead, self.n] }
-    }
-
     /// The gathered factor by the index tuples of the windows' positions: the lead is the sample, the column is a channel of the kernel's elements.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn gathered_by_positions(&self) -> Strided {
@@ -214,7 +197,7 @@ impl Contraction {
     /// `y[n, g, k, o]`, whose rows are (n, o), terms (c, r) and columns k.
     pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
-        let pre = slots.at(table::PRE).map(|slot| View { slot: Some(slot) }.of_images(shape.channels_out));
+        let pre = slots.at(table::PRE).map(|slot| View { slot }.of_images(shape.channels_out));
         let bias = slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out));
         let epilogue = Epilogue::forward(bias, fields.activation, pre);
         Self::new(Pass::Forward, shape, slots, [table::X, table::WEIGHT, table::Y], epilogue)
@@ -235,7 +218,7 @@ impl Contraction {
     }
 
     /// `tensors`: the operands with the extents of x, of the weight and of y.
-    fn new(pass: Pass, shape: &Shape, slots: &Slots, tensors: [usize; 3], epilogue: Epilogue<Strided, Vector>) -> Self {
+    fn new(pass: Pass, shape: &Shape, slots: &Slots, tensors: [usize; 3], epilogue: Epilogue<Strided>) -> Self {
         let [x, weight, y] = tensors.map(|index| View::new(slots, index));
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         let axes = shape.axes.map(|axis| {
@@ -251,7 +234,7 @@ impl Contraction {
         let taps = |lead, channels_of: &View<'_>| Indices {
             lead,
             axes: shape.axes.map(|axis| axis.kernel),
-            lead_last: channels_of.is_channels_last(),
+            lead_last: is_channels_last(&channels_of.slot.desc),
         };
         let [x_axes, y_axes] = [shape.axes.map(|axis| axis.input), shape.axes.map(|axis| axis.output)];
         let of_weight = |column, lead| weight.strided([FILTERS, column, lead], filters);
@@ -281,7 +264,7 @@ impl Contraction {
                 of_weight(FILTERS, CHANNELS),
             ),
         };
-        Self { pass, groups: shape.groups, rows, terms, n, gathered, plain, out, epilogue }
+        Self { pass, shape: *shape, groups: shape.groups, rows, terms, n, gathered, plain, out, epilogue }
     }
 }
 
@@ -294,7 +277,7 @@ impl ChannelSums {
             channels: desc.dims()[1],
             terms: Indices { lead: desc.dims()[0], axes, lead_last: false },
             dy: View::new(slots, table::DY).of_images(0),
-            dbias: slots.at(table::DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
+            dbias: vector(View::new(slots, table::DBIAS).slot, 0),
             beta,
         }
     }
@@ -306,39 +289,25 @@ const CHANNELS: usize = 1;
 /// The first extent of the weight; its second one is the channels of a group.
 const FILTERS: usize = 0;
 
-/// In place of a vector that is not declared.
-const NOWHERE: Vector = Vector { position: usize::MAX, dtype: DType::F32, align_bytes: 4, group: 0, column: 0 };
-
 /// A tensor `[.., .., spatial..]`.
 struct View<'s> {
-    /// Always there: an op declares every operand of its contraction.
-    slot: Option<&'s Slot>,
+    slot: &'s Slot,
 }
 
 impl<'s> View<'s> {
     fn new(slots: &'s Slots, index: usize) -> Self {
-        Self { slot: slots.at(index) }
-    }
-
-    fn is_channels_last(&self) -> bool {
-        self.slot.is_some_and(|slot| is_channels_last(&slot.desc))
+        Self { slot: slots.at(index).unwrap_or(&slots[0]) } // It is always declared.
     }
 
     /// The stride of an extent; 0 if the extent is 1.
     fn stride(&self, extent: usize) -> u64 {
-        let wide = |slot: &&Slot| slot.desc.dims()[extent] > 1;
-        self.slot.filter(wide).map_or(0, |slot| slot.desc.strides()[extent])
+        if self.slot.desc.dims()[extent] > 1 { self.slot.desc.strides()[extent] } else { 0 }
     }
 
     /// The strides of the spatial axes; those that the tensor lacks come first and are 0.
     fn axes(&self) -> [u64; MAX_AXES] {
-        let rank = self.slot.map_or(2, |slot| slot.desc.rank());
-        let missing = 2 + MAX_AXES - rank;
+        let missing = 2 + MAX_AXES - self.slot.desc.rank();
         std::array::from_fn(|axis| if axis < missing { 0 } else { self.stride(2 + axis - missing) })
-    }
-
-    fn place(&self) -> (usize, DType, u64) {
-        self.slot.map_or((usize::MAX, DType::F32, 4), |slot| (slot.index, slot.desc.dtype(), slot.desc.align_bytes()))
     }
 
     /// Of x, y or a gradient of these, whose columns are channels and whose lead is the sample, with so many channels in each group.
@@ -348,11 +317,11 @@ impl<'s> View<'s> {
 
     /// With the extents that groups, columns and lead belong to, and how many of the first a group has.
     fn strided(&self, [groups, column, lead]: [usize; 3], of_group: u64) -> Strided {
-        let (position, dtype, align_bytes) = self.place();
+        let desc = &self.slot.desc;
         Strided {
-            position,
-            dtype,
-            align_bytes,
+            position: self.slot.index,
+            dtype: desc.dtype(),
+            align_bytes: desc.align_bytes(),
             group: of_group.saturating_mul(self.stride(groups)),
             column: self.stride(column),
             lead: self.stride(lead),
@@ -362,14 +331,14 @@ impl<'s> View<'s> {
 
     /// With the extents that the leads of rows and terms belong to, and how many channels a group has; `axes` have no strides.
     fn gathered(&self, [row, term]: [usize; 2], of_group: u64, mut axes: [Axis; MAX_AXES]) -> Gathered {
-        let (position, dtype, align_bytes) = self.place();
+        let desc = &self.slot.desc;
         for (axis, stride) in axes.iter_mut().zip(self.axes()) {
             axis.stride = stride;
         }
         Gathered {
-            position,
-            dtype,
-            align_bytes,
+            position: self.slot.index,
+            dtype: desc.dtype(),
+            align_bytes: desc.align_bytes(),
             group: of_group.saturating_mul(self.stride(CHANNELS)),
             row_lead: self.stride(row),
             term_lead: self.stride(term),
@@ -378,16 +347,11 @@ impl<'s> View<'s> {
     }
 }
 
+/// A vector over channels, with so many in each group.
 fn vector(slot: &Slot, of_group: u64) -> Vector {
-    let desc = &slot.desc;
-    let stride = if desc.dims()[0] > 1 { desc.strides()[0] } else { 0 };
-    Vector {
-        position: slot.index,
-        dtype: desc.dtype(),
-        align_bytes: desc.align_bytes(),
-        group: of_group.saturating_mul(stride),
-        column: stride,
-    }
+    let (stride, desc) = (View { slot }.stride(0), &slot.desc);
+    let (position, dtype, align_bytes) = (slot.index, desc.dtype(), desc.align_bytes());
+    Vector { position, dtype, align_bytes, stride, group: of_group.saturating_mul(stride) }
 }
 
 #[cfg(test)]
@@ -423,7 +387,7 @@ mod tests {
         assert_eq!((group, column, lead, axes), (5 * 18, 18, 6, [0, 3, 1]));
         let Strided { group, column, lead, axes, .. } = forward.out;
         assert_eq!((group, column, lead, axes), (5 * 44, 44, 440, [0, 11, 1]));
-        assert!(matches!(forward.epilogue.bias, Some(Vector { group: 5, column: 1, .. })));
+        assert!(matches!(forward.epilogue.bias, Some(Vector { group: 5, stride: 1, .. })));
 
         let data = conv(dense).backward_data().unwrap().contraction();
         assert_eq!((data.rows.axes, data.terms.lead, data.n), ([1, 7, 8], 5, 3));

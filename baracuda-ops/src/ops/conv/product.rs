@@ -1,10 +1,10 @@
 //! Convolutions that are products of matrices: those of one group whose kernel is one element, with a stride of 1 and without padding, with their
 //! gradients; and those whose kernel covers the whole image, with the gradient of the weight.
 
-use super::geometry::{self, Axis, Contraction, DIGITS, Strided};
+use super::geometry::{Axis, Contraction, DIGITS, Strided};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::ops::gemm::geometry::{Axes, Epilogue, Extent, MAX_BATCH, Matrix, MatrixPlace, Product, Vector};
+use crate::ops::gemm::geometry::{Axes, Extent, MAX_BATCH, Matrix, MatrixPlace, Product};
 
 impl Contraction {
     /// The contraction as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that cannot be joined into one index
@@ -44,20 +44,7 @@ impl Contraction {
             k: one,
         };
         let left = Matrix { align_bytes: gathered.align_bytes, ..unlaid(gathered.position, gathered.dtype) };
-        Ok(axes.product(1.0, [left, matrix(plain), matrix(out)], epilogue.of_product(matrix)))
-    }
-}
-
-impl Epilogue<Strided, geometry::Vector> {
-    /// The epilogue of a product of matrices; `matrix` makes a matrix of an operand.
-    pub(super) fn of_product(self, matrix: impl Fn(&Strided) -> Matrix) -> Epilogue {
-        let vector = |geometry::Vector { position, dtype, align_bytes, column, .. }| Vector {
-            position,
-            dtype,
-            align_bytes,
-            stride: column,
-        };
-        self.map(vector, |pre| matrix(&pre))
+        Ok(axes.product(1.0, [left, matrix(plain), matrix(out)], epilogue.map(|pre| matrix(&pre))))
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) struct Vector {
     /// The promised alignment of its first element.
     pub(crate) align_bytes: u64,
     pub(crate) stride: u64,
+    /// Stride of a group of columns, of which a convolution may have several; 0 in a product.
+    pub(crate) group: u64,
 }
 
 /// `out[z, m, n]` is the [epilogue](Epilogue) of `acc = alpha * sum over s and k of left[z, s, m, k] * right[z, s, k, n]`, for all z of
@@ -115,17 +117,17 @@ pub(crate) enum Formula {
 
 /// What is done with a sum before it is rounded and stored. Fields that are not in the formula have the values of [`Epilogue::gradient`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Epilogue<M = Matrix, V = Vector> {
+pub(crate) struct Epilogue<M = Matrix> {
     pub(crate) formula: Formula,
-    pub(crate) bias: Option<V>,
+    pub(crate) bias: Option<Vector>,
     pub(crate) activation: Activation,
     /// The matrix of out's extents that is written or read besides.
     pub(crate) beside: Option<M>,
     pub(crate) beta: f64,
 }
 
-impl<M, V> Epilogue<M, V> {
-    pub(crate) fn forward(bias: Option<V>, activation: Activation, pre: Option<M>) -> Self {
+impl<M> Epilogue<M> {
+    pub(crate) fn forward(bias: Option<Vector>, activation: Activation, pre: Option<M>) -> Self {
         Self { formula: Formula::Forward, bias, activation, beside: pre, beta: 0.0 }
     }
 
@@ -143,10 +145,10 @@ impl<M, V> Epilogue<M, V> {
         self.is_derivative() || self.beta != 0.0
     }
 
-    /// The epilogue of other descriptions of the operands.
-    pub(crate) fn map<N, W>(self, vector: impl FnOnce(V) -> W, matrix: impl FnOnce(M) -> N) -> Epilogue<N, W> {
+    /// The epilogue with another description of the matrix beside out.
+    pub(crate) fn map<N>(self, matrix: impl FnOnce(M) -> N) -> Epilogue<N> {
         let Self { formula, bias, activation, beside, beta } = self;
-        Epilogue { formula, bias: bias.map(vector), activation, beside: beside.map(matrix), beta }
+        Epilogue { formula, bias, activation, beside: beside.map(matrix), beta }
     }
 }
 
@@ -332,7 +334,7 @@ impl View {
 fn vector(slots: &Slots, position: usize) -> Option<Vector> {
     let desc = slots.at(position)?.desc;
     let stride = desc.strides().first().copied().unwrap_or(1);
-    Some(Vector { position, dtype: desc.dtype(), align_bytes: desc.align_bytes(), stride })
+    Some(Vector { position, dtype: desc.dtype(), align_bytes: desc.align_bytes(), stride, group: 0 })
 }
 
 /// op(A) and op(B).
@@ -396,7 +398,7 @@ impl Axes {
             left: laid(left, LEFT, &m, &k),
             right: laid(right, RIGHT, &k, &n),
             out: laid(out, OUT, &m, &n),
-            epilogue: epilogue.map(|bias| bias, |matrix| laid(matrix, BESIDE, &m, &n)),
+            epilogue: epilogue.map(|matrix| laid(matrix, BESIDE, &m, &n)),
         }
     }
 }
@@ -470,7 +472,7 @@ impl Tensors {
             k: Extent { extent: shape.k, strides: [left_cols, right_rows, 0, 0] },
         };
         let matrix = |view: View| view.matrix([0; 2], [0; MAX_BATCH], [0; MAX_BATCH]);
-        axes.product(alpha, [left, right, out].map(matrix), epilogue.map(|bias| bias, matrix))
+        axes.product(alpha, [left, right, out].map(matrix), epilogue.map(matrix))
     }
 }
 

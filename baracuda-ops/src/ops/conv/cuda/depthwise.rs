@@ -14,9 +14,9 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, BuildError, Built, Candidate};
 use crate::narrow::{signed, word};
-use crate::ops::conv::Pass;
 use crate::ops::conv::depthwise::{self, lanes};
-use crate::ops::conv::geometry::{Axis, Contraction, Strided};
+use crate::ops::conv::geometry::{Contraction, Strided};
+use crate::ops::conv::{Pass, SpatialAxis};
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 use crate::ops::gemm::geometry::Epilogue;
 
@@ -108,7 +108,7 @@ impl Planned {
             ..Default::default()
         };
         if let Some(bias) = bias {
-            (params.bias_stride, params.bias_dtype) = (bias.column, c_dtype(bias.dtype)?);
+            (params.bias_stride, params.bias_dtype) = (bias.stride, c_dtype(bias.dtype)?);
         }
         if let Some(pre) = &other {
             (params.other, params.other_dtype) = (strides(pre), c_dtype(pre.dtype)?);
@@ -268,7 +268,7 @@ impl Planned {
 /// # Errors
 /// What the kernels do not serve and, unless the form is asked for by name, what other forms serve better.
 fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
-    let Contraction { pass, terms, gathered, .. } = of;
+    let Contraction { pass, shape, terms, .. } = of;
     Reason::unless(of.factor_type()? != DType::F64, || "it adds up in f32, not in f64")?;
     Reason::unless(!of.is_empty() && terms.count() != 0, || "there is nothing to add up")?;
     let filters = depthwise::filters(of)?;
@@ -279,8 +279,8 @@ fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
     let (_, taps) = of.positions_and_taps();
     let [height, width] = last_two(taps.axes);
     let known = WALKED.into_iter().find(|&known| [height, width] == [u64::from(known); 2]);
-    let slides = |axis: &Axis| [axis.of_row, axis.of_term.abs(), signed(axis.divisor)] == [1; 3];
-    let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (*pass != Pass::Data || filters == 1))
+    let slides = |axis: &SpatialAxis| [axis.stride, axis.dilation] == [1; 2];
+    let Some(known) = known.filter(|_| shape.axes[1..].iter().all(slides) && (*pass != Pass::Data || filters == 1))
     else {
         let rule = "without stride and dilation, and gradients of the data of one filter for each channel";
         return Err(format!("it serves square kernels of {WALKED:?} {rule}; the kernel is {height} by {width}").into());

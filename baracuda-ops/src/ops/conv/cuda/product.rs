@@ -184,7 +184,7 @@ pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
         left: factor(contraction.gathered.position, contraction.gathered.align_bytes),
         right: factor(contraction.plain.position, contraction.plain.align_bytes),
         out: matrix(&contraction.out),
-        epilogue: contraction.epilogue.of_product(matrix),
+        epilogue: contraction.epilogue.map(|pre| matrix(&pre)),
     }
 }
 

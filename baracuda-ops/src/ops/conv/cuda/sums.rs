@@ -72,7 +72,7 @@ impl PlannedSums {
             }
             planned.part_bytes = rows.saturating_mul(*channels).saturating_mul(accumulator_bytes(dy.dtype));
         }
-        planned.last = Some(sys::bops_gemm_dbias_params { rows, n: *channels, stride: dbias.column, beta: *beta });
+        planned.last = Some(sys::bops_gemm_dbias_params { rows, n: *channels, stride: dbias.stride, beta: *beta });
         Ok(planned)
     }
 
@@ -154,7 +154,7 @@ fn runs(of: &ChannelSums, extents: &[u64; DIGITS]) -> Option<sys::bops_conv_back
         channel_stride: of.dy.column,
         vector: word(vector),
         dbias_dtype: c_dtype(of.dbias.dtype).ok()?,
-        dbias_stride: of.dbias.column,
+        dbias_stride: of.dbias.stride,
         beta: of.beta,
     })
 }

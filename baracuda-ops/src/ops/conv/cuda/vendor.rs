@@ -16,8 +16,8 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec};
 use crate::narrow::signed;
 use crate::ops::activation::Activation;
-use crate::ops::conv::geometry::{Axis, Contracting};
-use crate::ops::conv::{MAX_AXES, Pass, table};
+use crate::ops::conv::geometry::Contracting;
+use crate::ops::conv::{MAX_AXES, Pass, SpatialAxis, table};
 use crate::ops::gemm::cuda::{WORKSPACE_ALIGN, workspace};
 use crate::ops::gemm::geometry::Epilogue;
 use crate::options::{Determinism, Math, PlanOptions};
@@ -146,8 +146,8 @@ impl Planned {
         let spatial = rank - 2;
         let kernel = &weight_tensor.dims[2..rank];
         let mut windows = [SymmetricWindow::NONE; MAX_AXES];
-        for (at, axis) in contraction.gathered.axes[MAX_AXES - spatial..].iter().enumerate() {
-            let window = SymmetricWindow::new(pass, axis);
+        for (at, axis) in contraction.shape.axes[MAX_AXES - spatial..].iter().enumerate() {
+            let window = SymmetricWindow::new(axis);
             let (input, output) = (x_tensor.dims[2 + at], y_tensor.dims[2 + at]);
             // With uneven padding, engines for the gradient of the weight were seen to give wrong sums, and NaN, in f32 and f64.
             let outputs = window.outputs(input, kernel[at]);
@@ -277,14 +277,9 @@ struct SymmetricWindow {
 impl SymmetricWindow {
     const NONE: Self = Self { stride: 1, dilation: 1, padding: 0 };
 
-    /// The window along an axis of the gathered operand.
-    fn new(pass: Pass, axis: &Axis) -> Self {
-        let Axis { of_row, of_term, offset, divisor, .. } = *axis;
-        match pass {
-            Pass::Forward => Self { stride: of_row, dilation: of_term, padding: -offset },
-            Pass::Data => Self { stride: signed(divisor), dilation: -of_term, padding: offset },
-            Pass::Weight => Self { stride: of_term, dilation: of_row, padding: -offset },
-        }
+    fn new(axis: &SpatialAxis) -> Self {
+        let [stride, dilation, padding] = [axis.stride, axis.dilation, axis.before].map(signed);
+        Self { stride, dilation, padding }
     }
 
     fn outputs(self, input: i64, kernel: i64) -> i64 {

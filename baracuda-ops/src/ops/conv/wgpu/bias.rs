@@ -59,7 +59,7 @@ pub(super) fn steps(sums: &ChannelSums, props: &Props) -> Result<(Vec<StepBuilde
     if partition.parts > 0 {
         steps.push(parts_step(sums, &partition, place, props)?);
     }
-    let dbias = (sums.dbias.position, sums.dbias.dtype, sums.dbias.column);
+    let dbias = (sums.dbias.position, sums.dbias.dtype, sums.dbias.stride);
     steps.push(sums_step(dbias, sums.beta, sums.channels, (partition.parts, place), props)?);
     Ok((steps, bytes))
 }

@@ -1,8 +1,8 @@
 //! Depthwise convolutions: strips whose windows slide down the rows, and sums over strips for the gradient of the weight.
 
-use super::super::Pass;
 use super::super::depthwise::{self, lanes};
 use super::super::geometry::{Axis, Contraction, Indices, Strided};
+use super::super::{Pass, SpatialAxis};
 use super::digits::Digits;
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
@@ -98,7 +98,7 @@ impl<'c> Depthwise<'c> {
     /// # Errors
     /// What the shaders do not serve and, unless the form is asked for by name, what other forms serve better.
     fn new(of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
-        let Contraction { groups, terms, n, gathered, plain, out, .. } = of;
+        let Contraction { shape, groups, terms, n, gathered, plain, out, .. } = of;
         let pass = of.pass;
         let (positions, taps) = of.positions_and_taps();
         let output = if pass == Pass::Weight { plain } else { out };
@@ -122,9 +122,8 @@ impl<'c> Depthwise<'c> {
         })?;
         let mut first = [0; 2];
         for (at, axis) in axes.iter().enumerate() {
-            let [of_position, of_tap] = of.position_and_tap_steps(axis);
-            let slides = axis.divisor == 1 && of_position == 1 && (of_tap.abs() == 1 || kernel[at] == 1);
-            Reason::unless(slides, || "it serves windows without stride and dilation")?;
+            let SpatialAxis { stride, dilation, .. } = shape.axes[1 + at];
+            Reason::unless([stride, dilation] == [1; 2], || "it serves windows without stride and dilation")?;
             // In the gradient of the data the last tap has the lowest coordinate.
             let last = word(kernel[at]) - 1;
             first[at] = if pass == Pass::Data { axis.offset - i64::from(last) } else { axis.offset };
@@ -298,7 +297,7 @@ impl<'c> Depthwise<'c> {
             beside_n: u32 = stride(self.step(&beside)),
             has_beside: u32 = pre.is_some().into(),
             has_bias: u32 = bias.is_some().into(),
-            bias_channel: u32 = bias.map_or(0, |bias| stride(bias.column)),
+            bias_channel: u32 = bias.map_or(0, |bias| stride(bias.stride)),
             activation: u32 = activation as u32,
             beta: f32 = single(beta),
             part_length: u32 = word(part_length),

@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::geometry::{Contraction, Indices, Strided, Vector};
+use super::super::geometry::{Contraction, Indices, Strided};
 use super::digits::{Digits, digits_of};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_out, prelude,
@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
-use crate::ops::gemm::geometry::Epilogue;
+use crate::ops::gemm::geometry::{Epilogue, Vector};
 use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
 
 /// Threads of a workgroup that adds up parts.
@@ -231,7 +231,7 @@ impl Output {
             has_bias: self.bias.is_some().into(),
             has_beside: self.pre.is_some().into(),
             bias_group: self.bias.map_or(0, |bias| stride(bias.group)),
-            bias_column: self.bias.map_or(0, |bias| stride(bias.column)),
+            bias_column: self.bias.map_or(0, |bias| stride(bias.stride)),
             activation: self.activation as u32,
             beta: single(self.beta),
             out_digits: self.digits.extents(),

@@ -148,7 +148,7 @@ fn rows_first(product: &Product) -> (Product, bool) {
         left: flipped(&product.right),
         right: flipped(&product.left),
         out: flipped(out),
-        epilogue: epilogue.map(|bias| bias, |pre| flipped(&pre)),
+        epilogue: epilogue.map(|pre| flipped(&pre)),
         ..*product
     };
     (turned, true)

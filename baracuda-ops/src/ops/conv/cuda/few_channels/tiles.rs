@@ -32,7 +32,7 @@ pub(super) fn forward(
     let has_whole_runs = if roles.is_across() {
         params.y_extents[1].is_multiple_of(4)
     } else {
-        roles.filters.is_multiple_of(each) && roles.in_runs(y, each)
+        roles.shape.channels_out.is_multiple_of(each) && roles.in_runs(y, each)
     };
     let is_light = quads
         && y.dtype == dtype
@@ -93,7 +93,7 @@ pub(super) fn in_parts(
 /// Elements of a pixel in shared memory: with 4 the distance between positions may be no whole number of chunks.
 fn padded(roles: &Roles, params: &sys::bops_conv_few_channels_params, element_bytes: u64) -> u32 {
     let is_whole = (u64::from(params.stride[1]) * 4 * element_bytes).is_multiple_of(CHUNK_BYTES);
-    if roles.channels <= 4 && is_whole { 4 } else { 8 }
+    if roles.shape.channels_in <= 4 && is_whole { 4 } else { 8 }
 }
 
 /// What the sizes in shared memory depend on besides the choice.
