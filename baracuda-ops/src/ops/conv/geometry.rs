@@ -1,15 +1,13 @@
 //! How kernels see the op: forward and the gradients of the data and of the weight are one contraction, whose first factor is gathered by
 //! windows and whose second is a matrix with strides; the gradient of the bias is a sum for each channel.
 
-use super::backward_data::DataFields;
-use super::backward_weight::WeightFields;
 use super::forward::ForwardFields;
 use super::{MAX_AXES, Pass, Shape, is_channels_last, table};
-use crate::dtype::DType;
+use crate::dtype::{DType, Real};
 use crate::error::Reason;
 use crate::narrow::signed;
 use crate::ops::gemm::geometry::{Epilogue, Extent, Vector};
-use crate::ops::valid::Valid;
+use crate::ops::valid::{Fields, Valid};
 use crate::plan::Descriptor;
 use crate::slots::{Slot, Slots};
 use crate::tensor::TensorDesc;
@@ -200,26 +198,16 @@ impl Contraction {
         let pre = slots.at(table::PRE).map(|slot| View { slot }.of_images(shape.channels_out));
         let bias = slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out));
         let epilogue = Epilogue::forward(bias, fields.activation, pre);
-        Self::new(Pass::Forward, shape, slots, [table::X, table::WEIGHT, table::Y], epilogue)
+        Self::new(Pass::Forward, shape, slots, epilogue)
     }
 
-    /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c.
-    pub(super) fn backward_data(valid: &Valid<DataFields>) -> Self {
-        let Valid { fields, derived: shape, slots, .. } = valid;
-        let epilogue = Epilogue::gradient(fields.beta.get());
-        Self::new(Pass::Data, shape, slots, [table::DX, table::WEIGHT, table::DY], epilogue)
+    /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c, or `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
+    pub(super) fn gradient<F: Fields<Kind = Pass, Derived = Shape>>(valid: &Valid<F>, beta: Real) -> Self {
+        Self::new(valid.op.kind, &valid.derived, &valid.slots, Epilogue::gradient(beta.get()))
     }
 
-    /// `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
-    pub(super) fn backward_weight(valid: &Valid<WeightFields>) -> Self {
-        let Valid { fields, derived: shape, slots, .. } = valid;
-        let epilogue = Epilogue::gradient(fields.beta.get());
-        Self::new(Pass::Weight, shape, slots, [table::X, table::DWEIGHT, table::DY], epilogue)
-    }
-
-    /// `tensors`: the operands with the extents of x, of the weight and of y.
-    fn new(pass: Pass, shape: &Shape, slots: &Slots, tensors: [usize; 3], epilogue: Epilogue<Strided>) -> Self {
-        let [x, weight, y] = tensors.map(|index| View::new(slots, index));
+    fn new(pass: Pass, shape: &Shape, slots: &Slots, epilogue: Epilogue<Strided>) -> Self {
+        let [x, weight, y] = pass.tensors().map(|index| View::new(slots, index));
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         let axes = shape.axes.map(|axis| {
             let [stride, dilation, before] = [axis.stride, axis.dilation, axis.before].map(signed);

@@ -53,15 +53,6 @@ pub(super) fn candidate<'d, D: Contracting>(
     })
 }
 
-/// The rows in the table of the tensors with the extents of x, of the weight and of y.
-fn rows(pass: Pass) -> [usize; 3] {
-    match pass {
-        Pass::Forward => [table::X, table::WEIGHT, table::Y],
-        Pass::Data => [table::DX, table::WEIGHT, table::DY],
-        Pass::Weight => [table::X, table::DWEIGHT, table::DY],
-    }
-}
-
 /// A problem, and the positions of its operands.
 struct Planned {
     /// The type of the factors.
@@ -77,7 +68,7 @@ impl Planned {
         let contraction = descriptor.contraction();
         let pass = contraction.pass;
         let slot = |row: usize| descriptor.slots().iter().find(|slot| slot.index == row);
-        let [Some(x), Some(weight), Some(y)] = rows(pass).map(slot) else {
+        let [Some(x), Some(weight), Some(y)] = pass.tensors().map(slot) else {
             return Err("an operand is not declared".into()); // Each always is.
         };
 
