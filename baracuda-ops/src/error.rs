@@ -363,6 +363,13 @@ pub struct Rejection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason(Cow<'static, str>);
 
+impl Reason {
+    /// Refuses unless a kernel's condition holds.
+    pub(crate) fn unless<R: Into<Self>>(holds: bool, reason: impl FnOnce() -> R) -> Result<(), Self> {
+        if holds { Ok(()) } else { Err(reason().into()) }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -139,13 +139,15 @@ __device__ __forceinline__ uint64_t element_of(const bops_conv_strides &strides,
 template <typename T> __device__ __forceinline__ void add_bias(few_sums &sums, const float *bias) {
     const int lane = int(threadIdx.x) % 32;
 #pragma unroll
-    for (int j = 0; j < few_filters / 8; ++j)
+    for (int j = 0; j < few_filters / 8; j += 2) {
+        // A lane's filters of two neighbouring blocks are four neighbours.
+        const float4 four = *reinterpret_cast<const float4 *>(bias + filter_of<T>(j, gemm::sum_column(lane, 0)));
+        const float of_filter[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const float of_filter = bias[filter_of<T>(j, gemm::sum_column(lane, e))];
+        for (int i = 0; i < few_groups_of_warp; ++i)
 #pragma unroll
-            for (int i = 0; i < few_groups_of_warp; ++i) sums[i][j][e] += of_filter;
-        }
+            for (int e = 0; e < 8; ++e) sums[i][j + e / 4][e % 4] += of_filter[e / 4 * 2 + e % 2];
+    }
 }
 
 // Writes a tile from registers, if the choice is light. Every sum already has its bias.
@@ -288,8 +290,8 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
             if (filters > few_filters / 2) multiply_tile<T, 4>(sums, ring, shape, choice, base, weights, places.weight_pitch, groups, has_rest);
             else multiply_tile<T, 2>(sums, ring, shape, choice, base, weights, places.weight_pitch, groups, has_rest);
         }
-        add_bias<T>(sums, bias);
         if (goes_on) below.store_ahead(ahead);
+        add_bias<T>(sums, bias);
 
         // 4. The output.
         if (choice.light) leave_light<T>(params, choice, tile, operands.y, first_filter, groups, sums);

@@ -32,12 +32,9 @@ impl RowGeometry {
         for tensor in tensors {
             let mut dense = 1;
             for (&dim, &stride) in inner.iter().zip(&tensor.strides()[outer.len()..]).rev() {
-                if dim > 1 && stride != dense {
-                    return Err(format!(
-                        "the normalized extents {inner:?} are not dense: stride {stride}, not {dense}"
-                    )
-                    .into());
-                }
+                Reason::unless(dim <= 1 || stride == dense, || {
+                    format!("the normalized extents {inner:?} are not dense: stride {stride}, not {dense}")
+                })?;
                 dense *= dim.max(1);
             }
         }
@@ -55,9 +52,9 @@ impl RowGeometry {
                 count += 1;
             }
         }
-        if count > 3 {
-            return Err(format!("the row extents {outer:?} collapse to {count} strided ones, the limit is 3").into());
-        }
+        Reason::unless(count <= 3, || {
+            format!("the row extents {outer:?} collapse to {count} strided ones, the limit is 3")
+        })?;
         let axes = &axes[..count];
         let strides_of = |tensor: &&TensorDesc| {
             let mut strides = [0; 3];

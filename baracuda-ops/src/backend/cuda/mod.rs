@@ -443,6 +443,11 @@ impl Located<'_> {
         self.operands[index].address() as *mut c_void
     }
 
+    /// As [`pointer`](Self::pointer), null without an index.
+    pub(crate) fn optional(&self, index: Option<usize>) -> *mut c_void {
+        index.map_or(std::ptr::null_mut(), |index| self.pointer(index))
+    }
+
     /// Where the workspace lies.
     pub(crate) fn workspace_pointer(&self) -> *mut c_void {
         self.workspace.address() as *mut c_void

@@ -1,9 +1,7 @@
 //! The descriptor and the operands of the gradient of the data.
 
 use super::geometry::{Contracting, Contraction};
-use super::{
-    ConvWindow, Pass, Shape, Window, declare_gradient, leave_out, product_kernels, retyped, table, window_fields,
-};
+use super::{ConvWindow, Pass, Shape, declare_gradient, leave_out, product_kernels, retyped, table, window_fields};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::args;
@@ -28,7 +26,7 @@ impl DataFields {
 
     fn declare(&self, op: &Op<Pass>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
         let [x, weight] = [(table::DX, &self.dx), (table::WEIGHT, &self.weight)];
-        declare_gradient(op, slots, [x, weight], &self.dy, self.window(), self.beta)
+        declare_gradient(op, slots, [x, weight], &self.dy, &self.window(), self.beta)
     }
 }
 
@@ -65,7 +63,7 @@ descriptor! {
 
 impl Contracting for ConvBackwardDataDescriptor {
     fn contraction(&self) -> Contraction {
-        Contraction::backward_data(&self.0)
+        Contraction::gradient(&self.0, self.0.fields.beta)
     }
 }
 
@@ -77,7 +75,7 @@ steps! { ConvBackwardDataDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither weight's nor f32; for f64, if it is not f64.
     dx(dtype: DType) = |it| {
-        let dx = retyped(&it.fields.dx, dtype).map_err(|error| error.of_operand(it.op.name, "dx"))?;
+        let dx = retyped(it.op.name, "dx", &it.fields.dx, dtype)?;
         it.with(|f| f.dx = dx)
     };
 }

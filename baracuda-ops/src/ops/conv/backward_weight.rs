@@ -1,9 +1,7 @@
 //! The descriptor and the operands of the gradient of the weight.
 
 use super::geometry::{Contracting, Contraction};
-use super::{
-    ConvWindow, Pass, Shape, Window, declare_gradient, leave_out, product_kernels, retyped, table, window_fields,
-};
+use super::{ConvWindow, Pass, Shape, declare_gradient, leave_out, product_kernels, retyped, table, window_fields};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::args;
@@ -28,7 +26,7 @@ impl WeightFields {
 
     fn declare(&self, op: &Op<Pass>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
         let [x, weight] = [(table::X, &self.x), (table::DWEIGHT, &self.dweight)];
-        declare_gradient(op, slots, [x, weight], &self.dy, self.window(), self.beta)
+        declare_gradient(op, slots, [x, weight], &self.dy, &self.window(), self.beta)
     }
 }
 
@@ -50,7 +48,7 @@ descriptor! {
 
 impl Contracting for ConvBackwardWeightDescriptor {
     fn contraction(&self) -> Contraction {
-        Contraction::backward_weight(&self.0)
+        Contraction::gradient(&self.0, self.0.fields.beta)
     }
 }
 
@@ -62,7 +60,7 @@ steps! { ConvBackwardWeightDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32; for f64, if it is not f64.
     dweight(dtype: DType) = |it| {
-        let dweight = retyped(&it.fields.dweight, dtype).map_err(|error| error.of_operand(it.op.name, "dweight"))?;
+        let dweight = retyped(it.op.name, "dweight", &it.fields.dweight, dtype)?;
         it.with(|f| f.dweight = dweight)
     };
 }

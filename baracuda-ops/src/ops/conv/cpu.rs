@@ -1,6 +1,6 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::geometry::{Axis, ChannelSums, Contracting, Contraction, Epilogue, Gathered, Indices, Strided, Vector};
+use super::geometry::{Axis, ChannelSums, Contracting, Contraction, Gathered, Indices, Strided};
 use super::{ConvBackwardBiasDescriptor, MAX_AXES};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
@@ -8,7 +8,7 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::to_usize;
 use crate::ops::gemm::cpu::accumulated;
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::{Epilogue, Vector};
 use crate::plan::MAX_WORK;
 
 /// The reference kernel of the three products.
@@ -30,9 +30,7 @@ pub(super) fn backward_bias(descriptor: &ConvBackwardBiasDescriptor) -> Accepted
 /// So many products that any machine would be busy for hours.
 pub(super) fn check_work(contraction: &Contraction) -> Result<(), Reason> {
     let (products, empty) = (contraction.products(), contraction.gathered.axes.iter().any(|axis| axis.extent == 0));
-    if products > MAX_WORK && !empty {
-        return Err(format!("{products} products, the limit is {MAX_WORK}").into());
-    }
+    Reason::unless(products <= MAX_WORK || empty, || format!("{products} products, the limit is {MAX_WORK}"))?;
     Ok(())
 }
 
@@ -173,7 +171,7 @@ struct Finish<'v> {
 
 impl<'v> Finish<'v> {
     fn new(contraction: &'v Contraction, operands: &Operands<'v>, out: Tensor<'v>) -> Self {
-        let Fused { bias, beside: pre, .. } = contraction.epilogue.fused();
+        let Epilogue { bias, beside: pre, .. } = contraction.epilogue;
         Self {
             contraction,
             out,
@@ -187,20 +185,16 @@ impl<'v> Finish<'v> {
     /// # Safety
     /// No other thread finishes that element of the output.
     unsafe fn element(&self, group: u64, row: At, column: u64, acc: f64) {
-        let offset = self.contraction.out.offset(group, row, column);
-        let value = match self.contraction.epilogue {
-            Epilogue::Forward { activation, .. } => {
-                let bias = self.bias.as_ref();
-                let pre_activation =
-                    bias.map_or(acc, |(bias, vector)| acc + bias.load(group * vector.group + column * vector.column));
-                if let Some((tensor, pre)) = &self.pre {
-                    // SAFETY: the caller is alone at this element, and outputs address every element once.
-                    unsafe { tensor.store(pre.offset(group, row, column), pre_activation) };
-                }
-                activation.apply(pre_activation)
-            }
-            Epilogue::Gradient { beta } => accumulated(acc, beta, || self.out.load(offset)),
-        };
+        let Contraction { out, epilogue: Epilogue { activation, beta, .. }, .. } = self.contraction;
+        let offset = out.offset(group, row, column);
+        let bias = self.bias.as_ref();
+        let pre_activation =
+            bias.map_or(acc, |(bias, vector)| acc + bias.load(group * vector.group + column * vector.stride));
+        if let Some((tensor, pre)) = &self.pre {
+            // SAFETY: the caller is alone at this element, and outputs address every element once.
+            unsafe { tensor.store(pre.offset(group, row, column), pre_activation) };
+        }
+        let value = accumulated(activation.apply(pre_activation), *beta, || self.out.load(offset));
         // SAFETY: as for pre.
         unsafe { self.out.store(offset, value) };
     }
@@ -210,13 +204,12 @@ impl<'v> Finish<'v> {
 fn channel_sums(sums: &ChannelSums, operands: &Operands<'_>) {
     let Some(grad) = operands.get(sums.dbias.position) else { return };
     let dy = operands.get(sums.dy.position);
-    let indices = Indices { lead: sums.samples, axes: sums.axes, lead_last: false };
     // Without elements there may be any number of the other extents.
-    let terms = if dy.is_some() { indices.count() } else { 0 };
+    let terms = if dy.is_some() { sums.terms.count() } else { 0 };
     threads::for_each(sums.channels, sums.channels.saturating_mul(terms), |channel| {
-        let term = |index| dy.as_ref().map_or(0.0, |dy| dy.load(sums.dy.offset(0, indices.at(index), channel)));
+        let term = |index| dy.as_ref().map_or(0.0, |dy| dy.load(sums.dy.offset(0, sums.terms.at(index), channel)));
         let total: Sum = (0..terms).map(term).collect();
-        let offset = channel * sums.dbias.column;
+        let offset = channel * sums.dbias.stride;
         // SAFETY: each channel is one task.
         unsafe { grad.store(offset, accumulated(total.total(), sums.beta, || grad.load(offset))) };
     });

@@ -11,10 +11,8 @@ const MOST_FILTERS: u64 = 4;
 /// # Errors
 /// Groups with several channels of x.
 pub(super) fn filters(of: &Contraction) -> Result<u64, Reason> {
-    let [channels, filters] = of.channels_and_filters();
-    if channels != 1 {
-        return Err(format!("it serves groups of one channel of x, got {channels}").into());
-    }
+    let (channels, filters) = (of.shape.channels_in, of.shape.channels_out);
+    Reason::unless(channels == 1, || format!("it serves groups of one channel of x, got {channels}"))?;
     Ok(filters)
 }
 
@@ -22,9 +20,9 @@ pub(super) fn filters(of: &Contraction) -> Result<u64, Reason> {
 /// Many filters that share a channel, which other forms serve better.
 pub(super) fn check_filters(of: &Contraction, filters: u64) -> Result<(), Reason> {
     let groups = of.groups;
-    if filters > MOST_FILTERS || (groups == 1 && filters > 1) {
-        return Err(format!("each filter loads x again, and there are {filters} in each of {groups} groups").into());
-    }
+    Reason::unless(filters <= 1 || (groups != 1 && filters <= MOST_FILTERS), || {
+        format!("each filter loads x again, and there are {filters} in each of {groups} groups")
+    })?;
     Ok(())
 }
 

@@ -6,25 +6,30 @@
 use std::ops::Range;
 
 use super::cpu::At;
-use super::geometry::{Contracting, Contraction, Epilogue, Indices};
+use super::geometry::{Contracting, Contraction, Indices};
 use super::{MAX_AXES, cpu};
 use crate::backend::cpu::{Operands, Tensor, threads};
 use crate::dtype::DType;
+use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::{signed, to_usize};
+use crate::ops::gemm::cpu::accumulated;
 use crate::ops::gemm::fast::{Factor, Gemm, multiply};
+use crate::ops::gemm::geometry::Epilogue;
 
 /// The kernel of the three products.
 pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
     let contraction = descriptor.contraction();
     let dtype = contraction.out.dtype;
-    if !matches!(dtype, DType::F32 | DType::F64)
-        || contraction.gathered.dtype != dtype
-        || contraction.plain.dtype != dtype
-    {
-        let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
-        return Err(format!("it multiplies f32 and f64, here factors are {gathered} and {plain}").into());
-    }
+    Reason::unless(
+        matches!(dtype, DType::F32 | DType::F64)
+            && contraction.gathered.dtype == dtype
+            && contraction.plain.dtype == dtype,
+        || {
+            let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
+            format!("it multiplies f32 and f64, here factors are {gathered} and {plain}")
+        },
+    )?;
     cpu::check_work(&contraction)?;
     Ok(Candidate::on_cpu(move || {
         let tiling = Tiling::of(&contraction);
@@ -149,32 +154,23 @@ impl Block {
         let at: Vec<At> = self.rows.clone().map(|row| contraction.rows.at(row)).collect();
         let offsets: Vec<u64> = at.iter().map(|&at| out.offset(self.group, at, self.cols.start)).collect();
         let count = offsets.len();
-        let element = |row: usize, col: usize| output.element::<T>(offsets[row] + col as u64 * out.column);
-        match epilogue {
-            Epilogue::Gradient { beta } => {
-                for (i, &sum) in sums.iter().enumerate() {
-                    let to = element(i % count, i / count);
-                    // SAFETY: the caller is alone at this element, which is inside the output.
-                    unsafe { *to = if *beta == 0.0 { sum } else { T::of(sum.into() + beta * (*to).into()) } };
+        let Epilogue { bias, activation, beside: pre, beta, .. } = epilogue;
+        let bias = bias.and_then(|bias| Some((operands.get(bias.position)?, bias)));
+        let pre = pre.and_then(|pre| Some((operands.get(pre.position)?, pre)));
+        for (col, sums) in sums.chunks_exact(count).enumerate() {
+            let column = self.cols.start + col as u64;
+            let bias = bias.as_ref();
+            let bias = bias.map(|(bias, vector)| bias.load(self.group * vector.group + column * vector.stride));
+            for (row, &sum) in sums.iter().enumerate() {
+                let pre_activation = bias.map_or(sum.into(), |bias| sum.into() + bias);
+                if let Some((tensor, pre)) = &pre {
+                    // SAFETY: the caller is alone at this element, and outputs address every element once.
+                    unsafe { tensor.store(pre.offset(self.group, at[row], column), pre_activation) };
                 }
-            }
-            Epilogue::Forward { bias, activation, pre } => {
-                let bias = bias.and_then(|bias| Some((operands.get(bias.position)?, bias)));
-                let pre = pre.and_then(|pre| Some((operands.get(pre.position)?, pre)));
-                for (col, sums) in sums.chunks_exact(count).enumerate() {
-                    let column = self.cols.start + col as u64;
-                    let bias = bias.as_ref();
-                    let bias = bias.map(|(bias, vector)| bias.load(self.group * vector.group + column * vector.column));
-                    for (row, &sum) in sums.iter().enumerate() {
-                        let pre_activation = bias.map_or(sum.into(), |bias| sum.into() + bias);
-                        if let Some((tensor, pre)) = &pre {
-                            // SAFETY: the caller is alone at this element, and outputs address every element once.
-                            unsafe { tensor.store(pre.offset(self.group, at[row], column), pre_activation) };
-                        }
-                        // SAFETY: the caller is alone at this element, which is inside the output.
-                        unsafe { *element(row, col) = T::of(activation.apply(pre_activation)) };
-                    }
-                }
+                let value = activation.apply(pre_activation);
+                let to = output.element::<T>(offsets[row] + col as u64 * out.column);
+                // SAFETY: the caller is alone at this element, which is inside the output.
+                unsafe { *to = T::of(accumulated(value, *beta, || (*to).into())) };
             }
         }
     }

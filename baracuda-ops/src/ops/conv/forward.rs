@@ -3,7 +3,7 @@
 use super::geometry::{Contracting, Contraction};
 use super::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvWindow, Pass, Shape,
-    Window, gradient_of, leave_out, lying_as, product_kernels, table, window_fields,
+    gradient_of, leave_out, lying_as, product_kernels, table, window_fields,
 };
 use crate::any::AnyDescriptor;
 use crate::dtype::DType;
@@ -40,7 +40,7 @@ impl ForwardFields {
         require(op, "weight", weight.dtype() == x.dtype(), || {
             format!("must be of the type of x, {}; got {}", x.dtype(), weight.dtype())
         })?;
-        let shape = Shape::new(op, ("x", &x), ("weight", &weight), self.window())?;
+        let shape = Shape::new(op, ("x", &x), ("weight", &weight), &self.window())?;
         for (field, dtype) in [("bias", self.bias), ("y", self.y), ("pre", self.pre)] {
             dtype.map_or(Ok(()), |dtype| beside_factors(op, field, dtype, ("x", x.dtype())))?;
         }
@@ -99,8 +99,8 @@ impl ConvDescriptor {
     /// None; the type is that of a constructor.
     pub fn backward_data(&self) -> Result<ConvBackwardDataDescriptor> {
         let ForwardFields { x, weight, .. } = &self.0.fields;
-        let dx = gradient_of(x).map_err(|error| error.of_operand(ConvBackwardDataDescriptor::OP.name, "dx"))?;
-        ConvBackwardDataDescriptor::new(self.output(), *weight, dx, self.0.fields.window().into())
+        let dx = gradient_of(ConvBackwardDataDescriptor::OP.name, "dx", x)?;
+        ConvBackwardDataDescriptor::new(self.output(), *weight, dx, self.0.fields.window())
     }
 
     /// The gradient of the weight with this op's types, layouts and options: `dy` has the layout of `y`, `dweight` that of `weight`. With an activation
@@ -110,9 +110,8 @@ impl ConvDescriptor {
     /// None; the type is that of a constructor.
     pub fn backward_weight(&self) -> Result<ConvBackwardWeightDescriptor> {
         let ForwardFields { x, weight, .. } = &self.0.fields;
-        let dweight = gradient_of(weight);
-        let dweight = dweight.map_err(|error| error.of_operand(ConvBackwardWeightDescriptor::OP.name, "dweight"))?;
-        ConvBackwardWeightDescriptor::new(*x, self.output(), dweight, self.0.fields.window().into())
+        let dweight = gradient_of(ConvBackwardWeightDescriptor::OP.name, "dweight", weight)?;
+        ConvBackwardWeightDescriptor::new(*x, self.output(), dweight, self.0.fields.window())
     }
 
     /// The gradient of the bias, in its type. `dy` has the layout of `y`. With an activation `dy` is the gradient of the pre-activation.
@@ -136,17 +135,12 @@ impl ConvDescriptor {
         require(Self::OP.name, "dx", wanted.dx || wanted.dweight || with_bias, || {
             "must be asked for, or another gradient: none is".into()
         })?;
-        let mut backwards = Vec::new();
-        if wanted.dx {
-            backwards.push(AnyDescriptor::new(self.backward_data()?));
-        }
-        if wanted.dweight {
-            backwards.push(AnyDescriptor::new(self.backward_weight()?));
-        }
-        if with_bias {
-            backwards.push(AnyDescriptor::new(self.backward_bias()?));
-        }
-        Ok(backwards)
+        let backwards = [
+            wanted.dx.then(|| self.backward_data().map(AnyDescriptor::new)),
+            wanted.dweight.then(|| self.backward_weight().map(AnyDescriptor::new)),
+            with_bias.then(|| self.backward_bias().map(AnyDescriptor::new)),
+        ];
+        backwards.into_iter().flatten().collect()
     }
 }
 

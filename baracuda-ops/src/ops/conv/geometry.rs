@@ -1,16 +1,13 @@
 //! How kernels see the op: forward and the gradients of the data and of the weight are one contraction, whose first factor is gathered by
 //! windows and whose second is a matrix with strides; the gradient of the bias is a sum for each channel.
 
-use super::backward_data::DataFields;
-use super::backward_weight::WeightFields;
 use super::forward::ForwardFields;
 use super::{MAX_AXES, Pass, Shape, is_channels_last, table};
-use crate::dtype::DType;
+use crate::dtype::{DType, Real};
 use crate::error::Reason;
 use crate::narrow::signed;
-use crate::ops::activation::Activation;
-use crate::ops::gemm::geometry::{Extent, Fused};
-use crate::ops::valid::Valid;
+use crate::ops::gemm::geometry::{Epilogue, Extent, Vector};
+use crate::ops::valid::{Fields, Valid};
 use crate::plan::Descriptor;
 use crate::slots::{Slot, Slots};
 use crate::tensor::TensorDesc;
@@ -25,6 +22,8 @@ pub(super) trait Contracting: Descriptor {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Contraction {
     pub(crate) pass: Pass,
+    /// The extents of the convolution, equal in all passes.
+    pub(crate) shape: Shape,
     pub(crate) groups: u64,
     /// What m runs over.
     pub(crate) rows: Indices,
@@ -37,7 +36,8 @@ pub(crate) struct Contraction {
     pub(crate) plain: Strided,
     /// y, dx or dweight.
     pub(crate) out: Strided,
-    pub(crate) epilogue: Epilogue,
+    /// Forward, or a gradient.
+    pub(crate) epilogue: Epilogue<Strided>,
 }
 
 /// Digits of an index tuple: one for the lead and one for each axis.
@@ -127,46 +127,14 @@ pub(crate) struct Axis {
     pub(crate) divisor: u64,
 }
 
-/// A vector over the columns of each group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Vector {
-    pub(crate) position: usize,
-    pub(crate) dtype: DType,
-    /// The promised alignment of its first element.
-    pub(crate) align_bytes: u64,
-    pub(crate) group: u64,
-    pub(crate) column: u64,
-}
-
-/// What is done with a sum before it is rounded and stored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Epilogue {
-    /// `pre = acc + bias[g, n]`, `out = act(pre)`. pre is stored if it is an operand.
-    Forward { bias: Option<Vector>, activation: Activation, pre: Option<Strided> },
-    /// `out = acc + beta * out`. If beta is 0, out is not read.
-    Gradient { beta: f64 },
-}
-
-impl Epilogue {
-    /// The same as one struct for both kinds.
-    pub(super) fn fused(&self) -> Fused<Strided, Vector> {
-        match *self {
-            Self::Forward { bias, activation, pre } => Fused { bias, activation, beside: pre, beta: 0.0 },
-            Self::Gradient { beta } => Fused { bias: None, activation: Activation::Identity, beside: None, beta },
-        }
-    }
-}
-
 /// `dbias[c] = sum over samples and axes of dy[sample, c, axes] + beta * dbias[c]`. If beta is 0, dbias is not read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ChannelSums {
     pub(crate) channels: u64,
-    pub(crate) samples: u64,
-    /// Spatial extents.
-    pub(crate) axes: [u64; MAX_AXES],
-    /// Its column is the channel, its lead the sample, and its group 0.
+    /// Samples and spatial extents.
+    pub(crate) terms: Indices,
+    /// Its column is the channel, its lead and axes those of the terms, and its group 0.
     pub(crate) dy: Strided,
-    /// Its column is the channel, and its group 0.
     pub(crate) dbias: Vector,
     pub(crate) beta: f64,
 }
@@ -189,9 +157,7 @@ impl Contraction {
     /// Factors of two types.
     pub(super) fn factor_type(&self) -> Result<DType, Reason> {
         let [gathered, plain] = [self.gathered.dtype, self.plain.dtype];
-        if gathered != plain {
-            return Err(format!("it multiplies factors of one type, got {gathered} and {plain}").into());
-        }
+        Reason::unless(gathered == plain, || format!("it multiplies factors of one type, got {gathered} and {plain}"))?;
         Ok(gathered)
     }
 
@@ -200,9 +166,10 @@ impl Contraction {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn check_is_image(&self) -> Result<(), Reason> {
         let first = &self.gathered.axes[0];
-        if [self.rows.axes[0], self.terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
-            return Err("it serves one or two spatial extents, got three".into());
-        }
+        Reason::unless(
+            [self.rows.axes[0], self.terms.axes[0], first.extent] == [1; 3] && first.offset == 0,
+            || "it serves one or two spatial extents, got three",
+        )?;
         Ok(())
     }
 
@@ -217,13 +184,6 @@ impl Contraction {
         if self.pass == Pass::Weight { [axis.of_term, axis.of_row] } else { [axis.of_row, axis.of_term] }
     }
 
-    /// Channels of x and filters, of each group.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    pub(super) fn channels_and_filters(&self) -> [u64; 2] {
-        let (_, taps) = self.positions_and_taps();
-        if self.pass == Pass::Data { [self.n, taps.lead] } else { [taps.lead, self.n] }
-    }
-
     /// The gathered factor by the index tuples of the windows' positions: the lead is the sample, the column is a channel of the kernel's elements.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn gathered_by_positions(&self) -> Strided {
@@ -235,32 +195,19 @@ impl Contraction {
     /// `y[n, g, k, o]`, whose rows are (n, o), terms (c, r) and columns k.
     pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
         let Valid { fields, derived: shape, slots, .. } = valid;
-        let pre = slots.at(table::PRE).map(|slot| View { slot: Some(slot) }.of_images(shape.channels_out));
-        let epilogue = Epilogue::Forward {
-            bias: slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out)),
-            activation: fields.activation,
-            pre,
-        };
-        Self::new(Pass::Forward, shape, slots, [table::X, table::WEIGHT, table::Y], epilogue)
+        let pre = slots.at(table::PRE).map(|slot| View { slot }.of_images(shape.channels_out));
+        let bias = slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out));
+        let epilogue = Epilogue::forward(bias, fields.activation, pre);
+        Self::new(Pass::Forward, shape, slots, epilogue)
     }
 
-    /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c.
-    pub(super) fn backward_data(valid: &Valid<DataFields>) -> Self {
-        let Valid { fields, derived: shape, slots, .. } = valid;
-        let epilogue = Epilogue::Gradient { beta: fields.beta.get() };
-        Self::new(Pass::Data, shape, slots, [table::DX, table::WEIGHT, table::DY], epilogue)
+    /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c, or `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
+    pub(super) fn gradient<F: Fields<Kind = Pass, Derived = Shape>>(valid: &Valid<F>, beta: Real) -> Self {
+        Self::new(valid.op.kind, &valid.derived, &valid.slots, Epilogue::gradient(beta.get()))
     }
 
-    /// `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
-    pub(super) fn backward_weight(valid: &Valid<WeightFields>) -> Self {
-        let Valid { fields, derived: shape, slots, .. } = valid;
-        let epilogue = Epilogue::Gradient { beta: fields.beta.get() };
-        Self::new(Pass::Weight, shape, slots, [table::X, table::DWEIGHT, table::DY], epilogue)
-    }
-
-    /// `tensors`: the operands with the extents of x, of the weight and of y.
-    fn new(pass: Pass, shape: &Shape, slots: &Slots, tensors: [usize; 3], epilogue: Epilogue) -> Self {
-        let [x, weight, y] = tensors.map(|index| View::new(slots, index));
+    fn new(pass: Pass, shape: &Shape, slots: &Slots, epilogue: Epilogue<Strided>) -> Self {
+        let [x, weight, y] = pass.tensors().map(|index| View::new(slots, index));
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         let axes = shape.axes.map(|axis| {
             let [stride, dilation, before] = [axis.stride, axis.dilation, axis.before].map(signed);
@@ -275,7 +222,7 @@ impl Contraction {
         let taps = |lead, channels_of: &View<'_>| Indices {
             lead,
             axes: shape.axes.map(|axis| axis.kernel),
-            lead_last: channels_of.is_channels_last(),
+            lead_last: is_channels_last(&channels_of.slot.desc),
         };
         let [x_axes, y_axes] = [shape.axes.map(|axis| axis.input), shape.axes.map(|axis| axis.output)];
         let of_weight = |column, lead| weight.strided([FILTERS, column, lead], filters);
@@ -305,7 +252,7 @@ impl Contraction {
                 of_weight(FILTERS, CHANNELS),
             ),
         };
-        Self { pass, groups: shape.groups, rows, terms, n, gathered, plain, out, epilogue }
+        Self { pass, shape: *shape, groups: shape.groups, rows, terms, n, gathered, plain, out, epilogue }
     }
 }
 
@@ -316,10 +263,9 @@ impl ChannelSums {
         axes[MAX_AXES - spatial.len()..].copy_from_slice(spatial);
         Self {
             channels: desc.dims()[1],
-            samples: desc.dims()[0],
-            axes,
+            terms: Indices { lead: desc.dims()[0], axes, lead_last: false },
             dy: View::new(slots, table::DY).of_images(0),
-            dbias: slots.at(table::DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
+            dbias: vector(View::new(slots, table::DBIAS).slot, 0),
             beta,
         }
     }
@@ -331,39 +277,25 @@ const CHANNELS: usize = 1;
 /// The first extent of the weight; its second one is the channels of a group.
 const FILTERS: usize = 0;
 
-/// In place of a vector that is not declared.
-const NOWHERE: Vector = Vector { position: usize::MAX, dtype: DType::F32, align_bytes: 4, group: 0, column: 0 };
-
 /// A tensor `[.., .., spatial..]`.
 struct View<'s> {
-    /// Always there: an op declares every operand of its contraction.
-    slot: Option<&'s Slot>,
+    slot: &'s Slot,
 }
 
 impl<'s> View<'s> {
     fn new(slots: &'s Slots, index: usize) -> Self {
-        Self { slot: slots.at(index) }
-    }
-
-    fn is_channels_last(&self) -> bool {
-        self.slot.is_some_and(|slot| is_channels_last(&slot.desc))
+        Self { slot: slots.at(index).unwrap_or(&slots[0]) } // It is always declared.
     }
 
     /// The stride of an extent; 0 if the extent is 1.
     fn stride(&self, extent: usize) -> u64 {
-        let wide = |slot: &&Slot| slot.desc.dims()[extent] > 1;
-        self.slot.filter(wide).map_or(0, |slot| slot.desc.strides()[extent])
+        if self.slot.desc.dims()[extent] > 1 { self.slot.desc.strides()[extent] } else { 0 }
     }
 
     /// The strides of the spatial axes; those that the tensor lacks come first and are 0.
     fn axes(&self) -> [u64; MAX_AXES] {
-        let rank = self.slot.map_or(2, |slot| slot.desc.rank());
-        let missing = 2 + MAX_AXES - rank;
+        let missing = 2 + MAX_AXES - self.slot.desc.rank();
         std::array::from_fn(|axis| if axis < missing { 0 } else { self.stride(2 + axis - missing) })
-    }
-
-    fn place(&self) -> (usize, DType, u64) {
-        self.slot.map_or((usize::MAX, DType::F32, 4), |slot| (slot.index, slot.desc.dtype(), slot.desc.align_bytes()))
     }
 
     /// Of x, y or a gradient of these, whose columns are channels and whose lead is the sample, with so many channels in each group.
@@ -373,11 +305,11 @@ impl<'s> View<'s> {
 
     /// With the extents that groups, columns and lead belong to, and how many of the first a group has.
     fn strided(&self, [groups, column, lead]: [usize; 3], of_group: u64) -> Strided {
-        let (position, dtype, align_bytes) = self.place();
+        let desc = &self.slot.desc;
         Strided {
-            position,
-            dtype,
-            align_bytes,
+            position: self.slot.index,
+            dtype: desc.dtype(),
+            align_bytes: desc.align_bytes(),
             group: of_group.saturating_mul(self.stride(groups)),
             column: self.stride(column),
             lead: self.stride(lead),
@@ -387,14 +319,14 @@ impl<'s> View<'s> {
 
     /// With the extents that the leads of rows and terms belong to, and how many channels a group has; `axes` have no strides.
     fn gathered(&self, [row, term]: [usize; 2], of_group: u64, mut axes: [Axis; MAX_AXES]) -> Gathered {
-        let (position, dtype, align_bytes) = self.place();
+        let desc = &self.slot.desc;
         for (axis, stride) in axes.iter_mut().zip(self.axes()) {
             axis.stride = stride;
         }
         Gathered {
-            position,
-            dtype,
-            align_bytes,
+            position: self.slot.index,
+            dtype: desc.dtype(),
+            align_bytes: desc.align_bytes(),
             group: of_group.saturating_mul(self.stride(CHANNELS)),
             row_lead: self.stride(row),
             term_lead: self.stride(term),
@@ -403,16 +335,11 @@ impl<'s> View<'s> {
     }
 }
 
+/// A vector over channels, with so many in each group.
 fn vector(slot: &Slot, of_group: u64) -> Vector {
-    let desc = &slot.desc;
-    let stride = if desc.dims()[0] > 1 { desc.strides()[0] } else { 0 };
-    Vector {
-        position: slot.index,
-        dtype: desc.dtype(),
-        align_bytes: desc.align_bytes(),
-        group: of_group.saturating_mul(stride),
-        column: stride,
-    }
+    let (stride, desc) = (View { slot }.stride(0), &slot.desc);
+    let (position, dtype, align_bytes) = (slot.index, desc.dtype(), desc.align_bytes());
+    Vector { position, dtype, align_bytes, stride, group: of_group.saturating_mul(stride) }
 }
 
 #[cfg(test)]
@@ -448,7 +375,7 @@ mod tests {
         assert_eq!((group, column, lead, axes), (5 * 18, 18, 6, [0, 3, 1]));
         let Strided { group, column, lead, axes, .. } = forward.out;
         assert_eq!((group, column, lead, axes), (5 * 44, 44, 440, [0, 11, 1]));
-        assert!(matches!(forward.epilogue, Epilogue::Forward { bias: Some(Vector { group: 5, column: 1, .. }), .. }));
+        assert!(matches!(forward.epilogue.bias, Some(Vector { group: 5, stride: 1, .. })));
 
         let data = conv(dense).backward_data().unwrap().contraction();
         assert_eq!((data.rows.axes, data.terms.lead, data.n), ([1, 7, 8], 5, 3));

@@ -98,9 +98,11 @@
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
+//! [`Error::InvalidDescriptor`]: crate::Error::InvalidDescriptor
+//! [`Error::Unsupported`]: crate::Error::Unsupported
 
 use crate::dtype::{DType, Real};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::fields::{beside_factors, float, in_range, require};
@@ -158,6 +160,17 @@ pub(crate) enum Pass {
     Data,
     /// The gradient of the weight, from x and the gradient of y.
     Weight,
+}
+
+impl Pass {
+    /// The rows in the table of the tensors with the extents of x, of the weight and of y.
+    fn tensors(self) -> [usize; 3] {
+        match self {
+            Self::Forward => [table::X, table::WEIGHT, table::Y],
+            Self::Data => [table::DX, table::WEIGHT, table::DY],
+            Self::Weight => [table::X, table::DWEIGHT, table::DY],
+        }
+    }
 }
 
 /// The most spatial extents.
@@ -231,21 +244,6 @@ impl ConvWindow {
     }
 }
 
-/// A [`ConvWindow`] as fields of a descriptor have it; empty is the default.
-#[derive(Clone, Copy)]
-struct Window<'f> {
-    stride: &'f [u64],
-    dilation: &'f [u64],
-    padding: &'f [[u64; 2]],
-    groups: u64,
-}
-
-impl From<Window<'_>> for ConvWindow {
-    fn from(Window { stride, dilation, padding, groups }: Window<'_>) -> Self {
-        Self { stride: stride.into(), dilation: dilation.into(), padding: padding.into(), groups }
-    }
-}
-
 /// The fields of one of the three products: its tensors, the fields of a [`ConvWindow`], then the others.
 macro_rules! window_fields {
     ($(#[$doc:meta])* $Fields:ident: $($tensor:ident),*; $($other:tt)*) => {
@@ -272,9 +270,9 @@ macro_rules! window_fields {
                 Self { stride, dilation, padding, ..Self::minimal($($tensor,)* groups) }
             }
 
-            fn window(&self) -> Window<'_> {
-                let Self { stride, dilation, padding, groups, .. } = self;
-                Window { stride, dilation, padding, groups: *groups }
+            fn window(&self) -> ConvWindow {
+                let Self { stride, dilation, padding, groups, .. } = self.clone();
+                ConvWindow { stride, dilation, padding, groups }
             }
 
             /// Empties the lists that have only defaults. `rank`: of the tensors.
@@ -340,9 +338,10 @@ impl Shape {
         op: &'static str,
         (x_name, x): (&'static str, &TensorDesc),
         (weight_name, weight): (&'static str, &TensorDesc),
-        window: Window<'_>,
+        window: &ConvWindow,
     ) -> Result<Self> {
-        let Window { stride, dilation, padding, groups } = window;
+        let ConvWindow { stride, dilation, padding, groups } = window;
+        let groups = *groups;
         let rank = x.rank();
         require(op, x_name, (3..=2 + MAX_AXES).contains(&rank), || {
             format!("must be [N, C, spatial..] of rank 3 to {}, got rank {rank}", 2 + MAX_AXES)
@@ -380,23 +379,19 @@ impl Shape {
                 format!("must be from 1 to {} along axis {at}, got {stride}", LIMIT - 1)
             })?;
             require(op, "dilation", dilation > 0, || format!("must be at least 1 along axis {at}, got 0"))?;
-            let reach = dilation.checked_mul(kernel - 1).filter(|&reach| reach < LIMIT);
-            let Some(reach) = reach else {
-                let rule = format!(
-                    "times (kernel - 1) must be below {LIMIT} along axis {at}, got {dilation} times {}",
-                    kernel - 1
-                );
-                return Err(Error::InvalidDescriptor { op, field: "dilation", rule });
-            };
+            let steps = kernel - 1;
+            let reach = dilation.saturating_mul(steps);
+            require(op, "dilation", reach < LIMIT, || {
+                format!("times (kernel - 1) must be below {LIMIT} along axis {at}, got {dilation} times {steps}")
+            })?;
             require(op, "padding", before.max(after) < LIMIT, || {
                 format!("must be below {LIMIT} along axis {at}, got [{before}, {after}]")
             })?;
             // Kernels count coordinates in numbers with a sign.
-            let padded = input.checked_add(before + after).filter(|&padded| padded <= i64::MAX as u64);
-            let Some(padded) = padded else {
-                let rule = format!("must leave axis {at} an extent below 2^63, got {input} with [{before}, {after}]");
-                return Err(Error::InvalidDescriptor { op, field: "padding", rule });
-            };
+            let padded = input.saturating_add(before + after);
+            require(op, "padding", padded <= i64::MAX as u64, || {
+                format!("must leave axis {at} an extent below 2^63, got {input} with [{before}, {after}]")
+            })?;
             require(op, weight_name, padded > reach, || {
                 format!(
                     "must not reach over the padded extent along axis {at}: {input} + {before} + {after} < {dilation} * ({kernel} - 1) + 1"
@@ -432,7 +427,7 @@ fn declare_gradient(
     slots: &mut SlotsBuilder<'_>,
     [x, weight]: [(usize, &TensorDesc); 2],
     dy: &TensorDesc,
-    window: Window<'_>,
+    window: &ConvWindow,
     beta: Real,
 ) -> Result<Shape> {
     let name = |index: usize| table::TABLE[index].name;
@@ -467,15 +462,17 @@ fn lying_as(x: &TensorDesc, dtype: DType, dims: &[u64]) -> Result<TensorDesc> {
     if is_channels_last(x) { TensorDesc::channels_last(dtype, dims) } else { TensorDesc::contiguous(dtype, dims) }
 }
 
-/// The default layout of a factor's gradient: the factor's own, or a dense one if the factor addresses an element twice.
-fn gradient_of(factor: &TensorDesc) -> Result<TensorDesc> {
-    if factor.is_injective() { Ok(*factor) } else { lying_as(factor, factor.dtype(), factor.dims()) }
+/// The default layout of a factor's gradient, operand `name` of an op: the factor's own, or a dense one if the factor addresses an element twice.
+fn gradient_of(op: &'static str, name: &'static str, factor: &TensorDesc) -> Result<TensorDesc> {
+    let desc = if factor.is_injective() { Ok(*factor) } else { lying_as(factor, factor.dtype(), factor.dims()) };
+    desc.map_err(|error| error.of_operand(op, name))
 }
 
-/// The layout of a tensor, with elements of another type.
-fn retyped(desc: &TensorDesc, dtype: DType) -> Result<TensorDesc> {
-    let laid = TensorDesc::strided(dtype, desc.dims(), desc.strides())?;
-    laid.align(desc.align_bytes().max(dtype.size_bytes()))
+/// The layout of operand `name` of an op, with elements of another type.
+fn retyped(op: &'static str, name: &'static str, desc: &TensorDesc, dtype: DType) -> Result<TensorDesc> {
+    let laid = TensorDesc::strided(dtype, desc.dims(), desc.strides());
+    let laid = laid.and_then(|laid| laid.align(desc.align_bytes().max(dtype.size_bytes())));
+    laid.map_err(|error| error.of_operand(op, name))
 }
 
 /// The access of a gradient that is added to `beta` times its previous value.

@@ -1,12 +1,10 @@
 //! Convolutions that are products of matrices: those of one group whose kernel is one element, with a stride of 1 and without padding, with their
 //! gradients; and those whose kernel covers the whole image, with the gradient of the weight.
 
-use super::geometry::{Axis, Contraction, DIGITS, Epilogue, Strided};
+use super::geometry::{Axis, Contraction, DIGITS, Strided};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::ops::gemm::geometry::{
-    Axes, Epilogue as GemmEpilogue, Extent, MAX_BATCH, Matrix, MatrixPlace, Product, Vector,
-};
+use crate::ops::gemm::geometry::{Axes, Extent, MAX_BATCH, Matrix, MatrixPlace, Product};
 
 impl Contraction {
     /// The contraction as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that cannot be joined into one index
@@ -16,28 +14,25 @@ impl Contraction {
     /// Contractions that are no product of matrices, and factors of two types.
     pub(super) fn product(&self) -> Result<Product, Reason> {
         let Self { groups, rows, terms, n, gathered, plain, out, epilogue, .. } = self;
-        if *groups != 1 {
-            return Err(format!("it multiplies the matrices of one group, got {groups} groups").into());
-        }
+        Reason::unless(*groups == 1, || format!("it multiplies the matrices of one group, got {groups} groups"))?;
         self.factor_type()?;
         for (at, axis) in gathered.axes.iter().enumerate() {
-            if !is_place(axis, rows.axes[at], terms.axes[at]) {
+            Reason::unless(is_place(axis, rows.axes[at], terms.axes[at]), || {
                 let (rows, terms) = (rows.axes[at], terms.axes[at]);
-                return Err(format!(
+                format!(
                     "it serves kernels of 1 with stride 1 and no padding; an axis of {} has {rows} rows of {terms} terms",
                     axis.extent
                 )
-                .into());
-            }
+            })?;
         }
-        let beside = epilogue.pre();
-        let column_beside = beside.map_or(0, |pre| pre.column);
+        let beside = &epilogue.beside;
+        let column_beside = beside.as_ref().map_or(0, |pre| pre.column);
         let of_gathered = gathered.axes.map(|axis| axis.stride);
         let of_rows = [
             rows.in_order(gathered.row_lead, of_gathered),
             [0; DIGITS],
             out.digits(rows),
-            beside.map_or([0; DIGITS], |pre| pre.digits(rows)),
+            beside.as_ref().map_or([0; DIGITS], |pre| pre.digits(rows)),
         ];
         let of_terms = [terms.in_order(gathered.term_lead, of_gathered), plain.digits(terms), [0; DIGITS], [0; DIGITS]];
         let one = Extent { extent: 1, strides: [0; 4] };
@@ -49,34 +44,7 @@ impl Contraction {
             k: one,
         };
         let left = Matrix { align_bytes: gathered.align_bytes, ..unlaid(gathered.position, gathered.dtype) };
-        Ok(axes.product(1.0, [left, matrix(plain), matrix(out)], epilogue.of_product(matrix)))
-    }
-}
-
-impl Epilogue {
-    /// The pre-activation, if it is an operand.
-    pub(super) fn pre(&self) -> Option<&Strided> {
-        match self {
-            Self::Forward { pre, .. } => pre.as_ref(),
-            Self::Gradient { .. } => None,
-        }
-    }
-
-    /// The epilogue of a product of matrices; `matrix` makes a matrix of an operand.
-    pub(super) fn of_product(&self, matrix: impl Fn(&Strided) -> Matrix) -> GemmEpilogue {
-        match self {
-            Self::Forward { bias, activation, pre } => GemmEpilogue::Forward {
-                bias: bias.map(|bias| Vector {
-                    position: bias.position,
-                    dtype: bias.dtype,
-                    align_bytes: bias.align_bytes,
-                    stride: bias.column,
-                }),
-                activation: *activation,
-                pre: pre.as_ref().map(matrix),
-            },
-            Self::Gradient { beta } => GemmEpilogue::Gradient { beta: *beta },
-        }
+        Ok(axes.product(1.0, [left, matrix(plain), matrix(out)], epilogue.map(|pre| matrix(&pre))))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
 use super::geometry::{
-    BackwardGeometry, ColumnSums, Dpre, DprePass, Epilogue, Extents, Fused, Matrix, MatrixPlace, Product, Vector,
+    BackwardGeometry, ColumnSums, Dpre, DprePass, Epilogue, Extents, Matrix, MatrixPlace, Product, Vector,
 };
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
@@ -187,7 +187,7 @@ pub(super) struct Finish<'v> {
 
 impl<'v> Finish<'v> {
     pub(super) fn new(product: &'v Product, values: &'v Values<'_>) -> Self {
-        let Fused { bias, beside, .. } = product.epilogue.fused();
+        let Epilogue { bias, beside, .. } = product.epilogue;
         let bias = bias.and_then(|bias| Some((values.operands.get(bias.position)?, bias)));
         let beside = beside.and_then(|matrix| values.tensor(&matrix));
         Self { product, out: values.tensor(&product.out), bias, beside }
@@ -202,19 +202,16 @@ impl<'v> Finish<'v> {
         let Some(output) = &self.out else { return };
         let pre_activation = self.bias.as_ref().map_or(acc, |(bias, vector)| acc + bias.load(at.n * vector.stride));
         let offset = out.at(batch, at);
-        let value = match epilogue {
-            Epilogue::Forward { activation, pre, .. } => {
-                if let Some((pre, tensor)) = pre.as_ref().zip(self.beside) {
-                    // SAFETY: the caller is alone at this element, and outputs address every element once.
-                    unsafe { tensor.store(pre.at(batch, at), pre_activation) };
-                }
-                activation.apply(pre_activation)
+        let Epilogue { activation, beta, .. } = epilogue;
+        let beside = epilogue.beside.as_ref().zip(self.beside).map(|(matrix, tensor)| (matrix.at(batch, at), tensor));
+        let value = if epilogue.is_derivative() {
+            activation.gradient(pre_activation, beside.map_or(0.0, |(offset, dout)| dout.load(offset)))
+        } else {
+            if let Some((offset, pre)) = beside {
+                // SAFETY: the caller is alone at this element, and outputs address every element once.
+                unsafe { pre.store(offset, pre_activation) };
             }
-            Epilogue::Derivative { activation, dout, .. } => {
-                let gradient = self.beside.map_or(0.0, |tensor| tensor.load(dout.at(batch, at)));
-                activation.gradient(pre_activation, gradient)
-            }
-            Epilogue::Gradient { beta } => accumulated(acc, *beta, || output.load(offset)),
+            accumulated(activation.apply(pre_activation), *beta, || output.load(offset))
         };
         // SAFETY: as for pre.
         unsafe { output.store(offset, value) };

@@ -111,10 +111,7 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
     let strides = |rows: u64, cols: u64| [to_usize(rows).cast_signed(), to_usize(cols).cast_signed()];
     let ([left_rows, left_cols], [right_rows, right_cols], [out_rows, out_cols]) =
         (strides(left.rows, left.cols), strides(right.rows, right.cols), strides(out.rows, out.cols));
-    let mut beta = match product.epilogue {
-        Epilogue::Gradient { beta } => T::of(beta),
-        _ => T::of(0.0),
-    };
+    let mut beta = T::of(product.epilogue.beta);
     let terms = values.tensor(left).zip(values.tensor(right)).filter(|_| product.terms() > 0);
     let count = if terms.is_some() { summed.count() } else { 1 };
     for s in 0..count {
@@ -149,12 +146,8 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
         }
         beta = T::of(1.0);
     }
-    let is_done = match &product.epilogue {
-        Epilogue::Gradient { .. } => true,
-        Epilogue::Forward { bias, activation, pre } => bias.is_none() && pre.is_none() && activation.is_identity(),
-        Epilogue::Derivative { .. } => false,
-    };
-    if is_done {
+    let Epilogue { bias, activation, beside, .. } = &product.epilogue;
+    if bias.is_none() && beside.is_none() && activation.is_identity() {
         return;
     }
     let finish = Finish::new(product, &values);

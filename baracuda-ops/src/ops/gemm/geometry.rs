@@ -84,6 +84,8 @@ pub(crate) struct Vector {
     /// The promised alignment of its first element.
     pub(crate) align_bytes: u64,
     pub(crate) stride: u64,
+    /// Stride of a group of columns, of which a convolution may have several; 0 in a product.
+    pub(crate) group: u64,
 }
 
 /// `out[z, m, n]` is the [epilogue](Epilogue) of `acc = alpha * sum over s and k of left[z, s, m, k] * right[z, s, k, n]`, for all z of
@@ -102,67 +104,51 @@ pub(crate) struct Product {
     pub(crate) epilogue: Epilogue,
 }
 
-/// What is done with a sum before it is rounded and stored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Epilogue<M = Matrix> {
-    /// `out = act(acc + bias[n])`; `pre`, if there is one, is what the activation is applied to.
-    Forward { bias: Option<Vector>, activation: Activation, pre: Option<M> },
-    /// `out = dout * act'(acc + bias[n])`.
-    Derivative { bias: Option<Vector>, activation: Activation, dout: M },
+/// The formula of an [`Epilogue`], by the fields that have an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Formula {
+    /// `out = act(acc + bias[n])`; `beside`, if there is one, is what the activation is applied to.
+    Forward,
+    /// `out = dout * act'(acc + bias[n])`; `beside` is dout.
+    Derivative,
     /// `out = acc + beta * out`; with beta 0 out is never read.
-    Gradient { beta: f64 },
+    Gradient,
 }
 
-/// What an [`Epilogue`] does, as one set of fields: each variant uses some of them and leaves the others without effect.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu")),
-    expect(dead_code, reason = "kernels of GPUs alone read all of it")
-)]
-pub(crate) struct Fused<M, V = Vector> {
-    pub(crate) bias: Option<V>,
+/// What is done with a sum before it is rounded and stored. Fields that are not in the formula have the values of [`Epilogue::gradient`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Epilogue<M = Matrix> {
+    pub(crate) formula: Formula,
+    pub(crate) bias: Option<Vector>,
     pub(crate) activation: Activation,
-    /// What is written or read besides the output.
+    /// The matrix of out's extents that is written or read besides.
     pub(crate) beside: Option<M>,
     pub(crate) beta: f64,
 }
 
 impl<M> Epilogue<M> {
-    /// The matrix of out's extents that it writes or reads besides.
-    pub(crate) fn beside(&self) -> Option<&M> {
-        match self {
-            Self::Forward { pre, .. } => pre.as_ref(),
-            Self::Derivative { dout, .. } => Some(dout),
-            Self::Gradient { .. } => None,
-        }
+    pub(crate) fn forward(bias: Option<Vector>, activation: Activation, pre: Option<M>) -> Self {
+        Self { formula: Formula::Forward, bias, activation, beside: pre, beta: 0.0 }
+    }
+
+    pub(crate) fn gradient(beta: f64) -> Self {
+        Self { formula: Formula::Gradient, bias: None, activation: Activation::Identity, beside: None, beta }
+    }
+
+    pub(crate) fn is_derivative(&self) -> bool {
+        self.formula == Formula::Derivative
     }
 
     /// Whether it reads a matrix of out's extents.
     #[cfg(feature = "cuda")]
     pub(super) fn reads(&self) -> bool {
-        match self {
-            Self::Forward { .. } => false,
-            Self::Derivative { .. } => true,
-            Self::Gradient { beta } => *beta != 0.0,
-        }
+        self.is_derivative() || self.beta != 0.0
     }
 
-    /// The epilogue as fields of which the others have no effect.
-    pub(crate) fn fused(self) -> Fused<M> {
-        let none = Fused { bias: None, activation: Activation::Identity, beside: None, beta: 0.0 };
-        match self {
-            Self::Forward { bias, activation, pre } => Fused { bias, activation, beside: pre, ..none },
-            Self::Derivative { bias, activation, dout } => Fused { bias, activation, beside: Some(dout), ..none },
-            Self::Gradient { beta } => Fused { beta, ..none },
-        }
-    }
-
-    fn map<T>(self, place: impl FnOnce(M) -> T) -> Epilogue<T> {
-        match self {
-            Self::Forward { bias, activation, pre } => Epilogue::Forward { bias, activation, pre: pre.map(place) },
-            Self::Derivative { bias, activation, dout } => Epilogue::Derivative { bias, activation, dout: place(dout) },
-            Self::Gradient { beta } => Epilogue::Gradient { beta },
-        }
+    /// The epilogue with another description of the matrix beside out.
+    pub(crate) fn map<N>(self, matrix: impl FnOnce(M) -> N) -> Epilogue<N> {
+        let Self { formula, bias, activation, beside, beta } = self;
+        Epilogue { formula, bias, activation, beside: beside.map(matrix), beta }
     }
 }
 
@@ -194,7 +180,7 @@ impl Product {
         let [left, right] = factors(shape, &fields.a, &fields.b, [forward::table::A, forward::table::B]);
         let out = View::operand(slots, forward::table::OUT).unwrap_or(left); // out is always declared
         let (bias, pre) = (vector(slots, forward::table::BIAS), View::operand(slots, forward::table::PRE));
-        let epilogue = Epilogue::Forward { bias, activation: fields.activation, pre };
+        let epilogue = Epilogue::forward(bias, fields.activation, pre);
         Tensors { left, right, out, epilogue, is_summed: false }.product(shape, fields.alpha.get())
     }
 }
@@ -217,7 +203,7 @@ pub(crate) struct BackwardGeometry {
 pub(crate) enum Dpre {
     /// From dout and what forward saved, element by element.
     Elementwise(DprePass),
-    /// By the forward product, with [`Epilogue::Derivative`], into the workspace.
+    /// By the forward product, with [`Formula::Derivative`], into the workspace.
     Recomputed(Product),
 }
 
@@ -239,6 +225,7 @@ pub(crate) struct DprePass {
 /// `sums[n] = sum over z and m of dpre[z, m, n] + beta * sums[n]`, of the unrounded dpre; with beta 0 sums are never read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ColumnSums {
+    pub(crate) n: u64,
     pub(crate) sums: Vector,
     pub(crate) beta: f64,
 }
@@ -255,7 +242,8 @@ impl BackwardGeometry {
 
         let dpre = if fields.recomputes() {
             let bias = vector(slots, backward::table::BIAS);
-            let epilogue = Epilogue::Derivative { bias, activation: fields.activation, dout };
+            let forward = Epilogue::forward(bias, fields.activation, Some(dout));
+            let epilogue = Epilogue { formula: Formula::Derivative, ..forward };
             let tensors = Tensors { left: a, right: b, out: in_workspace, epilogue, is_summed: false };
             Some(Dpre::Recomputed(tensors.product(shape, alpha)))
         } else if is_stored || fields.dbias.is_some() {
@@ -278,18 +266,18 @@ impl BackwardGeometry {
         let da = fields.da.zip(View::operand(slots, backward::table::DA)).map(|(gradient, da)| {
             let of = Shape { n: shape.k, k: shape.n, ..*shape };
             let out = da.transposed_if(shape.transpose_a);
-            let epilogue = Epilogue::Gradient { beta: gradient.beta.get() };
+            let epilogue = Epilogue::gradient(gradient.beta.get());
             Tensors { left: dpre_view, right: b.transposed(), out, epilogue, is_summed: false }.product(&of, alpha)
         });
         let db = fields.db.zip(View::operand(slots, backward::table::DB)).map(|(gradient, db)| {
             let of = Shape { m: shape.k, k: shape.m, ..*shape };
             let out = db.transposed_if(shape.transpose_b);
-            let epilogue = Epilogue::Gradient { beta: gradient.beta.get() };
+            let epilogue = Epilogue::gradient(gradient.beta.get());
             let is_summed = shape.is_shared;
             Tensors { left: a.transposed(), right: dpre_view, out, epilogue, is_summed }.product(&of, alpha)
         });
         let dbias = fields.dbias.zip(vector(slots, backward::table::DBIAS));
-        let dbias = dbias.map(|(gradient, sums)| ColumnSums { sums, beta: gradient.beta.get() });
+        let dbias = dbias.map(|(gradient, sums)| ColumnSums { n: shape.n, sums, beta: gradient.beta.get() });
         Self { dpre, dpre_bytes, da, db, dbias }
     }
 }
@@ -346,7 +334,7 @@ impl View {
 fn vector(slots: &Slots, position: usize) -> Option<Vector> {
     let desc = slots.at(position)?.desc;
     let stride = desc.strides().first().copied().unwrap_or(1);
-    Some(Vector { position, dtype: desc.dtype(), align_bytes: desc.align_bytes(), stride })
+    Some(Vector { position, dtype: desc.dtype(), align_bytes: desc.align_bytes(), stride, group: 0 })
 }
 
 /// op(A) and op(B).
@@ -470,13 +458,12 @@ impl Tensors {
     /// Their product; `shape` has the batch of the op, and m, n and k of this product.
     fn product(self, shape: &Shape, alpha: f64) -> Product {
         let Self { left, right, out, epilogue, is_summed } = self;
-        let beside = epilogue.beside().copied();
-        let batch: Vec<Extent> = batch_axes(shape, &[Some(left), Some(right), Some(out), beside]).collect();
+        let batch: Vec<Extent> = batch_axes(shape, &[Some(left), Some(right), Some(out), epilogue.beside]).collect();
         let (batch, summed) = if is_summed { (Vec::new(), batch) } else { (batch, Vec::new()) };
         let [left_rows, left_cols] = left.strides();
         let [right_rows, right_cols] = right.strides();
         let [out_rows, out_cols] = out.strides();
-        let [beside_rows, beside_cols] = beside.map_or([0; 2], |view| view.strides());
+        let [beside_rows, beside_cols] = epilogue.beside.map_or([0; 2], |view| view.strides());
         let axes = Axes {
             batch,
             m: Extent { extent: shape.m, strides: [left_rows, 0, out_rows, beside_rows] },
@@ -654,7 +641,7 @@ mod tests {
         assert!(matches!(relu.dpre, Some(Dpre::Elementwise(DprePass { dpre: None, from_out: true, .. }))));
         let again = geometry(forward(DType::F32, Activation::Silu), GemmGradients::NONE.da());
         let Some(Dpre::Recomputed(product)) = again.dpre else { panic!("{again:?}") };
-        assert!(matches!(product.epilogue, Epilogue::Derivative { bias: Some(_), .. }));
+        assert!(product.epilogue.is_derivative() && product.epilogue.bias.is_some());
         assert_eq!((product.out.place, again.dpre_bytes), (MatrixPlace::Dpre, 60));
     }
 }

@@ -70,11 +70,13 @@
 //! `gemm.cu` has the epilogue of sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and of the bias.
 //!
 //! [`Activation`]: crate::ops::activation
+//! [`Error::InvalidDescriptor`]: crate::Error::InvalidDescriptor
+//! [`Error::Unsupported`]: crate::Error::Unsupported
 
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::{DType, Real};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::json::Object;
 use crate::kernel::Kernel;
 use crate::ops::fields::{demand, float, in_range, is_zero, require};
@@ -262,33 +264,29 @@ pub(crate) struct Shape {
 impl Shape {
     fn new(op: &'static str, [a, b]: [&TensorDesc; 2], [transpose_a, transpose_b]: [bool; 2]) -> Result<Self> {
         float(op, "a", a)?;
-        let refuse = |field: &'static str, rule: String| Err(Error::InvalidDescriptor { op, field, rule });
-        if a.rank() < 2 {
-            return refuse(
-                "a",
-                format!("must be [batch.., rows, columns] of rank 2 to {MAX_RANK}, got rank {}", a.rank()),
-            );
-        }
-        if b.dtype() != a.dtype() {
-            return refuse("b", format!("must be of the type of a, {}; got {}", a.dtype(), b.dtype()));
-        }
-        if b.rank() != 2 && b.rank() != a.rank() {
-            return refuse("b", format!("must have 2 extents or those of a, {}; got {}", a.rank(), b.rank()));
-        }
+        require(op, "a", a.rank() >= 2, || {
+            format!("must be [batch.., rows, columns] of rank 2 to {MAX_RANK}, got rank {}", a.rank())
+        })?;
+        let [of_a, of_b] = [a, b].map(TensorDesc::dtype);
+        require(op, "b", of_b == of_a, || format!("must be of the type of a, {of_a}; got {of_b}"))?;
+        let [of_a, of_b] = [a, b].map(TensorDesc::rank);
+        require(op, "b", of_b == 2 || of_b == of_a, || {
+            format!("must have 2 extents or those of a, {of_a}; got {of_b}")
+        })?;
         let (batch, a_matrix) = a.dims().split_at(a.rank() - 2);
         let (b_batch, b_matrix) = b.dims().split_at(b.rank() - 2);
         let stored = |matrix: &[u64], is_transposed: bool| {
             if is_transposed { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] }
         };
         let ([m, k], [b_k, n]) = (stored(a_matrix, transpose_a), stored(b_matrix, transpose_b));
-        if b_k != k {
-            return refuse("b", format!("op(b) must have as many rows as op(a) has columns, {k}; got {b_k}"));
-        }
+        require(op, "b", b_k == k, || format!("op(b) must have as many rows as op(a) has columns, {k}; got {b_k}"))?;
         for (field, desc) in [("a", a), ("b", b)] {
             steps_over_rows(op, field, desc)?;
         }
-        if let Some(axis) = (0..batch.len()).find(|&axis| batch[axis] > 1 && a.strides()[axis] == 0) {
-            return refuse("a", format!("is never broadcast, but extent {} of axis {axis} has stride 0", batch[axis]));
+        for (axis, &extent) in batch.iter().enumerate() {
+            require(op, "a", extent <= 1 || a.strides()[axis] != 0, || {
+                format!("is never broadcast, but extent {extent} of axis {axis} has stride 0")
+            })?;
         }
         // Extents of a that are 1 count as shared and as separate.
         let is_repeated = |axis: usize| b_batch[axis] == 1 || (b_batch[axis] > 1 && b.strides()[axis] == 0);
@@ -297,13 +295,13 @@ impl Shape {
         let is_shared = wide().all(is_repeated);
         let is_known = |axis: usize| b_batch[axis] == batch[axis] || b_batch[axis] == 1;
         // Where b has no elements, its strides say nothing.
-        if !(0..b_batch.len()).all(is_known) || !(is_shared || wide().all(is_separate) || b.is_empty()) {
-            let rule = format!(
+        let is_valid = is_shared || wide().all(is_separate) || b.is_empty();
+        require(op, "b", (0..b_batch.len()).all(is_known) && is_valid, || {
+            format!(
                 "its batch extents must be those of a, {batch:?}, each with a stride, or 1 or of stride 0 in all; got {b_batch:?} with strides {:?}",
                 &b.strides()[..b_batch.len()]
-            );
-            return refuse("b", rule);
-        }
+            )
+        })?;
         let mut dims = batch.to_vec();
         dims.extend([m, n]);
         let output = TensorDesc::contiguous(a.dtype(), &dims).map_err(|error| error.of_operand(op, "out"))?;

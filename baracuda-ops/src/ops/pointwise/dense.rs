@@ -20,14 +20,14 @@ impl DenseRun {
         for slot in slots.iter().filter(|_| !first.desc.is_empty()) {
             let desc = &slot.desc;
             let dense_bytes = desc.elements() * desc.dtype().size_bytes();
-            if slot.span_bytes != dense_bytes || !desc.is_injective() {
+            Reason::unless(slot.span_bytes == dense_bytes && desc.is_injective(), || {
                 let (name, span) = (slot.name, slot.span_bytes);
-                return Err(format!("{name} is not dense: {dense_bytes} bytes of elements span {span} bytes").into());
-            }
-            if desc.strides() != first.desc.strides() {
+                format!("{name} is not dense: {dense_bytes} bytes of elements span {span} bytes")
+            })?;
+            Reason::unless(desc.strides() == first.desc.strides(), || {
                 let [a, b] = [first, slot].map(|slot| format!("{} has strides {:?}", slot.name, slot.desc.strides()));
-                return Err(format!("{a}, {b}: they must be equal").into());
-            }
+                format!("{a}, {b}: they must be equal")
+            })?;
             align_bytes = align_bytes.min(desc.align_bytes());
         }
         Ok(Self { elements: first.desc.elements(), align_bytes })

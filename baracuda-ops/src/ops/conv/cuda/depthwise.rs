@@ -14,11 +14,11 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, BuildError, Built, Candidate};
 use crate::narrow::{signed, word};
-use crate::ops::conv::Pass;
 use crate::ops::conv::depthwise::{self, lanes};
-use crate::ops::conv::geometry::{Axis, Contraction, Strided};
+use crate::ops::conv::geometry::{Contraction, Strided};
+use crate::ops::conv::{Pass, SpatialAxis};
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 
 type Calls = calls::Calls<
     sys::bops_dtype,
@@ -93,7 +93,7 @@ impl Planned {
         let output = if pass == Pass::Weight { plain } else { out };
         let channels = groups * n;
         let axes = last_two([0, 1, 2]).map(|axis| &gathered.axes[axis]);
-        let Fused { bias, activation, beside: other, beta } = of.epilogue.fused();
+        let Epilogue { bias, activation, beside: other, beta, .. } = of.epilogue;
         let mut params = sys::bops_conv_depthwise_params {
             samples: extent(positions.lead, "samples")?,
             channels: extent(channels, "channels")?,
@@ -108,7 +108,7 @@ impl Planned {
             ..Default::default()
         };
         if let Some(bias) = bias {
-            (params.bias_stride, params.bias_dtype) = (bias.column, c_dtype(bias.dtype)?);
+            (params.bias_stride, params.bias_dtype) = (bias.stride, c_dtype(bias.dtype)?);
         }
         if let Some(pre) = &other {
             (params.other, params.other_dtype) = (strides(pre), c_dtype(pre.dtype)?);
@@ -126,9 +126,7 @@ impl Planned {
                 params.weight_axes[at] = -params.weight_axes[at];
             }
             let reach = first.abs() + i128::from(positions) + i128::from(width);
-            if reach >= REACH {
-                return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
-            }
+            Reason::unless(reach < REACH, || format!("it counts coordinates in 30 bits, they reach {reach}"))?;
             params.first[at] = i32::try_from(first).unwrap_or(i32::MAX);
         }
         let mut planned = Self {
@@ -225,9 +223,7 @@ impl Planned {
         let n = u64::from(params.channels) * kernel * kernel;
         if is_weight {
             most = most.min(limits.workspace_bytes / (4 * n));
-            if most == 0 {
-                return Err(format!("it needs {} bytes of workspace for each of its parts", 4 * n).into());
-            }
+            Reason::unless(most != 0, || format!("it needs {} bytes of workspace for each of its parts", 4 * n))?;
         }
         // A chunk of rows has one strip for each of its parts across.
         let chunks = (most * workers / across).max(1);
@@ -237,9 +233,9 @@ impl Planned {
         (choice.rows, _) = (word(rows), extent(strips, "strips of each channel")?);
         bounded_blocks([groups, tiles])?;
         if is_weight {
-            if groups * n * 4 > limits.workspace_bytes {
-                return Err(format!("it needs {} bytes of workspace for its {groups} parts", 4 * n * groups).into());
-            }
+            Reason::unless(groups * n * 4 <= limits.workspace_bytes, || {
+                format!("it needs {} bytes of workspace for its {groups} parts", 4 * n * groups)
+            })?;
             let [.., rows, cols] = dweight.axes;
             let stride = merged(&[params.channels.into(), kernel, kernel], &[dweight.column, rows, cols]);
             let Some(stride) = stride else { return Err("the gradient has to be dense".into()) };
@@ -253,16 +249,12 @@ impl Planned {
         let Self { dtype, params, choice, last, gathered, plain, bias, out, other, .. } = self;
         let dtype = c_dtype(dtype)?;
         let is_weight = last.is_some();
-        let operands = move |located: &Located<'_>| {
-            let address = |position: usize| located.pointer(position);
-            let optional = |position: Option<usize>| position.map_or(std::ptr::null_mut(), address);
-            sys::bops_conv_depthwise_operands {
-                gathered: address(gathered),
-                plain: address(plain),
-                bias: optional(bias),
-                out: if is_weight { located.workspace_pointer() } else { address(out) },
-                other: optional(other),
-            }
+        let operands = move |located: &Located<'_>| sys::bops_conv_depthwise_operands {
+            gathered: located.pointer(gathered),
+            plain: located.pointer(plain),
+            bias: located.optional(bias),
+            out: if is_weight { located.workspace_pointer() } else { located.pointer(out) },
+            other: located.optional(other),
         };
         match last {
             Some(add_up) => add_up.build(device, &WEIGHT, (dtype, params, choice), operands),
@@ -276,13 +268,9 @@ impl Planned {
 /// # Errors
 /// What the kernels do not serve and, unless the form is asked for by name, what other forms serve better.
 fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
-    let Contraction { pass, terms, gathered, .. } = of;
-    if of.factor_type()? == DType::F64 {
-        return Err("it adds up in f32, not in f64".into());
-    }
-    if of.is_empty() || terms.count() == 0 {
-        return Err("there is nothing to add up".into());
-    }
+    let Contraction { pass, shape, terms, .. } = of;
+    Reason::unless(of.factor_type()? != DType::F64, || "it adds up in f32, not in f64")?;
+    Reason::unless(!of.is_empty() && terms.count() != 0, || "there is nothing to add up")?;
     let filters = depthwise::filters(of)?;
     if !limits.is_pinned {
         depthwise::check_filters(of, filters)?;
@@ -291,16 +279,15 @@ fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
     let (_, taps) = of.positions_and_taps();
     let [height, width] = last_two(taps.axes);
     let known = WALKED.into_iter().find(|&known| [height, width] == [u64::from(known); 2]);
-    let slides = |axis: &Axis| [axis.of_row, axis.of_term.abs(), signed(axis.divisor)] == [1; 3];
-    let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (*pass != Pass::Data || filters == 1))
+    let slides = |axis: &SpatialAxis| [axis.stride, axis.dilation] == [1; 2];
+    let Some(known) = known.filter(|_| shape.axes[1..].iter().all(slides) && (*pass != Pass::Data || filters == 1))
     else {
         let rule = "without stride and dilation, and gradients of the data of one filter for each channel";
         return Err(format!("it serves square kernels of {WALKED:?} {rule}; the kernel is {height} by {width}").into());
     };
-    if *pass == Pass::Weight && known > MOST_OF_WEIGHT {
-        let most = MOST_OF_WEIGHT;
-        return Err(format!("it serves gradients of kernels of up to {most} by {most}, got {known} by {known}").into());
-    }
+    Reason::unless(*pass != Pass::Weight || known <= MOST_OF_WEIGHT, || {
+        format!("it serves gradients of kernels of up to {MOST_OF_WEIGHT} by {MOST_OF_WEIGHT}, got {known} by {known}")
+    })?;
     Ok(known)
 }
 

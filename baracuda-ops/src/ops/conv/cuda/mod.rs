@@ -22,8 +22,7 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::ops::gemm::cuda::launch::{Forms, prepare_dbias};
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
-use crate::ops::gemm::cuda::{self as gemm_forms, workspace};
-use crate::ops::gemm::geometry::MatrixPlace;
+use crate::ops::gemm::cuda::{self as gemm_forms, Regions, workspace};
 use crate::options::{Math, PlanOptions};
 use crate::plan::form_name;
 
@@ -160,16 +159,12 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     };
     let dtype = c_dtype(product.dtype)?;
     let forms = Forms { device, params, dtype };
-    let first = match choice {
-        Some(First::Wgmma(choice)) => {
-            Some(forms.prepare(&calls!(bops_conv_wgmma_prepare, bops_conv_wgmma_launch), choice)?)
-        }
-        Some(First::Mma(choice)) => Some(forms.prepare(&calls!(bops_conv_mma_prepare, bops_conv_mma_launch), choice)?),
-        Some(First::Simt(choice)) => {
-            Some(forms.prepare(&calls!(bops_conv_simt_prepare, bops_conv_simt_launch), choice)?)
-        }
-        None => None,
-    };
+    let prepared = choice.map(|first| match first {
+        First::Wgmma(choice) => forms.prepare(&calls!(bops_conv_wgmma_prepare, bops_conv_wgmma_launch), choice),
+        First::Mma(choice) => forms.prepare(&calls!(bops_conv_mma_prepare, bops_conv_mma_launch), choice),
+        First::Simt(choice) => forms.prepare(&calls!(bops_conv_simt_prepare, bops_conv_simt_launch), choice),
+    });
+    let first = prepared.transpose()?;
     for turn in turns.iter().flatten() {
         device.prepare("bops_conv_turn", [turn.params.element_bytes, turn.params.vector], || {
             // SAFETY: the params live across the call.
@@ -178,14 +173,9 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     }
     let finish = product.prepare_finish(device)?;
     let start = move |located: &Located<'_>, stream: *mut c_void| {
-        let address = |place: MatrixPlace| match place {
-            MatrixPlace::Operand(position) => located.pointer(position),
-            MatrixPlace::Dpre => std::ptr::null_mut(), // Never: convolutions have none.
-        };
-        let optional = |place: Option<MatrixPlace>| place.map_or(std::ptr::null_mut(), address);
         // 1. Copies of the factors.
-        let mut factors = [address(product.left), address(product.right)];
-        for (factor, turn) in factors.iter_mut().zip(&turns) {
+        let mut operands = product.operands(located, Regions::default());
+        for (factor, turn) in [&mut operands.left, &mut operands.right].into_iter().zip(&turns) {
             let Some(turn) = turn else { continue };
             let copy = (located.workspace.address() + turn.at) as *mut c_void;
             // SAFETY: the generic check proved the operand's span, and that the workspace holds the copy.
@@ -196,15 +186,6 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
             *factor = copy;
         }
         // 2. The product.
-        let operands = sys::bops_gemm_operands {
-            left: factors[0],
-            right: factors[1],
-            bias: optional(product.bias.map(MatrixPlace::Operand)),
-            out: optional(product.out),
-            other: optional(product.other),
-            parts: located.workspace_pointer(),
-            column_sums: std::ptr::null_mut(),
-        };
         let launches = first.iter().chain(&finish);
         launches.map(|launch| launch(&operands, stream)).find(|&status| status != 0).unwrap_or(0)
     };

@@ -75,7 +75,7 @@ impl Planned {
         let product = lowered(contraction, dtype);
         let (params, reach) = params(contraction, &product)?;
         let is_long = reach >= REACH;
-        let has_one_bias = contraction.groups == 1 || contraction.epilogue.fused().bias.is_none();
+        let has_one_bias = contraction.groups == 1 || contraction.epilogue.bias.is_none();
         // `gemm_finish` knows no groups, so if each group has its own part of a bias, blocks do not share sums.
         let limits = &if has_one_bias { *limits } else { Limits { workspace_bytes: 0, ..*limits } };
         let mut planned = Self {
@@ -103,9 +103,7 @@ impl Planned {
             Form::Mma => {
                 limits.check_tensor_cores(dtype)?;
                 contraction.factor_type()?;
-                if is_long {
-                    return Err(format!("it counts coordinates in 32 bits, their parts reach {reach}").into());
-                }
+                Reason::unless(!is_long, || format!("it counts coordinates in 32 bits, their parts reach {reach}"))?;
                 in_steps(&mut planned.product, contraction, &product, limits)?
             }
         };
@@ -157,7 +155,7 @@ pub(super) fn merged(extents: &[u64], strides: &[u64]) -> Option<u64> {
 /// digits are its batch.
 pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
     let extents = contraction.rows.digits();
-    let written: Vec<&Strided> = [&contraction.out].into_iter().chain(contraction.epilogue.pre()).collect();
+    let written: Vec<&Strided> = [&contraction.out].into_iter().chain(&contraction.epilogue.beside).collect();
     let is_one_index = |&first: &usize| {
         written.iter().all(|of| merged(&extents[first..], &of.digits(&contraction.rows)[first..]).is_some())
     };
@@ -186,7 +184,7 @@ pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
         left: factor(contraction.gathered.position, contraction.gathered.align_bytes),
         right: factor(contraction.plain.position, contraction.plain.align_bytes),
         out: matrix(&contraction.out),
-        epilogue: contraction.epilogue.of_product(matrix),
+        epilogue: contraction.epilogue.map(|pre| matrix(&pre)),
     }
 }
 
@@ -229,11 +227,9 @@ pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sy
     };
     let of_rows = index(rows, gathered.row_lead, |axis| axis.of_row, |axis| axis.offset)?;
     let of_terms = index(terms, gathered.term_lead, |axis| axis.of_term, |_| 0)?;
-    if reach >= LONG_REACH {
-        return Err(format!("it counts coordinates in 64 bits, their parts reach {reach}").into());
-    }
+    Reason::unless(reach < LONG_REACH, || format!("it counts coordinates in 64 bits, their parts reach {reach}"))?;
     let first: i128 = axes.iter().map(|axis| i128::from(axis.offset) * i128::from(axis.stride)).sum();
-    let bias_group = contraction.epilogue.fused().bias.map_or(0, |bias| bias.group);
+    let bias_group = contraction.epilogue.bias.map_or(0, |bias| bias.group);
     let params = sys::bops_conv_params {
         rows: of_rows,
         terms: of_terms,

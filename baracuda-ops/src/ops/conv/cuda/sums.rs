@@ -48,7 +48,7 @@ pub(super) struct PlannedSums {
 
 impl PlannedSums {
     pub(super) fn new(of: &ChannelSums, props: &Props) -> Result<Self, Reason> {
-        let ChannelSums { channels, samples, axes, dy, dbias, beta } = of;
+        let ChannelSums { channels, terms, dy, dbias, beta } = of;
         let positions = [dy.position, dbias.position];
         let mut planned = Self { first: None, last: None, part_bytes: 0, positions, dtypes: [dy.dtype, dbias.dtype] };
         if *channels == 0 {
@@ -56,8 +56,7 @@ impl PlannedSums {
         }
         bounded_blocks([channels.div_ceil(32)])?;
         let mut rows = 0;
-        let [a, b, c] = *axes;
-        let extents = [*samples, a, b, c];
+        let extents = terms.digits();
         if !extents.contains(&0) {
             let (first, parts) = match runs(of, &extents) {
                 Some(params) => in_runs(params)?,
@@ -73,7 +72,7 @@ impl PlannedSums {
             }
             planned.part_bytes = rows.saturating_mul(*channels).saturating_mul(accumulator_bytes(dy.dtype));
         }
-        planned.last = Some(sys::bops_gemm_dbias_params { rows, n: *channels, stride: dbias.column, beta: *beta });
+        planned.last = Some(sys::bops_gemm_dbias_params { rows, n: *channels, stride: dbias.stride, beta: *beta });
         Ok(planned)
     }
 
@@ -129,14 +128,9 @@ impl PlannedSums {
     }
 }
 
-fn strides_of(of: &ChannelSums) -> [u64; DIGITS] {
-    let [a, b, c] = of.dy.axes;
-    [of.dy.lead, a, b, c]
-}
-
 /// The parameters of sums along runs, if the elements of a channel are contiguous, or those of each of its samples.
 fn runs(of: &ChannelSums, extents: &[u64; DIGITS]) -> Option<sys::bops_conv_backward_bias_params> {
-    let strides = strides_of(of);
+    let strides = of.dy.digits(&of.terms);
     let is_run = |&first: &usize| {
         let run: u64 = extents[first..].iter().product();
         (run > 1 || of.dy.column != 1 || of.channels == 1) && merged(&extents[first..], &strides[first..]) == Some(1)
@@ -160,7 +154,7 @@ fn runs(of: &ChannelSums, extents: &[u64; DIGITS]) -> Option<sys::bops_conv_back
         channel_stride: of.dy.column,
         vector: word(vector),
         dbias_dtype: c_dtype(of.dbias.dtype).ok()?,
-        dbias_stride: of.dbias.column,
+        dbias_stride: of.dbias.stride,
         beta: of.beta,
     })
 }
@@ -178,7 +172,7 @@ fn in_vectors(
     extents: &[u64; DIGITS],
     props: &Props,
 ) -> Option<(sys::bops_conv_column_sums_params, u64)> {
-    let row_stride = merged(extents, &strides_of(of))?;
+    let row_stride = merged(extents, &of.dy.digits(&of.terms))?;
     let each = 16 / of.dy.dtype.size_bytes();
     let is_whole = |number: u64| number.is_multiple_of(each);
     let fits = of.dy.column == 1 && of.dy.align_bytes >= 16 && is_whole(of.channels) && is_whole(row_stride);
@@ -203,7 +197,7 @@ const ROWS: u64 = 128;
 
 /// Sums down the columns of matrices whose columns are channels, and whose rows are as many of the last digits as can be joined into one index.
 fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64), Reason> {
-    let strides = strides_of(of);
+    let strides = of.dy.digits(&of.terms);
     let row_stride = |first: usize| merged(&extents[first..], &strides[first..]);
     let first = (0..DIGITS).find(|&first| row_stride(first).is_some()).unwrap_or(DIGITS - 1);
     let batch: Extents = extents[..first].iter().copied().collect();

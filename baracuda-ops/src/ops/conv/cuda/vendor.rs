@@ -5,7 +5,6 @@
 //! is 1.
 
 use std::ffi::c_void;
-use std::ptr;
 
 use super::is_left_to_gemm;
 use crate::backend::cuda::cublaslt::version_words;
@@ -17,10 +16,10 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec};
 use crate::narrow::signed;
 use crate::ops::activation::Activation;
-use crate::ops::conv::geometry::{Axis, Contracting};
-use crate::ops::conv::{MAX_AXES, Pass, table};
+use crate::ops::conv::geometry::Contracting;
+use crate::ops::conv::{MAX_AXES, Pass, SpatialAxis, table};
 use crate::ops::gemm::cuda::{WORKSPACE_ALIGN, workspace};
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 use crate::options::{Determinism, Math, PlanOptions};
 use crate::slots::Slot;
 use crate::tensor::TensorDesc;
@@ -42,24 +41,16 @@ pub(super) fn candidate<'d, D: Contracting>(
 ) -> Accepted<'d> {
     Props::of(props)?;
     let planned = Planned::new(descriptor, options, ask)?;
-    if ask == Ask::Chosen && is_left_to_gemm(&descriptor.contraction(), options, props) {
-        return Err("it leaves products of matrices of f32 to kernels of gemm, which are faster".into());
-    }
+    Reason::unless(
+        ask == Ask::Pinned || !is_left_to_gemm(&descriptor.contraction(), options, props),
+        || "it leaves products of matrices of f32 to kernels of gemm, which are faster",
+    )?;
     Ok(Candidate {
         workspace: workspace(planned.problem.workspace_bytes),
         math: if planned.dtype == DType::F32 { options.math } else { Math::Strict },
         determinism: options.determinism,
         ..Candidate::new(planned.problem, move |device| planned.build(device))
     })
-}
-
-/// The rows in the table of the tensors with the extents of x, of the weight and of y.
-fn rows(pass: Pass) -> [usize; 3] {
-    match pass {
-        Pass::Forward => [table::X, table::WEIGHT, table::Y],
-        Pass::Data => [table::DX, table::WEIGHT, table::DY],
-        Pass::Weight => [table::X, table::DWEIGHT, table::DY],
-    }
 }
 
 /// A problem, and the positions of its operands.
@@ -77,7 +68,7 @@ impl Planned {
         let contraction = descriptor.contraction();
         let pass = contraction.pass;
         let slot = |row: usize| descriptor.slots().iter().find(|slot| slot.index == row);
-        let [Some(x), Some(weight), Some(y)] = rows(pass).map(slot) else {
+        let [Some(x), Some(weight), Some(y)] = pass.tensors().map(slot) else {
             return Err("an operand is not declared".into()); // Each always is.
         };
 
@@ -87,24 +78,20 @@ impl Planned {
             Pass::Weight => [x, y],
         };
         let [dtype, other] = factors.map(|factor| factor.desc.dtype());
-        if other != dtype {
-            return Err(format!("it multiplies factors of one type, got {dtype} and {other}").into());
-        }
+        Reason::unless(other == dtype, || format!("it multiplies factors of one type, got {dtype} and {other}"))?;
 
         // 1. The epilogue.
-        let Fused { activation, beta, .. } = contraction.epilogue.fused();
+        let Epilogue { activation, beta, .. } = contraction.epilogue;
         let written = match pass {
             Pass::Forward => y,
             Pass::Data => x,
             Pass::Weight => weight,
         };
-        if beta != 0.0 && written.desc.dtype().size_bytes() < 4 {
+        Reason::unless(beta == 0.0 || written.desc.dtype().size_bytes() >= 4, || {
             let (name, dtype) = (written.name, written.desc.dtype());
-            return Err(format!("sums that cuDNN adds to {name} err as if they were first rounded to {dtype}").into());
-        }
-        if slot(table::PRE).is_some() {
-            return Err("it writes y only, not what the activation is applied to".into());
-        }
+            format!("sums that cuDNN adds to {name} err as if they were first rounded to {dtype}")
+        })?;
+        Reason::unless(slot(table::PRE).is_none(), || "it writes y only, not what the activation is applied to")?;
         match activation {
             Activation::Identity => {}
             Activation::Relu if ask == Ask::Pinned => {}
@@ -114,26 +101,22 @@ impl Planned {
         let bias = slot(table::BIAS);
         if let Some(bias) = bias {
             let (got, dtype) = (bias.desc.dtype(), y.desc.dtype());
-            if got != dtype {
-                return Err(format!("it adds a bias of the type of y, {dtype}; got {got}").into());
-            }
-            if !bias.desc.is_contiguous() {
-                return Err(format!("it takes a dense bias, got stride {}", bias.desc.strides()[0]).into());
-            }
+            Reason::unless(got == dtype, || format!("it adds a bias of the type of y, {dtype}; got {got}"))?;
+            Reason::unless(bias.desc.is_contiguous(), || {
+                format!("it takes a dense bias, got stride {}", bias.desc.strides()[0])
+            })?;
         }
 
         // 2. The layouts of the operands.
         let operands = [x, weight, y];
         for slot in operands.into_iter().chain(bias) {
-            if slot.desc.is_empty() {
-                return Err(
-                    format!("cuDNN takes no tensor without elements, {} is {:?}", slot.name, slot.desc.dims()).into()
-                );
-            }
+            Reason::unless(!slot.desc.is_empty(), || {
+                format!("cuDNN takes no tensor without elements, {} is {:?}", slot.name, slot.desc.dims())
+            })?;
             let (elements, limit) = (slot.desc.elements(), i32::MAX.unsigned_abs());
-            if elements > u64::from(limit) {
-                return Err(format!("it takes tensors of {limit} elements, {} has {elements}", slot.name).into());
-            }
+            Reason::unless(elements <= u64::from(limit), || {
+                format!("it takes tensors of {limit} elements, {} has {elements}", slot.name)
+            })?;
         }
         let [x_lies, weight_lies, y_lies] = operands.map(Lie::of);
         let lies = [x_lies?, weight_lies?, y_lies?];
@@ -154,31 +137,29 @@ impl Planned {
         let spatial = rank - 2;
         let kernel = &weight_tensor.dims[2..rank];
         let mut windows = [SymmetricWindow::NONE; MAX_AXES];
-        for (at, axis) in contraction.gathered.axes[MAX_AXES - spatial..].iter().enumerate() {
-            let window = SymmetricWindow::new(pass, axis);
+        for (at, axis) in contraction.shape.axes[MAX_AXES - spatial..].iter().enumerate() {
+            let window = SymmetricWindow::new(axis);
             let (input, output) = (x_tensor.dims[2 + at], y_tensor.dims[2 + at]);
             // With uneven padding, engines for the gradient of the weight were seen to give wrong sums, and NaN, in f32 and f64.
             let outputs = window.outputs(input, kernel[at]);
-            if outputs != output {
+            Reason::unless(outputs == output, || {
                 let before = window.padding;
-                return Err(format!(
+                format!(
                     "its engines are not right about uneven padding; with {before} on both sides of {input} there are {outputs} outputs, not {output}"
                 )
-                .into());
-            }
+            })?;
             windows[at] = window;
         }
         // With results of another type, engines were seen to give NaN that differed from run to run with several groups, and wrong sums with a beta.
-        if written.desc.dtype() != dtype {
-            let sums = written.desc.dtype();
-            return Err(format!("its engines for {dtype} are not right about results in {sums}").into());
-        }
+        Reason::unless(written.desc.dtype() == dtype, || {
+            format!("its engines for {dtype} are not right about results in {}", written.desc.dtype())
+        })?;
         let has_tensor_cores = dtype != DType::F32 || options.math == Math::Tf32;
-        if pass == Pass::Data && contraction.groups > 1 && has_tensor_cores && dtype != DType::F64 {
-            // Seen with f16 and bf16: groups share a product, in which the weights of other groups are 0, and 0 times NaN is NaN.
-            let groups = contraction.groups;
-            return Err(format!("its engines let NaN and infinity of one of {groups} groups reach the others").into());
-        }
+        // Seen with f16 and bf16: groups share a product, in which the weights of other groups are 0, and 0 times NaN is NaN.
+        let groups = contraction.groups;
+        Reason::unless(pass != Pass::Data || groups <= 1 || !has_tensor_cores || dtype == DType::F64, || {
+            format!("its engines let NaN and infinity of one of {groups} groups reach the others")
+        })?;
         let limit = options.workspace_limit.unwrap_or(WORKSPACE_BYTES);
         let problem = ConvProblem {
             pass,
@@ -207,13 +188,12 @@ impl Planned {
         let [x, weight, y] = self.indices;
         let bias = self.bias;
         let start = move |located: &Located<'_>, stream: *mut c_void| {
-            let address = |index: usize| located.operands[index].address() as *mut c_void;
             let at = Operands {
-                x: address(x),
-                weight: address(weight),
-                y: address(y),
-                bias: bias.map_or(ptr::null_mut(), address),
-                workspace: located.workspace.address() as *mut c_void,
+                x: located.pointer(x),
+                weight: located.pointer(weight),
+                y: located.pointer(y),
+                bias: located.optional(bias),
+                workspace: located.workspace_pointer(),
             };
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds what the plan uses.
             unsafe { plan.launch(&at, stream) }
@@ -288,14 +268,9 @@ struct SymmetricWindow {
 impl SymmetricWindow {
     const NONE: Self = Self { stride: 1, dilation: 1, padding: 0 };
 
-    /// The window along an axis of the gathered operand.
-    fn new(pass: Pass, axis: &Axis) -> Self {
-        let Axis { of_row, of_term, offset, divisor, .. } = *axis;
-        match pass {
-            Pass::Forward => Self { stride: of_row, dilation: of_term, padding: -offset },
-            Pass::Data => Self { stride: signed(divisor), dilation: -of_term, padding: offset },
-            Pass::Weight => Self { stride: of_term, dilation: of_row, padding: -offset },
-        }
+    fn new(axis: &SpatialAxis) -> Self {
+        let [stride, dilation, padding] = [axis.stride, axis.dilation, axis.before].map(signed);
+        Self { stride, dilation, padding }
     }
 
     fn outputs(self, input: i64, kernel: i64) -> i64 {

@@ -7,11 +7,11 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
-use crate::ops::conv::geometry::{Contraction, DIGITS, Epilogue, Gathered, Indices, Strided};
+use crate::ops::conv::geometry::{Contraction, DIGITS, Gathered, Indices, Strided};
 use crate::ops::conv::{MAX_AXES, Pass};
 use crate::ops::gemm::cuda::WORKSPACE_ALIGN;
 use crate::ops::gemm::cuda::product::{self as gemm, Limits, Sums, Tiles, bounded_blocks, dense_bytes};
-use crate::ops::gemm::geometry::Product;
+use crate::ops::gemm::geometry::{Epilogue, Product};
 
 /// Rows of a tile.
 const ROWS: u64 = 128;
@@ -77,12 +77,11 @@ impl Turn {
         (dtype, align_bytes): (DType, u64),
     ) -> Result<Self, Reason> {
         let [extents, strides] = [0, 1].map(|of| others.iter().map(|other| other[of]).collect::<Vec<u64>>());
-        if merged(&extents, &strides) != Some(1) {
-            return Err(format!(
+        Reason::unless(merged(&extents, &strides) == Some(1), || {
+            format!(
                 "it takes operands whose channels or positions are contiguous, {name} has strides {channel_stride} and {strides:?}"
             )
-            .into());
-        }
+        })?;
         let columns: u64 = extents.iter().product();
         let element_bytes = dtype.size_bytes();
         let fits = |&vector: &u64| {
@@ -144,10 +143,10 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
         turn.at = at;
         at += turn.bytes().next_multiple_of(WORKSPACE_ALIGN);
     }
-    if at > limits.workspace_bytes {
+    Reason::unless(at <= limits.workspace_bytes, || {
         let limit = limits.workspace_bytes;
-        return Err(format!("its copies of operands take {at} bytes of workspace, the limit is {limit}").into());
-    }
+        format!("its copies of operands take {at} bytes of workspace, the limit is {limit}")
+    })?;
     let limits = &limits.less(at);
 
     // 2. The product. In the gradient of the weight the kernel sees all rows as one index.
@@ -211,56 +210,53 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
 /// What neither the copy engine nor the instruction supports.
 fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<(), Reason> {
     let Contraction { groups, n, gathered, .. } = contraction;
-    if !limits.props.sm_90a {
+    Reason::unless(limits.props.sm_90a, || {
         let (major, minor) = (limits.props.capability / 10, limits.props.capability % 10);
-        let words = format!("it needs compute capability 9.0 and code for sm_90a, the device has {major}.{minor}");
-        return Err(words.into());
-    }
+        format!("it needs compute capability 9.0 and code for sm_90a, the device has {major}.{minor}")
+    })?;
     limits.check_tensor_cores(dtype)?;
     contraction.factor_type()?;
-    if dtype == DType::F32 && contraction.pass == Pass::Weight {
-        let words = "wgmma reads tf32 along the terms only; in the gradient of the weight they are positions, which are not contiguous if channels are";
-        return Err(words.into());
-    }
-    if *groups != 1 {
-        return Err(format!("it serves one group, got {groups}").into());
-    }
+    Reason::unless(
+        dtype != DType::F32 || contraction.pass != Pass::Weight,
+        || "wgmma reads tf32 along the terms only; in the gradient of the weight they are positions, which are not contiguous if channels are",
+    )?;
+    Reason::unless(*groups == 1, || format!("it serves one group, got {groups}"))?;
     contraction.check_is_image()?;
     let is_weight = contraction.pass == Pass::Weight;
     let (positions, taps) = contraction.positions_and_taps();
-    if *n >= MOST_EXTENT || positions.count() >= MOST_EXTENT || taps.count() >= MOST_EXTENT {
-        return Err(format!("it serves fewer than {MOST_EXTENT} positions, terms and columns").into());
-    }
+    Reason::unless(*n < MOST_EXTENT && positions.count() < MOST_EXTENT && taps.count() < MOST_EXTENT, || {
+        format!("it serves fewer than {MOST_EXTENT} positions, terms and columns")
+    })?;
     for (at, axis) in gathered.axes.iter().enumerate().skip(1) {
         let [step, spread] = contraction.position_and_tap_steps(axis);
         let (places, elements) = (i64::try_from(positions.axes[at]), i64::try_from(taps.axes[at]));
         let (Ok(places), Ok(elements), Ok(extent)) = (places, elements, i64::try_from(axis.extent)) else {
             return Err("an extent is too large".into());
         };
-        if axis.divisor != 1 {
-            return Err("it does not serve the gradient of the data of a convolution with strides".into());
-        }
+        Reason::unless(
+            axis.divisor == 1,
+            || "it does not serve the gradient of the data of a convolution with strides",
+        )?;
         let reach = spread.saturating_mul(elements - 1);
         let low = axis.offset.saturating_add(reach.min(0));
         let high = low.saturating_add(step.saturating_mul(places - 1)).saturating_add(1).saturating_sub(extent);
-        if !CORNERS.contains(&low) || !CORNERS.contains(&high) || reach.abs() > MOST_SPREAD || step > MOST_STEP {
-            return Err(format!(
-                "the copy engine takes windows that begin at most 128 outside the image, are at most {MOST_SPREAD} wide and {MOST_STEP} apart; along an axis of {extent} they begin at {low}, are {reach} wide and {step} apart"
-            )
-            .into());
-        }
+        Reason::unless(
+            CORNERS.contains(&low) && CORNERS.contains(&high) && reach.abs() <= MOST_SPREAD && step <= MOST_STEP,
+            || {
+                format!(
+                    "the copy engine takes windows that begin at most 128 outside the image, are at most {MOST_SPREAD} wide and {MOST_STEP} apart; along an axis of {extent} they begin at {low}, are {reach} wide and {step} apart"
+                )
+            },
+        )?;
     }
     let channels = taps.lead;
-    if is_weight && !channels.is_multiple_of(WEIGHT_ROWS) {
-        return Err(format!(
-            "the gradient of the weight needs a multiple of {WEIGHT_ROWS} channels, there are {channels}"
-        )
-        .into());
-    }
-    if !limits.is_pinned && channels * dtype.size_bytes() < LEAST_BYTES {
+    Reason::unless(!is_weight || channels.is_multiple_of(WEIGHT_ROWS), || {
+        format!("the gradient of the weight needs a multiple of {WEIGHT_ROWS} channels, there are {channels}")
+    })?;
+    Reason::unless(limits.is_pinned || channels * dtype.size_bytes() >= LEAST_BYTES, || {
         let depth = STEP_BYTES / dtype.size_bytes();
-        return Err(format!("its steps have {depth} channels, there are {channels}").into());
-    }
+        format!("its steps have {depth} channels, there are {channels}")
+    })?;
     Ok(())
 }
 
@@ -353,12 +349,8 @@ fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
     if splits > 1 {
         return fast.is_multiple_of(LIGHT);
     }
-    let is_plain = match &of.epilogue {
-        Epilogue::Forward { activation, pre, .. } => {
-            pre.is_none() && matches!(activation, Activation::Identity | Activation::Relu)
-        }
-        Epilogue::Gradient { beta } => *beta == 0.0,
-    };
+    let Epilogue { activation, beside, beta, .. } = &of.epilogue;
+    let is_plain = matches!(activation, Activation::Identity | Activation::Relu) && beside.is_none() && *beta == 0.0;
     let batch = product.batch.iter().zip(product.out.batch).map(|(_, stride)| stride);
     let is_whole = batch.chain([slow, fast]).all(|number| number.is_multiple_of(LIGHT));
     is_plain && is_whole && stride == 1 && product.out.align_bytes >= 16
@@ -371,13 +363,12 @@ fn tiles(whole: &Product, steps: u64, is_dense: bool, limits: &Limits<'_>) -> Re
     let most =
         (limits.workspace_bytes.min(2 * gemm::MOST_PART_BYTES) / bytes.max(1)).min(steps).min(4 * multiprocessors);
     let least = if is_dense { 1 } else { 2 };
-    if !is_dense && most < least {
+    Reason::unless(is_dense || most >= least, || {
         let limit = limits.workspace_bytes;
-        return Err(format!(
+        format!(
             "it needs workspace for {least} parts of {bytes} bytes, each of at least one step; the limit is {limit} bytes"
         )
-        .into());
-    }
+    })?;
     let cost = |width: &Width, splits: u64| {
         let tiles = whole.m.div_ceil(ROWS).saturating_mul(whole.n.div_ceil(width.columns));
         let units = tiles.saturating_mul(whole.batch.count()).saturating_mul(splits);

@@ -1,6 +1,6 @@
 //! The dispatches of the gradient of the bias: one that sums parts of dy, and one that adds up these sums.
 
-use super::super::geometry::{ChannelSums, Indices};
+use super::super::geometry::ChannelSums;
 use super::digits::Digits;
 use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, groups, has_whole_lines, lines_in, params, prelude};
 use crate::error::Reason;
@@ -31,24 +31,11 @@ struct Partition {
 
 impl Partition {
     fn new(sums: &ChannelSums, props: &Props) -> Self {
-        let indices = Indices { lead: sums.samples, axes: sums.axes, lead_last: false };
-        let quads = sums.channels.div_ceil(4);
-        if indices.count() == 0 {
-            let digits = Digits::single(1, [0]);
-            return Self {
-                digits,
-                is_along: false,
-                items: 0,
-                rounds: 0,
-                column_quads: 1,
-                column_groups: quads,
-                parts: 0,
-            };
-        }
-        let digits = Digits::fewest(&indices, [&sums.dy]);
+        let (count, quads) = (sums.terms.count(), sums.channels.div_ceil(4));
+        let digits = Digits::fewest(&sums.terms, [&sums.dy]);
         let (extent, step) = digits.fastest(0);
         let is_along = sums.channels == 1 || (extent > 1 && step < sums.dy.column);
-        let items = if is_along { indices.count() / extent * extent.div_ceil(4) } else { indices.count() };
+        let items = if is_along { count / extent.max(1) * extent.div_ceil(4) } else { count };
         let column_quads = if is_along { 1 } else { word(quads.next_power_of_two().min(DENSE_QUADS.into())) };
         let column_groups = quads.div_ceil(column_quads.into());
         let lanes = u64::from(tree_workgroup(props) / column_quads);
@@ -72,7 +59,7 @@ pub(super) fn steps(sums: &ChannelSums, props: &Props) -> Result<(Vec<StepBuilde
     if partition.parts > 0 {
         steps.push(parts_step(sums, &partition, place, props)?);
     }
-    let dbias = (sums.dbias.position, sums.dbias.dtype, sums.dbias.column);
+    let dbias = (sums.dbias.position, sums.dbias.dtype, sums.dbias.stride);
     steps.push(sums_step(dbias, sums.beta, sums.channels, (partition.parts, place), props)?);
     Ok((steps, bytes))
 }

@@ -1,8 +1,8 @@
 //! Depthwise convolutions: strips whose windows slide down the rows, and sums over strips for the gradient of the weight.
 
-use super::super::Pass;
 use super::super::depthwise::{self, lanes};
 use super::super::geometry::{Axis, Contraction, Indices, Strided};
+use super::super::{Pass, SpatialAxis};
 use super::digits::Digits;
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 use crate::ops::gemm::wgpu::sums_step;
 
 /// Threads of a workgroup: a power of two for the tree of its sums.
@@ -80,70 +80,64 @@ struct Depthwise<'c> {
     along: Along,
 }
 
-/// The dispatches, what was chosen, and the bytes of workspace between them.
-pub(super) fn steps(
-    contraction: &Contraction,
-    props: &Props,
-    ask: Ask,
-) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+/// The dispatches, and the bytes of workspace between them.
+type Steps = (Vec<StepBuilder>, u64);
+
+/// The dispatches, and what was chosen.
+pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Result<(Steps, Choice), Reason> {
     let depthwise = Depthwise::new(contraction, ask)?;
     let shares = Shares::of(&depthwise);
-    match contraction.pass {
-        Pass::Weight => depthwise.weight_steps(&shares, props),
-        Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props),
-    }
+    let steps = match contraction.pass {
+        Pass::Weight => depthwise.weight_steps(&shares, props)?,
+        Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props)?,
+    };
+    Ok((steps, depthwise.choice(&shares)))
 }
 
 impl<'c> Depthwise<'c> {
     /// # Errors
     /// What the shaders do not serve and, unless the form is asked for by name, what other forms serve better.
     fn new(of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
-        let Contraction { groups, terms, n, gathered, plain, out, .. } = of;
+        let Contraction { shape, groups, terms, n, gathered, plain, out, .. } = of;
         let pass = of.pass;
         let (positions, taps) = of.positions_and_taps();
         let output = if pass == Pass::Weight { plain } else { out };
         let filters = depthwise::filters(of)?;
-        if pass == Pass::Data && filters != 1 {
-            return Err(format!("it serves gradients of the data of one filter for each channel, got {filters}").into());
-        }
+        Reason::unless(pass != Pass::Data || filters == 1, || {
+            format!("it serves gradients of the data of one filter for each channel, got {filters}")
+        })?;
         if ask == Ask::Chosen {
             depthwise::check_filters(of, filters)?;
         }
         let [_, axes @ ..] = &gathered.axes;
-        if of.is_empty() || terms.count() == 0 || axes.iter().any(|axis| axis.extent == 0) {
-            return Err("there is nothing to add up".into());
-        }
+        Reason::unless(
+            !of.is_empty() && terms.count() != 0 && axes.iter().all(|axis| axis.extent != 0),
+            || "there is nothing to add up",
+        )?;
         of.check_is_image()?;
         let [extents, kernel] = [positions, taps].map(|Indices { axes: [_, rows, columns], .. }| [*rows, *columns]);
-        if kernel.iter().any(|&extent| extent > MOST_TAPS) {
+        Reason::unless(kernel.iter().all(|&extent| extent <= MOST_TAPS), || {
             let [height, width] = kernel;
-            return Err(
-                format!("it serves kernels of up to {MOST_TAPS} by {MOST_TAPS}, got {height} by {width}").into()
-            );
-        }
+            format!("it serves kernels of up to {MOST_TAPS} by {MOST_TAPS}, got {height} by {width}")
+        })?;
         let mut first = [0; 2];
         for (at, axis) in axes.iter().enumerate() {
-            let [of_position, of_tap] = of.position_and_tap_steps(axis);
-            let slides = axis.divisor == 1 && of_position == 1 && (of_tap.abs() == 1 || kernel[at] == 1);
-            if !slides {
-                return Err("it serves windows without stride and dilation".into());
-            }
+            let SpatialAxis { stride, dilation, .. } = shape.axes[1 + at];
+            Reason::unless([stride, dilation] == [1; 2], || "it serves windows without stride and dilation")?;
             // In the gradient of the data the last tap has the lowest coordinate.
             let last = word(kernel[at]) - 1;
             first[at] = if pass == Pass::Data { axis.offset - i64::from(last) } else { axis.offset };
             let reach = i128::from(first[at]).abs() + i128::from(extents[at].max(axis.extent)) + i128::from(last);
-            if reach >= REACH {
-                return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
-            }
+            Reason::unless(reach < REACH, || format!("it counts coordinates in 30 bits, they reach {reach}"))?;
         }
         let channels = groups * n;
         // The stride of an extent of 1 is 0.
         let nearest = axes.iter().rev().map(|axis| axis.stride).find(|stride| *stride > 0);
         let has_near_channels = channels > 1 && nearest.is_none_or(|stride| gathered.group < stride);
         let repeats = if pass == Pass::Data { 1 } else { *n };
-        if ask == Ask::Chosen && has_near_channels && repeats > 1 {
-            return Err(format!("if channels are contiguous, it serves one filter for each, got {repeats}").into());
-        }
+        Reason::unless(ask == Ask::Pinned || !has_near_channels || repeats <= 1, || {
+            format!("if channels are contiguous, it serves one filter for each, got {repeats}")
+        })?;
         let along = if has_near_channels && repeats == 1 { Along::Channels } else { Along::Columns };
         let depthwise = Self {
             of,
@@ -167,21 +161,16 @@ impl<'c> Depthwise<'c> {
         match along {
             Along::Columns => {
                 let last = first + i64::from(word(width)) - 1;
-                if first < -4 || last > 4 {
-                    return Err(format!(
-                        "it serves windows that reach at most 4 columns to each side, got {first} to {last}"
-                    )
-                    .into());
-                }
+                Reason::unless(first >= -4 && last <= 4, || {
+                    format!("it serves windows that reach at most 4 columns to each side, got {first} to {last}")
+                })?;
             }
             Along::Channels => {
-                if of.pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
-                    let most = MOST_TAPS_OF_FOUR;
-                    return Err(format!(
-                        "if channels are contiguous, it serves gradients of kernels of up to {most} by {most}, got {height} by {width}"
+                Reason::unless(of.pass != Pass::Weight || height.max(width) <= MOST_TAPS_OF_FOUR, || {
+                    format!(
+                        "if channels are contiguous, it serves gradients of kernels of up to {MOST_TAPS_OF_FOUR} by {MOST_TAPS_OF_FOUR}, got {height} by {width}"
                     )
-                    .into());
-                }
+                })?;
             }
         }
         Ok(())
@@ -214,11 +203,15 @@ impl<'c> Depthwise<'c> {
         }
     }
 
-    /// The file that both entry points share.
-    fn layout_file(&self) -> &'static str {
+    /// The files of what quads lie along: that of both entry points, that of the output, and that of the gradient of the weight.
+    fn files(&self) -> [&'static str; 3] {
         match self.along {
-            Along::Columns => "conv/depthwise_columns",
-            Along::Channels => "conv/depthwise_channels",
+            Along::Columns => {
+                ["conv/depthwise_columns", "conv/conv_depthwise_columns", "conv/conv_depthwise_weight_columns"]
+            }
+            Along::Channels => {
+                ["conv/depthwise_channels", "conv/conv_depthwise_channels", "conv/conv_depthwise_weight_channels"]
+            }
         }
     }
 
@@ -251,7 +244,7 @@ impl<'c> Depthwise<'c> {
 
     fn params(&self, shares: &Shares, grid: [u32; 2], part_length: u64) -> Vec<u8> {
         let Contraction { plain, epilogue, .. } = self.of;
-        let Fused { bias, activation, beside: pre, beta } = epilogue.fused();
+        let Epilogue { bias, activation, beside: pre, beta, .. } = *epilogue;
         let [rows, columns] = self.axes;
         let [gathered_sample, gathered_channel, gathered_row, gathered_column] = strides_of(&self.gathered).map(stride);
         let is_data = self.of.pass == Pass::Data;
@@ -304,7 +297,7 @@ impl<'c> Depthwise<'c> {
             beside_n: u32 = stride(self.step(&beside)),
             has_beside: u32 = pre.is_some().into(),
             has_bias: u32 = bias.is_some().into(),
-            bias_channel: u32 = bias.map_or(0, |bias| stride(bias.column)),
+            bias_channel: u32 = bias.map_or(0, |bias| stride(bias.stride)),
             activation: u32 = activation as u32,
             beta: f32 = single(beta),
             part_length: u32 = word(part_length),
@@ -312,10 +305,10 @@ impl<'c> Depthwise<'c> {
         }
     }
 
-    fn output_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+    fn output_steps(&self, shares: &Shares, props: &Props) -> Result<Steps, Reason> {
         let Contraction { gathered, plain, out, epilogue, .. } = self.of;
         let grid = groups(shares.groups, props)?;
-        let Fused { bias, beside, .. } = epilogue.fused();
+        let Epilogue { bias, beside, .. } = epilogue;
         let beside = &beside.unwrap_or(*out);
         // In place of an absent operand another one is bound.
         let (bias_position, bias_dtype) =
@@ -329,12 +322,8 @@ impl<'c> Depthwise<'c> {
             operand("pre", beside.position, lines_out(beside.dtype)),
         ];
         let mut files = prelude([gathered.dtype, plain.dtype, bias_dtype, out.dtype, beside.dtype])?;
-        files.extend(["common/activation", "conv/depthwise", self.layout_file(), "gemm/gemm_output"]);
-        files.push("conv/conv_depthwise");
-        files.push(match self.along {
-            Along::Columns => "conv/conv_depthwise_columns",
-            Along::Channels => "conv/conv_depthwise_channels",
-        });
+        let [of_both, own, _] = self.files();
+        files.extend(["common/activation", "conv/depthwise", of_both, "gemm/gemm_output", "conv/conv_depthwise", own]);
         let step = StepBuilder {
             constants: self.constants(shares),
             bindings,
@@ -342,10 +331,10 @@ impl<'c> Depthwise<'c> {
             keeps_uniform: true,
             ..StepBuilder::new("conv_depthwise", files, self.params(shares, grid, 0), grid)
         };
-        Ok((vec![step], 0, self.choice(shares)))
+        Ok((vec![step], 0))
     }
 
-    fn weight_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+    fn weight_steps(&self, shares: &Shares, props: &Props) -> Result<Steps, Reason> {
         let Contraction { gathered, plain, out, epilogue, .. } = self.of;
         let [rows, columns] = self.kernel;
         let sums = Indices { lead: self.channels, axes: [1, rows, columns], lead_last: false };
@@ -353,9 +342,7 @@ impl<'c> Depthwise<'c> {
         let digits = Digits::fewest(&sums, [&by_tap]);
         let count = sums.count();
         let (extent, step) = digits.fastest(0);
-        if extent != count {
-            return Err("the gradient has to be dense".into());
-        }
+        Reason::unless(extent == count, || "the gradient has to be dense")?;
         let part_length = count.next_multiple_of(4);
         let parts = shares.groups / shares.tiles;
         let bytes = part_length.saturating_mul(parts).saturating_mul(4);
@@ -369,12 +356,8 @@ impl<'c> Depthwise<'c> {
             Binding { name: "partials", place: Some(place), accessors: ["elements_f32_out"; 2] },
         ];
         let mut files = prelude([gathered.dtype, plain.dtype])?;
-        files.extend(["conv/depthwise", self.layout_file()]);
-        files.push(match self.along {
-            Along::Columns => "conv/conv_depthwise_weight_columns",
-            Along::Channels => "conv/conv_depthwise_weight_channels",
-        });
-        files.extend(["common/column_sums", "conv/conv_depthwise_weight"]);
+        let [of_both, _, own] = self.files();
+        files.extend(["conv/depthwise", of_both, own, "common/column_sums", "conv/conv_depthwise_weight"]);
         let first = StepBuilder {
             constants: self.constants(shares),
             bindings,
@@ -382,9 +365,8 @@ impl<'c> Depthwise<'c> {
             keeps_uniform: true,
             ..StepBuilder::new("conv_depthwise_weight", files, self.params(shares, grid, part_length), grid)
         };
-        let beta = epilogue.fused().beta;
-        let last = sums_step((out.position, out.dtype, step), beta, count, (parts, place), props)?;
-        Ok((vec![first, last], bytes, self.choice(shares)))
+        let last = sums_step((out.position, out.dtype, step), epilogue.beta, count, (parts, place), props)?;
+        Ok((vec![first, last], bytes))
     }
 }
 
@@ -472,7 +454,7 @@ mod tests {
         ConvDescriptor::new(lie(DType::F32, &x).unwrap(), weight, window.groups(x[1])).unwrap()
     }
 
-    fn steps_of<D: Contracting>(descriptor: &D, ask: Ask) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+    fn steps_of<D: Contracting>(descriptor: &D, ask: Ask) -> Result<(Steps, Choice), Reason> {
         steps(&descriptor.contraction(), &Variants::device(None), ask)
     }
 
@@ -480,7 +462,7 @@ mod tests {
     fn quads_lie_along_what_is_dense() {
         let window = || ConvWindow::new().padding(&[1, 1]);
         let choice = |lie: Layout, x: [u64; 4]| {
-            let (steps, bytes, choice) = steps_of(&conv(lie, x, [x[1], 3, 3], window()), Ask::Chosen).unwrap();
+            let ((steps, bytes), choice) = steps_of(&conv(lie, x, [x[1], 3, 3], window()), Ask::Chosen).unwrap();
             assert_eq!((steps.len(), bytes), (1, 0));
             (choice.along, choice.lanes, steps[0].can_chunk)
         };
@@ -511,7 +493,7 @@ mod tests {
     fn gradients_of_the_weight_leave_few_sums() {
         for lie in [TensorDesc::contiguous, TensorDesc::channels_last] {
             let forward = conv(lie, [64, 256, 56, 56], [256, 3, 3], ConvWindow::new().padding(&[1, 1]));
-            let (steps, bytes, _) = steps_of(&forward.backward_weight().unwrap(), Ask::Chosen).unwrap();
+            let ((steps, bytes), _) = steps_of(&forward.backward_weight().unwrap(), Ask::Chosen).unwrap();
             assert_eq!(steps.len(), 2);
             // Beside x and dy of 200 MB each.
             assert!(bytes > 0 && bytes <= 8 << 20, "{bytes}");

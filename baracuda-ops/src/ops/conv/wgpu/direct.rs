@@ -17,12 +17,10 @@ const LEAST_TERMS: u64 = 64;
 
 /// The dispatches, if anything is written, and the bytes of workspace between them.
 pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<StepBuilder>, u64), Reason> {
-    if contraction.groups == 1 || contraction.n > MOST_COLUMNS {
+    Reason::unless(contraction.groups != 1 && contraction.n <= MOST_COLUMNS, || {
         let (groups, n) = (contraction.groups, contraction.n);
-        return Err(
-            format!("it serves several groups of at most {MOST_COLUMNS} channels, got {groups} with {n}").into()
-        );
-    }
+        format!("it serves several groups of at most {MOST_COLUMNS} channels, got {groups} with {n}")
+    })?;
     if contraction.is_empty() {
         return Ok((Vec::new(), 0));
     }

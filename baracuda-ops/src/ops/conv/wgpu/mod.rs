@@ -46,40 +46,39 @@ pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, prop
 
 fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(tiled::steps(&descriptor.contraction(), props)?, props)
+    finished(tiled::steps(&descriptor.contraction(), props)?, (), props)
 }
 
 fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(direct::steps(&descriptor.contraction(), props)?, props)
+    finished(direct::steps(&descriptor.contraction(), props)?, (), props)
 }
 
 fn depthwise_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Result<Work<depthwise::Choice>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    let (steps, workspace_bytes, choice) = depthwise::steps(&descriptor.contraction(), props, ask)?;
-    let Work { steps, workspace_bytes, workspace_align, .. } = finished((steps, workspace_bytes), props)?;
-    Ok(Work { steps, workspace_bytes, workspace_align, choice })
+    let (steps, choice) = depthwise::steps(&descriptor.contraction(), props, ask)?;
+    finished(steps, choice, props)
 }
 
 fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
     let product = contraction.product()?;
     // Gathering computes a place for each element. That this costs a quarter more is an assumption, not measured.
     let [time, of_windows] = [Tile::time_of(&product, props), tiled::time(contraction, props)];
-    if ask == Ask::Chosen && time.saturating_mul(4) > of_windows.saturating_mul(5) {
-        return Err(format!("its tiles cost {time}, a quarter more than the {of_windows} of conv_tiled").into());
-    }
+    Reason::unless(ask == Ask::Pinned || time.saturating_mul(4) <= of_windows.saturating_mul(5), || {
+        format!("its tiles cost {time}, a quarter more than the {of_windows} of conv_tiled")
+    })?;
     product_work(&product, slots, props)
 }
 
 fn bias_work(descriptor: &ConvBackwardBiasDescriptor, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(bias::steps(&descriptor.channel_sums(), props)?, props)
+    finished(bias::steps(&descriptor.channel_sums(), props)?, (), props)
 }
 
-fn finished((steps, workspace_bytes): (Vec<StepBuilder>, u64), props: &Props) -> Result<Work<()>, Reason> {
-    check_workspace(workspace_bytes, props)?;
+fn finished<C>((steps, bytes): (Vec<StepBuilder>, u64), choice: C, props: &Props) -> Result<Work<C>, Reason> {
+    check_workspace(bytes, props)?;
     check_bindings(&steps, props)?;
-    Ok(Work { steps, workspace_bytes, ..Work::none((), props) })
+    Ok(Work { steps, workspace_bytes: bytes, ..Work::none(choice, props) })
 }
 
 #[cfg(test)]

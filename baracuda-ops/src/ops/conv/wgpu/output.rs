@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::geometry::{Contraction, Indices, Strided, Vector};
+use super::super::geometry::{Contraction, Indices, Strided};
 use super::digits::{Digits, digits_of};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_out, prelude,
@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::{Epilogue, Vector};
 use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
 
 /// Threads of a workgroup that adds up parts.
@@ -147,7 +147,7 @@ pub(super) struct Output {
 impl Output {
     pub(super) fn new(contraction: &Contraction) -> Self {
         let Contraction { rows, n, out, epilogue, .. } = contraction;
-        let Fused { bias, activation, beside: pre, beta } = epilogue.fused();
+        let Epilogue { bias, activation, beside: pre, beta, .. } = *epilogue;
         let digits = Digits::fewest(rows, [out, pre.as_ref().unwrap_or(out)]);
         let (extent, stride) = digits.fastest(0);
         Self {
@@ -231,7 +231,7 @@ impl Output {
             has_bias: self.bias.is_some().into(),
             has_beside: self.pre.is_some().into(),
             bias_group: self.bias.map_or(0, |bias| stride(bias.group)),
-            bias_column: self.bias.map_or(0, |bias| stride(bias.column)),
+            bias_column: self.bias.map_or(0, |bias| stride(bias.stride)),
             activation: self.activation as u32,
             beta: single(self.beta),
             out_digits: self.digits.extents(),
@@ -270,14 +270,13 @@ pub(super) fn check_coordinates(contraction: &Contraction) -> Result<(), Reason>
             ends.iter().filter(|end| **end < 0).fold(i128::from(axis.offset), |sum, end| sum.saturating_add(*end));
         let most =
             ends.iter().filter(|end| **end > 0).fold(i128::from(axis.offset), |sum, end| sum.saturating_add(*end));
-        if i32::try_from(least).is_err() || i32::try_from(most).is_err() {
+        Reason::unless(i32::try_from(least).is_ok() && i32::try_from(most).is_ok(), || {
             let (from, to) = (i32::MIN, i32::MAX);
-            return Err(format!(
+            format!(
                 "with its padding a spatial extent of {} reaches from {least} to {most}, 32-bit indices from {from} to {to}",
                 axis.extent
             )
-            .into());
-        }
+        })?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::product::{First, Limits, Planned, bounded_blocks};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
-use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
+use crate::ops::gemm::geometry::{Extents, Matrix, Product};
 
 /// Rows of an instruction, and so the most rows.
 const ROWS: u64 = 16;
@@ -32,17 +32,16 @@ impl FewRows {
     /// What no form for few rows multiplies.
     pub(super) fn of(product: &Product) -> Result<Self, Reason> {
         let (dtype, m, n) = (product.left.dtype, product.m, product.n);
-        if !matches!(dtype, DType::F16 | DType::BF16) {
-            return Err(format!("it has instructions for f16 and bf16, none for {dtype}").into());
-        }
+        Reason::unless(matches!(dtype, DType::F16 | DType::BF16), || {
+            format!("it has instructions for f16 and bf16, none for {dtype}")
+        })?;
         let is_swapped = m > ROWS;
         let (rows, others) = if is_swapped { (n, m) } else { (m, n) };
-        if rows > ROWS || rows == 0 {
-            return Err(format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}").into());
-        }
-        if matches!(product.epilogue, Epilogue::Derivative { .. }) || !product.summed.is_empty() {
-            return Err("it makes no derivatives, and sums over k alone".into());
-        }
+        Reason::unless(rows <= ROWS && rows != 0, || format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}"))?;
+        Reason::unless(
+            !product.epilogue.is_derivative() && product.summed.is_empty(),
+            || "it makes no derivatives, and sums over k alone",
+        )?;
         Ok(Self { is_swapped, rows, others })
     }
 }
@@ -50,9 +49,7 @@ impl FewRows {
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
     let FewRows { is_swapped, rows, others } = FewRows::of(product)?;
     let (dtype, k) = (product.left.dtype, product.k);
-    if k == 0 || !k.is_multiple_of(8) {
-        return Err(format!("it takes a multiple of 8 terms, got {k}").into());
-    }
+    Reason::unless(k != 0 && k.is_multiple_of(8), || format!("it takes a multiple of 8 terms, got {k}"))?;
 
     // 1. The factors, as strides of rows or columns and of k.
     let of_left = (&product.left, product.left.rows, product.left.cols);
@@ -62,12 +59,11 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let is_along = |stride: u64, other: u64, extent: u64, matrix: &Matrix, bytes: u64| {
         stride == 1 && (is_in_vectors(matrix, &product.batch, bytes, if extent == 1 { 0 } else { other }))
     };
-    if !is_along(left_k, left_row, rows, left, VECTOR_BYTES) {
-        return Err(format!(
+    Reason::unless(is_along(left_k, left_row, rows, left, VECTOR_BYTES), || {
+        format!(
             "it takes the few rows along k at multiples of {VECTOR_BYTES} bytes, got strides of {left_row} and {left_k}"
         )
-        .into());
-    }
+    })?;
     let multiprocessors = u64::from(limits.props.multiprocessors);
     let blocks = |columns: u64| others.div_ceil(columns).saturating_mul(product.batch.count());
     let is_busy = 10 * blocks(WIDE) >= 9 * multiprocessors;
@@ -88,10 +84,10 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         )
         .into());
     };
-    if !limits.is_pinned && k > SHORT_TERMS && 4 * blocks(columns) < multiprocessors {
+    Reason::unless(limits.is_pinned || k <= SHORT_TERMS || 4 * blocks(columns) >= multiprocessors, || {
         let blocks = blocks(columns);
-        return Err(format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle").into());
-    }
+        format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle")
+    })?;
     bounded_blocks([blocks(columns)])?;
 
     let mut planned = Planned::bare(product, is_swapped)?;

@@ -26,9 +26,9 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     wgmma::runs_on(limits.props)?;
     let FewRows { is_swapped, others, .. } = FewRows::of(product)?;
     let (m, n, k) = (product.m, product.n, product.k);
-    if k == 0 || others == 0 || product.batch.count() == 0 {
-        return Err(format!("it takes products of at least one term, got {k} of {m} rows and {n} columns").into());
-    }
+    Reason::unless(k != 0 && others != 0 && product.batch.count() != 0, || {
+        format!("it takes products of at least one term, got {k} of {m} rows and {n} columns")
+    })?;
 
     // 1. The factors, as strides of rows or columns and of k.
     wgmma::fits_copy_engine(product)?;
@@ -36,9 +36,9 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let of_right = ("b", &product.right, [n, product.right.cols], [k, product.right.rows]);
     let (few, other) = if is_swapped { (of_right, of_left) } else { (of_left, of_right) };
     let (name, matrix, rows, depth) = few;
-    if wgmma::is_across(name, matrix, rows, depth, product)? {
-        return Err(format!("it takes the few rows along k, got strides of {} and {}", rows[1], depth[1]).into());
-    }
+    Reason::unless(!wgmma::is_across(name, matrix, rows, depth, product)?, || {
+        format!("it takes the few rows along k, got strides of {} and {}", rows[1], depth[1])
+    })?;
     let (name, matrix, columns, depth) = other;
     let right_across = wgmma::is_across(name, matrix, columns, depth, product)?;
 
@@ -54,15 +54,12 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     if !limits.is_pinned {
         let factors = [k, others, product.batch.count(), product.left.dtype.size_bytes()];
         let bytes = factors.into_iter().fold(1, u64::saturating_mul);
-        if bytes < LEAST_BYTES {
-            return Err(format!(
-                "it is faster for a factor of at least {LEAST_BYTES} bytes beside the few rows, got {bytes}"
-            )
-            .into());
-        }
-        if 4 * blocks < multiprocessors {
-            return Err(format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle").into());
-        }
+        Reason::unless(bytes >= LEAST_BYTES, || {
+            format!("it is faster for a factor of at least {LEAST_BYTES} bytes beside the few rows, got {bytes}")
+        })?;
+        Reason::unless(4 * blocks >= multiprocessors, || {
+            format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle")
+        })?;
     }
     let stages = if blocks > multiprocessors { STAGES_SHARED } else { STAGES_ALONE }.min(steps.div_ceil(splits));
 

@@ -13,7 +13,7 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::{BackwardGeometry, Dpre, DprePass, Matrix, MatrixPlace, Product};
+use super::geometry::{BackwardGeometry, ColumnSums, Dpre, DprePass, Matrix, MatrixPlace, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{self, Launch, c_activation, c_dtype, cublaslt};
@@ -204,18 +204,11 @@ impl Schedule {
         }
         self.sums_start = regions(dpre_bytes);
         self.scratch_start = self.sums_start + regions(sum_bytes);
-        if let Some(sums) = &geometry.dbias {
-            let n = match geometry.dpre {
-                Some(Dpre::Elementwise(DprePass { n, .. }) | Dpre::Recomputed(Product { n, .. })) => n,
-                None => 0,
-            };
-            if n > 0 {
-                let vector = sums.sums;
-                let params = sys::bops_gemm_dbias_params { rows: sum_rows, n, stride: vector.stride, beta: sums.beta };
-                bounded_blocks([n.div_ceil(32)])?;
-                self.dbias = Some((params, vector.dtype, vector.position));
-                self.launches += 1;
-            }
+        if let Some(ColumnSums { n, sums, beta }) = geometry.dbias.filter(|sums| sums.n > 0) {
+            let params = sys::bops_gemm_dbias_params { rows: sum_rows, n, stride: sums.stride, beta };
+            bounded_blocks([n.div_ceil(32)])?;
+            self.dbias = Some((params, sums.dtype, sums.position));
+            self.launches += 1;
         }
         // 2. The products.
         let of_products = limits.less(self.scratch_start);
@@ -429,8 +422,8 @@ impl Schedule {
 type Run = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
 
 /// Where regions of the workspace begin.
-#[derive(Clone, Copy)]
-struct Regions {
+#[derive(Clone, Copy, Default)]
+pub(in crate::ops) struct Regions {
     sums_start: u64,
     copies_start: u64,
     scratch_start: u64,
@@ -495,30 +488,24 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
     let dtype = c_dtype(planned.dtype)?;
     let forms = Forms { device, params: planned.params, dtype };
     let mut of_call = 1;
-    let first = match planned.first {
-        Some(First::Simt(choice)) => {
-            Some(forms.prepare(&calls!(bops_gemm_simt_prepare, bops_gemm_simt_launch), choice)?)
+    let prepared = planned.first.map(|first| match first {
+        First::Simt(choice) => forms.prepare(&calls!(bops_gemm_simt_prepare, bops_gemm_simt_launch), choice),
+        First::Mma(choice) => forms.prepare(&calls!(bops_gemm_mma_prepare, bops_gemm_mma_launch), choice),
+        First::FewRows(choice) => forms.prepare(&calls!(bops_gemm_few_rows_prepare, bops_gemm_few_rows_launch), choice),
+        First::FewRowsStream(choice) => {
+            forms.prepare(&calls!(bops_gemm_few_rows_stream_prepare, bops_gemm_few_rows_stream_launch), choice)
         }
-        Some(First::FewRows(choice)) => {
-            Some(forms.prepare(&calls!(bops_gemm_few_rows_prepare, bops_gemm_few_rows_launch), choice)?)
+        First::Wgmma(choice) => forms.prepare(&calls!(bops_gemm_wgmma_prepare, bops_gemm_wgmma_launch), choice),
+        First::WgmmaWords(choice) => {
+            forms.prepare(&calls!(bops_gemm_wgmma_words_prepare, bops_gemm_wgmma_words_launch), choice)
         }
-        Some(First::FewRowsStream(choice)) => {
-            Some(forms.prepare(&calls!(bops_gemm_few_rows_stream_prepare, bops_gemm_few_rows_stream_launch), choice)?)
-        }
-        Some(First::Mma(choice)) => Some(forms.prepare(&calls!(bops_gemm_mma_prepare, bops_gemm_mma_launch), choice)?),
-        Some(First::Wgmma(choice)) => {
-            Some(forms.prepare(&calls!(bops_gemm_wgmma_prepare, bops_gemm_wgmma_launch), choice)?)
-        }
-        Some(First::WgmmaWords(choice)) => {
-            Some(forms.prepare(&calls!(bops_gemm_wgmma_words_prepare, bops_gemm_wgmma_words_launch), choice)?)
-        }
-        Some(First::Vendor(problem)) => {
+        First::Vendor(problem) => {
             let plan = device.cublaslt()?.plan(device, &problem)?;
             of_call = plan.launches();
-            Some(planned.calls_of(plan))
+            Ok(planned.calls_of(plan))
         }
-        None => None,
-    };
+    });
+    let first = prepared.transpose()?;
     let finish = planned.prepare_finish(device)?;
     let run = move |located: &Located<'_>, stream| {
         let operands = planned.operands(located, at);
@@ -557,7 +544,7 @@ impl Planned {
         })
     }
 
-    fn operands(&self, located: &Located<'_>, at: Regions) -> sys::bops_gemm_operands {
+    pub(in crate::ops) fn operands(&self, located: &Located<'_>, at: Regions) -> sys::bops_gemm_operands {
         let address = |place: MatrixPlace| Regions::address(located, place);
         let optional = |place: Option<MatrixPlace>| place.map_or(std::ptr::null_mut(), address);
         let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
@@ -570,7 +557,7 @@ impl Planned {
         sys::bops_gemm_operands {
             left: factor(self.left, of_left),
             right: factor(self.right, of_right),
-            bias: optional(self.bias.map(MatrixPlace::Operand)),
+            bias: located.optional(self.bias),
             out: optional(self.out),
             other: optional(self.other),
             parts: scratch,

@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::word;
-use crate::ops::gemm::geometry::{DprePass, Epilogue, Extents, Fused, MAX_BATCH, Matrix, MatrixPlace, Product};
+use crate::ops::gemm::geometry::{DprePass, Epilogue, Extents, Formula, MAX_BATCH, Matrix, MatrixPlace, Product};
 use crate::options::{Math, PlanOptions};
 
 /// The most blocks of a grid.
@@ -172,7 +172,7 @@ impl Planned {
     /// A product without launches. Its m and n may have changed places.
     pub(in crate::ops) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
         let params = lowered(product, is_swapped)?;
-        let Fused { bias, beside, .. } = product.epilogue.fused();
+        let Epilogue { bias, beside, .. } = product.epilogue;
         let [left, right] = if is_swapped { [&product.right, &product.left] } else { [&product.left, &product.right] };
         Ok(Self {
             params,
@@ -351,10 +351,8 @@ impl Tiles {
 
 /// Whether threads walk along the first index of the product that the kernel sees. Column sums of dpre are over m, whichever index that is.
 fn is_across(product: &Product, is_swapped: bool) -> bool {
-    match product.epilogue {
-        Epilogue::Derivative { .. } => is_swapped,
-        _ => (product.out.rows == 1 && product.out.cols != 1) != is_swapped,
-    }
+    let lies_across = product.out.rows == 1 && product.out.cols != 1 && !product.epilogue.is_derivative();
+    lies_across != is_swapped
 }
 
 /// Bytes of all sums, of the accumulator type.
@@ -386,9 +384,7 @@ pub(super) fn narrowest(pass: &DprePass) -> DType {
 /// More blocks than a launch can have.
 pub(in crate::ops) fn bounded_blocks<const COUNT: usize>(factors: [u64; COUNT]) -> Result<(), Reason> {
     let blocks = factors.iter().fold(1u64, |blocks, &factor| blocks.saturating_mul(factor));
-    if blocks > MOST_BLOCKS {
-        return Err(format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}").into());
-    }
+    Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}"))?;
     Ok(())
 }
 
@@ -404,7 +400,7 @@ pub(super) fn out_in_quads(product: &Product, by_columns: bool) -> bool {
         let (slow, fast) = if by_columns { (matrix.cols, matrix.rows) } else { (matrix.rows, matrix.cols) };
         in_quads(matrix, fast, slow, &product.batch)
     };
-    is_in_quads(&product.out) && product.epilogue.beside().is_none_or(is_in_quads)
+    is_in_quads(&product.out) && product.epilogue.beside.as_ref().is_none_or(is_in_quads)
 }
 
 /// The widest access to elements of a factor that lie one after the other, along its rows or along k.
@@ -435,11 +431,11 @@ fn factor(of: &Matrix) -> sys::bops_gemm_factor {
 
 /// The kernels' parameters. If `swapped`, they are those of the product whose rows are the columns of this one.
 fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params, Reason> {
-    let Fused { bias, activation, beside, beta } = product.epilogue.fused();
-    let epilogue = match product.epilogue {
-        Epilogue::Forward { .. } => sys::BOPS_GEMM_FORWARD,
-        Epilogue::Derivative { .. } => sys::BOPS_GEMM_DERIVATIVE,
-        Epilogue::Gradient { .. } => sys::BOPS_GEMM_GRADIENT,
+    let Epilogue { formula, bias, activation, beside, beta } = product.epilogue;
+    let epilogue = match formula {
+        Formula::Forward => sys::BOPS_GEMM_FORWARD,
+        Formula::Derivative => sys::BOPS_GEMM_DERIVATIVE,
+        Formula::Gradient => sys::BOPS_GEMM_GRADIENT,
     };
     let other = beside.unwrap_or(product.out);
     let params = sys::bops_gemm_params {

@@ -368,7 +368,7 @@ fn kernels_write_what_the_product_says_whichever_way_they_walk() {
         let (params, (choice, _)) = (planned.params, planned.finish.unwrap());
         let walk = |m: &sys::bops_gemm_matrix| if choice.across != 0 { [m.column, m.row] } else { [m.row, m.column] };
         let [slow_extent, fast_extent] = if choice.across != 0 { [params.n, params.m] } else { [params.m, params.n] };
-        let sums_over_m = matches!(product.epilogue, super::super::geometry::Epilogue::Derivative { .. });
+        let sums_over_m = product.epilogue.is_derivative();
         assert!(!sums_over_m || slow_extent == product.m, "column sums are over the slow index");
         let mut seen = Vec::new();
         for slow in 0..slow_extent {

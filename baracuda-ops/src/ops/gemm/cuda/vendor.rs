@@ -6,7 +6,7 @@
 use crate::backend::cuda::cublaslt::{Factor, ProductProblem, WORKSPACE_BYTES};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::ops::gemm::geometry::{Epilogue, Matrix, Product};
+use crate::ops::gemm::geometry::{Epilogue, Formula, Matrix, Product};
 use crate::options::Math;
 
 use super::product::{First, Limits, Planned, Source, Sums, accumulator_bytes, dense_bytes};
@@ -25,38 +25,36 @@ const MOST_CALLS: u64 = 64;
 const LEAST_FLOPS_OF_CALL: u64 = 1 << 30;
 
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
-    if !product.summed.is_empty() {
-        return Err("it does not sum over a batch whose strides do not continue those of k".into());
-    }
+    Reason::unless(
+        product.summed.is_empty(),
+        || "it does not sum over a batch whose strides do not continue those of k",
+    )?;
     let calls = Calls::of(product, limits)?;
     let dtype = product.left.dtype;
     let is_sum_type = |m: &Matrix| m.dtype == if dtype == DType::F64 { DType::F64 } else { DType::F32 };
 
     // 1. What it leaves to `gemm_finish`, and where the sums lie until then.
-    let (source, bias, beta) = match &product.epilogue {
-        Epilogue::Gradient { beta } => (None, None, *beta),
-        Epilogue::Forward { bias, activation, pre: None } if activation.is_identity() => (None, bias.as_ref(), 0.0),
-        Epilogue::Forward { .. } if is_sum_type(&product.out) => (Some((Source::Out, product.out)), None, 0.0),
-        Epilogue::Forward { pre: Some(pre), .. } if is_sum_type(pre) => (Some((Source::Other, *pre)), None, 0.0),
-        _ => (Some((Source::Scratch, in_workspace(product))), None, 0.0),
+    let Epilogue { formula, bias, activation, beside, beta } = &product.epilogue;
+    let source = match beside {
+        None if activation.is_identity() => None,
+        _ if *formula == Formula::Forward && is_sum_type(&product.out) => Some((Source::Out, product.out)),
+        Some(pre) if *formula == Formula::Forward && is_sum_type(pre) => Some((Source::Other, *pre)),
+        _ => Some((Source::Scratch, in_workspace(product))),
     };
+    let bias = bias.as_ref().filter(|_| source.is_none());
     let product_bytes = match source {
         Some((Source::Scratch, _)) => regions(dense_bytes(product)),
         _ => 0,
     };
     if source.is_some() && !limits.is_pinned {
         is_worth_a_pass(product, limits)?;
-        if product_bytes > MOST_SUM_BYTES {
-            return Err(format!(
-                "its sums take {product_bytes} bytes of workspace, at most {MOST_SUM_BYTES} are spent on them"
-            )
-            .into());
-        }
+        Reason::unless(product_bytes <= MOST_SUM_BYTES, || {
+            format!("its sums take {product_bytes} bytes of workspace, at most {MOST_SUM_BYTES} are spent on them")
+        })?;
     }
-    if product_bytes > limits.workspace_bytes {
-        let limit = limits.workspace_bytes;
-        return Err(format!("its sums take {product_bytes} bytes of workspace, the limit leaves {limit}").into());
-    }
+    Reason::unless(product_bytes <= limits.workspace_bytes, || {
+        format!("its sums take {product_bytes} bytes of workspace, the limit leaves {}", limits.workspace_bytes)
+    })?;
     let workspace_bytes =
         WORKSPACE_BYTES.min(limits.workspace_bytes - product_bytes) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
 
@@ -64,31 +62,27 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let target = source.map_or(product.out, |(_, matrix)| matrix);
     let is_swapped = !is_row_major(&target, product);
     if let Some(bias) = bias {
-        if is_swapped {
-            return Err("it adds a bias to the columns of an out that lies row after row only".into());
-        }
-        if bias.dtype != product.out.dtype {
-            return Err(format!("it adds a bias of the type of out, {}; got {}", product.out.dtype, bias.dtype).into());
-        }
-        if bias.stride != 1 && product.n > 1 {
-            return Err(format!("it takes a dense bias, got stride {}", bias.stride).into());
-        }
-        if bias.align_bytes < BIAS_ALIGN_BYTES {
-            let align = bias.align_bytes;
-            return Err(format!("it needs a bias at a multiple of {BIAS_ALIGN_BYTES} bytes, got {align}").into());
-        }
+        Reason::unless(!is_swapped, || "it adds a bias to the columns of an out that lies row after row only")?;
+        Reason::unless(bias.dtype == product.out.dtype, || {
+            format!("it adds a bias of the type of out, {}; got {}", product.out.dtype, bias.dtype)
+        })?;
+        Reason::unless(bias.stride == 1 || product.n <= 1, || {
+            format!("it takes a dense bias, got stride {}", bias.stride)
+        })?;
+        Reason::unless(bias.align_bytes >= BIAS_ALIGN_BYTES, || {
+            format!("it needs a bias at a multiple of {BIAS_ALIGN_BYTES} bytes, got {}", bias.align_bytes)
+        })?;
     }
-    let adds = bias.is_some() || beta != 0.0;
+    let adds = bias.is_some() || *beta != 0.0;
     if adds && target.dtype.size_bytes() < 4 {
         for (name, matrix) in [("a", &product.left), ("b", &product.right), ("out", &target)] {
             let align = alignment(matrix);
-            if align < ROW_ALIGN_BYTES {
-                return Err(format!(
+            Reason::unless(align >= ROW_ALIGN_BYTES, || {
+                format!(
                     "{} sums that it adds to err as if rounded before, unless rows lie at multiples of {ROW_ALIGN_BYTES} bytes, {name} has them at {align}",
                     target.dtype
                 )
-                .into());
-            }
+            })?;
         }
     }
     let (m, n, k) = (product.m, product.n, product.k);
@@ -113,7 +107,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         second,
         out,
         alpha: product.alpha,
-        beta,
+        beta: *beta,
         bias: bias.is_some(),
         tf32: rounds_to_tf32,
         workspace_bytes,
@@ -148,10 +142,9 @@ fn is_worth_a_pass(product: &Product, limits: &Limits<'_>) -> Result<(), Reason>
         90 | 100 | 103 => 320,
         _ => 4096,
     };
-    if product.k < least {
-        let k = product.k;
-        return Err(format!("its epilogue would be a pass of its own, worth it from k = {least} on; k is {k}").into());
-    }
+    Reason::unless(product.k >= least, || {
+        format!("its epilogue would be a pass of its own, worth it from k = {least} on; k is {}", product.k)
+    })?;
     Ok(())
 }
 
@@ -166,24 +159,20 @@ impl Calls {
     fn of(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let extents = || product.batch.iter().copied().enumerate();
         let (axis, matrices) = extents().max_by_key(|&(_, extent)| extent).unwrap_or((0, 1));
-        if matrices > i32::MAX as u64 {
-            return Err(format!("it takes {} matrices, the operands have {matrices}", i32::MAX).into());
-        }
+        Reason::unless(matrices <= i32::MAX as u64, || {
+            format!("it takes {} matrices, the operands have {matrices}", i32::MAX)
+        })?;
         let count = product.batch.count() / matrices.max(1);
-        if count > MOST_CALLS {
-            return Err(format!(
-                "a call takes one batch stride, so that the operands take {count} calls, of at most {MOST_CALLS}"
-            )
-            .into());
-        }
+        Reason::unless(count <= MOST_CALLS, || {
+            format!("a call takes one batch stride, so that the operands take {count} calls, of at most {MOST_CALLS}")
+        })?;
         let of_call =
             [product.m, product.n, product.k].into_iter().fold(matrices.saturating_mul(2), u64::saturating_mul);
-        if count > 1 && of_call < LEAST_FLOPS_OF_CALL && !limits.is_pinned {
-            return Err(format!(
+        Reason::unless(count <= 1 || of_call >= LEAST_FLOPS_OF_CALL || limits.is_pinned, || {
+            format!(
                 "a call takes one batch stride, which is worth it from {LEAST_FLOPS_OF_CALL} operations on; each of {count} has {of_call}"
             )
-            .into());
-        }
+        })?;
         Ok(Self { axis, matrices })
     }
 
@@ -220,8 +209,7 @@ pub(super) fn row_alignment(product: &Product) -> u64 {
 fn in_workspace(product: &Product) -> Matrix {
     let dtype = if product.left.dtype == DType::F64 { DType::F64 } else { DType::F32 };
     // `gemm_finish` walks over the sums as it walks over out.
-    let by_columns =
-        product.out.rows == 1 && product.out.cols != 1 && !matches!(product.epilogue, Epilogue::Derivative { .. });
+    let by_columns = product.out.rows == 1 && product.out.cols != 1 && !product.epilogue.is_derivative();
     let (rows, cols) = if by_columns { (1, product.m) } else { (product.n, 1) };
     let align_bytes = WORKSPACE_ALIGN.max(accumulator_bytes(dtype));
     Matrix { dtype, align_bytes, rows, cols, batch: product.dense_batch(), ..product.out }
@@ -252,9 +240,9 @@ fn factor(
             format!("it takes matrices with a stride of 1, {name} has {inner_stride} and {outer_stride}").into()
         );
     };
-    if leading < extent {
-        return Err(format!("it takes leading strides of at least {extent}, {name} has {leading}").into());
-    }
+    Reason::unless(leading >= extent, || {
+        format!("it takes leading strides of at least {extent}, {name} has {leading}")
+    })?;
     // Each call begins at a multiple of the batch strides that are not its own.
     let starts = matrix.batch.iter().enumerate().filter(|&(axis, &stride)| axis != batch_axis && stride != 0);
     let align_bytes = starts.fold(matrix.align_bytes, |align, (_, stride)| {

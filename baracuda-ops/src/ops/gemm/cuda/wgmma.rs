@@ -6,7 +6,7 @@ use crate::backend::cuda::Props;
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
-use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
+use crate::ops::gemm::geometry::{Epilogue, Extents, Formula, Matrix, Product};
 
 use super::product::{FactorCopy, First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes};
 use super::{WORKSPACE_ALIGN, regions, vendor, wgmma_words};
@@ -52,10 +52,8 @@ pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
 /// Whether the form is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.2 to 1.8x for bf16, if the tiles keep all
 /// SMs busy.
 pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
-    let has_pass = match &product.epilogue {
-        Epilogue::Forward { activation, pre, .. } => !activation.is_identity() || pre.is_some(),
-        Epilogue::Derivative { .. } | Epilogue::Gradient { .. } => false,
-    };
+    let Epilogue { formula, activation, beside, .. } = &product.epilogue;
+    let has_pass = *formula == Formula::Forward && (!activation.is_identity() || beside.is_some());
     if product.left.dtype == DType::F32 {
         return has_pass
             && plan(product, limits).is_ok_and(|planned| wgmma_words::is_better(product, &planned, limits));
@@ -89,19 +87,18 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     // 1. Rows of out lie one after the other, or its columns do, as those of the transposed product.
     let is_row_major = product.out.cols == 1 || product.n == 1;
     let is_swapped = !is_row_major && (product.out.rows == 1 || product.m == 1);
-    if !is_row_major && !is_swapped {
-        let (rows, cols) = (product.out.rows, product.out.cols);
-        return Err(format!("it writes matrices with a stride of 1, out has {rows} and {cols}").into());
-    }
-    let has_bias = product.epilogue.fused().bias.is_some();
-    if is_swapped && (has_bias || matches!(product.epilogue, Epilogue::Derivative { .. })) {
-        return Err("it adds a bias to, and sums, the columns of an out that lies row after row only".into());
-    }
-    if let Some(other) = product.epilogue.beside() {
+    Reason::unless(is_row_major || is_swapped, || {
+        format!("it writes matrices with a stride of 1, out has {} and {}", product.out.rows, product.out.cols)
+    })?;
+    Reason::unless(
+        !is_swapped || (product.epilogue.bias.is_none() && !product.epilogue.is_derivative()),
+        || "it adds a bias to, and sums, the columns of an out that lies row after row only",
+    )?;
+    if let Some(other) = &product.epilogue.beside {
         let (stride, extent) = if is_swapped { (other.rows, product.m) } else { (other.cols, product.n) };
-        if stride != 1 && extent > 1 {
-            return Err(format!("it takes pre and dout that lie as out does, got a stride of {stride}").into());
-        }
+        Reason::unless(stride == 1 || extent <= 1, || {
+            format!("it takes pre and dout that lie as out does, got a stride of {stride}")
+        })?;
     }
 
     // 2. The factors, and copies of those that the copy engine does not take as they lie.
@@ -111,12 +108,12 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let right = Factor::new("b", &product.right, of_right, product, limits)?;
     let across = [u32::from(left.is_across), u32::from(right.is_across)];
     let copies_bytes: u64 = [&left, &right].map(Factor::copy_bytes).iter().sum();
-    if copies_bytes > limits.workspace_bytes {
-        let limit = limits.workspace_bytes;
-        return Err(
-            format!("its copies of factors take {copies_bytes} bytes of workspace, the limit leaves {limit}").into()
-        );
-    }
+    Reason::unless(copies_bytes <= limits.workspace_bytes, || {
+        format!(
+            "its copies of factors take {copies_bytes} bytes of workspace, the limit leaves {}",
+            limits.workspace_bytes
+        )
+    })?;
     let limits = &limits.less(copies_bytes);
     let copies = [left.copy, right.copy];
     let ([left_row, left_k], [right_column, right_k]) = (left.strides, right.strides);
@@ -137,7 +134,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let (m, n) = if is_swapped { (product.n, product.m) } else { (product.m, product.n) };
     let is_wide =
         |matrix: &Matrix| is_in_runs(matrix, if is_swapped { matrix.cols } else { matrix.rows }, &product.batch);
-    let beside = product.epilogue.beside();
+    let beside = product.epilogue.beside.as_ref();
     let is_wide = is_wide(&product.out) && beside.is_none_or(is_wide);
     // The copy engine writes rows in chunks of 16 bytes.
     let is_short = |matrix: &Matrix| matrix.dtype.size_bytes() == 2;
@@ -171,17 +168,14 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
 /// Extents that the copy engine does not take.
 pub(super) fn fits_copy_engine(product: &Product) -> Result<(), Reason> {
     for (what, extent) in [("m", product.m), ("n", product.n), ("k", product.k)] {
-        if extent >= MOST_EXTENT {
-            return Err(format!("the copy engine takes extents below {MOST_EXTENT}, {what} is {extent}").into());
-        }
+        Reason::unless(extent < MOST_EXTENT, || {
+            format!("the copy engine takes extents below {MOST_EXTENT}, {what} is {extent}")
+        })?;
     }
     let (batch, summed) = (product.batch.len(), product.summed.len());
-    if batch > 2 || summed > 1 {
-        return Err(format!(
-            "the copy engine takes two batch extents and one that is summed over, got {batch} and {summed}"
-        )
-        .into());
-    }
+    Reason::unless(batch <= 2 && summed <= 1, || {
+        format!("the copy engine takes two batch extents and one that is summed over, got {batch} and {summed}")
+    })?;
     Ok(())
 }
 
@@ -285,13 +279,12 @@ pub(super) fn is_across(
     [depth, depth_stride]: [u64; 2],
     product: &Product,
 ) -> Result<bool, Reason> {
-    if matrix.align_bytes < COPY_ALIGN_BYTES {
-        let align = matrix.align_bytes;
-        return Err(format!(
-            "the copy engine takes addresses at multiples of {COPY_ALIGN_BYTES} bytes, {name} promises {align}"
+    Reason::unless(matrix.align_bytes >= COPY_ALIGN_BYTES, || {
+        format!(
+            "the copy engine takes addresses at multiples of {COPY_ALIGN_BYTES} bytes, {name} promises {}",
+            matrix.align_bytes
         )
-        .into());
-    }
+    })?;
     let in_bytes = |stride: u64| stride.saturating_mul(matrix.dtype.size_bytes());
     let fits = |stride: u64, extent: u64| {
         extent == 1

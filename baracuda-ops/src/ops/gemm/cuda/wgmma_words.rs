@@ -59,21 +59,21 @@ pub(super) fn is_better(product: &Product, planned: &Planned, limits: &Limits<'_
 
 /// Plans a product whose factors lie along k as the copy engine takes them, and whose out has a stride of 1.
 pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> Result<Planned, Reason> {
-    if product.batch.len() > 1 && !product.summed.is_empty() {
-        return Err("of f32 it takes two batch extents or one that is summed over".into());
-    }
+    Reason::unless(
+        product.batch.len() <= 1 || product.summed.is_empty(),
+        || "of f32 it takes two batch extents or one that is summed over",
+    )?;
     let [m, n] = if is_swapped { [product.n, product.m] } else { [product.m, product.n] };
     let is_in_quads = |matrix: &Matrix| {
         let (fast, slow) = if is_swapped { (matrix.rows, matrix.cols) } else { (matrix.cols, matrix.rows) };
         in_quads(matrix, fast, if m == 1 { 0 } else { slow }, &product.batch)
     };
     let splits = splits(product, limits);
-    let are_in_quads = splits > 1 || is_in_quads(&product.out) && product.epilogue.beside().is_none_or(is_in_quads);
-    if !n.is_multiple_of(4) || !are_in_quads {
-        return Err(
-            format!("it writes rows of f32 that begin and end at multiples of 16 bytes, got {n} elements").into()
-        );
-    }
+    let are_in_quads =
+        splits > 1 || is_in_quads(&product.out) && product.epilogue.beside.as_ref().is_none_or(is_in_quads);
+    Reason::unless(n.is_multiple_of(4) && are_in_quads, || {
+        format!("it writes rows of f32 that begin and end at multiples of 16 bytes, got {n} elements")
+    })?;
 
     // 2. The tiles.
     let reads = splits == 1 && product.epilogue.reads();

@@ -43,21 +43,15 @@ pub(in crate::ops) fn tree_workgroup(props: &Props) -> u32 {
 
 pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()>, Reason> {
     let BackwardGeometry { dpre, dpre_bytes, da, db, dbias } = geometry;
-    let n = match dpre {
-        Some(Dpre::Recomputed(product)) => product.n,
-        Some(Dpre::Elementwise(pass)) => pass.n,
-        None => 0,
-    };
     let has_sums = dbias.is_some();
     let partials = match dpre {
         Some(Dpre::Recomputed(product)) if !product.is_empty() => Tile::of(product, props).partials(product),
         Some(Dpre::Elementwise(pass)) => Partition::new(pass, props).parts,
         _ => 0,
     };
-    let partials = if has_sums { partials } else { 0 };
     let regions = Regions {
         dpre_bytes: dpre_bytes.next_multiple_of(16),
-        partial_bytes: partials * n.div_ceil(4) * 16,
+        partial_bytes: dbias.map_or(0, |sums| partials * sums.n.div_ceil(4) * 16),
         align: props.workspace_align(),
     };
     check_workspace(regions.bytes(), props)?;
@@ -68,9 +62,9 @@ pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()
         Some(Dpre::Elementwise(pass)) => steps.extend(pass_step(pass, &regions, has_sums, props)?),
         None => {}
     }
-    if let Some(ColumnSums { sums, beta }) = dbias.as_ref().filter(|_| n > 0) {
+    if let Some(ColumnSums { n, sums, beta }) = dbias.filter(|sums| sums.n > 0) {
         let of_sums = (sums.position, sums.dtype, sums.stride);
-        steps.push(sums_step(of_sums, *beta, n, (partials, regions.partials()), props)?);
+        steps.push(sums_step(of_sums, beta, n, (partials, regions.partials()), props)?);
     }
     for product in [da, db].into_iter().flatten() {
         steps.extend(product::step(product, &regions, false, props)?);

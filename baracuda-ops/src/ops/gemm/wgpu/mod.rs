@@ -49,9 +49,10 @@ fn backward_work(descriptor: &GemmBackwardDescriptor, props: &Props) -> Result<W
 /// # Errors
 /// Operands that shaders have no arithmetic for, or that are too long for their indices.
 pub(in crate::ops) fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
-    if slots.iter().any(|slot| slot.desc.dtype() == DType::F64) {
-        return Err("WGSL has no arithmetic of f64 to rely on".into());
-    }
+    Reason::unless(
+        slots.iter().all(|slot| slot.desc.dtype() != DType::F64),
+        || "WGSL has no arithmetic of f64 to rely on",
+    )?;
     check_reach(slots, &[], props)
 }
 

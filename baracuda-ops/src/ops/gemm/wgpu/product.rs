@@ -1,6 +1,6 @@
 //! The dispatch of one product: its tile, and how its operands are read and written.
 
-use super::super::geometry::{Epilogue, Fused, MAX_BATCH, Matrix, Product};
+use super::super::geometry::{Epilogue, MAX_BATCH, Matrix, Product};
 use super::{Axis, Regions, axes};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
@@ -136,17 +136,10 @@ impl Factor<'_> {
 /// The transposed product, if the output's columns are contiguous and its rows are not. A product that adds up columns is left as it is: it writes to the
 /// workspace, whose rows are contiguous.
 fn rows_first(product: &Product) -> (Product, bool) {
-    let Product { out, .. } = product;
+    let Product { out, epilogue, .. } = product;
     let is_turned = out.rows == 1 && product.m > 1 && (out.cols != 1 || product.n == 1);
     let flipped = |matrix: &Matrix| Matrix { rows: matrix.cols, cols: matrix.rows, ..*matrix };
-    let epilogue = match product.epilogue {
-        Epilogue::Derivative { .. } => return (*product, false),
-        Epilogue::Forward { bias, activation, pre } => {
-            Epilogue::Forward { bias, activation, pre: pre.as_ref().map(flipped) }
-        }
-        Epilogue::Gradient { beta } => Epilogue::Gradient { beta },
-    };
-    if !is_turned {
+    if !is_turned || epilogue.is_derivative() {
         return (*product, false);
     }
     let turned = Product {
@@ -155,7 +148,7 @@ fn rows_first(product: &Product) -> (Product, bool) {
         left: flipped(&product.right),
         right: flipped(&product.left),
         out: flipped(out),
-        epilogue,
+        epilogue: epilogue.map(|pre| flipped(&pre)),
         ..*product
     };
     (turned, true)
@@ -178,20 +171,16 @@ pub(super) fn step(
     let tile = Tile::of(product, props);
     let (product, is_turned) = &rows_first(product);
     let Product { m, n, left, right, out, .. } = product;
-    let Fused { bias, activation, beside, beta } = product.epilogue.fused();
-    let recomputes = matches!(product.epilogue, Epilogue::Derivative { .. });
+    let Epilogue { bias, activation, beside, beta, .. } = product.epilogue;
     // A sum over no terms leaves factors without elements, which cannot be bound.
     let has_terms = product.terms() > 0;
     let k = if has_terms { product.k } else { 0 };
     let steps = product.summed.count().saturating_mul(k.div_ceil(DEPTH));
-    if props.is_cpu && steps > MOST_STEPS_IN_SOFTWARE {
+    Reason::unless(!props.is_cpu || steps <= MOST_STEPS_IN_SOFTWARE, || {
         let most = MOST_STEPS_IN_SOFTWARE * DEPTH;
         let terms = product.terms();
-        return Err(format!(
-            "drivers for processors leave long loops: sums have at most {most} terms there, got {terms}"
-        )
-        .into());
-    }
+        format!("drivers for processors leave long loops: sums have at most {most} terms there, got {terms}")
+    })?;
     let [tiles_m, tiles_n] = tile.grid(product);
     let count = tile.count(product);
     let grid = groups(count, props)?;
@@ -267,7 +256,7 @@ pub(super) fn step(
         }
     };
     let mut bindings = vec![factor("left", left), factor("right", right), bound_bias];
-    let of_epilogue: &[_] = if recomputes {
+    let of_epilogue: &[_] = if product.epilogue.is_derivative() {
         let dout = regions.input("dout", &beside_or_out);
         let partials = if has_sums { regions.partials() } else { regions.dpre() };
         let partials = Binding { name: "partials", place: Some(partials), accessors: ["partials_out"; 2] };

@@ -6,6 +6,7 @@ use super::Valid;
 use crate::backend::Device;
 use crate::backend::cuda::calls::{self, calls};
 use crate::backend::cuda::{Props, c_activation, c_dtype};
+use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::word;
 use crate::ops::pointwise::dense::DenseRun;
@@ -29,9 +30,7 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let element_bytes = valid.fields.x.dtype().size_bytes();
     let vec_bytes = if run.align_bytes >= 16 { 16 } else { element_bytes };
     let blocks = run.elements.div_ceil(THREADS * (vec_bytes / element_bytes));
-    if blocks > MOST_BLOCKS {
-        return Err(format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}").into());
-    }
+    Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}"))?;
     let params = sys::bops_activation_params {
         elements: run.elements,
         activation: c_activation(valid.fields.activation),

@@ -35,15 +35,14 @@ pub(super) fn choose(
     }
     let [_, taps] = choice.taps.map(u64::from);
     let [rows, of_cell] = params.stride.map(u64::from);
-    let of_row = (taps * of_cell * roles.channels).next_multiple_of(8);
+    let of_row = (taps * of_cell * roles.shape.channels_in).next_multiple_of(8);
     let columns = of_row.saturating_mul(rows);
-    if columns > COLUMNS {
-        return Err(format!(
+    Reason::unless(columns <= COLUMNS, || {
+        format!(
             "its product has at most {COLUMNS} columns, got {columns}: for {rows} rows of a cell {taps} positions of dy, {of_cell} columns and {} channels each",
-            roles.channels
+            roles.shape.channels_in
         )
-        .into());
-    }
+    })?;
     // 2. The widest tiles that fit, so that few positions are seen by two tiles.
     let [down, cells] =
         std::array::from_fn(|at| u64::from(params.x_extents[at]).div_ceil(u64::from(params.stride[at])));

@@ -16,9 +16,9 @@ use crate::error::{BuildError, Reason};
 use crate::kernel::{Accepted, Built, Candidate};
 use crate::narrow::word;
 use crate::ops::conv::geometry::{Contraction, Strided};
-use crate::ops::conv::{MAX_AXES, Pass};
+use crate::ops::conv::{Pass, Shape, SpatialAxis};
 use crate::ops::gemm::cuda::product::Limits;
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 use crate::options::Math;
 
 mod cells;
@@ -107,7 +107,7 @@ impl Planned {
                 Choice::Weight(choice, add_up)
             }
         };
-        let Fused { bias, beside, .. } = of.epilogue.fused();
+        let Epilogue { bias, beside, .. } = &of.epilogue;
         Ok(Self {
             dtype: of.gathered.dtype,
             params,
@@ -115,23 +115,20 @@ impl Planned {
             x: roles.x.position,
             y: roles.y.position,
             weight: (of.pass != Pass::Weight).then_some(of.plain.position),
-            bias: bias.map(|bias| bias.position),
-            other: beside.map(|pre| pre.position),
+            bias: bias.as_ref().map(|bias| bias.position),
+            other: beside.as_ref().map(|pre| pre.position),
         })
     }
 
     fn build(self, device: &crate::backend::Device) -> Result<Built, BuildError> {
         let Self { dtype, params, choice, x, y, weight, bias, other } = self;
         let dtype = c_dtype(dtype)?;
-        let operands = move |located: &Located<'_>| {
-            let optional = |position: Option<usize>| position.map_or(std::ptr::null_mut(), |at| located.pointer(at));
-            sys::bops_conv_few_channels_operands {
-                x: located.pointer(x),
-                weight: optional(weight),
-                bias: optional(bias),
-                y: located.pointer(y),
-                other: optional(other),
-            }
+        let operands = move |located: &Located<'_>| sys::bops_conv_few_channels_operands {
+            x: located.pointer(x),
+            weight: located.optional(weight),
+            bias: located.optional(bias),
+            y: located.pointer(y),
+            other: located.optional(other),
         };
         match choice {
             Choice::Forward(choice) => FORWARD.build(device, true, (dtype, params, choice, ()), operands),
@@ -143,11 +140,7 @@ impl Planned {
 
 /// The tensors with the extents of x, y and the weight, in each pass, whichever of them are gradients.
 struct Roles {
-    samples: u64,
-    filters: u64,
-    channels: u64,
-    kernel: [u64; MAX_AXES],
-    axes: [RoleAxis; MAX_AXES],
+    shape: Shape,
     /// The column is a channel of x, the lead a sample.
     x: Strided,
     /// The column is a filter, the lead a sample.
@@ -158,48 +151,20 @@ struct Roles {
     weight_channel: u64,
 }
 
-#[derive(Clone, Copy)]
-struct RoleAxis {
-    x_extent: u64,
-    y_extent: u64,
-    stride: i64,
-    dilation: i64,
-    first: i64,
-}
-
 impl Roles {
     fn of(of: &Contraction) -> Self {
-        let Contraction { pass, gathered, plain, out, .. } = of;
-        let (positions, taps) = of.positions_and_taps();
-        let [channels, filters] = of.channels_and_filters();
-        let axes = std::array::from_fn(|at| {
-            let (axis, positions) = (&gathered.axes[at], positions.axes[at]);
-            let [stride, dilation] = of.position_and_tap_steps(axis);
-            match pass {
-                Pass::Forward | Pass::Weight => {
-                    RoleAxis { x_extent: axis.extent, y_extent: positions, stride, dilation, first: axis.offset }
-                }
-                Pass::Data => RoleAxis {
-                    x_extent: positions,
-                    y_extent: axis.extent,
-                    stride: i64::try_from(axis.divisor).unwrap_or(i64::MAX),
-                    dilation: -dilation,
-                    first: -axis.offset,
-                },
-            }
-        });
+        let Contraction { pass, shape, plain, out, .. } = *of;
         let gathered = of.gathered_by_positions();
         let (x, y, weight) = match pass {
-            Pass::Forward => (gathered, *out, *plain),
-            Pass::Data => (*out, gathered, *plain),
-            Pass::Weight => (gathered, *plain, *out),
+            Pass::Forward => (gathered, out, plain),
+            Pass::Data => (out, gathered, plain),
+            Pass::Weight => (gathered, plain, out),
         };
         let (weight_filter, weight_channel) = match pass {
             Pass::Forward | Pass::Weight => (weight.column, weight.lead),
             Pass::Data => (weight.lead, weight.column),
         };
-        let samples = positions.lead;
-        Self { samples, filters, channels, kernel: taps.axes, axes, x, y, weight, weight_filter, weight_channel }
+        Self { shape, x, y, weight, weight_filter, weight_channel }
     }
 
     /// Whether neighbouring columns of y are closer to each other in memory than neighbouring filters.
@@ -219,11 +184,11 @@ impl Roles {
 
 /// The parameters, which all passes share.
 fn params(of: &Contraction, roles: &Roles) -> Result<sys::bops_conv_few_channels_params, Reason> {
-    let Fused { bias, activation, beside: other, beta } = of.epilogue.fused();
+    let Epilogue { bias, activation, beside: other, beta, .. } = of.epilogue;
     let mut params = sys::bops_conv_few_channels_params {
-        samples: extent(roles.samples, "samples")?,
-        filters: extent(roles.filters, "filters")?,
-        channels: word(roles.channels),
+        samples: extent(roles.shape.samples, "samples")?,
+        filters: extent(roles.shape.channels_out, "filters")?,
+        channels: word(roles.shape.channels_in),
         x: strides(&roles.x),
         y: strides(&roles.y),
         weight_filter: roles.weight_filter,
@@ -235,23 +200,21 @@ fn params(of: &Contraction, roles: &Roles) -> Result<sys::bops_conv_few_channels
         ..Default::default()
     };
     if let Some(bias) = bias {
-        (params.bias_stride, params.bias_dtype) = (bias.column, c_dtype(bias.dtype)?);
+        (params.bias_stride, params.bias_dtype) = (bias.stride, c_dtype(bias.dtype)?);
     }
     if let Some(pre) = &other {
         (params.other, params.other_dtype) = (strides(pre), c_dtype(pre.dtype)?);
     }
-    for (at, (axis, kernel)) in last_two(roles.axes).into_iter().zip(last_two(roles.kernel)).enumerate() {
-        let [first, stride, kernel_extent] = [i128::from(axis.first), i128::from(axis.stride), i128::from(kernel)];
-        let places = i128::from(axis.y_extent) + i128::from(POSITIONS);
-        let reach = first.abs() + stride * places + kernel_extent + i128::from(axis.x_extent);
-        if reach >= REACH {
-            return Err(format!("it counts coordinates in 30 bits, they reach {reach}").into());
-        }
-        params.y_extents[at] = extent(axis.y_extent, "positions")?;
-        params.x_extents[at] = extent(axis.x_extent, "positions")?;
+    for (at, axis) in last_two(roles.shape.axes).into_iter().enumerate() {
+        let SpatialAxis { input, kernel, output, stride, before, .. } = axis;
+        let [first, step, places] = [before, stride, output].map(i128::from);
+        let reach = first + step * (places + i128::from(POSITIONS)) + i128::from(kernel) + i128::from(input);
+        Reason::unless(reach < REACH, || format!("it counts coordinates in 30 bits, they reach {reach}"))?;
+        params.y_extents[at] = extent(output, "positions")?;
+        params.x_extents[at] = extent(input, "positions")?;
         params.kernel[at] = extent(kernel, "kernel elements")?;
-        params.stride[at] = extent(axis.stride.unsigned_abs(), "positions")?;
-        params.first[at] = i32::try_from(axis.first).unwrap_or(i32::MIN);
+        params.stride[at] = extent(stride, "positions")?;
+        params.first[at] = i32::try_from(-first).unwrap_or(i32::MIN);
     }
     Ok(params)
 }
@@ -260,46 +223,36 @@ fn params(of: &Contraction, roles: &Roles) -> Result<sys::bops_conv_few_channels
 /// What the kernels do not serve and, unless the form is asked for by name, what other forms serve better.
 fn check(of: &Contraction, roles: &Roles, limits: &Limits<'_>) -> Result<(), Reason> {
     let Contraction { pass, groups, .. } = of;
-    if *groups != 1 {
-        return Err(format!("it serves one group, got {groups}").into());
-    }
+    Reason::unless(*groups == 1, || format!("it serves one group, got {groups}"))?;
     let dtype = of.factor_type()?;
-    let channels = roles.channels;
-    if channels > MOST_CHANNELS {
-        return Err(format!("it serves at most {MOST_CHANNELS} channels of x, got {channels}").into());
-    }
+    let Shape { channels_in: channels, channels_out: filters, ref axes, .. } = roles.shape;
+    Reason::unless(channels <= MOST_CHANNELS, || {
+        format!("it serves at most {MOST_CHANNELS} channels of x, got {channels}")
+    })?;
     limits.check_tensor_cores(dtype)?;
-    if *pass != Pass::Forward && dtype == DType::F32 {
-        return Err("it computes gradients in f16 and bf16 only".into());
-    }
-    if of.is_empty() || of.terms.count() == 0 {
-        return Err("there is nothing to add up".into());
-    }
+    Reason::unless(*pass == Pass::Forward || dtype != DType::F32, || "it computes gradients in f16 and bf16 only")?;
+    Reason::unless(!of.is_empty() && of.terms.count() != 0, || "there is nothing to add up")?;
     of.check_is_image()?;
-    for (axis, &kernel) in roles.axes.iter().zip(&roles.kernel) {
-        if kernel > 1 && axis.dilation != 1 {
-            return Err(format!("it serves a dilation of 1, got {}", axis.dilation).into());
-        }
+    for SpatialAxis { dilation, .. } in axes {
+        Reason::unless(*dilation == 1, || format!("it serves a dilation of 1, got {dilation}"))?;
     }
     if limits.is_pinned {
         return Ok(());
     }
-    let (filters, columns, products) = (roles.filters, roles.axes[2].y_extent, of.products());
-    let elements: u64 = roles.kernel.iter().product();
+    let (columns, products) = (axes[2].output, of.products());
+    let elements: u64 = axes.iter().map(|axis| axis.kernel).product();
     let is_other = channels > PREFERRED_CHANNELS || filters > PREFERRED_FILTERS || elements == 1;
-    if is_other || columns < PREFERRED_COLUMNS || products < PREFERRED_PRODUCTS {
-        return Err(format!(
+    Reason::unless(!is_other && columns >= PREFERRED_COLUMNS && products >= PREFERRED_PRODUCTS, || {
+        format!(
             "it is fast with up to {PREFERRED_CHANNELS} channels and {PREFERRED_FILTERS} filters of more than one element, rows of at least {PREFERRED_COLUMNS} positions and at least {PREFERRED_PRODUCTS} products; got {channels} channels, {filters} filters of {elements} elements, rows of {columns} and {products} products"
         )
-        .into());
-    }
+    })?;
     let terms = elements * channels;
-    if *pass == Pass::Weight && !roles.is_across() && terms < PREFERRED_TERMS {
-        return Err(format!(
+    Reason::unless(*pass != Pass::Weight || roles.is_across() || terms >= PREFERRED_TERMS, || {
+        format!(
             "if filters of dy are contiguous, it is fast with filters of at least {PREFERRED_TERMS} elements, got {terms}"
         )
-        .into());
-    }
+    })?;
     Ok(())
 }
 

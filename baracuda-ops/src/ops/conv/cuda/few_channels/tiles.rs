@@ -10,7 +10,7 @@ use crate::ops::conv::cuda::depthwise::extent;
 use crate::ops::conv::cuda::product::merged;
 use crate::ops::conv::geometry::Contraction;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
-use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::geometry::Epilogue;
 
 const FILTERS: u64 = sys::BOPS_CONV_FEW_CHANNELS_FILTERS as u64;
 const CHUNKS: u64 = sys::BOPS_CONV_FEW_CHANNELS_CHUNKS as u64;
@@ -25,14 +25,14 @@ pub(super) fn forward(
     params: &sys::bops_conv_few_channels_params,
     limits: &Limits<'_>,
 ) -> Result<sys::bops_conv_few_channels_choice, Reason> {
-    let Fused { activation, beside: other, .. } = of.epilogue.fused();
+    let Epilogue { activation, beside: other, .. } = &of.epilogue;
     let (y, dtype) = (&roles.y, of.gathered.dtype);
     let quads = roles.in_runs(y, 4) && other.as_ref().is_none_or(|pre| roles.in_runs(pre, 4));
     let each = 16 / dtype.size_bytes();
     let has_whole_runs = if roles.is_across() {
         params.y_extents[1].is_multiple_of(4)
     } else {
-        roles.filters.is_multiple_of(each) && roles.in_runs(y, each)
+        roles.shape.channels_out.is_multiple_of(each) && roles.in_runs(y, each)
     };
     let is_light = quads
         && y.dtype == dtype
@@ -80,23 +80,20 @@ pub(super) fn in_parts(
     let count = n.saturating_mul(rows.count());
     let bytes = count.saturating_mul(4);
     let most = limits.workspace_bytes / bytes;
-    if most == 0 {
-        return Err(format!("it needs {bytes} bytes of workspace for each of its parts").into());
-    }
+    Reason::unless(most != 0, || format!("it needs {bytes} bytes of workspace for each of its parts"))?;
     choice.parts = word(u64::from(choice.parts).min(most));
     let [height, width] = params.kernel.map(u64::from);
     params.weight_filter = rows.count();
     (params.weight_channel, params.weight_axes) =
         if rows.lead_last { (1, [width * rows.lead, rows.lead]) } else { (height * width, [width, 1]) };
-    let beta = of.epilogue.fused().beta;
-    let sums = sys::bops_gemm_dbias_params { rows: choice.parts.into(), n: count, stride, beta };
+    let sums = sys::bops_gemm_dbias_params { rows: choice.parts.into(), n: count, stride, beta: of.epilogue.beta };
     Ok(AddUp { sums, dtype: out.dtype, dweight: out.position })
 }
 
 /// Elements of a pixel in shared memory: with 4 the distance between positions may be no whole number of chunks.
 fn padded(roles: &Roles, params: &sys::bops_conv_few_channels_params, element_bytes: u64) -> u32 {
     let is_whole = (u64::from(params.stride[1]) * 4 * element_bytes).is_multiple_of(CHUNK_BYTES);
-    if roles.channels <= 4 && is_whole { 4 } else { 8 }
+    if roles.shape.channels_in <= 4 && is_whole { 4 } else { 8 }
 }
 
 /// What the sizes in shared memory depend on besides the choice.
