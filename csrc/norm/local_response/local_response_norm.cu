@@ -100,7 +100,7 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2;
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - before, int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - before - 1)) : low;
-    float *const values = response_shared + threadIdx.y * slot_of(a.chunk_room + 31);
+    float *const values = response_shared + threadIdx.y * slots_of(a.chunk_room);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
     T *const y = static_cast<T *>(a.o.y) + offset_of(a.p.y, at.n, 0, at.position);
 
@@ -147,6 +147,7 @@ struct response_pass {
     using params = bops_local_response_norm_params;
     using operands = bops_local_response_norm_operands;
     template <typename A> using arguments = forward_arguments<A>;
+    // Arrays of a value for each channel in shared memory, of the forms rows and tile; halos of size - 1 channels that a chunk of tile reads.
     static constexpr uint32_t rows_arrays = 1, tile_arrays = 1, halos = 1;
     template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
         return local_response_norm_walk<T, size, bytes, parts, roots>;

@@ -10,8 +10,8 @@ template <typename A> struct backward_arguments
     A *terms; // direct: those of all elements, in the order in which threads are numbered
 };
 
-// Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. `places` in the choice of chunks counts
-// on them. 0: no bound.
+// Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. How many it has under this
+// bound is `resident_blocks` in the choice of chunks. 0: no bound.
 constexpr int backward_walk_places(int size, int parts) { return size == 5 && parts == 2 ? 5 : size == 9 && parts == 4 ? 0 : 2; }
 
 // Form walk: a thread owns the vectors at some positions and walks over the channels of its chunk. With each step one channel enters the window;
@@ -140,7 +140,7 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2, after = size - before - 1;
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - (size - 1), int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - 1)) : low;
-    const uint32_t room = slot_of(a.chunk_room + 31);
+    const uint32_t room = slots_of(a.chunk_room);
     // x, e and the terms.
     float *const values = response_shared + threadIdx.y * 3 * room, *const scaled = values + room, *const terms = scaled + room;
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
@@ -226,6 +226,7 @@ struct response_pass {
     using params = bops_local_response_norm_backward_params;
     using operands = bops_local_response_norm_backward_operands;
     template <typename A> using arguments = backward_arguments<A>;
+    // Arrays of a value for each channel in shared memory, of the forms rows and tile; halos of size - 1 channels that a chunk of tile reads.
     static constexpr uint32_t rows_arrays = 2, tile_arrays = 3, halos = 2;
     template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
         return local_response_norm_backward_walk<T, size, bytes, parts, roots>;

@@ -12,6 +12,8 @@ pub(in super::super) type MaskedChoice = sys::bops_channel_norm_backward_single_
 
 /// Clusters grow until the groups fill the device, unless blocks of the next larger cluster would have fewer vectors than this.
 const LEAST_BLOCK_VECTORS: u64 = 512;
+/// Threads of a block, and of an SM if several blocks share it, at most.
+const MOST_THREADS: u64 = 1024;
 /// The most blocks for each SM with which a launch may begin while the previous kernel of the stream ends.
 const EARLY_BLOCKS: u64 = 4;
 
@@ -47,7 +49,9 @@ const MERGED_WARPS: u64 = 5;
 /// The most rows of 32 vectors that a warp takes: each of its lanes adds up so many vectors one after another, which bounds the roundings of a chain.
 const WARP_ROWS: u64 = 27;
 /// Bytes of shared memory of a row: 32 vectors of dy and of x, and its two sums.
-const ROW_BYTES: u64 = 2 * 32 * 16 + 8;
+const ROW_BYTES: u64 = ROW_TENSOR_BYTES + 8;
+/// Bytes of a row of dy and of x, each of 32 vectors of 16 bytes.
+const ROW_TENSOR_BYTES: u64 = 2 * 32 * 16;
 /// Vectors of the shortest segments for which `held` may be faster: its steps have a warp or more for each segment.
 const HELD_SEGMENT_VECTORS: u64 = 128;
 /// Bytes of dpre in a row, if it is kept.
@@ -91,8 +95,8 @@ impl ChannelProblem {
         (self.shared_bytes / blocks).saturating_sub(RESERVED_SHARED)
     }
 
-    /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device; or the largest that takes them,
-    /// if none fills it.
+    /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device, 7 of 8 SMs of it; or the largest
+    /// that takes them, if none fills it.
     fn single_cluster(&self, all: u64, most: u64) -> Option<u64> {
         let fits = |&cluster: &u64| all.div_ceil(cluster) <= most;
         let fills = |&cluster: &u64| {
@@ -145,10 +149,10 @@ fn choose_forward(p: &ChannelProblem, all: u64) -> Option<Chosen<Choice>> {
     };
     let threads = own.div_ceil(vectors).next_multiple_of(32);
     let vectors = own.div_ceil(threads);
-    let fits = threads <= 1024 && threads * vectors <= most;
+    let fits = threads <= MOST_THREADS && threads * vectors <= most;
     // 3. When blocks start.
     let bytes = threads * vectors * 16;
-    let residents = (shared_bytes / (bytes + parameters * 8 + OWN_SHARED_BYTES)).min(1024 / threads.max(1));
+    let residents = (shared_bytes / (bytes + parameters * 8 + OWN_SHARED_BYTES)).min(MOST_THREADS / threads.max(1));
     let is_staggered = (cluster == 1 || is_halved) && residents > 1 && blocks > multiprocessors * residents;
     // Channels of 16 bits share cache lines with their neighbours. Blocks that are launched early lose step with the blocks of those neighbours.
     let starts_early = is_staggered && p.capability >= 90 && (p.shape.groups > 0 || p.element_bytes == 4);
@@ -215,7 +219,8 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
         let cluster = 1 << (largest / batch).max(1).ilog2();
         let blocks = groups.checked_mul(cluster)?;
         let bytes = if is_plain { MERGED_PLAIN_BYTES } else { MERGED_OTHER_BYTES };
-        let is_small = rows.div_ceil(cluster) * 1024 <= bytes && blocks <= multiprocessors * MERGED_SM_BLOCKS;
+        let is_small =
+            rows.div_ceil(cluster) * ROW_TENSOR_BYTES <= bytes && blocks <= multiprocessors * MERGED_SM_BLOCKS;
         let merged = || with_warps(cluster, batch, MERGED_WARPS, p.single_room());
         if let Some(choice) = (is_small && cluster <= rows).then(merged).flatten() {
             return Some(Chosen::alone(choice));
@@ -261,7 +266,7 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
         let own = rows.div_ceil(cluster);
         let warps = SHARING_ALL_WARPS / residents_of(cluster).max(1);
         let warps = warps.max(SHARING_WARPS).min(own.div_ceil(SHARING_VECTORS));
-        let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING_EARLY_BYTES);
+        let overlaps = u32::from(p.capability >= 90 && own * ROW_TENSOR_BYTES <= SHARING_EARLY_BYTES);
         BackwardChoice { overlaps, ..with_warps(cluster, 0, warps, room)? }
     } else if serves_all {
         with_warps(cluster, 0, SHARING_BLOCK_WARPS, room)?
