@@ -339,10 +339,10 @@ fn plain(
     Ok((Strided { lead, column, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
 
-/// Contiguous elements that the light end of a tile stores at once.
+/// Contiguous elements that a thread stores at once if it stores its results from registers: the choice is then light.
 const LIGHT: u64 = 8;
 
-/// Whether the light end serves: it adds a bias, applies a ReLU and stores eight elements at a time.
+/// Whether the choice is light: a thread adds a bias, applies a ReLU and stores eight elements at a time, all from registers.
 fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
     let by_rows = product.out.rows == 1 && product.out.cols != 1;
     let (fast, slow, stride) = if by_rows {

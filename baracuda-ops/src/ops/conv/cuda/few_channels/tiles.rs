@@ -12,7 +12,9 @@ use crate::ops::conv::geometry::Contraction;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 use crate::ops::gemm::geometry::Fused;
 
+/// Filters of a block.
 const FILTERS: u64 = sys::BOPS_CONV_FEW_CHANNELS_FILTERS as u64;
+/// Chunks of the windows that a block of the gradient of the weight has sums for, at most.
 const CHUNKS: u64 = sys::BOPS_CONV_FEW_CHANNELS_CHUNKS as u64;
 
 /// The most blocks of an SM, which registers limit: the kernels' `__launch_bounds__`.
