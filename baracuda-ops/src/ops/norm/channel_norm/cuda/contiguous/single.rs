@@ -21,7 +21,9 @@ const EARLY_BLOCKS: u64 = 4;
 const ALONE_THREADS: u64 = 640;
 /// Threads of a block that has an SM to itself, if each of them then has from `LEAST_FEW_VECTORS` to `MOST_FEW_VECTORS` vectors.
 const SMALL_THREADS: u64 = 320;
+/// The least of few vectors of a thread.
 const LEAST_FEW_VECTORS: u64 = 2;
+/// The most of few vectors of a thread.
 const MOST_FEW_VECTORS: u64 = 4;
 /// The most threads of a block that shares an SM with one other. Smaller blocks might lie three on one SM while another has one.
 const PAIR_THREADS: u64 = 512;
@@ -35,9 +37,11 @@ const CLUSTER_OF_SEVEN: u64 = 7;
 const OWN_SHARED_BYTES: u64 = 3 << 10;
 /// If more blocks follow, the first blocks of an SM start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block.
 const STAGGER_CYCLES: u64 = 2;
+/// Bytes of a block for which its SM waits `STAGGER_CYCLES`.
 const STAGGER_BYTES: u64 = 25;
-/// The largest cluster that is made of blocks half as large, four of which share an SM in place of two, by the bits of an element.
+/// The largest cluster that is made of blocks half as large, four of which share an SM in place of two, for elements of 16 bits.
 const HALVED_CLUSTER_OF_16_BITS: u64 = 2;
+/// As `HALVED_CLUSTER_OF_16_BITS`, for elements of 32 bits.
 const HALVED_CLUSTER_OF_32_BITS: u64 = 4;
 
 /// Backward: the most warps of a block that shares an SM.
@@ -58,15 +62,20 @@ const HELD_SEGMENT_VECTORS: u64 = 128;
 const DPRE_ROW_BYTES: u64 = 32 * 16;
 /// The first two blocks of an SM start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block.
 const BACKWARD_STAGGER_CYCLES: u64 = 3;
+/// As `BACKWARD_STAGGER_CYCLES`, through SiLU.
 const BACKWARD_STAGGER_CYCLES_OF_SILU: u64 = 5;
+/// Bytes of dy and x in a block for which its SM waits `BACKWARD_STAGGER_CYCLES`.
 const BACKWARD_STAGGER_BYTES: u64 = 64;
 
-/// Backward of f32 if several blocks of clusters share an SM: the clusters that are tried; blocks for each SM, in all, at least.
+/// Backward of f32 if several blocks of clusters share an SM: the clusters that are tried.
 const SHARING_CLUSTERS: [u64; 3] = [2, 4, 8];
+/// Backward of f32 if several blocks of clusters share an SM: blocks for each SM, in all, at least.
 const SHARING_BLOCKS: u64 = 8;
-/// Vectors of a thread and warps of a block, at least; and warps of all blocks of an SM.
+/// Vectors of a thread of such a block, at least.
 const SHARING_VECTORS: u64 = 4;
+/// Warps of such a block, at least.
 const SHARING_WARPS: u64 = 8;
+/// Warps of all such blocks of an SM.
 const SHARING_ALL_WARPS: u64 = 32;
 /// Bytes of dy and x in a block up to which blocks that wait for the previous kernel are no hindrance.
 const SHARING_EARLY_BYTES: u64 = 32 << 10;
@@ -74,18 +83,22 @@ const SHARING_EARLY_BYTES: u64 = 32 << 10;
 const RESIDENTS_OF_SEVENS: u64 = 4;
 
 /// Backward in clusters that have the teams of all samples and therefore need no further launch: the most bytes of dy and x in a block, of f32 without
-/// SiLU and of others; the most blocks of a cluster.
+/// SiLU.
 const MERGED_PLAIN_BYTES: u64 = 40 << 10;
+/// As `MERGED_PLAIN_BYTES`, of 16-bit elements or through SiLU.
 const MERGED_OTHER_BYTES: u64 = 24 << 10;
+/// The most blocks of a cluster that has the teams of all samples.
 const MERGED_BLOCKS: u64 = 8;
-/// The most blocks for each SM in all: further ones cost more than the launch that adds up the samples.
+/// The most blocks of such clusters for each SM in all: further ones cost more than the launch that adds up the samples.
 const MERGED_SM_BLOCKS: u64 = 4;
 
-/// Backward through a ReLU that a residual or y decides: blocks that share an SM; threads of a block, and if there are two an SM at most; the most
-/// vectors of a thread.
+/// Backward through a ReLU that a residual or y decides: blocks that share an SM.
 const MASKED_RESIDENTS: u64 = 4;
+/// Backward through a ReLU that a residual or y decides: threads of a block.
 const MASKED_THREADS: u64 = 224;
+/// Backward through a ReLU that a residual or y decides: threads of a block if there are two an SM, at most.
 const MASKED_PAIR_THREADS: u64 = 448;
+/// Backward through a ReLU that a residual or y decides: vectors of a thread, at most.
 const MASKED_VECTORS: u64 = 8;
 
 impl ChannelProblem {
