@@ -100,7 +100,7 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2;
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - before, int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - before - 1)) : low;
-    float *const values = response_shared + threadIdx.y * slots_of(a.chunk_room);
+    float *const values = response_shared + threadIdx.y * slot_of(a.chunk_room + 31);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
     T *const y = static_cast<T *>(a.o.y) + offset_of(a.p.y, at.n, 0, at.position);
 

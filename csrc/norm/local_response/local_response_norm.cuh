@@ -221,10 +221,9 @@ template <int width> struct neighbours {
     }
 };
 
-// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
+// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks. A tile of n elements takes
+// slot_of(n + 31) slots, a last gap included.
 __host__ __device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
-// Slots of a tile of `elements` elements, with the last gap.
-__host__ __device__ __forceinline__ uint32_t slots_of(uint32_t elements) { return slot_of(elements + 31); }
 
 // ---- host -------------------------------------------------------------------------------------------------------------------
 //
@@ -294,7 +293,7 @@ template <typename Pass, typename Action> bops_status for_tile_form(bops_dtype d
         launch_shape shape;
         shape.block = dim3(c.position_threads, c.block_threads / c.position_threads);
         shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y), c.chunks);
-        shape.shared_bytes = shape.block.y * Pass::tile_arrays * slots_of(a.chunk_room) * 4;
+        shape.shared_bytes = shape.block.y * Pass::tile_arrays * slot_of(a.chunk_room + 31) * 4;
         return for_flag(has_roots(p), [&](auto roots) {
             return for_value<16, int(sizeof(T))>(
                 c.vector_bytes, [&](auto bytes) { return action(Pass::template tile<T, bytes, decltype(roots)::value>(), shape, a); });

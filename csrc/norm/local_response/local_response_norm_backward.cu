@@ -140,7 +140,7 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2, after = size - before - 1;
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - (size - 1), int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - 1)) : low;
-    const uint32_t room = slots_of(a.chunk_room);
+    const uint32_t room = slot_of(a.chunk_room + 31);
     // x, e and the terms.
     float *const values = response_shared + threadIdx.y * 3 * room, *const scaled = values + room, *const terms = scaled + room;
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);

@@ -42,6 +42,7 @@ struct Width {
     /// Time of a step if the last 64 columns of a row of tiles are beyond the product. Filling them with 0 takes the copy engine longer than loading.
     half_empty_picoseconds: u64,
 }
+/// The widths of tiles that there are kernels for.
 const WIDTHS: [Width; 2] = [
     Width { columns: 128, step_picoseconds: 380_000, half_empty_picoseconds: 470_000 },
     Width { columns: 64, step_picoseconds: 290_000, half_empty_picoseconds: 290_000 },
