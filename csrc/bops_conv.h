@@ -11,8 +11,10 @@ extern "C" {
  * not in memory as a matrix: m and t together give coordinates in a tensor, and the factor's element is the tensor's, or 0 if a coordinate is outside
  * the tensor. */
 
-/* Digits of an index: the lead, which is a sample or a channel, and one for each spatial axis. */
-enum { BOPS_CONV_DIGITS = 4, BOPS_CONV_AXES = 3 };
+enum {
+    BOPS_CONV_DIGITS = 4, /* digits of an index: the lead, which is a sample or a channel, and one for each spatial axis */
+    BOPS_CONV_AXES = 3    /* spatial axes, at most */
+};
 
 /* What an index m or t adds to the place of an element. */
 typedef struct {
@@ -67,7 +69,10 @@ BOPS_FORM(bops_conv_mma, bops_dtype, bops_conv_params, bops_conv_choice, bops_ge
 
 /* Depthwise convolutions: out[n, c, o] = sum over r of gathered[n, c / repeats, o + r + first] * weight[c, r]; elements outside the tensor are 0. The
  * gradient of the weight is dweight[c, r] = sum over n and o of gathered[n, c / repeats, o + r + first] * plain[n, c, o]. */
-enum { BOPS_CONV_DEPTHWISE_AXES = 2, BOPS_CONV_DEPTHWISE_THREADS = 128 };
+enum {
+    BOPS_CONV_DEPTHWISE_AXES = 2,     /* spatial axes */
+    BOPS_CONV_DEPTHWISE_THREADS = 128 /* threads of a block */
+};
 
 typedef struct {
     uint64_t sample, channel, axes[BOPS_CONV_DEPTHWISE_AXES]; /* elements */
@@ -131,7 +136,10 @@ typedef struct {
     double beta;
 } bops_conv_backward_bias_params;
 
-enum { BOPS_CONV_SUMS_THREADS = 256, BOPS_CONV_SUMS_LOADS = 16 };
+enum {
+    BOPS_CONV_SUMS_THREADS = 256, /* threads of a block */
+    BOPS_CONV_SUMS_LOADS = 16     /* accesses of a thread in a part of a channel */
+};
 
 /* dtype: of dy. parts: of the accumulator type; or dbias, if one part is the whole channel. */
 bops_status bops_conv_backward_bias_prepare(const bops_conv_backward_bias_params *params, bops_dtype dtype);

@@ -3,8 +3,8 @@
  * Each form has a choice struct, `prepare` and `launch`. Two fields mean the same in every choice:
  *   grid      blocks of the launch
  *   overlaps  1: the launch begins while the previous kernel of the stream ends, and its blocks wait for that. Compute capability 9.0
- * In `vec_bytes`, where a choice has it, are the bytes of one access to x, y, dy and the like: 16, 4 or 2, for f64 8. All other forms access 16
- * bytes at once and do not take f64. Rows start at multiples of the access and are a whole number of accesses; parameters start at multiples of the
+ * If a choice has the field `vec_bytes`, these are the bytes of one access to x, y, dy and the like: 16, 4 or 2, for f64 8. The other forms access
+ * 16 bytes at once and do not take f64. Rows start at multiples of the access and are a whole number of accesses; parameters start at multiples of the
  * smaller of 16 bytes and as many of their elements. A vector is what one access moves. */
 #ifndef BOPS_ROW_NORM_H
 #define BOPS_ROW_NORM_H
@@ -186,10 +186,14 @@ typedef struct {
 BOPS_ROW_NORM_FORM(ring, backward_)
 
 enum {
-    BOPS_ROW_NORM_COOPERATIVE_STAGES = 6,  /* turns of a team that a block's ring holds */
-    BOPS_ROW_NORM_COOPERATIVE_TURNS = 16,  /* turns of a team whose sums have places in the workspace */
-    BOPS_ROW_NORM_COOPERATIVE_TEAM = 160,  /* the most blocks of a team */
-    BOPS_ROW_NORM_COOPERATIVE_MESSAGE = 16 /* bytes of what a block tells its team of a row */
+    /* Turns that a block's ring holds: the turn that is summed, the four before it, whose sums are on their way, and the one that arrives. */
+    BOPS_ROW_NORM_COOPERATIVE_STAGES = 6,
+    /* Turns of a team whose sums have places in the workspace: a power of two above the ten turns that blocks may be apart. */
+    BOPS_ROW_NORM_COOPERATIVE_TURNS = 16,
+    /* The most blocks of a team, five for each lane of the warp that receives their sums. */
+    BOPS_ROW_NORM_COOPERATIVE_TEAM = 160,
+    /* Bytes of a message, with which a block tells its team the sums of a row. */
+    BOPS_ROW_NORM_COOPERATIVE_MESSAGE = 16
 };
 
 /* Teams of blocks, on whichever SMs they run, walk over rows and give each other their sums through the workspace. It has room for grid * (rows of a

@@ -1,11 +1,12 @@
+// The copy kernel: the yardstick of the benchmarks, which reads and writes every byte once.
 #include "common/launch.cuh"
 #include "common/memory.cuh"
 
 namespace bops {
 namespace {
 
-// One vector a thread: longer bursts of a block lose bandwidth.
-constexpr int copy_threads = 256, copy_vectors = 1;
+constexpr int copy_threads = 256; // of a block
+constexpr int copy_vectors = 1;   // vectors of 16 bytes of a thread: longer bursts of a block lose bandwidth
 
 __global__ void __launch_bounds__(copy_threads) copy(const char *from, char *to, uint64_t bytes) {
     const uint64_t vectors = bytes / 16;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use baracuda_ops::OPS;
+use baracuda_ops::{AnyDescriptor, OPS, PlanOptions};
 use baracuda_ops_sys::wgsl::FILES;
 use baracuda_ops_tests::floor::root;
 use baracuda_ops_tests::ops::SUBJECTS;
@@ -271,6 +271,97 @@ fn parameters_of_both_kernels_agree() {
     }
 }
 
+/// The words in backquotes of a text.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The names in the first column of the tables below a heading of a page, up to the next heading.
+fn first_column<'t>(page: &'t str, heading: &str) -> Vec<&'t str> {
+    let below = page.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
+    let rows = below.lines().take_while(|line| !line.starts_with('#')).filter_map(|line| line.strip_prefix("| "));
+    rows.flat_map(|row| quoted(row.split(" |").next().unwrap_or_default())).collect()
+}
+
+/// Where a page's list of an op's fields disagrees with an error, which lists those that the op knows. All ops have `layouts`, which no list repeats.
+fn differing_fields(error: &str, listed: &[&str]) -> Option<String> {
+    let known = error.split_once("expected ").unwrap_or_default().1;
+    let known: BTreeSet<&str> = quoted(known).filter(|field| *field != "layouts").collect();
+    let named: BTreeSet<&str> = listed.iter().copied().collect();
+    let is_equal = known == named && named.len() == listed.len();
+    (!is_equal).then(|| format!("the op knows {known:?}, the page lists {listed:?}"))
+}
+
+#[test]
+fn the_page_on_case_files_lists_every_field() {
+    let Ok(page) = std::fs::read_to_string(root().join("docs/case-files.md")) else {
+        return; // A bundle of binaries has no pages.
+    };
+    let unknown = r#"{"?":1}"#;
+    let headings: Vec<&str> = page.lines().filter(|line| line.starts_with("### `")).collect();
+    let ops: Vec<&str> = headings.iter().flat_map(|heading| quoted(heading)).collect();
+    let known: BTreeSet<&str> = OPS.iter().map(|op| op.name).collect();
+    assert_eq!((ops.iter().copied().collect::<BTreeSet<_>>(), ops.len()), (known, OPS.len()));
+    for heading in headings {
+        for op in quoted(heading) {
+            let error = AnyDescriptor::parse(op, unknown).expect_err(op).to_string();
+            assert_eq!(differing_fields(&error, &first_column(&page, heading)), None, "{op}");
+        }
+    }
+    let error = serde_json::from_str::<PlanOptions>(unknown).expect_err("an unknown option").to_string();
+    assert_eq!(differing_fields(&error, &first_column(&page, "### Options")), None);
+
+    // A field that is missing, one too many, and one that comes twice.
+    let error = "unknown field `?`, expected one of `x`, `axis`, `layouts`";
+    assert_eq!(differing_fields(error, &["x", "axis"]), None);
+    for listed in [&["x"][..], &["x", "axis", "log"], &["x", "x", "axis"]] {
+        assert!(differing_fields(error, listed).is_some(), "{listed:?}");
+    }
+}
+
+/// The capital names in the code of a WGSL text, and those of them that it defines.
+fn capital_names(text: &str) -> (BTreeSet<&str>, BTreeSet<&str>) {
+    let (mut used, mut defined) = (BTreeSet::new(), BTreeSet::new());
+    for line in text.lines() {
+        let code = line.split("//").next().unwrap_or_default();
+        let mut last = "";
+        for word in code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty()) {
+            let is_capital = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+            if word.len() > 1 && word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(is_capital) {
+                used.insert(word);
+                if last == "const" {
+                    defined.insert(word);
+                }
+            }
+            last = word;
+        }
+    }
+    (used, defined)
+}
+
+/// Constants that Rust puts in front of the text of a shader: a reader of the file sees no definition of them.
+#[test]
+fn the_page_on_kernels_explains_every_constant_of_wgsl() {
+    let Ok(page) = std::fs::read_to_string(root().join("docs/kernels.md")) else {
+        return; // A bundle of binaries has no pages.
+    };
+    // Accessors have placeholders of their own, which backend/wgpu/text.rs explains.
+    let texts =
+        || FILES.iter().filter(|(path, _)| !path.starts_with("common/operand/")).map(|(_, text)| capital_names(text));
+    let used: BTreeSet<&str> = texts().flat_map(|(used, _)| used).collect();
+    let defined: BTreeSet<&str> = texts().flat_map(|(_, defined)| defined).collect();
+    let explained: BTreeSet<&str> = first_column(&page, "## Constants of WGSL text").into_iter().collect();
+    let missing: Vec<_> = used.difference(&defined).filter(|name| !explained.contains(*name)).collect();
+    let stale: Vec<_> = explained.difference(&used).collect();
+    assert!(
+        missing.is_empty() && stale.is_empty(),
+        "without explanation: {missing:?}; explained and not used: {stale:?}"
+    );
+
+    let text = "const WIDTH: u32 = LANES / 2u; // of the WORKGROUP\nlet x = 0xFFu;";
+    assert_eq!(capital_names(text), (["LANES", "WIDTH"].into(), ["WIDTH"].into()));
+}
+
 /// Words of history, of plans and of trackers have no place in comments.
 #[test]
 fn comments_describe_the_present() {
@@ -332,10 +423,10 @@ fn the_harness_has_its_tests_beside_it() {
     }
 }
 
-/// A kernel file whose other half exists says in its first lines what the pair is, by the other's name or by the op's.
+/// A kernel file says in its first lines what it is.
 #[test]
 fn kernels_begin_with_a_comment() {
-    for (path, text) in sources("csrc", &["wgsl", "cuh"]) {
+    for (path, text) in sources("csrc", &["cu", "wgsl", "cuh"]) {
         let first = text.lines().next().unwrap_or_default();
         assert!(
             first.starts_with("//") || first.starts_with("/*") || first.starts_with("#pragma"),

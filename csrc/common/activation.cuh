@@ -6,6 +6,9 @@
 
 namespace bops {
 
+// log2(e): exp(x) is 2^(log2_e x).
+constexpr float log2_e = 1.4426950408889634f;
+
 // 2^x; subnormal results are kept.
 __device__ __forceinline__ float exp2_approximate(float x) {
     float y;
@@ -20,7 +23,7 @@ __device__ __forceinline__ float reciprocal_approximate(float x) {
 }
 
 // exp(x). Its relative error is a few ulps plus what one ulp of x changes, which is no loss where x is itself rounded, as a pre-activation is.
-__device__ __forceinline__ float exp_of_rounded(float x) { return exp2_approximate(x * 1.4426950408889634f); }
+__device__ __forceinline__ float exp_of_rounded(float x) { return exp2_approximate(x * log2_e); }
 __device__ __forceinline__ double exp_of_rounded(double x) { return exp(x); }
 __device__ __forceinline__ float reciprocal_from_one(float x) { return reciprocal_approximate(x); }
 __device__ __forceinline__ double reciprocal_from_one(double x) { return __drcp_rn(x); }
@@ -64,7 +67,7 @@ template <int count> __device__ __forceinline__ void silu(float (&x)[count]) {
     float e[count], r[count];
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-        e[i] = exp2_flushed(fminf(fmaf(x[i], 1.4426950408889634f, 7.0f), 36.0f));
+        e[i] = exp2_flushed(fminf(fmaf(x[i], log2_e, 7.0f), 36.0f));
         r[i] = e[i] + 128.0f;
     }
     invert(r);
@@ -100,15 +103,16 @@ __device__ __forceinline__ float bounded_magnitude(float x, float bound) {
 template <int count> __device__ __forceinline__ void multiply_silu_slope(const float (&x)[count], float (&dy)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-        const float t = between(x[i], -88.0f, 41.5f), e = exp2_flushed(t * 1.4426950408889634f), r = reciprocal_approximate(e + 1.0f);
+        const float t = between(x[i], -88.0f, 41.5f), e = exp2_flushed(t * log2_e), r = reciprocal_approximate(e + 1.0f);
         dy[i] *= e * r * fmaf(t, r, 1.0f);
     }
 }
 
-// As multiply_silu_slope, with fewer instructions, for values that are all added up: a NaN may also make the number beside it NaN. The argument is
-// x * silu_unit, and the result is dpre / silu_unit, silu_unit = log2(e).
-constexpr float silu_unit = 1.4426950408889634f;
+// What pre-activations are multiplied by where SiLU is computed in powers of two: registers then hold x * silu_unit.
+constexpr float silu_unit = log2_e;
 
+// dy silu'(x) in fewer instructions than multiply_silu_slope takes, for values that are all added up: a NaN may also make the number beside it NaN. On
+// entry t is x * silu_unit; on return dy is dpre / silu_unit. The bound keeps 2^t at 2^60 or less, so that the products in `invert` stay finite.
 template <int count> __device__ __forceinline__ void multiply_silu_slope_together(float (&t)[count], float (&dy)[count]) {
     float e[count], r[count];
 #pragma unroll
@@ -155,7 +159,7 @@ __device__ __forceinline__ float normal_tail_ratio(float s) {
 // 1 / s. A NaN counts as a large number, so that it does not reach the number that shares its reciprocal.
 __device__ __forceinline__ float normal_tail_divisor(float t) { return fmaf(0.3f, fminf(t, 30.0f), 1.0f); }
 // exp(-x^2 / 2).
-__device__ __forceinline__ float normal_exponential(float x) { return exp2_flushed(x * -0.72134752f * x); }
+__device__ __forceinline__ float normal_exponential(float x) { return exp2_flushed(x * (-0.5f * log2_e) * x); }
 
 // x Phi(x), Phi the normal distribution function. Where the exponential is flushed to 0, the error is below 2^-126, since t R(t) < 1/2. R has up to
 // 2.4 times the relative error of s: three roundings and the error of the reciprocal. refined: a Newton step makes s exact to its last bit, for
@@ -268,9 +272,9 @@ __device__ __forceinline__ void differentiate(bops_activation kind, const A (&pr
         for (int i = 0; i < count; ++i) {
             const A x = pre[i];
             const logistic<A> s(gelu_tanh_argument(x));
-            const A inner = A(2 * root_two_over_pi) * fma(A(0.134145) * x, x, A(1)); // derivative of the argument
+            const A inner = A(2 * root_two_over_pi) * fma(A(0.134145) * x, x, A(1)); // derivative of the argument: 0.134145 is 3 * 0.044715
             const A slope = fma(x * s.slope, inner, s.value);
-            dy[i] *= fabs(x) > A(10) ? (x > A(0) ? A(1) : A(0)) : slope;
+            dy[i] *= fabs(x) > A(10) ? (x > A(0) ? A(1) : A(0)) : slope; // beyond 10 the slope is within 2^-117 of its limit
         }
         break;
     case BOPS_SILU: multiply_silu_slope(pre, dy); break;

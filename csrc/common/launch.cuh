@@ -10,9 +10,10 @@ namespace bops {
 
 struct launch_shape {
     dim3 grid, block;
-    uint32_t shared_bytes = 0, cluster = 1; // cluster: blocks, along y if the grid has more than one row, else along x
-    bool overlaps_previous = false;         // programmatic dependent launch: the kernel itself waits for the previous one
-    bool cooperative = false;               // all blocks are resident at once, so that the kernel may synchronise its grid
+    uint32_t shared_bytes = 0,
+             cluster = 1;           // shared_bytes: dynamic, of a block. cluster: blocks, along y if the grid has more than one row, else along x
+    bool overlaps_previous = false; // programmatic dependent launch: the kernel itself waits for the previous one
+    bool cooperative = false;       // all blocks are resident at once, so that the kernel may synchronise its grid
 };
 
 template <typename... P> bops_status launch(void (*kernel)(P...), const launch_shape &shape, bops_stream stream, const P &...arguments) {
@@ -44,6 +45,9 @@ template <typename... P> bops_status launch(void (*kernel)(P...), const launch_s
     return bops_status(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
+// Clusters of up to so many blocks run on every device that has clusters; larger ones have to be allowed for each kernel.
+constexpr uint32_t portable_cluster = 8;
+
 // Loads the kernel's module and sets the attributes that `shape` needs. Shared memory is allowed up to the device's limit, since the attribute belongs
 // to the kernel and other plans launch it with other sizes.
 template <typename... P> bops_status prepare(void (*kernel)(P...), const launch_shape &shape) {
@@ -57,7 +61,8 @@ template <typename... P> bops_status prepare(void (*kernel)(P...), const launch_
         if (status == cudaSuccess)
             status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit - int(attributes.sharedSizeBytes));
     }
-    if (status == cudaSuccess && shape.cluster > 8) status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (status == cudaSuccess && shape.cluster > portable_cluster)
+        status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return bops_status(status);
 }
 

@@ -98,6 +98,7 @@ template <int bytes> __device__ __forceinline__ void store_whole(void *to, const
 
 // `count` consecutive parameters of type P, which nothing writes while the kernel runs.
 template <typename P, int count> struct parameter_vector {
+    // Bytes of one load, loads of the vector, and parameters of one load.
     static constexpr int bytes = count * int(sizeof(P)) < 16 ? count * int(sizeof(P)) : 16;
     static constexpr int loads = count * int(sizeof(P)) / bytes;
     static constexpr int per_load = bytes / int(sizeof(P));
@@ -105,6 +106,7 @@ template <typename P, int count> struct parameter_vector {
 
     // Sets every parameter to 1 or to 0.
     __device__ __forceinline__ void fill(bool one) {
+        // The bits of 1, in 16-bit types of two neighbours.
         const uint32_t bits = !one ? 0 : std::is_same_v<P, __half> ? 0x3c003c00u : std::is_same_v<P, __nv_bfloat16> ? 0x3f803f80u : 0x3f800000u;
 #pragma unroll
         for (int i = 0; i < loads; ++i)

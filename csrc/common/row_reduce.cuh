@@ -15,7 +15,7 @@ __device__ __forceinline__ uint64_t row_offset(uint32_t row, const bops_row_stri
 
 // ---- a team inside one block: blockDim = (threads of a row, rows). Threads: a power of two up to 32, beyond a multiple of 32 ----
 
-constexpr int team_slots = 16; // warps of a block
+constexpr int team_slots = 16; // places in shared memory for sums of warps, one for each warp of a block of 512 threads
 
 struct row_team {
     uint32_t threads, lane, warp, warps, slot;
@@ -95,7 +95,7 @@ template <int count, typename A> __device__ __forceinline__ A tree_sum(A (&v)[co
 
 // ---- clusters -------------------------------------------------------------------------------------------------------------
 
-constexpr int max_cluster = 16;
+constexpr int max_cluster = 16; // the most blocks of a cluster that the hardware runs
 
 __device__ __forceinline__ uint32_t cluster_rank() {
     uint32_t rank = 0;
@@ -134,7 +134,7 @@ __device__ __forceinline__ void store_remote(const float2 *here, uint32_t rank, 
 // The blocks of a cluster, or `cluster` of them from number `base` on, repeatedly give each other 4 values. All threads of a block pass the same
 // values; `rank` is the block's number among those that take part.
 struct cluster_exchange {
-    static constexpr uint32_t depth = 4;
+    static constexpr uint32_t depth = 4; // exchanges that have places at once; `send` says why four suffice
     alignas(16) uint64_t arrived[depth];
     alignas(16) float slots[depth][max_cluster][4];
 
@@ -222,7 +222,7 @@ __device__ __forceinline__ float reciprocal_root(float v) {
     return error == error ? fmaf(0.5f * r, error, r) : r; // for 0, infinity and NaN r is right as it is
 }
 
-constexpr uint32_t merge_lanes = 32; // a lane for each warp of a block, or for each block of a cluster
+constexpr uint32_t merge_lanes = 32; // lanes that merge moments: one for each warp of a block, or for each block of a cluster
 
 // Merges the moments that the lanes of a warp have, each of its own `cols` elements; every lane gets the total.
 template <bool centered, typename A> __device__ __forceinline__ moments<A> merge_across(const moments<A> &mine, A cols, A reciprocal_cols) {
@@ -243,7 +243,7 @@ template <bool centered, typename A> __device__ __forceinline__ moments<A> merge
 
 // Adds up a long list on levels, each of which passes its sum on after `chain` additions, so that roundings stay few.
 template <typename A> struct cascade {
-    static constexpr uint32_t chain = 8;
+    static constexpr uint32_t chain = 8; // additions on one level
     A level[4] = {};
     uint32_t added = 0;
     __device__ __forceinline__ void add(A v) {
@@ -273,7 +273,7 @@ __device__ __forceinline__ packed<16> shared_vector(uint32_t index) {
 // only, so that no barrier is needed.
 template <int vectors, int arrays, int threads> struct row_ring {
     static constexpr uint32_t stage_bytes = arrays * vectors * threads * 16;
-    uint32_t offset, stage = 0; // of the current stage
+    uint32_t offset, stage = 0; // of the current stage: where the thread's first vector lies, in bytes; and its number
 
     __device__ __forceinline__ explicit row_ring(uint32_t thread) : offset(thread * 16) {}
     __device__ __forceinline__ packed<16> *slot(int array, int v) const {
@@ -292,7 +292,7 @@ template <int vectors, int arrays, int threads> struct row_ring {
     }
 };
 
-// Parameters in shared memory, which the rows of a block share: [vector][part][thread of a row]. A part has four parameters.
+// Parameters in shared memory, which the rows of a block share: [vector][part][thread of a row]. A part is four parameters, one access of 16 bytes.
 template <int width, int threads> struct shared_parameters {
     static constexpr int parts = width / 4;
     float4 *mine;

@@ -6,7 +6,8 @@
 namespace bops {
 namespace conv {
 
-constexpr int digits = BOPS_CONV_DIGITS, axes = BOPS_CONV_AXES;
+constexpr int digits = BOPS_CONV_DIGITS; // of an index: the lead and one for each spatial axis
+constexpr int axes = BOPS_CONV_AXES;     // spatial, at most
 
 // The part of a coordinate that comes from a row or a term that does not exist: with any other part the coordinate is negative.
 template <typename I> constexpr I outside = -(I(1) << (8 * sizeof(I) - 2));

@@ -5,7 +5,8 @@ namespace bops {
 namespace conv {
 namespace {
 
-constexpr int sums_threads = BOPS_CONV_SUMS_THREADS, sums_loads = BOPS_CONV_SUMS_LOADS;
+constexpr int sums_threads = BOPS_CONV_SUMS_THREADS; // of a block
+constexpr int sums_loads = BOPS_CONV_SUMS_LOADS;     // accesses of a thread in a part of a channel
 
 // The sum of some values, pair by pair.
 template <int count, typename A> __device__ __forceinline__ A paired(A (&v)[count]) {
@@ -84,7 +85,7 @@ template <typename T, int vector> __global__ void __launch_bounds__(sums_threads
 template <typename T> __global__ void __launch_bounds__(sums_threads)
     sums_of_columns(const bops_conv_column_sums_params params, const T *dy, accumulator_t<T> *parts) {
     using A = accumulator_t<T>;
-    constexpr int each = 16 / int(sizeof(T)), batch = 8, warps = sums_threads / 32;
+    constexpr int each = 16 / int(sizeof(T)), batch = 8, warps = sums_threads / 32; // batch: rows of a thread that are in flight at once
     __shared__ A scratch[warps][32 * each];
     allow_dependents();
     const uint32_t lane = threadIdx.x % params.lanes, workers = sums_threads / params.lanes, of_tile = params.lanes * each;

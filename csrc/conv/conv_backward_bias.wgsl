@@ -19,7 +19,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 const LANES: u32 = WORKGROUP / COLUMN_QUADS;
-const CHAIN: u32 = 16u;
+const CHAIN: u32 = 16u; // items that a thread adds up one after another
 
 // For each of four channels four values, which are still to be added up.
 struct Sums {

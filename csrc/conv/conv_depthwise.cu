@@ -96,6 +96,8 @@ template <typename T, int channels, int kernel, bool light> __global__ void __la
     constexpr int strip = strip_of<T, channels, kernel>, most = 32 * channels, slots = row_slots<T>; // most: channels of a block
     // Whether registers hold the whole weight of a thread's channels.
     constexpr bool is_small = kernel == 3 || channels == 1;
+    // Sums of a window stay in the same registers, and after `phases` rows the registers have the same roles again; or, if it is 1, they move on by one
+    // after each row.
     constexpr int phases = kernel == 3 && light ? kernel : 1;
     extern __shared__ __align__(16) char ring[];
     __shared__ __align__(16) float weight[kernel * kernel][most];

@@ -38,6 +38,7 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
                 const bops_conv_depthwise_operands operands) {
     using rows_of = row_walk<T, channels, kernel>;
     using slot = typename rows_of::slot;
+    // phases: as in conv_depthwise, for the rows of dy in registers.
     constexpr int strip = strip_of<T, channels, kernel>, slots = row_slots<T>, phases = kernel == 3 ? kernel : 1;
     using dy_slot = row_slot<T, channels, strip, 0>;
     constexpr int bytes = slot::bytes + dy_slot::bytes;

@@ -14,7 +14,8 @@ template <typename T> __device__ __forceinline__ int filter_of(int block, int co
     return block / blocks * 4 * each + column / 2 * each + block % blocks * 2 + column % 2;
 }
 
-// Offsets in shared memory: a chunk of zeros, the bias, the weights, the ring, and the sums of a tile unless they are stored from registers.
+// Offsets in shared memory: a chunk of zeros, the bias, the weights, the ring, and the sums of a tile unless they are stored from registers. staged,
+// staged_across: bytes of these sums, whose rows are positions, or filters.
 template <typename T> struct forward_places {
     static constexpr uint32_t bias = 16, weights = bias + few_filters * 4;
     static constexpr int staged = few_positions * (few_filters + 4) * 4, staged_across = few_filters * (few_positions + 4) * 4;

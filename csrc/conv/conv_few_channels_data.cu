@@ -9,6 +9,7 @@ namespace bops {
 namespace conv {
 namespace {
 
+// Blocks of eight columns of the product, those of one instruction, at most; and pairs of them, which one ldmatrix reads.
 constexpr int data_blocks = BOPS_CONV_FEW_CHANNELS_COLUMNS / 8, data_pairs = data_blocks / 2;
 
 // Offsets in shared memory: the weights, a ring of rows of dy, and the product of a tile. Lines of a row of dy are positions, or filters with `across`. Lines,

@@ -8,6 +8,7 @@ namespace bops {
 namespace conv {
 namespace {
 
+// Chunks of the windows that a warp has sums for, at most; and pairs of them, which one ldmatrix reads.
 constexpr int warp_chunks = BOPS_CONV_FEW_CHANNELS_CHUNKS / few_warps, warp_pairs = (warp_chunks + 1) / 2;
 
 // Offsets in shared memory: a chunk of zeros, the ring, and dy of two tiles. Its lines are positions, or filters with `across`; they are an odd number of

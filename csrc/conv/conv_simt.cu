@@ -22,7 +22,8 @@ template <typename T> __device__ __forceinline__ accumulator_t<T> load_one(const
 
 // The elements of a step of one factor that a thread loads, and their places in shared memory, which is [term][row].
 template <int tile> struct share {
-    static constexpr int count = tile * simt_depth / simt_threads, line = tile + 4;
+    static constexpr int count = tile * simt_depth / simt_threads; // elements of the thread
+    static constexpr int line = gemm::step_pitch<tile>;
     int row, row_step, term, term_step;
 
     // along_rows: neighbouring threads take neighbouring rows; else neighbouring terms.
@@ -136,7 +137,7 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
-        constexpr int most = sizeof(T) == 8 ? 4 : 8;
+        constexpr int most = sizeof(T) == 8 ? 4 : 8; // results along a side of a thread's square, with the largest tile
         launch_shape shape;
         shape.grid = dim3(gemm::blocks_of(params.product, choice.product)), shape.block = dim3(simt_threads);
         if (choice.product.tile == 32) {

@@ -7,7 +7,8 @@ namespace bops {
 namespace conv {
 namespace {
 
-constexpr int turn_threads = 256, turn_tile = 64;
+constexpr int turn_threads = 256; // of a block
+constexpr int turn_tile = 64;     // rows and columns of the square that a block copies
 // Elements of a row of a tile in shared memory: an odd number of words, so that neighbouring rows start in different banks.
 template <typename E> constexpr int turn_line = turn_tile + 4 / int(sizeof(E));
 

@@ -21,28 +21,28 @@ namespace bops {
 namespace conv {
 namespace {
 
-constexpr int rows = 128;      // of a tile
-constexpr int block_rows = 64; // rows that shared memory holds together if they are contiguous in memory
-constexpr uint32_t block_bytes = gemm::across_block_bytes;
-constexpr int positions_of_step = 64; // of the gradient of the weight
+constexpr int rows = 128;                                  // of a tile
+constexpr int block_rows = 64;                             // rows that shared memory holds together if they are contiguous in memory
+constexpr uint32_t block_bytes = gemm::across_block_bytes; // of such rows in a step
+constexpr int positions_of_step = 64;                      // of the gradient of the weight
 // The block's extents are (threads of a warpgroup, warpgroups), so that the epilogue's thread numbers are those of one warpgroup.
-constexpr int group_threads = 128, groups = 3;
+constexpr int group_threads = 128, groups = 3; // threads of a warpgroup; warpgroups
 // Numbers of named barriers: group_barrier and the next one are each for the threads of one consumer, turn_barrier and the next one for the turns of
 // both.
 constexpr int group_barrier = 1, turn_barrier = 3;
-// Registers of a thread in the producer's warpgroup, and in a consumer.
+// Registers of a thread in the producer's warpgroup, and in a consumer: the three warpgroups together have 3 * 168 to share out, in steps of 8.
 constexpr int few_registers = 40, most_registers = 232;
 // Results go through shared memory in rounds of this many columns.
 constexpr int round_columns = 32;
 constexpr uint32_t round_bytes = 4 * std::max(rows * gemm::staged_row<round_columns>, round_columns *gemm::staged_row<rows>);
 
-// Shared memory, by the columns of a tile: the ring, one round of each consumer, the barriers of the ring.
+// Shared memory, by the columns of a tile: the ring of `stages` steps, one round of each consumer, the barriers of the ring.
 template <int columns> struct tile_room {
     static constexpr int stages = columns == 64 ? 7 : 5;
     static constexpr uint32_t left_bytes = rows * gemm::wgmma_line_bytes, right_bytes = columns * gemm::wgmma_line_bytes;
     static constexpr uint32_t step_bytes = left_bytes + right_bytes, rounds_at = stages * step_bytes, barriers_at = rounds_at + 2 * round_bytes;
     static constexpr uint32_t shared_bytes = barriers_at + 2 * stages * 8;
-    static_assert(shared_bytes <= 232448, "");
+    static_assert(shared_bytes <= gemm::most_shared_bytes, "");
 };
 
 // The tiles of a launch, and their steps. A unit of work is a tile, or the part of its sums that one split has.
@@ -52,10 +52,11 @@ struct tiling {
 };
 struct unit_place {
     uint32_t z, split, tile_m, tile_n, first, last; // first, last: of the steps
-    // Neighbouring blocks take tiles of eight rows of tiles, column after column, so that those that run at the same time share factors in the L2.
+    // Tiles are numbered as by place_of_block of gemm.
     __device__ __forceinline__ unit_place(const tiling &all, uint32_t number) {
         const uint32_t tiles = all.tiles_m * all.tiles_n, matrix = number / tiles, in_matrix = number - matrix * tiles;
-        const uint32_t high = min(8u, all.tiles_m), part = in_matrix / (high * all.tiles_n), in_part = in_matrix - part * high * all.tiles_n;
+        const uint32_t high = min(gemm::tile_rows_together, all.tiles_m), part = in_matrix / (high * all.tiles_n),
+                       in_part = in_matrix - part * high * all.tiles_n;
         const uint32_t lines = min(high, all.tiles_m - high * part);
         tile_n = in_part / lines, tile_m = high * part + in_part - tile_n * lines;
         z = matrix / all.splits, split = matrix - z * all.splits;
@@ -227,7 +228,7 @@ template <typename T, int columns> __device__ __forceinline__ void leave_light(c
 template <typename T, int columns>
 __device__ __forceinline__ void leave(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, const bops_gemm_operands &of_launch,
                                       uint64_t part_stride, const unit_place &at, float (&sums)[2][columns / 2], float *stage, int group) {
-    constexpr int rounds = columns / round_columns, of_round = round_columns / 2;
+    constexpr int rounds = columns / round_columns, of_round = round_columns / 2; // of_round: sums of a thread in a round, of each 64 rows
     const bool across = choice.across != 0, quads = choice.quads != 0;
     bops_gemm_operands operands = of_launch;
     if (choice.splits > 1) operands.out = static_cast<float *>(operands.out) + at.split * part_stride;
@@ -283,7 +284,7 @@ template <typename T, int columns, bool left_across, bool right_across> __global
         gemm::prefetch_map(gathered);
         gemm::prefetch_map(plain);
         for (int i = 0; i < stages; ++i) {
-            mbarrier::initialize(full + 8 * i, 2);
+            mbarrier::initialize(full + 8 * i, 2); // by the threads that fetch left and right
             mbarrier::initialize(empty + 8 * i, group_threads / 32);
         }
         mbarrier::fence_initialized();

@@ -6,7 +6,7 @@
 namespace bops {
 namespace conv {
 
-constexpr int depthwise_threads = BOPS_CONV_DEPTHWISE_THREADS;
+constexpr int depthwise_threads = BOPS_CONV_DEPTHWISE_THREADS; // of a block
 
 // Rows in a thread's part of shared memory: one that is in use, and those that are being copied.
 template <typename T> constexpr int row_slots = sizeof(T) == 2 ? 4 : 3;
@@ -84,7 +84,7 @@ inline uint32_t blocks_of(const bops_conv_depthwise_params &params, const bops_c
 
 // `count` neighbouring columns of a row in a thread's part of shared memory; `margin` of them are on each side of the strip's columns. If channels > 1, a
 // unit is one column with all its channels. Else units are parts of the strip's columns, and the margins are two edges, of which only the elements next
-// to the strip are used. Unit i of all threads is contiguous.
+// to the strip are used. Unit i of all threads is contiguous. item, unit, edge: bytes. near: elements of an edge. edges: bytes before the edges.
 template <typename T, int channels, int count, int margin> struct row_slot {
     static constexpr int item = int(sizeof(T)), of_strip = (count - 2 * margin) * item;
     static constexpr int unit = channels > 1 ? channels *item : of_strip < 16 ? of_strip : 16;

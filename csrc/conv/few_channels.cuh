@@ -13,12 +13,13 @@
 namespace bops {
 namespace conv {
 
-constexpr int few_threads = 128, few_warps = few_threads / 32;
-constexpr int few_filters = BOPS_CONV_FEW_CHANNELS_FILTERS, few_positions = BOPS_CONV_FEW_CHANNELS_POSITIONS,
-              few_group = BOPS_CONV_FEW_CHANNELS_GROUP;
-constexpr int few_groups_of_warp = few_positions / few_group / few_warps;
-constexpr int unit_channels = 4; // channels of a pixel that a thread loads at once: a unit
-constexpr int units_ahead = 4;   // units of a thread that are being loaded while a tile is multiplied
+constexpr int few_threads = 128, few_warps = few_threads / 32;            // of a block
+constexpr int few_filters = BOPS_CONV_FEW_CHANNELS_FILTERS;               // of a block
+constexpr int few_positions = BOPS_CONV_FEW_CHANNELS_POSITIONS;           // of a tile, at most
+constexpr int few_group = BOPS_CONV_FEW_CHANNELS_GROUP;                   // neighbouring positions that one instruction multiplies
+constexpr int few_groups_of_warp = few_positions / few_group / few_warps; // such groups of a tile that a warp has, at most
+constexpr int unit_channels = 4;                                          // channels of a pixel that a thread loads at once: a unit
+constexpr int units_ahead = 4;                                            // units of a thread that are being loaded while a tile is multiplied
 
 // Divides numbers whose product with the divisor is below 2^32, by multiplying with the reciprocal.
 struct divider {

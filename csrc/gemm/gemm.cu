@@ -5,7 +5,7 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int finish_columns = 128;
+constexpr int finish_columns = 128; // columns of a tile, along the fast index of out; it has BOPS_GEMM_FINISH_ROWS rows
 
 // The sums of the parts, in their order.
 template <typename A> struct parts_in_memory {

@@ -8,7 +8,7 @@
 namespace bops {
 namespace gemm {
 
-constexpr int threads_of_finish = 256;
+constexpr int threads_of_finish = 256; // of a block of gemm_finish
 
 // Calls f(type_tag<T>{}) with the C++ type of a dtype, if it is one of Types: there are no kernels for others.
 template <typename... Types, typename F> bops_status for_types(bops_dtype dtype, const F &f) {
@@ -41,15 +41,17 @@ __device__ __forceinline__ uint64_t offset_of(uint32_t rank, const uint64_t (&ex
     return offset + index * strides[0];
 }
 
-// The tile of a block. Neighbouring blocks take tiles of eight rows of tiles, column after column, so that those that run at the same time share
-// factors in the L2.
+// Neighbouring blocks take tiles of so many rows of tiles, column after column, so that those that run at the same time share factors in the L2.
+constexpr uint32_t tile_rows_together = 8;
+
+// The tile of a block.
 struct place {
     uint32_t z, split, tile_m, tile_n;
 };
 __device__ __forceinline__ place place_of_block(const bops_gemm_params &params, uint32_t splits, int tile) {
     const uint32_t tiles_m = uint32_t(tiles_of(params.m, tile)), tiles_n = uint32_t(tiles_of(params.n, tile)), tiles = tiles_m * tiles_n;
     const uint32_t in_matrix = blockIdx.x % tiles, matrix = blockIdx.x / tiles;
-    const uint32_t high = min(8u, tiles_m), group = in_matrix / (high * tiles_n), in_group = in_matrix % (high * tiles_n);
+    const uint32_t high = min(tile_rows_together, tiles_m), group = in_matrix / (high * tiles_n), in_group = in_matrix % (high * tiles_n);
     const uint32_t rows = min(high, tiles_m - high * group);
     return {matrix / splits, matrix % splits, high * group + in_group % rows, in_group / rows};
 }

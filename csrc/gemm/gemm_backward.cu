@@ -7,7 +7,9 @@ namespace {
 
 // ---- dpre -----------------------------------------------------------------------
 
-constexpr int dpre_threads = 256, dpre_columns = BOPS_GEMM_DPRE_COLUMNS, dpre_row_step = dpre_threads / (dpre_columns / 4);
+constexpr int dpre_threads = 256;                                // of a block
+constexpr int dpre_columns = BOPS_GEMM_DPRE_COLUMNS;             // of a tile
+constexpr int dpre_row_step = dpre_threads / (dpre_columns / 4); // rows that a block has at once, if a thread has four columns
 // Rows of a thread that are loaded together.
 template <typename T> constexpr int dpre_batch = sizeof(T) == 8 ? 1 : 4;
 
@@ -176,7 +178,9 @@ template <typename Action> bops_status with_dpre(const bops_gemm_dpre_params &pa
 
 // ---- dbias ----------------------------------------------------------------------
 
-constexpr int dbias_columns = 32, dbias_groups = 32, dbias_chain = 16;
+constexpr int dbias_columns = 32; // of a block: each is one thread of every group
+constexpr int dbias_groups = 32;  // groups of threads, which take rows in turn
+constexpr int dbias_chain = 16;   // rows that a thread adds up in one go, so that rounding errors do not grow with their number
 
 // T is the type of dbias, A that of the sums.
 template <typename T, typename A> __global__ void __launch_bounds__(dbias_columns *dbias_groups)

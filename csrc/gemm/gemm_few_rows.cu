@@ -9,8 +9,11 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int few_rows = 16, few_warps = 16, few_threads = 32 * few_warps;
-constexpr int few_depth = 32, few_ahead = 2; // k of a step; steps of a warp whose elements are in flight together
+constexpr int few_rows = 16;  // of left, at most: those of one instruction
+constexpr int few_warps = 16; // of a block: they share out k
+constexpr int few_threads = 32 * few_warps;
+constexpr int few_depth = 32; // k of a step
+constexpr int few_ahead = 2;  // steps of a warp whose elements are in flight together
 
 // Loads eight elements along k of a row of left, or of a column of right; those that do not exist become 0.
 template <typename T, bool streamed> __device__ __forceinline__ packed<16> eight_of_k(const T *from, bool there) {

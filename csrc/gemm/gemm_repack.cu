@@ -7,8 +7,9 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int repack_threads = 256, repack_warps = repack_threads / 32, repack_blocks_each = 8; // blocks of an SM
-constexpr int chunk_elements = 8;                                                               // elements in 16 bytes
+constexpr int repack_threads = 256, repack_warps = repack_threads / 32; // of a block
+constexpr int repack_blocks_each = 8;                                   // blocks of the grid for each SM, at most: 8 have all threads of an SM
+constexpr int chunk_elements = 8;                                       // elements in 16 bytes
 
 // Loads eight elements from any address on. Of these `left` exist, or all if it is more; the others become 0.
 __device__ __forceinline__ packed<16> eight_from(const unsigned short *from, uint64_t left) {

@@ -7,7 +7,8 @@ namespace {
 
 // A thread's share of the loads that bring a tile of one factor, `tile` rows of simt_depth elements along k, to shared memory as [k][row].
 template <typename T, int tile> struct carrier {
-    static constexpr int count = tile * simt_depth / simt_threads, line = tile + 4;
+    static constexpr int count = tile * simt_depth / simt_threads; // elements of the thread
+    static constexpr int line = step_pitch<tile>;
     const T *from;         // the thread's first element in the current step
     uint64_t step;         // elements from there to the thread's next one
     int place, place_step; // where they go in shared memory
@@ -131,7 +132,7 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
-        constexpr int most = sizeof(T) == 8 ? 4 : 8;
+        constexpr int most = sizeof(T) == 8 ? 4 : 8; // results along a side of a thread's square, with the largest tile
         launch_shape shape;
         shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(simt_threads);
         if (choice.tile == 32) {

@@ -6,7 +6,8 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int turn_tile = 64, turn_threads = 256;
+constexpr int turn_tile = 64;     // lines, and elements of each, of the square that a block copies
+constexpr int turn_threads = 256; // of a block
 
 __global__ void __launch_bounds__(turn_threads) turn(const __grid_constant__ bops_gemm_repack_params params, const float *from, float *to) {
     __shared__ float tile[turn_tile][turn_tile + 1]; // padded: neighbouring lines, and neighbouring columns, begin in different banks
@@ -14,7 +15,7 @@ __global__ void __launch_bounds__(turn_threads) turn(const __grid_constant__ bop
     const uint64_t outer = blockIdx.x / (across * down), in_matrix = blockIdx.x % (across * down);
     const uint64_t line = in_matrix / across * turn_tile, element = in_matrix % across * turn_tile, width = tiles_of(params.lines, 4) * 4;
     const int x = int(threadIdx.x) % turn_tile, y = int(threadIdx.x) / turn_tile;
-    constexpr int step = turn_threads / turn_tile, turns = turn_tile / step;
+    constexpr int step = turn_threads / turn_tile, turns = turn_tile / step; // lines that a block takes at once; elements of a thread
     const float *const begin = from + offset_of(params.rank, params.outer, params.strides, outer) + line * params.stride + element;
     float values[turns];
 #pragma unroll

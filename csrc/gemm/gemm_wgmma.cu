@@ -12,19 +12,20 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int wgmma_threads = 384, group_threads = 128;
+constexpr int wgmma_threads = 384, group_threads = 128; // of a block; of a warpgroup
 // Numbers of named barriers: group_barrier and the next one are each for the threads of one consumer, turn_barrier and the next one for the turns of
 // both.
 constexpr int group_barrier = 1, turn_barrier = 3;
 
-// The shape of a tile. only_copies: its sums take so many registers that the copy engine has to load and store out.
+// The shape of a tile. stages, stages_reading: steps in the ring, and if the epilogue reads an operand, which takes room in shared memory. blocks: of 64
+// rows each, those of an instruction. only_copies: its sums take so many registers that the copy engine has to load and store out.
 template <int columns_, int stages_, int stages_reading_, bool only_copies_> struct wgmma_shape {
     static constexpr int rows = 128, columns = columns_, stages = stages_, stages_reading = stages_reading_, blocks = rows / 64;
     static constexpr bool only_copies = only_copies_;
     static constexpr uint32_t left_bytes = rows * wgmma_line_bytes, right_bytes = columns * wgmma_line_bytes, step_bytes = left_bytes + right_bytes;
     // Rounds of the epilogue that are unrolled.
     static constexpr int unrolled = only_copies ? 1 : 2;
-    // Registers of a thread in the producer's warpgroup, and in a consumer.
+    // Registers of a thread in the producer's warpgroup, and in a consumer: the three warpgroups together have 3 * 168 to share out, in steps of 8.
     static constexpr int few_registers = only_copies ? 24 : 40, most_registers = only_copies ? 240 : 232;
 };
 
@@ -32,7 +33,8 @@ template <int columns_, int stages_, int stages_reading_, bool only_copies_> str
 // the copy engine stores or reads lies in shared memory in the swizzle of lines of 64 bytes: 16-byte chunk number c of row r is at chunk c ^ r / 2 %
 // 4 of the row. A warp has room for two rounds.
 constexpr int part_rows = 16, part_columns = 32, part_sums = 16; // part_sums: sums of a lane in a part
-constexpr int places = 2, consumer_warps = 8;
+constexpr int places = 2;                                        // rounds that a warp has room for
+constexpr int consumer_warps = 8;                                // of both consumers
 constexpr uint32_t part_bytes = part_rows * part_columns * 2, round_bytes = 2 * part_bytes;
 
 // Shared memory. Behind the ring lie the rounds; then for each consumer the bias of its columns and, if they are wanted, four rows of column sums;
@@ -43,7 +45,7 @@ template <typename shape, bool reads> struct wgmma_room {
     static constexpr uint32_t bias_at = rounds_at + consumer_warps * places * round_bytes, sums_at = bias_at + row_bytes;
     static constexpr uint32_t barriers_at = sums_at + (reads ? 4 * row_bytes : 0);
     static constexpr uint32_t shared_bytes = barriers_at + (2 * stages + (reads ? consumer_warps * places : 0)) * 8;
-    static_assert(shared_bytes <= 232448, "");
+    static_assert(shared_bytes <= most_shared_bytes, "");
     static_assert(!reads || shape::columns / part_columns % (2 * places) == 0, "barriers of rounds end a tile as they begin it");
 };
 
@@ -309,8 +311,8 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
         prefetch_map(left_map);
         prefetch_map(right_map);
         for (int i = 0; i < stages; ++i) {
-            mbarrier::initialize(full + 8 * i, 2);
-            mbarrier::initialize(empty + 8 * i, 4);
+            mbarrier::initialize(full + 8 * i, 2);  // by the threads that fetch left and right
+            mbarrier::initialize(empty + 8 * i, 4); // by the warps of the consumer
         }
         if (reads)
             for (int i = 0; i < consumer_warps * places; ++i) mbarrier::initialize(empty + 8 * (stages + i), 1);

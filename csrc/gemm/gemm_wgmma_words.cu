@@ -13,22 +13,23 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int words_threads = 384, words_consumer_warps = 8;
-constexpr int turn_barrier = 1; // number of the named barrier for the turns of both consumers; the next one is for them, too
+constexpr int words_threads = 384;      // of a block: three warpgroups
+constexpr int words_consumer_warps = 8; // of both consumers
+constexpr int turn_barrier = 1;         // number of the named barrier for the turns of both consumers; the next one is for them, too
 
 // The epilogue of a warp takes its 32 columns of a tile in rounds of 16 rows of out, and has room for two rounds in shared memory.
 constexpr int round_rows = 16, warp_columns = 32, places = 2;
 constexpr uint32_t round_bytes = round_rows * warp_columns * 4;
 
-// The shape of a tile of out. blocks: of 64 columns each, which are the rows of an instruction.
+// The shape of a tile of out. stages: steps in the ring. blocks: of 64 columns each, which are the rows of an instruction.
 template <int rows_, int stages_> struct words_shape {
     static constexpr int rows = rows_, columns = 128, stages = stages_, blocks = columns / 64;
     static constexpr uint32_t left_bytes = rows * wgmma_line_bytes, right_bytes = columns * wgmma_line_bytes, step_bytes = left_bytes + right_bytes;
     static constexpr uint32_t rounds_at = stages * step_bytes, barriers_at = rounds_at + words_consumer_warps * places * round_bytes;
     static constexpr uint32_t shared_bytes = barriers_at + 2 * stages * 8;
-    // Registers of a thread in the producer's warpgroup, and in a consumer.
+    // Registers of a thread in the producer's warpgroup, and in a consumer: the three warpgroups together have 3 * 168 to share out, in steps of 8.
     static constexpr int few_registers = 40, most_registers = 232;
-    static_assert(shared_bytes <= 232448, "");
+    static_assert(shared_bytes <= most_shared_bytes, "");
 };
 constexpr int words_instructions = wgmma_depth<float> / 8; // instructions of a step, for each block
 
@@ -162,8 +163,8 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
         prefetch_map(left_map);
         prefetch_map(right_map);
         for (int i = 0; i < stages; ++i) {
-            mbarrier::initialize(full + 8 * i, 2);
-            mbarrier::initialize(empty + 8 * i, 4);
+            mbarrier::initialize(full + 8 * i, 2);  // by the threads that fetch left and right
+            mbarrier::initialize(empty + 8 * i, 4); // by the warps of the consumer
         }
         mbarrier::fence_initialized();
     }

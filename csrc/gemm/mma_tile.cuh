@@ -15,7 +15,7 @@ namespace gemm {
 
 #define BOPS_PLACE __host__ __device__ __forceinline__
 
-constexpr int step_row_bytes = 64;
+constexpr int step_row_bytes = 64; // of k, of a row of a step
 
 BOPS_PLACE uint32_t along_k_address(int row, int chunk) { return uint32_t(row * step_row_bytes + ((chunk ^ (row / 2 % 4)) * 16)); }
 

@@ -5,11 +5,13 @@
 namespace bops {
 namespace gemm {
 
-constexpr int simt_threads = 256, side = 16; // a block's threads form a square
+constexpr int simt_threads = 256, side = 16; // a block's threads form a square of `side` by `side`
 constexpr int simt_depth = 16;               // k of a step
+// Elements from one k of a step to the next, padded, so that the elements which a warp writes along k lie in different banks.
+template <int tile> constexpr int step_pitch = tile + 4;
 
-// The factors of a step. Rows are padded, so that the elements which a warp writes along k lie in different banks.
-template <typename A, int tile> struct step_of { alignas(16) A left[simt_depth * (tile + 4)], right[simt_depth * (tile + 4)]; };
+// The factors of a step.
+template <typename A, int tile> struct step_of { alignas(16) A left[simt_depth * step_pitch<tile>], right[simt_depth * step_pitch<tile>]; };
 
 template <typename A, int tile> constexpr uint32_t simt_shared_bytes() {
     constexpr uint32_t stage = tile * staged_row<tile> * sizeof(A), sums = 4 * simt_threads * sizeof(A), steps = 2 * sizeof(step_of<A, tile>);

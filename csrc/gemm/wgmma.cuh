@@ -24,9 +24,10 @@ constexpr bool has_sm_90a = true;
 constexpr bool has_sm_90a = false;
 #endif
 
+constexpr uint32_t most_shared_bytes = 227 << 10;                                    // of a block, on compute capability 9.0
 constexpr int wgmma_line_bytes = 128, wgmma_atom_bytes = 1024;                       // bytes of a line, and of eight lines
 template <typename T> constexpr int wgmma_depth = wgmma_line_bytes / int(sizeof(T)); // k of a step
-constexpr int across_block_bytes = wgmma_depth<uint16_t> * wgmma_line_bytes;         // of 16-bit elements
+constexpr int across_block_bytes = wgmma_depth<uint16_t> * wgmma_line_bytes;         // of 64 rows of a step of 16-bit elements that lie across
 
 // ---- descriptors of factors in shared memory ---------------------------------------
 

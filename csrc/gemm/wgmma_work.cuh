@@ -40,7 +40,7 @@ __device__ __forceinline__ void in_batch(const bops_gemm_params &params, uint32_
 // How a factor lies. fours_along_k: it lies along k, and shared memory does not have it row after row: of 32 rows, those whose number is a multiple
 // of four come first, then those with remainder 1, and so on. It then has no second batch extent beside one that is summed over.
 enum wgmma_order { along_k, across_k, fours_along_k };
-constexpr int fours_rows = 32;
+constexpr int fours_rows = 32; // rows of a box that lies so
 
 // The boxes that make `rows` rows of a step.
 template <typename T, wgmma_order order, int rows>

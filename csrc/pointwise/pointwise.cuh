@@ -6,10 +6,11 @@
 
 namespace bops {
 
-constexpr int pointwise_threads = 256;
+constexpr int pointwise_threads = 256; // of a block
 // Blocks of an SM: enough to fill it with threads, or half as many with f64, whose values take twice the registers.
 template <typename T> constexpr int pointwise_blocks = sizeof(T) == 8 ? 4 : 8;
 
+// Elements of one access of so many bytes, which are those of a thread.
 template <typename T, int bytes> constexpr int pointwise_width = bytes / int(sizeof(T));
 
 // The thread's elements as they are stored. `left`: elements of the tensor from the thread's first one on; 0 stands for those past them. They stay

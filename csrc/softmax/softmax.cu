@@ -1,3 +1,5 @@
+// Softmax and log-softmax forward. A line lies along the axis: in a row its elements are neighbours in memory; of channels it is the elements of many
+// lines that are neighbours. Each form has a section.
 #include "softmax.cuh"
 
 namespace bops {
@@ -118,7 +120,8 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held, typenam
 
 // Registers are limited so that enough blocks share an SM to hide the exchange within a cluster. A thread reads back only the vectors that it copied,
 // so that its own wait for the copies suffices. In f32, exponentials replace their elements in shared memory.
-template <typename T, int threads> __global__ void __launch_bounds__(threads, 1536 / threads)
+constexpr int softmax_shared_threads = 1536; // of an SM: those of the blocks that share it
+template <typename T, int threads> __global__ void __launch_bounds__(threads, softmax_shared_threads / threads)
     softmax_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
@@ -286,7 +289,8 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
-// Registers that a thread's elements take, threads of the largest block, and how many of those blocks share an SM.
+// Registers that a thread's elements take, threads of the largest block, and how many of those blocks share an SM. The last two bound the registers of a
+// thread, 65536 / (threads * blocks): the more its elements take, the fewer threads an SM has.
 template <typename T, int vec_bytes, int vectors, bool whole> struct channel_bounds {
     static constexpr bool held = sizeof(T) == 4 || vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
     static constexpr int registers = vectors * vec_bytes / (held ? int(sizeof(T)) : 4);
@@ -406,7 +410,7 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
 template <typename T, int vec_bytes, typename In> __global__ void __launch_bounds__(softmax_split_threads)
     softmax_channels_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T)), batch = 4;
+    constexpr int width = vec_bytes / int(sizeof(T)), batch = 4; // batch: elements of a line that a thread loads together
     const exponential<T> e = {a.scale};
     const uint64_t items = channel_items(a, width), sums = a.outer * a.chunks * a.inner;
     for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {

@@ -9,6 +9,11 @@
 
 namespace bops {
 
+constexpr float most_float = 3.402823466e38f; // the greatest finite numbers
+constexpr double most_double = 1.7976931348623157e308;
+constexpr float ln_2 = 0.693147180559945f; // log(2)
+constexpr double log2_of_e = 1.4426950408889634074;
+
 // |scale| as kernels multiply by it. halving is 1/2 if |scale| < 1, else 1: if scaled elements differ by a finite number, so do the elements times
 // halving. high + low = |scale| / halving, and log2_high + log2_low = log2(e) |scale| / halving: each a float and its remainder, of one sign, so that
 // an infinite element never leads to infinity minus infinity. double: only high. 16-bit elements: log2_high = log2(e) |scale|.
@@ -133,12 +138,12 @@ template <typename T> struct exponential {
     // therefore lowered to a power of two with |max * factor| < 2^21, which makes the offset exact. For |max| < 2^-107 that power would exceed
     // f32: it is infinite, and the minimum leaves log2_high.
     __device__ __forceinline__ softmax_shift<A> shift(A max) const {
-        if constexpr (sizeof(T) == 8) return {scale.halving, larger(max, -1.7976931348623157e308)};
-        else if constexpr (sizeof(T) == 4) return {scale.halving, larger(max, -3.402823466e38f)};
+        if constexpr (sizeof(T) == 8) return {scale.halving, larger(max, -most_double)};
+        else if constexpr (sizeof(T) == 4) return {scale.halving, larger(max, -most_float)};
         else {
             const uint32_t exponent = __float_as_uint(fmaxf(fabsf(max), 0x1p-108f)) & 0x7f800000u;
             const float factor = fminf(scale.log2_high, __uint_as_float((uint32_t(2 * 127 + 20) << 23) - exponent));
-            return {factor, larger(__fmul_rn(max, factor), -3.402823466e38f)};
+            return {factor, larger(__fmul_rn(max, factor), -most_float)};
         }
     }
     // The shifts of several lines. 16-bit elements: lowering the factor is behind a branch, which rarely runs. The branch also ends the basic block,
@@ -150,7 +155,7 @@ template <typename T> struct exponential {
             if constexpr (sizeof(T) == 2) {
                 const A offset = __fmul_rn(max[i], scale.log2_high);
                 needs_factor |= fabsf(offset) > 0x1p20f;
-                to[i] = {scale.log2_high, larger(offset, -3.402823466e38f)};
+                to[i] = {scale.log2_high, larger(offset, -most_float)};
             } else to[i] = shift(max[i]);
         }
         if (__builtin_expect(needs_factor, 0))
@@ -182,7 +187,7 @@ template <typename T> struct exponential {
         A to = logarithm(sum);
         if constexpr (sizeof(T) == 2) {
             const softmax_shift<A> about = shift(max);
-            to -= 0.693147180559945f * fmaf(max, about.factor, -about.offset);
+            to -= ln_2 * fmaf(max, about.factor, -about.offset);
         }
         return to;
     }
@@ -245,8 +250,11 @@ template <typename T> __device__ __forceinline__ void merge_parts(const accumula
 
 // ---- split: chunks of lines -------------------------------------------------------------------------------------------------
 
-constexpr int softmax_threads_limit = 512; // of a block of rows
-constexpr int softmax_split_threads = 256, softmax_split_vectors = 4, softmax_split_elements = 32, softmax_merge_threads = 128;
+constexpr int softmax_threads_limit = 512; // of a block that holds lines, at most
+constexpr int softmax_split_threads = 256; // of a block of the forms `split`
+constexpr int softmax_split_vectors = 4;   // vectors of a row that a thread takes from a chunk
+constexpr int softmax_split_elements = 32; // elements of each line of channels in a chunk
+constexpr int softmax_merge_threads = 128; // of a block that merges the results of chunks
 
 // One item of work: 1024 vectors of a row.
 template <typename T, int vec_bytes> struct row_chunk {
@@ -425,7 +433,7 @@ template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) 
             if (v > 0 && low <= 0) low = 1e-45f;
         };
         split(magnitude * doubling, to.high, to.low);
-        split(magnitude * (sizeof(T) == 2 ? 1 : doubling) * 1.4426950408889634074, to.log2_high, to.log2_low);
+        split(magnitude * (sizeof(T) == 2 ? 1 : doubling) * log2_of_e, to.log2_high, to.log2_low);
     }
     return to;
 }

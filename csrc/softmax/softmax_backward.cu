@@ -1,3 +1,4 @@
+// Gradients of softmax and log-softmax, from y and dy. The sections are the forms, as in softmax.cu.
 #include "softmax.cuh"
 
 namespace bops {
@@ -252,7 +253,7 @@ template <typename T, int vec_bytes, typename Out> __global__ void __launch_boun
 
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
-// Threads of the largest block whose threads hold so many vectors, and how many of those blocks share an SM.
+// Threads of the largest block whose threads hold so many vectors, and how many of those blocks share an SM: both bound the registers of a thread.
 template <int vec_bytes, int vectors> struct channel_bounds {
     static constexpr int threads = vec_bytes < 16 || vectors == 8 ? 512 : 256;
     static constexpr int blocks = vec_bytes == 16 && vectors == 4 ? 3 : 1;
@@ -302,8 +303,8 @@ __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, c
 
 // y lies in shared memory, dy in registers; the vectors of dy that registers have no room for are parked in shared memory, too. A thread reads back
 // only the vectors that it copied, so that its own wait for the copies suffices.
-constexpr int channel_shared_vectors = 16;
-template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0; // of dy, in shared memory
+constexpr int channel_shared_vectors = 16;                                            // vectors of y, and as many of dy, of a thread
+template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0; // those vectors of dy that are parked
 
 // An SM runs 512 threads: one block, or two blocks with one tile of 16-bit elements each.
 template <typename T, typename Out> __global__ void __launch_bounds__(softmax_threads_limit, 1)
@@ -361,7 +362,7 @@ template <typename T, typename Out> __global__ void __launch_bounds__(softmax_th
 
 // ---- channels split: three kernels over chunks of lines -------------------------------------------------------------------------
 
-constexpr int channel_batch = 2;
+constexpr int channel_batch = 2; // elements of a line, of y and of dy, that a thread loads together
 
 template <typename T, int vec_bytes>
 __device__ __forceinline__ void load_batch(packed<vec_bytes> (&y)[channel_batch], packed<vec_bytes> (&dy)[channel_batch], const T *y_line,

@@ -5,8 +5,8 @@
 
 namespace bops {
 
-constexpr uint32_t bulk_slots = 32;  // places, at most
-constexpr uint32_t chain_steps = 20; // that a thread adds up in one go
+constexpr uint32_t bulk_slots = 32;    // places of a ring, at most: each has two barriers here
+constexpr uint32_t chain_vectors = 20; // vectors that a thread adds up in one float, so that rounding errors stay small
 
 // A position in a ring: a place, and the parity of how often the walk has come around.
 struct bulk_place {

@@ -9,10 +9,13 @@
 
 namespace bops {
 
-// Steps of a group in registers: in a cluster; in a grid, where a block has an SM to itself, with an activation and without.
-constexpr int held_backward_steps = 4, held_active_steps = 6, held_plain_steps = 10;
+// Steps of a group in registers, at most. In a step a thread has a vector of each tensor.
+constexpr int held_backward_steps = 4; // of a cluster
+constexpr int held_active_steps = 6;   // of a grid, whose blocks have an SM to themselves, with an activation
+constexpr int held_plain_steps = 10;   // of a grid without an activation
 
-// Registers of a thread: with 16 warps on an SM 128 are available, with 12 warps 168.
+// Registers of a thread, at most: of a grid all that there are, 128 with 16 warps on an SM and 168 with 12; of clusters, of which several share an SM,
+// fewer.
 constexpr int held_registers(bool active, bool cooperative) { return !cooperative ? 112 : active ? 128 : 168; }
 
 // Sets the elements of a vector of dy to 0 that a ReLU does not pass: those whose y, or pre-activation, is at most 0.

@@ -2,7 +2,7 @@
 // too. Otherwise the workgroups past those of the groups do, CHANNELS channels each, which read dy and x a second time; if dx lies in the place
 // of dy, they come in a dispatch before.
 const BLOCK: u32 = 4u; // chunks of a channel that a thread has in flight
-const HELD: u32 = max(CHUNKS, BLOCK);
+const HELD: u32 = max(CHUNKS, BLOCK); // chunks of each tensor in registers: of the group or, later, of a channel
 
 // dweight and dbias of CHANNELS channels, by all threads of a workgroup.
 fn put_channels(at: Invocation, block: u32) {

@@ -5,7 +5,7 @@
 
 namespace bops {
 
-constexpr int segment_backward_vectors = 4; // of dy and of x, of a thread, at most
+constexpr int segment_backward_vectors = 4; // vectors of dy, and as many of x, that a thread holds, at most
 
 // dy stays in registers, and so does x of 32-bit elements. 16-bit elements take more registers once they are unpacked, so their x stays in shared
 // memory, [vector][thread]. With SiLU the numbers in registers stand for dpre / silu_unit.

@@ -5,7 +5,7 @@
 
 namespace bops {
 
-constexpr int single_general_threads = 640; // of a block that needs more registers, at most
+constexpr int single_general_threads = 640; // of a block of the kernel for any activation, at most: 1024 threads leave each too few registers
 constexpr float silu_bias_bound = 1e30f;    // beyond it the slope has its limit, and the pre-activation stays finite
 
 // dy silu'(x) = dy (1 + r x) (1 - r) with r = 1 / (1 + exp(x)). Each element takes a reciprocal: other warps of the SM hide its latency.

@@ -6,7 +6,7 @@
 
 namespace bops {
 
-constexpr int single_masked_vectors = 8; // of a thread, at most
+constexpr int single_masked_vectors = 8; // vectors of each tensor that a thread takes, at most: it has registers for those of y or the residual
 
 struct channel_backward_masked_arguments {
     bops_channel_norm_backward_params p;

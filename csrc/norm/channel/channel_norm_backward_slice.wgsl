@@ -1,5 +1,5 @@
 // Contiguous segments: the chunks of dy, x and `saved` that a thread holds of its slice.
-const HELD: u32 = CHUNKS;
+const HELD: u32 = CHUNKS; // of each tensor, of a thread
 
 // Elements of chunk `k` of a thread.
 fn slice_count(slice: Slice, k: u32) -> u32 {

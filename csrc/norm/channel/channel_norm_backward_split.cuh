@@ -260,9 +260,9 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
     }
 }
 
-// The gradients of elements, a part of a segment in each block: for 16-bit elements through SiLU, without dresidual, residual and y.
-constexpr int apply_accesses_backward = 2;
+constexpr int apply_accesses_backward = 2; // accesses to each tensor of a thread of channel_norm_backward_apply_parts
 
+// The gradients of elements, a part of a segment in each block: for 16-bit elements through SiLU, without dresidual, residual and y.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
     channel_norm_backward_apply_parts(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a,
                                       const __grid_constant__ divisor by_parts) {
@@ -301,13 +301,15 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         }
 }
 
-// The gradients of the parameters from the sums of segments: over the samples, in a fixed order. A block takes 32 channels.
-constexpr int sample_sum_rows = 8;
+// The gradients of the parameters from the sums of segments: over the samples, in a fixed order. A block takes 32 channels, one in each column of its
+// threads.
+constexpr int sample_sum_rows = 8;       // rows of threads of such a block: each takes every 8th sample
+constexpr int sample_sum_pitch = 32 + 1; // columns of a row in shared memory; the one too many keeps rows in different banks
 
 // Called by all threads: the gradients of the parameters of `channel`, one in each column of threads, from what the rows of threads have added up.
-template <typename T, typename A> __device__ __forceinline__ void store_sample_sums(A (&slots)[2][sample_sum_rows][33], const cascade<A> &sum,
-                                                                                    const cascade<A> &product, void *dweight, void *dbias,
-                                                                                    bool is_wide, uint64_t channel, uint64_t channels) {
+template <typename T, typename A> __device__ __forceinline__ void store_sample_sums(A (&slots)[2][sample_sum_rows][sample_sum_pitch],
+                                                                                    const cascade<A> &sum, const cascade<A> &product, void *dweight,
+                                                                                    void *dbias, bool is_wide, uint64_t channel, uint64_t channels) {
     slots[0][threadIdx.y][threadIdx.x] = sum.total();
     slots[1][threadIdx.y][threadIdx.x] = product.total();
     __syncthreads();
@@ -324,7 +326,8 @@ template <typename T, typename A> __device__ __forceinline__ void store_sample_s
 inline launch_shape sample_sum_shape(uint64_t channels, bool overlaps) {
     launch_shape shape;
     const uint64_t blocks = (channels + 31) / 32;
-    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(32, sample_sum_rows), shape.overlaps_previous = overlaps;
+    shape.grid = dim3(uint32_t(blocks < split_small_grid ? blocks : split_small_grid)), shape.block = dim3(32, sample_sum_rows),
+    shape.overlaps_previous = overlaps;
     return shape;
 }
 
@@ -332,7 +335,7 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
     channel_norm_sum_samples(const accumulator_t<T> *segment_sums, void *dweight, void *dbias, bool is_wide, uint64_t batch, uint64_t channels,
                              bool overlaps) {
     using A = accumulator_t<T>;
-    __shared__ A slots[2][sample_sum_rows][33];
+    __shared__ A slots[2][sample_sum_rows][sample_sum_pitch];
     if (overlaps) follow_previous();
     for (uint64_t base = uint64_t(blockIdx.x) * 32; base < channels; base += uint64_t(gridDim.x) * 32) {
         const uint64_t channel = base + threadIdx.x;

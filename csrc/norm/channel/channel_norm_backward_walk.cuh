@@ -51,7 +51,7 @@ struct channel_backward_walk_arguments {
 // channels.
 template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
     channel_norm_sum_parts(const __grid_constant__ channel_backward_walk_arguments a) {
-    __shared__ float slots[2][sample_sum_rows][33];
+    __shared__ float slots[2][sample_sum_rows][sample_sum_pitch];
     follow_previous();
     const uint32_t channels = a.geometry.channels;
     for (uint32_t base = blockIdx.x * 32; base < channels; base += gridDim.x * 32) {

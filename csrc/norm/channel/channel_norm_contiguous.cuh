@@ -78,7 +78,7 @@ template <typename Choice> using backward_call = form_call<bops_channel_norm_bac
 // Reads a kernel's arguments into the constant cache, so that later instructions do not miss there. It costs nothing if it is done before the wait
 // for the previous kernel.
 template <typename Arguments> __device__ __forceinline__ void fetch_arguments(const Arguments &arguments) {
-    constexpr size_t line = 64;
+    constexpr size_t line = 64; // bytes of a line of the constant cache
 #pragma unroll
     for (size_t at = 0; at < sizeof(Arguments); at += line) {
         uint32_t word;
@@ -133,7 +133,7 @@ __device__ __forceinline__ uint64_t segment_offset(const bops_channel_strides &s
     return sample * s.batch + channel * s.channel;
 }
 
-// Number of threads that go through a list of `count` items together: a power of two up to 32, or `most`.
+// Number of threads that go through a list of `count` items together: a power of two up to 32, or `most` if a warp would take more than two turns.
 __host__ inline uint32_t team_for(uint64_t count, uint32_t most) {
     uint32_t team = 1;
     while (team < 32 && team < count) team *= 2;

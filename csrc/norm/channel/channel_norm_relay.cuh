@@ -7,14 +7,15 @@
 
 namespace bops {
 
-constexpr int relay_threads = 896; // of a block, at most
-constexpr int relay_vectors = 2;   // of a thread in a step, of one that writes
+constexpr int relay_threads = 896; // of a block, at most: 72 registers each, in steps of 8, are what an SM has for them
+constexpr int relay_vectors = 2;   // vectors of 16 bytes that a writing thread takes of each step
 
 // What shares a group: the blocks of a cluster; any number of blocks of a cooperative launch, wherever they lie; such blocks, whose shared memory
 // does not hold the whole group.
 enum relay_team { cluster_team, grid_team, overflowing_team };
 
-// Threads of a block that fetch, merge and receive.
+// Threads of a block that neither add up nor write. They are whole warps: one fetches and one merges; in a grid one more receives; where the group
+// overflows two more fetch; one more fetches a residual.
 __host__ __device__ constexpr uint32_t relay_service(relay_team kind, bool has_residual = false) {
     return (kind == cluster_team ? 64 : kind == grid_team ? 96 : 160) + (has_residual ? 32 : 0);
 }
@@ -293,7 +294,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
                         warp_sum(mean, 32);
                         total.shift = mean[0] * shift_scale;
                     }
-                    if (j == 0 && chain++ == chain_steps / sum_vectors) {
+                    if (j == 0 && chain++ == chain_vectors / sum_vectors) {
                         early[0] += tree_sum(sum), early[1] += tree_sum(square), chain = 1;
 #pragma unroll
                         for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;

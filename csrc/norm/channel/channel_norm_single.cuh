@@ -5,7 +5,7 @@
 
 namespace bops {
 
-constexpr int single_threads = 1024; // of a block, at most
+constexpr int single_threads = 1024; // of a block of the form `single`, at most: the most that a block can have
 
 struct channel_single_arguments {
     bops_channel_norm_params p;
@@ -22,7 +22,7 @@ struct channel_single_arguments {
 };
 
 // Blocks that start together stay in step: all wait for memory, then all compute. So the first blocks of each SM start one after another,
-// by about the time that one takes to fetch its group.
+// by about the time that one takes to fetch its group. cycles: that time, of the clock of an SM; residents: blocks that an SM has room for.
 __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiprocessors, uint32_t residents) {
     const uint32_t turn = cycles ? blockIdx.x / multiprocessors : 0;
     if (turn == 0 || turn >= residents) return;
@@ -193,7 +193,7 @@ template <typename T, activation_form form, bool few> __global__ void __launch_b
     float sums[3] = {tree_sum(sum), tree_sum(square), float(own.mine * width)};
     warp_sum(sums, 32);
     moments<float> of_warp = {shift, sums[0], sums[1]};
-    if (a.vectors > 4) // else the first are a quarter
+    if (a.vectors > 4) // else the first vectors, whose mean is the shift, are a quarter of the part or more, and the shift is near the mean
         recenter(of_warp, __fdividef(1.0f, sums[2]), [&](float about, float(&again)[2]) {
             float sum[width] = {}, square[width] = {};
             own.add_again(about, sum, square);

@@ -57,7 +57,7 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
     float sums[2] = {tree_sum(sum), tree_sum(square)};
     warp_sum(sums, 32);
     of_warp.sum = sums[0], of_warp.square = sums[1];
-    if (a.vectors > 4) // else the first are a quarter
+    if (a.vectors > 4) // else the first vectors, whose mean is the shift, are a quarter of the part or more, and the shift is near the mean
         recenter(of_warp, __fdividef(1.0f, warp_count), [&](float about, float(&again)[2]) {
             float sum[width] = {}, square[width] = {};
             add_held(about, sum, square);

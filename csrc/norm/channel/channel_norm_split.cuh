@@ -5,10 +5,14 @@
 
 namespace bops {
 
-// Host: a grid of `blocks` blocks that take what there is to do in turn, or of fewer.
-inline dim3 split_grid(uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); }
+constexpr uint64_t split_most_blocks = 1 << 22; // of a grid whose blocks come back for more
 
-constexpr int split_block = 256, split_accesses = 4; // accesses of a thread that are under way at once
+// Host: a grid of `blocks` blocks that take what there is to do in turn, or of fewer.
+inline dim3 split_grid(uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < split_most_blocks ? blocks : split_most_blocks)); }
+
+constexpr uint32_t split_small_grid = 65535; // blocks of a launch over channels, at most: they come back for more
+constexpr int split_block = 256;             // threads of a block of the form `split`
+constexpr int split_accesses = 4;            // accesses of a thread that are under way at once
 
 // What the output launch needs of a group, and the unbiased variance for running statistics of samples.
 template <typename A> struct group_record { A shift, correction, rstd, unbiased_variance; };
@@ -109,7 +113,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
     }
 }
 
-constexpr int split_merge_block = 128;
+constexpr int split_merge_block = 128; // threads of a block that merges parts
 
 // Teams merge the parts of a group in a fixed order, and store its statistics and the running statistics of a channel.
 template <typename A> __global__ void __launch_bounds__(split_merge_block)
@@ -238,10 +242,10 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         apply_access<T, vec_bytes, true>(a, (blocks - 1 - block) * split_block + threadIdx.x);
 }
 
+constexpr int apply_part_accesses = 4; // accesses of a thread of channel_norm_apply_parts
+
 // The output, a part of a segment in each block: what depends on the segment is computed once for all accesses of a thread. This serves 16-bit
 // elements, whose instructions take longer than the memory, without a residual and with a short activation.
-constexpr int apply_part_accesses = 4;
-
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
     channel_norm_apply_parts(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a, const __grid_constant__ divisor by_parts) {
     const uint32_t item = gridDim.x - 1 - blockIdx.x, row = by_parts.quotient(item);
@@ -250,14 +254,14 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
     apply_accesses<T, vec_bytes, apply_part_accesses, true, false>(a, row, within, [&](int v) { return v * split_block + threadIdx.x < left; });
 }
 
-// Host: number of parts of a segment of `vectors` accesses, for blocks whose threads have `accesses` each; 0 if the last part would leave many
-// threads idle, or there are too many parts.
+// Host: number of parts of a segment of `vectors` accesses, for blocks whose threads have `accesses` each; 0 if the last part would leave more than an
+// eighth of all accesses without work, or there are more parts than a grid has blocks.
 inline uint32_t parts_of(uint64_t rows, uint64_t vectors, int accesses) {
     const uint64_t part = uint64_t(split_block * accesses), parts = (vectors + part - 1) / part;
     return vectors < uint64_t(1) << 31 && vectors * 8 >= parts * part * 7 && rows * parts < uint64_t(1) << 31 ? uint32_t(parts) : 0;
 }
 
-constexpr int apply_known_block = 128;
+constexpr int apply_known_block = 128; // threads of a block of channel_norm_apply_known
 
 // The output in inference, where it is the only launch. It does little more than a copy does, so it has the blocks that serve a copy best.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(apply_known_block, sizeof(T) < 8 ? 16 : 1)
@@ -324,7 +328,7 @@ template <typename A, typename Choice> bops_status finish_running(const forward_
     }
     if (!f.call.prepares && !f.o.running_mean && !f.o.running_var) return 0;
     const uint64_t blocks = (f.p.channels + split_block - 1) / split_block;
-    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(split_block);
+    shape.grid = dim3(uint32_t(blocks < split_small_grid ? blocks : split_small_grid)), shape.block = dim3(split_block);
     return f.call(channel_norm_running_over_samples<A>, shape, f.o, records, f.p.batch, f.p.channels, running_weight<A>(f.p.momentum));
 }
 

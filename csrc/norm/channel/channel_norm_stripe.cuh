@@ -4,8 +4,9 @@
 
 namespace bops {
 
-constexpr int stripe_threads = 512, stripe_channels = 8; // of a block, at most
-constexpr uint32_t stripe_parts = 4;                     // of a thread's vectors, waited for one after another
+constexpr int stripe_threads = 512;  // of a block, at most
+constexpr int stripe_channels = 8;   // of a stripe, at most
+constexpr uint32_t stripe_parts = 4; // parts of a thread's vectors: it waits for the copies of one while those of the next are under way
 
 // The channels of a stripe follow each other in memory: a run of channels * spatial elements of each sample, a whole number of vectors of 16 bytes. A
 // thread has one vector of the run in every `turns`-th sample, so that the channels of its elements stay the same.
@@ -200,7 +201,8 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
     }
 }
 
-constexpr int stripe_held_threads = 256, stripe_held = 13; // of a block, at most; samples of a thread, at most
+constexpr int stripe_held_threads = 256; // of a block of channel_norm_stripe_held, at most
+constexpr int stripe_held = 13;          // samples of a thread, at most: its registers hold a vector of each
 
 // BatchNorm forward of 16-bit elements with a stripe in registers. This takes fewer instructions than shared memory does, and 16-bit elements need as
 // many instructions as 32-bit elements for half the bytes. A thread takes the moments of each of its elements over its samples, about the mean of the

@@ -136,8 +136,9 @@ __device__ __forceinline__ void store_shared(uint32_t address, const float *from
 // ahead from all blocks, and these had received those of turn t - 2 * ahead before. With slots for 2 * ahead turns no block overwrites a message that
 // another still reads.
 struct message_exchange {
-    static constexpr uint32_t ahead = 4, turns = 2 * ahead;
-    static constexpr uint32_t lane_messages = 5; // of a team, that a lane receives
+    static constexpr uint32_t ahead = 4;         // turns that a block may send before it has received the messages of the first of them
+    static constexpr uint32_t turns = 2 * ahead; // turns for which there are slots
+    static constexpr uint32_t lane_messages = 5; // messages of a turn that a lane receives, at most: a team has 160 blocks or fewer
     alignas(8) uint64_t received[ahead];
 
     // Called by all threads, before a barrier.

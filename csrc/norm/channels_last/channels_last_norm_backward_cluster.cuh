@@ -6,7 +6,7 @@
 
 namespace bops {
 
-constexpr uint32_t rows_ahead = 4; // of a thread, under way
+constexpr uint32_t rows_ahead = 4; // rows of a thread that are on their way to shared memory
 
 // A thread's rows of a tile, which stay in shared memory.
 template <typename T, bool has_extras> struct held_gradient_rows {
@@ -210,7 +210,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(has_ext
     store_parameters<T>(a, channel, dweight.total(), dbias.total());
 }
 
-constexpr int parameter_threads = 128;
+constexpr int parameter_threads = 128; // of a block of channel_last_sample_sums
 
 // The gradients of the parameters from what each sample adds.
 template <typename T> __global__ void __launch_bounds__(parameter_threads)

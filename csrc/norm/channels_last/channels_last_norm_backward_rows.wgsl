@@ -1,5 +1,5 @@
 // Channels last, for the split forms: the chunks of AHEAD rows that a thread has in flight.
-const HELD: u32 = AHEAD;
+const HELD: u32 = AHEAD; // chunks of each tensor in registers
 
 fn hold_rows(columns: Columns, first: u32) {
     for (var k = 0u; k < AHEAD; k++) {

@@ -68,7 +68,7 @@ __device__ __forceinline__ float sum_lanes(const float *from, uint32_t vectors, 
     return tree_sum(sum);
 }
 
-constexpr uint32_t rows_part = 16; // lanes of a column that one thread adds up, at least
+constexpr uint32_t rows_part = 16; // values of a column that one thread adds up, at least; a column has a value of each lane of the block
 
 // rows: rows of a thread. lanes are 4, 8, 12 or a multiple of 16.
 template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_threads<rows>, 1)

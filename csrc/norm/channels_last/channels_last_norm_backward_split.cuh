@@ -5,15 +5,15 @@
 
 namespace bops {
 
-// Rows of a thread in flight without a ring. There are fewer if an activation of eight channels takes registers, of which it takes even more before
-// compute capability 9.0.
+// Rows of a thread that are loaded together if there is no ring. There are fewer if an activation of eight channels takes registers, of which it takes
+// even more before compute capability 9.0.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int last_activation_batch = 1;
 #else
 constexpr int last_activation_batch = 2;
 #endif
 template <bool has_extras, int width> constexpr int last_backward_batch = has_extras &&width == 8 ? last_activation_batch : 4;
-constexpr uint32_t last_backward_span = 16; // rows of a thread that one accumulator takes
+constexpr uint32_t last_backward_span = 16; // rows that a float adds up before it is passed on, so that rounding errors stay small
 
 // Loads the vectors of a batch of a thread's rows, from number j on, then calls action(row, dy, x, extra) for each row.
 template <typename T, int vec_bytes, bool has_extras, int width, typename A, typename Action>

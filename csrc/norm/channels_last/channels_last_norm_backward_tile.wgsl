@@ -5,7 +5,7 @@
 const LANES: u32 = THREADS / COLUMNS;
 const SUM_THREADS: u32 = SUM_COLUMNS * SUM_LANES; // threads that add up; the workgroup has as many or more
 const BLOCK: u32 = 4u; // rows that such a thread has in flight
-const HELD: u32 = max(CHUNKS, BLOCK);
+const HELD: u32 = max(CHUNKS, BLOCK); // chunks of each tensor in registers: of the tile or, later, of a column
 
 var<workgroup> lane_sums: array<vec4<f32>, 2u * QUADS * SUM_THREADS>;
 

@@ -51,9 +51,10 @@ template <int warps> struct warp_columns {
 
 // ---- slabs ------------------------------------------------------------------------------------------------------------------
 
-constexpr int slabs_threads = 256, slabs_warps = slabs_threads / 32; // few: a thread's registers hold rows
+constexpr int slabs_threads = 256; // of a block: so few, because a thread needs many registers for the rows that stay there
+constexpr int slabs_warps = slabs_threads / 32;
 
-// Parts of a thread that are read together: two turns of eight teams take those of all SMs of a large device.
+// Sums of chunks that a thread reads together: with eight teams, two turns take those of 144 chunks, or 128, and a large device has no more SMs.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int slabs_parts = 8;
 #else

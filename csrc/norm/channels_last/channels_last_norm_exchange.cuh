@@ -4,9 +4,10 @@
 
 namespace bops {
 
-constexpr int cluster_threads = 512;       // of a block, at most
-constexpr uint32_t cluster_channels = 256; // of a tile, at most; a block has as many threads
-// Register limit, by launch bounds, of the specialisations that it does not make spill: with few registers several blocks share an SM.
+constexpr int cluster_threads = 512;       // of a block of the form `cluster`, at most
+constexpr uint32_t cluster_channels = 256; // of a tile, at most: each has a thread of the block
+// Threads in the launch bounds of those specialisations that do not spill under them. A bound of 1024 threads leaves each 64 registers, so that several
+// blocks share an SM.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int cluster_bound = cluster_threads;
 #else
@@ -30,9 +31,9 @@ template <int width> __device__ __forceinline__ channel_tile<width> cluster_tile
     return {g, of_samples * blocks + (blockIdx.x - unit * blocks), unit - of_samples * g.tiles};
 }
 
-// Number of lanes that merge the partial results of a block for one group, and for one channel.
-constexpr uint32_t group_team = 32, channel_team = 8;
-constexpr int parts_ahead = 4; // parts that a lane reads together
+constexpr uint32_t group_team = 32;  // lanes that together merge what a block has of one group
+constexpr uint32_t channel_team = 8; // lanes that together merge what a block has of one channel
+constexpr int parts_ahead = 4;       // partial results that such a lane reads together, so that their latencies overlap
 
 // Values that the blocks of a cluster write into this one's shared memory, each at the place where it has them in its own.
 struct cluster_mailbox {

@@ -9,15 +9,15 @@
 
 namespace bops {
 
-constexpr uint32_t resident_warps = last_threads / 32; // 16
+constexpr uint32_t resident_warps = last_threads / 32; // of a block
 constexpr int resident_ahead = 3;                      // batches in flight on the first walk; with more, SMs drift apart
-// Batches in shared memory.
+// Places of the ring: batches of 32 KiB that the shared memory of a block holds.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int resident_slots = 4;
 #else
 constexpr int resident_slots = 6;
 #endif
-constexpr uint32_t resident_span = 8; // batches that one accumulator takes
+constexpr uint32_t resident_span = 8; // batches that a float adds up before it is passed on, so that rounding errors stay small
 
 using resident_columns = warp_columns<resident_warps>;
 

@@ -9,9 +9,9 @@
 
 namespace bops {
 
-template <int rows> constexpr int rows_cluster_threads = rows > 4 ? 480 : 640; // of a block, at most
+template <int rows> constexpr int rows_cluster_threads = rows > 4 ? 480 : 640; // of a block whose threads hold `rows` rows, at most
 constexpr uint32_t rows_channels = 512;                                        // of a tile, at most
-constexpr int shift_lanes = 8;                                                 // whose shifts make that of a group
+constexpr int shift_lanes = 8;                                                 // lanes of a block whose mean shift is the shift of a group
 
 // What a block and a thread work on: a tile of whole groups in a chunk of the rows of a sample.
 template <typename T> struct rows_tile {

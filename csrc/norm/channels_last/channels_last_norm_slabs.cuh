@@ -10,11 +10,11 @@
 
 namespace bops {
 
-constexpr int slabs_held = 10;      // batches in registers
-constexpr uint32_t slabs_ahead = 9; // batches in flight
+constexpr int slabs_held = 10;      // batches of a slab that a thread's registers hold, at most
+constexpr uint32_t slabs_ahead = 9; // batches on their way to shared memory
 constexpr uint32_t slabs_early = 4; // of the next slab's, those that are asked for before the exchange; with more the exchange waits behind them
-constexpr uint32_t slabs_span = 8;  // batches that one accumulator takes
-// Batches in shared memory.
+constexpr uint32_t slabs_span = 8;  // batches that a float adds up before it is passed on, so that rounding errors stay small
+// Places of the ring: batches of 16 KiB that the shared memory of a block holds.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr uint32_t slabs_slots = 9;
 #else

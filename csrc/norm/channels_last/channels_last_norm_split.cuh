@@ -33,7 +33,7 @@ constexpr int last_batch = 8; // rows of a thread that are loaded together if th
 // rows, the distance of their means adds at most (N + n) / N <= 8 / 3 times as much as it adds to the sum about the mean.
 template <typename T, int vec_bytes, int batch> struct moments_walk {
     static constexpr int width = vec_bytes / int(sizeof(T));
-    static constexpr uint32_t span = 8 * batch, first_span = 3 * batch;
+    static constexpr uint32_t span = 8 * batch, first_span = 3 * batch; // rows until the shift moves again, and until it first moves
     using A = accumulator_t<T>;
     thread_moments_of<width, A> total;
     A squares[width]; // of the span

@@ -3,7 +3,7 @@
 //
 // A thread takes its rows in blocks and loads the next one while it computes: the moments of a block about its own mean are merged with those of
 // the rows before. All elements are taken as differences from the thread's first row, so that a large mean costs no accuracy.
-const BLOCK: u32 = 4u;
+const BLOCK: u32 = 4u; // rows
 
 var<private> chunks: array<vec4<u32>, BLOCK>;
 var<private> ahead: array<vec4<u32>, BLOCK>;

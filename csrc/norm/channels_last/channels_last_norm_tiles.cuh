@@ -12,7 +12,8 @@ namespace bops {
 
 // ---- division of a tensor ---------------------------------------------------------------------------------------------------
 
-constexpr int last_threads = 512, last_merge_threads = 128;
+constexpr int last_threads = 512;       // of a block that walks over rows, at most
+constexpr int last_merge_threads = 128; // of a block that merges partial results
 
 struct channel_last_shape {
     uint32_t samples, rows, channels;
@@ -96,14 +97,16 @@ inline launch_shape last_launch(uint32_t blocks, uint32_t threads, uint32_t over
     return shape;
 }
 
+// Host: blocks of a launch that merges `items` lists. Up to `few` lists have a block each; of more each has a warp, one of the four of a block. `most`:
+// blocks of a grid, which come back for more.
 inline uint32_t merge_grid(uint64_t items) {
-    constexpr uint64_t few = 512, most = 1 << 16; // of many items each has a warp
+    constexpr uint64_t few = 512, most = 1 << 16;
     return uint32_t(items <= few ? items : (items + 3) / 4 < most ? (items + 3) / 4 : most);
 }
 
 // ---- rings of rows ----------------------------------------------------------------------------------------------------------
 
-constexpr int ring_batch = 4; // rows of a thread that a ring takes together
+constexpr int ring_batch = 4; // rows of a batch: those of a thread that a ring takes together
 
 // A ring of `slots` batches in shared memory, [batch][row][tensor][thread]: a batch is some rows of each thread. Batches are numbered over all tiles
 // of a block. Every thread copies and reads its own vectors, so no barrier is needed. The last batches are still in the ring when the tiles are
@@ -220,7 +223,7 @@ template <int width, typename A> struct channel_sums {
     }
 };
 
-// Sums over the lanes of a block. Has room for one value of each channel of each thread, and for the sums of eight lanes each.
+// Sums over the lanes of a block, eight lanes at a time. `room`: one value of each channel of each thread; `more`: the sums of eight lanes each.
 template <typename A, int width> struct lane_sums {
     static constexpr uint32_t room = last_threads * width, more = room / 4;
     alignas(16) A values[room + more];
@@ -251,8 +254,8 @@ template <typename A, int width> struct lane_sums {
     }
 };
 
+constexpr uint32_t last_tile_vectors = 64; // vectors of a row in a tile, at most
 // Room for five values of every channel of the widest tile.
-constexpr uint32_t last_tile_vectors = 64;
 template <typename A, int width> struct tile_room { alignas(16) A values[5 * last_tile_vectors * width]; };
 
 // Values of every channel of a tile, in shared memory: [value][channel], loaded side by side.
@@ -281,7 +284,7 @@ template <bool is_block> struct list_team {
     }
 };
 
-constexpr int merge_batch = 6; // parts of a lane that are loaded together
+constexpr int merge_batch = 6; // partial results that a lane loads together, so that their latencies overlap
 
 // Walks over the parts lane, lane + lanes, .. of a list of chunks of `channels` channels: channel is part % channels, chunk part / channels.
 struct part_walk {

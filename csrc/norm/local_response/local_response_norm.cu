@@ -131,6 +131,7 @@ struct response_pass {
     using params = bops_local_response_norm_params;
     using operands = bops_local_response_norm_operands;
     template <typename A> using arguments = forward_arguments<A>;
+    // Arrays of a value for each channel in shared memory, of the forms rows and tile; halos of size - 1 channels that a chunk of tile reads.
     static constexpr uint32_t rows_arrays = 1, tile_arrays = 1, halos = 1;
     template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
         return local_response_norm_walk<T, size, bytes, parts, roots>;

@@ -143,7 +143,7 @@ template <int bytes, typename T> __device__ __forceinline__ packed<bytes> load_c
     return packed<bytes>{};
 }
 
-constexpr int response_threads = 256; // most threads of a block of the forms rows, tile and direct; those of direct
+constexpr int response_threads = 256; // of a block of the form direct; of a block of the forms rows and tile, at most
 constexpr int walk_threads = 128;     // of a block of the form walk
 constexpr int walk_parts_window = 7;  // channels of a window, at most, where a thread of the form walk owns several elements
 
@@ -224,7 +224,8 @@ template <int width> struct neighbours {
     }
 };
 
-// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
+// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks. A tile of n elements takes
+// slot_of(n + 31) slots, a last gap included.
 __host__ __device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
 
 // Form tile: channels low .. high of some tensors to shared memory, in vectors of `bytes`; arrays of shared memory are `room` elements apart.

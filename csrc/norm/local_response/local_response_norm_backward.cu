@@ -10,8 +10,8 @@ template <typename A> struct backward_arguments
     A *terms; // direct: those of all elements, in the order in which threads are numbered
 };
 
-// Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. `places` in the choice of chunks counts
-// on them.
+// Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. How many it has under this
+// bound is `resident_blocks` in the choice of chunks.
 constexpr int backward_walk_places(int size, int parts) { return size == 5 && parts == 2 ? 5 : 2; }
 
 // Form walk: a thread owns the vectors at some positions and walks over the channels of its chunk. With each step one channel enters the window;
@@ -206,6 +206,7 @@ struct response_pass {
     using params = bops_local_response_norm_backward_params;
     using operands = bops_local_response_norm_backward_operands;
     template <typename A> using arguments = backward_arguments<A>;
+    // Arrays of a value for each channel in shared memory, of the forms rows and tile; halos of size - 1 channels that a chunk of tile reads.
     static constexpr uint32_t rows_arrays = 2, tile_arrays = 3, halos = 2;
     template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
         return local_response_norm_backward_walk<T, size, bytes, parts, roots>;

@@ -1,6 +1,6 @@
 // Values of four elements, which an invocation takes at a time.
 alias Value = vec4<f32>;
-const WIDTH: u32 = 4u;
+const WIDTH: u32 = 4u; // elements of a value
 
 fn bits_of(value: Value) -> vec4<u32> {
     return bitcast<vec4<u32>>(value);

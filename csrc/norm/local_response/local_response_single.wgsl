@@ -1,6 +1,6 @@
 // Values of single elements.
 alias Value = f32;
-const WIDTH: u32 = 1u;
+const WIDTH: u32 = 1u; // elements of a value
 
 fn bits_of(value: Value) -> u32 {
     return bitcast<u32>(value);

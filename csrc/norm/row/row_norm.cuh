@@ -12,9 +12,10 @@ template <typename A> struct row_norm_arguments {
     bops_row_norm_operands o;
     A eps, weight_offset, reciprocal_cols;
     uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has
-    uint32_t chunks, overlaps;
-    moments<A> *chunk_moments; // split: [rows][chunks]
-    moments<A> *row_moments;   // split: [rows]; shift: mean before correction, sum: correction, square: rstd
+    uint32_t chunks;                 // split: parts of a row
+    uint32_t overlaps;               // 1: the launch may begin while the previous kernel ends; 2: and lets the next one begin at once (resident)
+    moments<A> *chunk_moments;       // split: [rows][chunks]
+    moments<A> *row_moments;         // split: [rows]; shift: mean before correction, sum: correction, square: rstd
 };
 
 // The vectors that a block of a team has of a row: `slice` from number `first` on, as far as the row's `all` vectors go.

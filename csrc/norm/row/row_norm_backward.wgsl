@@ -29,7 +29,7 @@ fn parameter_elements() -> u32 {
 }
 
 const HAS_PARAMETERS: bool = WANTS_DWEIGHT || WANTS_DBIAS;
-const SLICE: u32 = THREADS * CHUNKS * ELEMENTS;
+const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // split: columns of a slice that is not the last
 
 // A thread's chunks of a row as they were read, and g and xhat if UNPACKED, where registers have room for that.
 var<private> held_dy: array<vec4<u32>, CHUNKS>;

@@ -7,7 +7,7 @@
 namespace bops {
 
 constexpr uint32_t cooperative_stages = BOPS_ROW_NORM_COOPERATIVE_STAGES, cooperative_turns = BOPS_ROW_NORM_COOPERATIVE_TURNS;
-constexpr uint32_t cooperative_lag = 4;                                             // turns between the sums of a row and its dx
+constexpr uint32_t cooperative_lag = 4; // turns between the sums of a row and its dx: its messages arrive meanwhile
 constexpr uint32_t cooperative_lane_messages = BOPS_ROW_NORM_COOPERATIVE_TEAM / 32; // of one row, that a lane receives
 static_assert(sizeof(uint4) == BOPS_ROW_NORM_COOPERATIVE_MESSAGE, "");
 // Rows of a turn: a thread has two vectors of them together.
@@ -210,7 +210,7 @@ template <typename T, bool centered, int readers, int vectors> struct cooperativ
 // Teams of a.cluster blocks walk over rows, one or two a turn; each block has the same columns of all rows of its team. A thread's ring in shared
 // memory holds its vectors of the rows that are summed, of `lag` turns before, whose sums are on their way through the team, and of the turn that
 // follows: one only, since messages queue behind loads. One warp sends a block's sums, others receive the team's; the threads that read rows never
-// wait for each other. The workspace may hold anything that looks like a message, so that blocks clear its places and the grid meets once.
+// wait for each other. An SM has room for 512 threads that read: one block of 512, or two of 256. The workspace may hold anything that looks like a message, so that blocks clear its places and the grid meets once.
 template <typename T, bool centered, int readers, int vectors> __global__ void __launch_bounds__(cooperative_threads(readers), 512 / readers)
     row_norm_backward_cooperative(const __grid_constant__ row_norm_backward_arguments<float> a) {
     if (!has_sm_90) return;
@@ -220,7 +220,7 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
     constexpr int values = thread_reader::sums * batch, warps = readers / 32, receivers = cooperative_threads(readers) / 32 - warps - 1;
     static_assert(2 * (lag + 1) <= cooperative_turns && lag < cooperative_stages, "");
     __shared__ float warp_sums[cooperative_turns][values][warps];
-    __shared__ float4 totals[cooperative_turns][batch]; // mean, rstd, slope, mean of g'
+    __shared__ float4 totals[cooperative_turns][batch]; // of a row: mean, rstd, and the slope and mean_g of row_correction
     __shared__ turn_barriers summed, merged;
     wait_for_dependency();
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -4,12 +4,13 @@
 namespace bops {
 
 constexpr int few_rows_threads = 512; // of a block
-constexpr int few_rows_lanes = 8;     // of a warp that lie side by side: a strip of columns has as many vectors
+constexpr int few_rows_lanes = 8;     // vectors of a strip of columns; as many lanes of a warp lie side by side
+constexpr int few_rows_elements = 16; // of a row, that a thread of a row's block holds
 
 // The first blocks take dx of a row each, the others the parameters' gradients of a strip of columns. Blocks of a launch count from a.first_block on.
 template <typename T, bool centered, int vec_bytes> __global__ void __launch_bounds__(few_rows_threads, 1)
     row_norm_backward_few_rows(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
-    constexpr int width = vec_bytes / int(sizeof(T)), vectors = 16 / width;
+    constexpr int width = vec_bytes / int(sizeof(T)), vectors = few_rows_elements / width;
     constexpr int sums = centered ? 2 : 1;
     __shared__ __align__(16) float slots[2][team_slots];
     __shared__ float strip[sums][few_rows_threads / 32][few_rows_lanes * width];
@@ -74,7 +75,7 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
                                                                                          mean_g_xhat, a.o.dh ? &dh_packed[v] : nullptr));
         return;
     }
-    // 2. A strip of columns: a thread adds up every 64th row, then warps and the block meet.
+    // 2. A strip of columns: a thread adds up every `row_threads`-th row, then warps and the block meet.
     const uint32_t lane = threadIdx.x % few_rows_lanes, first_row = threadIdx.x / few_rows_lanes, row_threads = blockDim.x / few_rows_lanes;
     const uint32_t vector = (block - uint32_t(a.p.rows)) * few_rows_lanes + lane;
     float dweight[width] = {}, dbias[width] = {};

@@ -2,7 +2,7 @@
 // of columns, for which it reads dy and x of all rows again: a thread has one of these chunks of every LANES-th row, and the lanes meet in a tree.
 // Where dx takes the place of dy there are two dispatches: the workgroups of the parameters, then those of the rows.
 const LANES: u32 = WORKGROUP / COLUMNS;
-const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias);
+const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias); // of parameters, that are wanted
 
 // Sums of half of the threads: the others keep theirs in registers.
 const HALF: u32 = WORKGROUP / 2u;

@@ -3,11 +3,12 @@
 
 namespace bops {
 
-constexpr int parameters_threads = 256;
+constexpr int parameters_threads = 256; // of a block
 
 template <typename A> struct alignas(16) quad { A v[4]; };
 
-constexpr uint32_t few_partial_rows = 1024; // of which a thread adds up 8 groups of four
+// Partial rows up to which one chain of additions is short enough: 32 threads share a column, so that each adds up at most 8 groups of four rows.
+constexpr uint32_t few_partial_rows = 1024;
 
 // Drops a line of 128 bytes from the L2, so that it is not written to memory: nobody reads it again.
 __device__ __forceinline__ void discard_line(const void *line) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(line) : "memory"); }
@@ -24,7 +25,8 @@ template <typename A> struct plain_sum {
 template <typename T, bool few> __global__ void __launch_bounds__(parameters_threads)
     row_norm_backward_parameters(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int batch = few && sizeof(A) == 4 ? 8 : 4, line_lanes = 128 / int(sizeof(quad<A>));
+    constexpr int batch = few && sizeof(A) == 4 ? 8 : 4;   // partial rows of a thread in flight
+    constexpr int line_lanes = 128 / int(sizeof(quad<A>)); // lanes that share a line of the L2
     __shared__ quad<A> shared[parameters_threads];
     wait_for_dependency();
     const bool is_dweight = blockIdx.y == 0 && a.o.dweight;

@@ -61,6 +61,7 @@ template <bool centered, int columns, int threads> struct parameter_level {
 // The part of a team's rows that a thread has, and how it computes them. The rows of each tensor lie at one stride.
 template <typename T, bool centered, int columns, int threads, bool clustered, bool has_dh> struct persistent_place {
     static constexpr int width = 16 / int(sizeof(T)), vectors = columns / width, sums = centered ? 2 : 1;
+    // A thread of 32 columns has no registers for the weights of LayerNorm beside its sums, and its block no shared memory for a second level.
     static constexpr bool weights_in_shared = centered && columns > 16, has_level = columns <= 16;
     // d and g' stay in registers between sums and dx; else they are computed again from the stage.
     static constexpr bool keep = columns <= 16 && !clustered && !has_dh;

@@ -3,11 +3,12 @@
 
 namespace bops {
 
-constexpr int packed_threads = 512; // of a block that has a row, at most
-constexpr int packed_vectors = 4;   // of a thread of such a block
-constexpr int packed_rows = 2;      // of a block whose warps have a row each
+constexpr int packed_threads = 512; // of a block that holds one row, at most
+constexpr int packed_vectors = 4;   // of a thread of a block that holds one row
+constexpr int packed_rows = 2;      // of a block whose warps hold a row each
 
-// Blocks of an SM, each with a row, for which the compiler limits registers: three, with 40 registers a thread, where it spills none.
+// Blocks of an SM, each with a row, for which the compiler limits registers: three, with 40 registers a thread, if it then spills none, which holds for
+// bf16 from compute capability 9.0 on; else two.
 template <typename T> constexpr int packed_blocks() {
 #if __CUDA_ARCH__ >= 900
     return std::is_same_v<T, __nv_bfloat16> ? 3 : 2;

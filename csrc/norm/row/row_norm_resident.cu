@@ -3,17 +3,18 @@
 
 namespace bops {
 
-constexpr int most_threads = 512;  // of a block
-constexpr int many_threads = 1024; // of a block of the kernel for whole rows of RMSNorm that fill so many, of which two share an SM
+constexpr int most_threads = 512; // of a block, at most, in all kernels but the one with many_threads
+// Threads of a block, at most, in the kernel for whole rows of RMSNorm that fill more than most_threads. Two such blocks share an SM.
+constexpr int many_threads = 1024;
 
-// Blocks of an SM for which the compiler limits registers; 0: it is free.
+// Blocks of an SM for which the compiler limits registers; 0: there is no limit but that of the block's threads.
 template <typename T, int vec_bytes, int vectors, bool whole, int limit> constexpr int resident_blocks() {
     if (limit == many_threads) return 2;
     return !whole && vec_bytes == 16 && vectors == 4 && sizeof(T) == 2 ? 1 : 0;
 }
 
 // A block is (threads of a row, rows), or with `clustered` one of the blocks of a cluster that holds one row. whole: every vector of every thread
-// exists, so that nothing is compared. limit: threads of the largest block.
+// exists, so that nothing is compared. limit: most threads of a block, most_threads or many_threads.
 template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool whole, bool clustered, int limit = most_threads>
 __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors, whole, limit>()))
     row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {

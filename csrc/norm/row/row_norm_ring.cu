@@ -6,7 +6,8 @@ namespace bops {
 
 // The part of the rows that a thread has, and how it computes them. whole: every vector of every thread exists, so that nothing is compared.
 template <typename T, bool centered, int vectors, int lookahead, bool whole> struct ring_place {
-    static constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead, shift_vectors = 2;
+    static constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead;
+    static constexpr int shift_vectors = 2; // first vectors of a thread whose mean is the shift: a quarter of its vectors or more
     using ring = vector_ring<slots, 1>;
     using parameters = parameter_vector<T, width>[vectors];
     const row_norm_arguments<float> &a;
@@ -42,7 +43,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> str
 
     // Replaces the thread's part of a row by its sum with the residual, which it writes to h. `at` is a copy: the row is read again.
     __device__ __forceinline__ void add_residuals(ring at, uint32_t row) const {
-        constexpr int batch = 4;
+        constexpr int batch = 4; // vectors of the residual in flight
         const T *const residual = row_of<const T>(a, a.o.residual, row, a.p.residual);
         T *const h = row_of<T>(a, a.o.h, row, a.p.h);
 #pragma unroll
@@ -125,13 +126,15 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> str
 
 // Teams, which are blocks or clusters, walk over rows. A thread's ring holds its vectors of three rows: of the row whose moments are summed, of the
 // row before, which is finished, and the first `lookahead` vectors of the next one. As soon as a vector is written out, its slot fetches another one,
-// so that memory is read all the time.
+// so that memory is read all the time. A thread of 4 vectors takes about half the registers of one of 8, so that a block may have twice as many.
 template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1)
     row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
     if (!has_sm_90) return;
     using thread_place = ring_place<T, centered, vectors, lookahead, whole>;
     constexpr int width = thread_place::width, slots = thread_place::slots;
-    __shared__ moments<float> warp_moments[3][merge_lanes];
+    // Of a turn and the two before it: a warp may still read those of turn - 1 when the fastest warp writes those of turn + 1.
+    constexpr uint32_t moment_turns = 3;
+    __shared__ moments<float> warp_moments[moment_turns][merge_lanes];
     __shared__ cluster_exchange exchange;
     wait_for_dependency();
     const row_team team;
@@ -161,14 +164,14 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
         if (row < rows) {
             if (a.o.residual) place.add_residuals(reading, row);
             total = place.sum_row(reading);
-            if (team.lane == 0) warp_moments[turn % 3][team.warp] = total;
+            if (team.lane == 0) warp_moments[turn % moment_turns][team.warp] = total;
         }
         __syncthreads();
 
         // 2. Exchange the moments of the blocks in the cluster.
         if (a.cluster > 1 && row < rows && team.warp == 0) {
             moments<float> mine = {0, 0, 0};
-            if (team.lane < team.warps) mine = warp_moments[turn % 3][team.lane];
+            if (team.lane < team.warps) mine = warp_moments[turn % moment_turns][team.lane];
             total = merge_across<centered>(mine, warp_cols, count ? 1.0f / float(count * width) : 0.0f);
             exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, a.cluster, threadIdx.x);
         }
@@ -183,7 +186,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
             if (team.lane < a.cluster) mine = {blocks[team.lane][0], blocks[team.lane][1], blocks[team.lane][2]};
             cols = float((team.lane < a.cluster ? slice_count(all, team.lane * a.slice_vectors, a.slice_vectors) : 0) * width);
         } else if (team.lane < team.warps) {
-            mine = warp_moments[(turn - 1) % 3][team.lane];
+            mine = warp_moments[(turn - 1) % moment_turns][team.lane];
         }
         total = merge_across<centered>(mine, cols, a.reciprocal_cols);
         total.sum += total.sum - total.sum; // an infinity makes it NaN, as it does where the shift is the mean

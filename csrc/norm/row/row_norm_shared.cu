@@ -4,7 +4,7 @@
 namespace bops {
 
 constexpr int shared_threads = 256; // of a block
-constexpr int shared_blocks = 6;    // of an SM, for which the compiler limits registers
+constexpr int shared_blocks = 6;    // blocks of an SM for which the compiler limits registers: 40 a thread, with which it spills none
 
 // A block takes few registers, so that several blocks share an SM and some load while others store. A thread reads only vectors that it copied
 // itself. The moments of a warp's part of the row are about the mean of its first vectors, a quarter of the part or more.

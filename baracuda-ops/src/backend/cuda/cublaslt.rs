@@ -163,7 +163,7 @@ pub(crate) struct CublasLt {
 
 // SAFETY: the library may be called with one handle from every thread.
 unsafe impl Send for CublasLt {}
-// SAFETY: as for Send.
+// SAFETY: the library may be called with one handle from several threads at once.
 unsafe impl Sync for CublasLt {}
 
 impl CublasLt {
@@ -207,7 +207,7 @@ impl CublasLt {
         };
         // 1. What is computed.
         let mut desc = Desc([0; 32]);
-        // SAFETY: the structs are as large as the sizes say, here and below.
+        // SAFETY: the struct is as large as the size says.
         check("cublasLtMatmulDescInit", unsafe {
             (functions.init_desc)(&mut desc, size_of::<Desc>(), compute, scale)
         })?;
@@ -223,7 +223,7 @@ impl CublasLt {
             let [rows, columns] = if factor.is_transposed { [columns, rows] } else { [rows, columns] };
             let leading = i64::try_from(factor.leading).map_err(|e| refused(e.to_string()))?;
             let size = size_of::<Layout>();
-            // SAFETY: as above.
+            // SAFETY: the struct is as large as the size says.
             check("cublasLtMatrixLayoutInit", unsafe {
                 (functions.init_layout)(&mut layout, size, c_type(dtype), rows, columns, leading)
             })?;
@@ -244,7 +244,7 @@ impl CublasLt {
         ];
         // 3. The algorithm.
         let mut preference = Preference([0; 8]);
-        // SAFETY: as above.
+        // SAFETY: the struct is as large as the size says.
         check("cublasLtMatmulPreferenceInit", unsafe {
             (functions.init_preference)(&mut preference, size_of::<Preference>())
         })?;
@@ -253,16 +253,16 @@ impl CublasLt {
         let words = [a, b, d, d].into_iter().zip(PREFERENCE_ALIGNMENT_A..);
         let set = (functions.set_preference, "cublasLtMatmulPreferenceSetAttribute");
         for (value, attribute) in words.chain([(REDUCE_IN_COMPUTE_TYPE, PREFERENCE_REDUCTION_SCHEMES)]) {
-            // SAFETY: the attribute has the type of the header, here and below.
+            // SAFETY: the attribute has the type of the header.
             unsafe { set_attribute(set, &mut preference, attribute, &value)? };
         }
-        // SAFETY: as above.
+        // SAFETY: the attribute has the type of the header.
         unsafe { set_attribute(set, &mut preference, PREFERENCE_WORKSPACE_BYTES, &problem.workspace_bytes)? };
         let mut best =
             Heuristic { algorithm: Algorithm([0; 8]), workspace_bytes: 0, state: 0, waves: 0.0, reserved: [0; 4] };
         let mut count = 0;
         let [of_a, of_b, of_d] = &layouts;
-        // SAFETY: as above; there is room for one result.
+        // SAFETY: the library initialised all structs, and there is room for one result.
         let status = unsafe {
             (functions.heuristic)(self.handle, &desc, of_a, of_b, of_d, of_d, &preference, 1, &mut best, &mut count)
         };

@@ -653,7 +653,7 @@ impl Cudnn {
         let handle = self.handles.lend();
         // SAFETY: no other run has the handle, and the stream is one of its device.
         Failure::check(Call::SetStream, None, unsafe { (functions.set_stream)(handle.raw(), stream) })?;
-        // SAFETY: as above; both descriptors are finalized, and the caller promises the rest.
+        // SAFETY: no other run has the handle, both descriptors are finalized, and the caller promises the rest.
         let status = unsafe { (functions.execute)(handle.raw(), execution.plan.raw, pack.raw) };
         Failure::check(Call::Execute, None, status)
     }

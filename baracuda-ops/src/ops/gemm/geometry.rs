@@ -355,7 +355,9 @@ pub(in crate::ops) struct Extent<const N: usize = TENSORS> {
     pub(in crate::ops) strides: [u64; N],
 }
 
+/// Strides of an extent of a product.
 const TENSORS: usize = 4;
+// Which of them is which.
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
 const OUT: usize = 2;

@@ -94,7 +94,7 @@ unsafe extern "C" fn create_descriptor(kind: c_int, descriptor: *mut *mut c_void
         if status == 0 {
             let number = fake.new_number();
             fake.kinds.insert(number, kind);
-            // SAFETY: as above.
+            // SAFETY: the pointer is valid.
             unsafe { *descriptor = at(number) };
         }
         status

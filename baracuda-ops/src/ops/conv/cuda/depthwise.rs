@@ -29,6 +29,7 @@ type Calls = calls::Calls<
 
 /// Forward and the gradient of the data.
 const FORWARD: Calls = calls!(bops_conv_depthwise_prepare, bops_conv_depthwise_launch);
+/// The gradient of the weight.
 const WEIGHT: Calls = calls!(bops_conv_depthwise_weight_prepare, bops_conv_depthwise_weight_launch);
 
 /// Extents of the kernels that there is code for.

@@ -42,6 +42,7 @@ struct Width {
     /// Time of a step if the last 64 columns of a row of tiles are beyond the product. Filling them with 0 takes the copy engine longer than loading.
     half_empty_picoseconds: u64,
 }
+/// The widths of tiles that there are kernels for.
 const WIDTHS: [Width; 2] = [
     Width { columns: 128, step_picoseconds: 380_000, half_empty_picoseconds: 470_000 },
     Width { columns: 64, step_picoseconds: 290_000, half_empty_picoseconds: 290_000 },
@@ -335,10 +336,10 @@ fn plain(
     Ok((Strided { lead, column, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
 
-/// Contiguous elements that the light end of a tile stores at once.
+/// Contiguous elements that a thread stores at once if it stores its results from registers: the choice is then light.
 const LIGHT: u64 = 8;
 
-/// Whether the light end serves: it adds a bias, applies a ReLU and stores eight elements at a time.
+/// Whether the choice is light: a thread adds a bias, applies a ReLU and stores eight elements at a time, all from registers.
 fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
     let by_rows = product.out.rows == 1 && product.out.cols != 1;
     let (fast, slow, stride) = if by_rows {

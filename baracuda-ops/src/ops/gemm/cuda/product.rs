@@ -14,6 +14,8 @@ use crate::options::{Math, PlanOptions};
 
 /// The most blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
+/// Columns of a tile of `gemm_finish`, along the fast index of out.
+const FINISH_COLUMNS: u64 = 128;
 /// Most bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
 pub(in crate::ops) const MOST_PART_BYTES: u64 = 32 << 20;
 
@@ -269,7 +271,7 @@ impl Planned {
         let (slow, fast) = if by_columns { (product.n, product.m) } else { (product.m, product.n) };
         bounded_blocks([
             slow.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS)),
-            fast.div_ceil(128),
+            fast.div_ceil(FINISH_COLUMNS),
             product.batch.count(),
         ])?;
         let (source, is_in_quads) = match sums.source {

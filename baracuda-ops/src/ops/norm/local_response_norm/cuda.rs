@@ -126,20 +126,23 @@ fn candidate<'d, C: Numbers + Debug>(
     Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
 }
 
-/// Threads of a block of `walk`, and of `direct`, as in the kernels.
+/// Threads of a block of `walk`, as in the kernels.
 const WALK_THREADS: u64 = 128;
+/// Threads of a block of `direct`, as in the kernels.
 const DIRECT_THREADS: u64 = 256;
 /// Most channels of a window with which a thread of `walk` owns several elements, as in the kernels.
 const PARTS_WINDOW: u64 = 7;
 /// Threads of a warp.
 const WARP: u64 = 32;
-/// Threads of a block of `rows`, unless one position needs more; and the most threads that a block of `rows` may have. The former was measured on an
-/// H200.
+/// Threads of a block of `rows`, unless one position needs more. Measured on an H200.
 const ROWS_THREADS: u64 = 128;
+/// The most threads that a block of `rows` may have.
 const MOST_ROWS_THREADS: u64 = 256;
-/// Fewest threads of a block of `tile`; fewest and most threads that share one of its positions.
+/// Fewest threads of a block of `tile`.
 const TILE_THREADS: u64 = 128;
+/// Fewest threads that share a position of `tile`.
 const FEWEST_POSITION_THREADS: u64 = 8;
+/// Most threads that share a position of `tile`.
 const MOST_POSITION_THREADS: u64 = 256;
 /// Most bytes of shared memory that a tile takes: 8 KiB less than what a block has without asking for more.
 const TILE_BYTES: u64 = 40 << 10;
@@ -326,6 +329,7 @@ impl Several {
 
 /// Positions for each multiprocessor that keep its memory busy, where a thread of `walk` owns one vector.
 const BUSY_POSITIONS_FORWARD: u64 = 4096;
+/// As `BUSY_POSITIONS_FORWARD`, backward.
 const BUSY_POSITIONS_BACKWARD: u64 = 2048;
 
 /// The channels of a chunk and the number of chunks of a walk of one vector a thread: as many as keep the device busy.

@@ -44,8 +44,9 @@ const SHORT_THREADS: u64 = 64;
 const MOST_THIN_VECTORS: u64 = 1024;
 /// Fewest threads of a block that shares a row with others.
 const FEWEST_CLUSTER_THREADS: u64 = 64;
-/// Threads of a block that stages x in shared memory: with up to `SHARED_VECTORS` vectors of x, and with more.
+/// Threads of a block that stages x in shared memory: with few vectors of x, and with more.
 const SHARED_THREADS: [u64; 2] = [256, 512];
+/// Vectors of x up to which such a block has few.
 const SHARED_VECTORS: u64 = 2048;
 /// Bytes of shared memory that kernels declare themselves and that the device keeps for itself.
 const RESERVED_SHARED_BYTES: u64 = 4096;
@@ -53,8 +54,9 @@ const RESERVED_SHARED_BYTES: u64 = 4096;
 const SHARED_ROW_VECTORS: u64 = 8;
 /// Vectors of each tensor of a thread in `channels_shared`.
 const SHARED_CHANNEL_VECTORS: u64 = 16;
-/// Accesses in a chunk of a row, and elements in a chunk of a line whose elements are not neighbours.
+/// Accesses in a chunk of a row.
 const ROW_CHUNK: u64 = 1024;
+/// Elements in a chunk of a line whose elements are not neighbours.
 const CHANNEL_CHUNK: u64 = 32;
 /// Threads of a block of `split`.
 const SPLIT_THREADS: u64 = 256;
@@ -73,8 +75,9 @@ const fn row(up_to: u64, vectors: u64, cluster: u64) -> RowHolding {
     RowHolding { up_to, vectors, cluster }
 }
 
-/// Rows in registers, of which the first entry that suffices is taken: forward; backward of 2 and of 4 bytes.
+/// Rows in registers, forward. Of each table the first entry that suffices is taken.
 const ROWS: &[RowHolding] = &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1)];
+/// Rows in registers, backward, of 2 and of 4 bytes an element.
 const BACKWARD_ROWS: [&[RowHolding]; 2] = [
     &[row(512, 1, 1), row(1024, 4, 1), row(2048, 8, 1), row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)],
     &[row(256, 1, 1), row(1024, 2, 1), row(2048, 4, 1), row(4096, 8, 4), row(8192, 8, 8), row(16384, 8, 16)],
@@ -83,8 +86,9 @@ const BACKWARD_ROWS: [&[RowHolding]; 2] = [
 const THIN_ROWS: &[RowHolding] = &[row(MOST_THIN_VECTORS, 2, 1)];
 /// As `ROWS`, for accesses below 16 bytes.
 const NARROW_ROWS: &[RowHolding] = &[row(16 * MAX_THREADS, 16, 1)];
-/// Rows in the shared memory of clusters, forward; backward of f32, whose y lies there.
+/// Rows in the shared memory of clusters, forward.
 const SHARED_ROWS: &[RowHolding] = &[row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)];
+/// Rows in the shared memory of clusters, backward of f32, whose y lies there.
 const BACKWARD_SHARED_ROWS: &[RowHolding] = &[row(65536, SHARED_ROW_VECTORS, 16)];
 
 /// How lines of up to `up_to` elements are held: vectors of a thread, vectors side by side.

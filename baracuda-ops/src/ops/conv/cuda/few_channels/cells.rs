@@ -8,6 +8,7 @@ use crate::narrow::word;
 use crate::ops::conv::cuda::depthwise::extent;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 
+/// Columns of the product, at most.
 const COLUMNS: u64 = sys::BOPS_CONV_FEW_CHANNELS_COLUMNS as u64;
 /// Filters that one instruction sums over.
 const DEPTH: u64 = 16;

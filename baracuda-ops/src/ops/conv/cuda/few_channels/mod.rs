@@ -34,8 +34,11 @@ const WEIGHT: Calls<sys::bops_conv_few_channels_choice> =
 const DATA: Calls<sys::bops_conv_few_channels_data_choice> =
     calls!(bops_conv_few_channels_data_prepare, bops_conv_few_channels_data_launch);
 
+/// Channels of x, at most.
 const MOST_CHANNELS: u64 = sys::BOPS_CONV_FEW_CHANNELS_MOST as u64;
+/// Positions of a tile, at most.
 const POSITIONS: u64 = sys::BOPS_CONV_FEW_CHANNELS_POSITIONS as u64;
+/// Neighbouring positions that one instruction multiplies.
 const GROUP: u64 = sys::BOPS_CONV_FEW_CHANNELS_GROUP as u64;
 /// Bytes of one chunk of shared memory, which one `ldmatrix` address selects.
 const CHUNK_BYTES: u64 = 16;

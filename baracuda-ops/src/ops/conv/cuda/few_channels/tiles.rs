@@ -12,11 +12,14 @@ use crate::ops::conv::geometry::Contraction;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 use crate::ops::gemm::geometry::Epilogue;
 
+/// Filters of a block.
 const FILTERS: u64 = sys::BOPS_CONV_FEW_CHANNELS_FILTERS as u64;
+/// Chunks of the windows that a block of the gradient of the weight has sums for, at most.
 const CHUNKS: u64 = sys::BOPS_CONV_FEW_CHANNELS_CHUNKS as u64;
 
-/// The most blocks of an SM, which registers limit: the kernels' `__launch_bounds__`.
+/// The most blocks of an SM, forward, which registers limit: the kernel's `__launch_bounds__`.
 const BLOCKS_FORWARD: u64 = 3;
+/// The most blocks of an SM in the gradient of the weight.
 const BLOCKS_WEIGHT: u64 = 2;
 
 pub(super) fn forward(

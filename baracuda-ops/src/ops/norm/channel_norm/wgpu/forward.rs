@@ -20,8 +20,9 @@ const MOMENTS_COLUMNS: ColumnSpread =
 const APPLY_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 8 * MULTIPROCESSORS, most_thread_rows: 64 };
 
-/// Threads of a workgroup, and chunks of a thread, that apply statistics if chunks span channels.
+/// Threads of a workgroup that applies statistics if chunks span channels.
 const GAPLESS_APPLY_THREADS: u32 = 256;
+/// Chunks of such a thread.
 const GAPLESS_APPLY_CHUNKS: u32 = 2;
 
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where

@@ -64,9 +64,9 @@ const LONG_GROUP_CHUNKS: u64 = 2048;
 const PERSISTENT: &Teams = &[(Keep::Words, &[(256, 5), (1024, 2), (832, 4), (1024, 4), (1024, 5)])];
 /// As `PERSISTENT`, if every group has a workgroup of its own: a thread of 5 chunks then waits for no group before.
 const PERSISTENT_ALONE: &Teams = &[(Keep::Words, &[(256, 5), (1024, 5)])];
-/// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group: if a workgroup takes several groups, and if it
-/// takes one.
+/// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group, if a workgroup takes several groups.
 const FEWEST_PERSISTENT_CHUNKS: u64 = 2048;
+/// As `FEWEST_PERSISTENT_CHUNKS`, if a workgroup takes one group.
 const FEWEST_PERSISTENT_ALONE_CHUNKS: u64 = 3073;
 /// Most chunks of a group for which persistent workgroups are faster: a thread of 5 chunks has no registers to read the next group ahead.
 const MOST_PERSISTENT_CHUNKS: u64 = 4096;
@@ -114,17 +114,18 @@ const TILES_NARROW: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512
 const TILES_NARROW_OF_SEVERAL: &[Holding] = &[holding(256, 3), holding(512, 3), holding(512, 11)];
 /// Most groups of such a workgroup.
 const MOST_TILE_GROUPS: u64 = 4;
-/// Chunks of one row in such a workgroup. From 4 on they fill segments of memory; more than 32 were not timed.
+/// Fewest chunks of one row in such a workgroup: from 4 on they fill segments of memory.
 const FEWEST_TILE_COLUMNS: u64 = 4;
+/// Most chunks of one row in a workgroup that holds whole groups; more were not timed.
 const MOST_TILE_COLUMNS: u64 = 32;
 /// Threads below each other that add up the gradients of parameters, in the workgroups of the dispatch that holds whole groups.
 pub(super) const SUM_LANES: u32 = 64;
 /// Most rows that each of these threads adds up.
 const MOST_SUM_ROWS: u64 = 32;
 
-/// Parts of a group, and workgroups of the dispatch that writes, up to which it is faster if every workgroup merges the parts of its groups than if a
-/// dispatch in between merges them once.
+/// Parts of a group up to which it is faster if every workgroup merges the parts of its groups than if a dispatch in between merges them once.
 const FEW_PARTS: u64 = 64;
+/// Workgroups of the dispatch that writes up to which each of them merges the parts of its groups.
 const FEW_WORKGROUPS: u64 = 2048;
 /// Most parts that a thread of a merging workgroup holds in registers.
 const MOST_HELD_PARTS: u64 = 8;
@@ -143,8 +144,9 @@ const ROWS_AHEAD: u32 = 4;
 const MOST_COLUMNS: u64 = 32;
 /// Chunks from which on a row of a workgroup fills whole segments of memory.
 const FEWEST_COLUMNS: u64 = 8;
-/// Rows of a thread: 16, or fewer but at least 4 if workgroups that are `FEWEST_COLUMNS` wide would otherwise be fewer than multiprocessors.
+/// Rows of a thread, unless workgroups that are `FEWEST_COLUMNS` wide would then be fewer than multiprocessors.
 const MANY_ROWS: u64 = 16;
+/// Fewest rows of a thread, if workgroups would otherwise be fewer than multiprocessors.
 const FEWEST_ROWS: u64 = 4;
 /// Fewest rows of a thread if workgroups are many.
 const FEW_ROWS: u64 = 8;

@@ -180,6 +180,7 @@ struct Cooperative {
     vectors: u64,
 }
 
+/// The kernels of each kind of norm.
 const COOPERATIVE_KERNELS: ByKind<Cooperative> = ByKind {
     layer_norm_16: Cooperative { above_vectors: 6144, readers: 512, vectors: 1 },
     rms_norm_16: Cooperative { above_vectors: 16384, readers: 256, vectors: 1 },
@@ -238,6 +239,7 @@ pub(super) fn cooperative_choice(
         return Err("the grid has to meet once, which pays for more rows than the rings hold".into());
     }
     let teams = most_teams.min(p.rows.div_ceil(turn_rows));
+    // 16 additions on each of two levels leave 13 of the longest chain for the column sums.
     let (flush_rows, flushes) = (16, 16);
     let partial_rows = teams * p.rows.div_ceil(teams * turn_rows).div_ceil(flush_rows * flushes / turn_rows);
     let chain = flush_rows + flushes + 3 + column_sum_chain(partial_rows);
@@ -271,6 +273,7 @@ struct Ring {
     slots: u64,
     /// Blocks that share a row.
     cluster: u64,
+    /// Blocks that share an SM: as many as its shared memory has room for.
     blocks_per_sm: u64,
     /// Whether there are no more teams than their turns need.
     is_even: bool,
@@ -278,9 +281,9 @@ struct Ring {
 
 /// Vectors of a row and a thread.
 const RING_VECTORS: u64 = 4;
-/// What the entries of the table leave out.
+/// What the entries of `RINGS` leave out.
 const UNEVEN: Ring = Ring { threads: 0, slots: 0, cluster: 0, blocks_per_sm: 0, is_even: false };
-/// The first that holds a row is taken.
+/// The kernels of each kind of norm, the shortest rows first: the first kernel that holds a row is taken.
 const RINGS: ByKind<&[Ring]> = ByKind {
     layer_norm_16: &[
         Ring { threads: 256, slots: 13, cluster: 2, blocks_per_sm: 2, ..UNEVEN },
@@ -363,8 +366,9 @@ struct Persistent {
     columns: u64,
     /// Threads of a block.
     threads: u64,
+    /// Blocks that share an SM.
     blocks_per_sm: u64,
-    /// Rows in flight.
+    /// Rows of a team in flight.
     stages: u64,
     /// Whether the last rows are left to late blocks: memory does not serve multiprocessors evenly, and those that are ahead take more.
     /// RMSNorm alone.
@@ -373,11 +377,11 @@ struct Persistent {
     is_even: bool,
 }
 
-/// What the entries of the tables leave out.
+/// What the entries of the tables of persistent kernels leave out.
 const PLAIN: Persistent =
     Persistent { most_cols: 0, columns: 0, threads: 0, blocks_per_sm: 0, stages: 0, has_late: false, is_even: false };
 
-/// A block has a row, or several. The first that serves is taken.
+/// Kernels whose blocks have a row, or several: the first that serves is taken.
 const IN_BLOCK: ByKind<&[Persistent]> = ByKind {
     layer_norm_16: &[
         Persistent { most_cols: 256, columns: 8, threads: 256, blocks_per_sm: 3, stages: 2, ..PLAIN },
@@ -417,7 +421,7 @@ const IN_BLOCK: ByKind<&[Persistent]> = ByKind {
         Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
     ],
 };
-/// A cluster has a row. The first that serves is taken, with the fewest blocks.
+/// Kernels whose clusters have a row: the first that serves is taken, with the fewest blocks.
 const IN_CLUSTER: ByKind<&[Persistent]> = ByKind {
     layer_norm_16: &[
         Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 2, stages: 3, ..PLAIN },
@@ -437,14 +441,14 @@ const IN_CLUSTER: ByKind<&[Persistent]> = ByKind {
         Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
     ],
 };
-/// A block has a row, or several, with dh.
+/// Kernels for any kind of norm that read dh, whose blocks have a row or several.
 const IN_BLOCK_WITH_DH: &[Persistent] = &[
     Persistent { most_cols: 256, columns: 8, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
     Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
     Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
     Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
 ];
-/// A cluster has a row, with dh.
+/// Kernels for any kind of norm that read dh, whose clusters have a row.
 const IN_CLUSTER_WITH_DH: &[Persistent] = &[
     Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
     Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
@@ -452,7 +456,7 @@ const IN_CLUSTER_WITH_DH: &[Persistent] = &[
 ];
 /// Turns of a block from which on some rows are left to late blocks.
 const LATE_FROM_TURNS: u64 = 40;
-/// Late blocks take one row in so many.
+/// Late blocks take one row in this many.
 const LATE_ROWS: u64 = 20;
 /// Turns of another block for each turn of a late block.
 const LATE_TURNS: u64 = 16;

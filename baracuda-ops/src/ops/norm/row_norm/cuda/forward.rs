@@ -165,14 +165,16 @@ struct Ring {
     threads: u64,
     /// Blocks that share a row, at most.
     most_blocks: u64,
+    /// Blocks that share an SM: as many as its shared memory has room for.
     blocks_per_sm: u64,
 }
 
+/// The kernels with 8 vectors a thread, which every kind of norm has.
 const WIDE_RINGS: [Ring; 2] = [
     Ring { vectors: 8, slots: 21, threads: 256, most_blocks: 16, blocks_per_sm: 2 },
     Ring { vectors: 8, slots: 21, threads: 512, most_blocks: 16, blocks_per_sm: 1 },
 ];
-/// The first that holds a row is taken.
+/// The kernels of each kind of norm, the shortest rows first: the first kernel that holds a row is taken.
 const RINGS: ByKind<&[Ring]> = ByKind {
     layer_norm_16: &WIDE_RINGS,
     rms_norm_16: &[
@@ -223,8 +225,9 @@ pub(super) fn ring_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm
 
 // ---- shared -----------------------------------------------------------------------------------------------------------------
 
-/// Vectors of the longest rows of 16-bit elements that `resident` serves faster.
+/// Vectors of the longest rows of LayerNorm, 16-bit elements, that `resident` serves faster.
 const LAYER_NORM_SHARED_ABOVE: u64 = 1280;
+/// Vectors of the longest rows of RMSNorm, 16-bit elements, that `resident` serves faster.
 const RMS_NORM_SHARED_ABOVE: u64 = 2048;
 /// Vectors of the longest row that a block takes alone.
 const SHARED_BLOCK_VECTORS: u64 = 4096;
@@ -262,8 +265,12 @@ struct Spread {
     two: u64,
     four: u64,
 }
+/// For LayerNorm.
 const LAYER_NORM_SPREAD: Spread = Spread { two: 192, four: 1024 };
+/// For RMSNorm.
 const RMS_NORM_SPREAD: Spread = Spread { two: 256, four: 2048 };
+/// Vectors of the longest rows of RMSNorm, 16-bit elements, whose threads have two vectors; threads of longer rows have four.
+const RMS_NORM_16_TWO_VECTORS: u64 = 128;
 /// Vectors of the longest rows of RMSNorm of 4-byte elements that 256 threads of one block hold.
 const SLICES_ABOVE_VECTORS: u64 = 2048;
 
@@ -285,7 +292,7 @@ pub(super) fn resident_choice(p: &RowProblem) -> Result<sys::bops_row_norm_resid
     })
 }
 
-/// A row in the registers of a block or a part of it, or of a cluster of so many blocks.
+/// A row in the registers of a block or a part of it, or of a cluster of `cluster` blocks.
 fn resident_in(p: &RowProblem, cluster: u64) -> Option<sys::bops_row_norm_resident_choice> {
     let vec_bytes = p.vec_bytes();
     if cluster > 1 && (vec_bytes != 16 || p.element_bytes != 4) {
@@ -297,7 +304,7 @@ fn resident_in(p: &RowProblem, cluster: u64) -> Option<sys::bops_row_norm_reside
     let vectors = match (vec_bytes, p.element_bytes) {
         (16, 4) if p.is_thin(slice) && !p.is_centered => 4,
         (16, _) if p.is_thin(slice) => 2,
-        (16, 2) if !p.is_centered && slice <= 128 => 2,
+        (16, 2) if !p.is_centered && slice <= RMS_NORM_16_TWO_VECTORS => 2,
         (16, 2) => 4,
         (16, _) if slice <= spread.two => 2,
         (16, _) if slice <= spread.four && cluster == 1 => 4,
@@ -326,7 +333,7 @@ fn resident_in(p: &RowProblem, cluster: u64) -> Option<sys::bops_row_norm_reside
     })
 }
 
-/// The smallest cluster whose blocks hold a row with at most so many threads each.
+/// The smallest cluster whose blocks hold a row with at most `threads` threads each.
 fn resident_in_blocks_of(p: &RowProblem, threads: u32) -> Option<sys::bops_row_norm_resident_choice> {
     p.clusters().filter_map(|cluster| resident_in(p, cluster)).find(|choice| choice.threads <= threads)
 }

@@ -137,7 +137,8 @@ impl RowProblem {
         u32::from(self.capability >= 90)
     }
 
-    /// Whether rows of so many vectors are so few that latency bounds them.
+    /// Whether rows of `vectors` vectors are so few that latency bounds them, and a block of two vectors a thread holds one of them. A row of
+    /// fewer than 64 vectors fits into a warp.
     fn is_thin(&self, vectors: u64) -> bool {
         self.rows <= 2 * u64::from(self.multiprocessors) && (64..=2 * MAX_THREADS).contains(&vectors)
     }

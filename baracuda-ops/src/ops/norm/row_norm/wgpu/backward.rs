@@ -55,10 +55,11 @@ const MOST_ROUNDS: u64 = 256;
 /// Chunks of dy up to which the workgroups of the dispatch that computes dx also read dy and x a second time for the gradients of the parameters:
 /// this saves a dispatch.
 const FEW_CHUNKS: u64 = 1 << 16;
-/// In such a workgroup: chunks of columns side by side, and the most rows that one of its threads adds up.
+/// Chunks of columns side by side in such a workgroup.
 const FEW_COLUMNS: u32 = 8;
+/// Most rows that a thread of such a workgroup adds up, unless the form is asked for by name.
 const FEW_LANE_ROWS: u64 = 8;
-/// Most rows that such a thread may add up: the lanes of a workgroup meet in at most 7 more additions.
+/// Most rows that a thread of such a workgroup may add up: its lanes meet in at most 7 more additions.
 const MOST_LANE_ROWS: u64 = LONGEST_CHAIN - 7;
 /// Workgroup memory of every device.
 const WORKGROUP_BYTES: u64 = 16384;

@@ -13,8 +13,9 @@ pub(in super::super) type Choice = sys::bops_channels_last_norm_cluster_choice;
 const MOST_CHANNELS: u64 = 256;
 /// Bytes of the channels of a tile, at most, unless a group is wider.
 const MOST_TILE_BYTES: u64 = 256;
-/// Rows of a thread that the threads of a block are chosen for; blocks of fewer than `FEW_THREADS` threads have half as many rows a thread.
+/// Rows of a thread that the threads of a block are chosen for.
 const WANTED_ROWS: u64 = 8;
+/// Blocks of fewer threads have half of `WANTED_ROWS` a thread.
 const FEW_THREADS: u64 = 160;
 /// The most rows of a thread.
 const MOST_ROWS: u64 = 28;
@@ -22,12 +23,13 @@ const MOST_ROWS: u64 = 28;
 const SLAB_ROWS: u64 = 16;
 /// Bytes of x in a block of a cluster up to which two of them share an SM.
 const PAIR_BYTES: u64 = 12 << 10;
-/// For tiles that are each taken by one block, of which there are more than are resident at once: the most bytes of x, so that two blocks share a
-/// SM, and the bytes of the narrowest tile that is not a whole row.
+/// The most bytes of x in a block that takes a tile alone, if there are more such blocks than are resident at once: then two share an SM.
 const TURN_BYTES: u64 = 64 << 10;
+/// Bytes of the narrowest tile that is not a whole row, if there are more blocks than are resident at once.
 const TURN_TILE_BYTES: u64 = 128;
-/// Shared memory that the kernels declare themselves, in bytes.
+/// Shared memory that the forward kernels declare themselves, in bytes.
 const FORWARD_SHARED_BYTES: u64 = 3584;
+/// Shared memory that the backward kernels declare themselves, in bytes.
 const BACKWARD_SHARED_BYTES: u64 = 7680;
 
 /// A block of a cluster.

@@ -9,13 +9,15 @@ use crate::narrow::{grid, word};
 pub(in super::super) type Choice = sys::bops_channels_last_norm_cooperative_choice;
 pub(in super::super) type SplitChoice = sys::bops_channels_last_norm_split_choice;
 
-/// Vectors of the widest tile; and channels of the widest tile, if a vector is one channel.
+/// Vectors of the widest tile, forward.
 const FORWARD_TILE_VECTORS: u64 = 32;
+/// Vectors of the widest tile, backward.
 const BACKWARD_TILE_VECTORS: u64 = 16;
+/// Channels of the widest tile, if an access is one channel.
 const TILE_CHANNELS: u64 = 64;
-/// Shared memory that `cooperative` declares for each channel of a thread's vector; and what it declares besides, with what the device keeps of a
-/// block. In bytes.
+/// Shared memory that `cooperative` declares for each channel of a thread's vector, in bytes.
 const SUM_BYTES: u64 = 640 * 4;
+/// What `cooperative` declares besides, with what the device keeps of a block's shared memory, in bytes.
 const OWN_BYTES: u64 = 1024;
 /// How many numbers of turns are tried, from the least number on.
 const TURNS: u64 = 4;
@@ -28,7 +30,9 @@ struct SplitBlock {
     /// Rows of a thread in a chunk.
     rows: u64,
 }
+/// Of the launch that adds up rows.
 const WITH_SUMS: SplitBlock = SplitBlock { threads: 512, rows: 32 };
+/// Of the launch that only writes.
 const WITHOUT_SUMS: SplitBlock = SplitBlock { threads: 256, rows: 4 };
 /// The most blocks of `split`, which take tiles and chunks in turn.
 const MOST_BLOCKS: u64 = 1 << 19;

@@ -7,13 +7,15 @@ use crate::narrow::{grid, word};
 
 pub(in super::super) type Choice = sys::bops_channels_last_norm_resident_choice;
 
-/// Channels and vectors of the widest tile.
+/// Channels of the widest tile.
 const MOST_CHANNELS: u64 = 128;
+/// Vectors of the widest tile.
 const MOST_VECTORS: u64 = 32;
 /// Bytes of the narrowest tile that is not a whole row: the rest of its cache lines would be read at another time.
 const TILE_BYTES: u64 = 128;
-/// Batches of the ring, on devices of compute capability 9.0 and later, and on earlier ones.
+/// Batches of the ring, as in the kernel: what the shared memory of a block holds.
 const BATCHES: u64 = 6;
+/// Batches of the ring before compute capability 9.0.
 const BATCHES_BEFORE_90: u64 = 4;
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;

@@ -14,10 +14,13 @@ struct Registers {
     threads: u64,
     rows: u64,
 }
+/// Of the kernels that run in clusters.
 const IN_CLUSTERS: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 480, rows: 8 }];
+/// Of the kernels that run in a grid.
 const IN_GRID: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 320, rows: 8 }];
-/// Rows that a block reads side by side: a multiple of `LANE_STEP`; above `WHOLE_LANES`, a multiple of that.
+/// The number of rows that a block reads side by side is a multiple of this.
 const LANE_STEP: u64 = 4;
+/// Above this many rows side by side, their number is a multiple of it.
 const WHOLE_LANES: u64 = 16;
 /// Vectors that the channels of a group may lie in, forward, where one warp goes through them.
 const GROUP_VECTORS: u64 = 16;
@@ -29,9 +32,11 @@ const WANTED_ROWS: u64 = 4;
 const MOST_SAMPLES: u64 = 65_535;
 /// The share of the SMs that at least have a block.
 const LEAST_BUSY: f64 = 0.6;
-/// In a grid: threads of a block, at least; lanes of a block, at most; bytes of the narrowest tile that is not a whole row.
+/// In a grid: threads of a block, at least.
 const LEAST_THREADS: u64 = 128;
+/// In a grid: rows that a block reads side by side, at most.
 const MOST_LANES: u64 = 32;
+/// In a grid: bytes of the narrowest tile that is not a whole row.
 const TILE_BYTES: u64 = 128;
 /// Quads of columns of sums that one block of a grid merges, at most.
 const QUADS: u64 = 32;

@@ -11,32 +11,38 @@ pub(in super::super) type Choice = sys::bops_channels_last_norm_slabs_choice;
 
 /// Threads of a block.
 const THREADS: u64 = 256;
-/// Bytes of the tiles that are tried, and of the narrow one.
+/// Bytes of the tiles that are tried.
 const TILE_BYTES: [u64; 2] = [256, NARROW_TILE_BYTES];
+/// Bytes of the narrow tile.
 const NARROW_TILE_BYTES: u64 = 128;
-/// Batches of the ring, on devices of compute capability 9.0 and later, and on earlier ones.
+/// Batches of the ring, as in the kernels: what the shared memory of a block holds.
 const BATCHES: u64 = 13;
+/// Batches of the ring before compute capability 9.0.
 const BATCHES_BEFORE_90: u64 = 9;
 /// The most rows of a thread. Its chains of additions take 40 rows, backward 32, and then the sums of those.
 const MOST_ROWS: u64 = 1024;
 /// Bytes that a block could move while its slab exchanges sums.
 const EXCHANGE_BYTES: u64 = 120_000;
 
-/// Forward: batches in registers, and the most batches of a slab that the L2 is asked to keep.
+/// Forward: batches in registers.
 const FORWARD_REGISTER_BATCHES: u64 = 10;
+/// Forward: batches of a slab that the L2 is asked to keep, at most.
 const FORWARD_CACHED_BATCHES: u64 = 16;
 /// A launch begins while the previous one ends if at most so many batches of a slab are read again.
 const OVERLAPPING_BATCHES: u64 = 2;
 /// What a narrow tile costs beside a wide one, in percent.
 const NARROW_TILE_PERCENT: u64 = 108;
 
-/// Backward: rows of a thread in a batch, and batches in registers by the bytes of an element.
+/// Backward: rows of a thread in a batch.
 const BACKWARD_BATCH_ROWS: u64 = 2;
+/// Backward: batches in registers, of 16-bit elements.
 const REGISTER_BATCHES_OF_2_BYTES: u64 = 10;
+/// Backward: batches in registers, of 32-bit elements.
 const REGISTER_BATCHES_OF_4_BYTES: u64 = 11;
-/// Batches of a slab that the L2 is asked to keep between the two walks, by the bytes of an element. With 4 bytes it is asked only if fewer batches
-/// are read again than shared memory holds.
+/// Backward: batches of a slab that the L2 is asked to keep between the two walks, of 16-bit elements.
 const CACHED_BATCHES_OF_2_BYTES: u64 = 9;
+/// Backward: batches of a slab that the L2 is asked to keep between the two walks, of 32-bit elements. It is asked only if fewer batches are read
+/// again than shared memory holds.
 const CACHED_BATCHES_OF_4_BYTES: u64 = 6;
 /// What a byte costs if a slab does not have whole rows, relative to a slab of whole rows: the other parts of a row are read at another time.
 const PART_OF_ROW_COST: f64 = 1.08;

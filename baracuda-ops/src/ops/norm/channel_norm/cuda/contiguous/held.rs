@@ -18,6 +18,7 @@ struct Blocks {
     /// Groups that a cluster takes one after another, at most.
     rounds: u64,
 }
+/// The blocks that are tried.
 const BLOCKS: [Blocks; 3] = [
     Blocks { threads: 480, residents: 1, rounds: u64::MAX },
     Blocks { threads: 224, residents: 2, rounds: u64::MAX },
@@ -26,13 +27,15 @@ const BLOCKS: [Blocks; 3] = [
 ];
 /// Steps of a group that stay in registers in a cluster. With an activation that takes many instructions none do.
 const REGISTER_STEPS: u64 = 4;
-/// The most places beyond those of the steps that wait for a group's statistics; and the places that are enough in all, since more are slower.
+/// The most places beyond those of the steps that wait for a group's statistics.
 const PLACES_AHEAD: u64 = 12;
+/// Places of the ring that are enough in all: more are slower.
 const PLACES_ENOUGH: u64 = 16;
-/// What a group costs beyond its bytes in one block, in a cluster, and in a cluster of 16; blocks that share an SM hide this cost from each other. In
-/// bytes.
+/// What a group costs beyond its bytes in one block. Blocks that share an SM hide the costs of groups from each other. In bytes.
 const BLOCK_GROUP_COST: u64 = 88 << 10;
+/// What a group costs beyond its bytes in a cluster. In bytes.
 const CLUSTER_GROUP_COST: u64 = 96 << 10;
+/// What a group costs beyond its bytes in a cluster of 16. In bytes.
 const LARGE_CLUSTER_GROUP_COST: u64 = 120 << 10;
 
 /// Blocks of a grid, by what they compute.
@@ -49,6 +52,7 @@ struct GridBlocks {
     arrays: u64,
     passes: u64,
 }
+/// Without an activation.
 const GRID_IDENTITY: GridBlocks = GridBlocks {
     threads: &[352, 320],
     register_steps: 10,
@@ -74,8 +78,9 @@ const MASKED_AHEAD_BYTES: u64 = 200 << 10;
 const GRID_SHARED_BYTES: u64 = 2 << 10;
 /// What the three launches of `split` cost beyond their bytes. In bytes.
 const SPLIT_LAUNCH_COST: u64 = 192 << 10;
-/// If clusters of at least so many blocks take more than one group each, teams of a grid that take at most so many groups are faster.
+/// If clusters of at least so many blocks take more than one group each, teams of a grid that take few groups are faster.
 const SLOW_CLUSTER: u32 = 8;
+/// Groups that each team of a grid takes, at most, for the grid to be faster than clusters of `SLOW_CLUSTER` blocks or more.
 const FASTER_ROUNDS: u64 = 3;
 /// Bytes of the message that a block of a grid sends in each of two turns, which the workspace has room for.
 const MESSAGE_BYTES: u64 = 2 * 16;

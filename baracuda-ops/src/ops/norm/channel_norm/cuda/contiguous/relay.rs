@@ -14,13 +14,15 @@ use crate::ops::activation::Activation;
 pub(in super::super) type Choice = sys::bops_channel_norm_relay_choice;
 pub(in super::super) type BackwardChoice = sys::bops_channel_norm_backward_relay_choice;
 
-/// Threads that write; a block has as many more that add up. The fewest that keep up with memory, the most, and the most if a further warp fetches a
-/// residual.
+/// The fewest threads that write: fewer do not keep up with memory. A block has as many more that add up.
 const LEAST_THREADS: u64 = 224;
+/// The most threads that write.
 const MOST_THREADS: u64 = 416;
+/// The most threads that write, if a further warp fetches a residual.
 const MOST_RESIDUAL_THREADS: u64 = 384;
-/// Threads that write if they compute exponentials, forward: the fewest and the most. Half as many add up.
+/// The fewest threads that write if they compute exponentials, forward. Half as many add up.
 const LEAST_EXPONENTIAL_THREADS: u64 = 256;
+/// The most threads that write if they compute exponentials, forward.
 const MOST_EXPONENTIAL_THREADS: u64 = 512;
 /// In long segments the threads that compute exponentials are a multiple of this, so that each of the four SM sub-partitions gets as many warps.
 const EVEN_THREADS: u64 = 4 * 32;
@@ -28,9 +30,9 @@ const EVEN_THREADS: u64 = 4 * 32;
 const VECTORS: u64 = 2;
 /// Bytes of the places for a residual.
 const RESIDUAL_BYTES: u64 = 32 << 10;
-/// Bytes of a group in one block from which on clusters that walk over groups are faster than those of `single`, which take one group each: without
-/// and with a residual.
+/// Bytes of a group in one block from which on clusters that walk over groups are faster than those of `single`, which take one group each.
 const LEAST_BYTES: u64 = 64 << 10;
+/// As `LEAST_BYTES`, with a residual.
 const LEAST_RESIDUAL_BYTES: u64 = 48 << 10;
 /// Backward: blocks of a cluster of `held` from which on clusters of this form are faster.
 const HELD_CLUSTER: u32 = 4;
@@ -60,26 +62,31 @@ const LONE_GROUP_BYTES: u64 = 4608 << 10;
 const GRID_GROUP_BYTES: u64 = 1792 << 10;
 /// A grid takes smaller groups if clusters take at most so many of them one after another, and teams of the grid no more than that.
 const GRID_ROUNDS: u64 = 5;
-/// What a group costs in a grid beyond its bytes: by the bytes of an element; with a residual of 2-byte elements; through an activation with
-/// exponentials. In bytes.
+/// What a group of 4-byte elements costs in a grid beyond its bytes. In bytes.
 const TURN_OF_4_BYTES: u64 = 4 << 10;
+/// What a group of 2-byte elements costs in a grid beyond its bytes. In bytes.
 const TURN_OF_2_BYTES: u64 = 12 << 10;
+/// What a group of 2-byte elements with a residual costs in a grid beyond its bytes. In bytes.
 const TURN_OF_RESIDUAL: u64 = 32 << 10;
+/// What a group costs in a grid beyond its bytes through an activation with exponentials. In bytes.
 const TURN_OF_EXPONENTIALS: u64 = 32 << 10;
 /// What a step costs in a grid beyond its bytes. In bytes.
 const GRID_STEP: u64 = 1 << 10;
 
-/// Forward in a grid whose SMs do not hold a group, so that some steps are fetched twice: threads that write, the preferred number first; places for
-/// each of the two readings of those steps; the most bytes of those steps on all SMs, since the L2 has to keep them for two groups.
+/// Forward in a grid whose SMs do not hold a group, so that some steps are fetched twice: threads that write, the preferred number first.
 const OVERFLOWING_THREADS: [u64; 3] = [320, 256, 224];
+/// Places for each of the two readings of the steps that are fetched twice.
 const OVERFLOWING_PLACES: u64 = 2;
+/// The most bytes of the steps that are fetched twice, on all SMs: the L2 has to keep them for two groups.
 const OVERFLOWING_BYTES: u64 = 28 << 20;
 
-/// Backward in a grid: threads that write; bytes of dy and x in a group from which a cluster's blocks have no room for the following one.
+/// Backward in a grid: threads that write.
 const BACKWARD_GRID_THREADS: [u64; 4] = [160, 224, 256, 320];
+/// Backward: bytes of dy and x in a group from which a cluster's blocks have no room for the following one.
 const BACKWARD_GRID_GROUP_BYTES: u64 = 2 << 20;
-/// Bytes under way beyond the group that hide the exchange of a team's sums, and how many of them may be missing.
+/// Backward: bytes under way beyond the group that hide the exchange of a team's sums.
 const BACKWARD_AHEAD_BYTES: u64 = 136 << 10;
+/// How many of `BACKWARD_AHEAD_BYTES` may be missing.
 const BACKWARD_MISSING_BYTES: u64 = 48 << 10;
 /// What a group costs beyond its bytes. In bytes.
 const BACKWARD_TURN: u64 = 8 << 10;

@@ -6,8 +6,9 @@ use super::{Answer, ChannelProblem, Chosen, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
-/// The most vectors of a thread, which its registers hold.
+/// The most vectors of x of a thread, forward, which its registers hold.
 const FORWARD_VECTORS: u64 = 8;
+/// The most vectors of dy, and of x, of a thread, backward.
 const BACKWARD_VECTORS: u64 = 4;
 /// The most threads of a block.
 const THREADS: u64 = 512;

@@ -12,6 +12,8 @@ pub(in super::super) type MaskedChoice = sys::bops_channel_norm_backward_single_
 
 /// Clusters grow until the groups fill the device, unless blocks of the next larger cluster would have fewer vectors than this.
 const LEAST_BLOCK_VECTORS: u64 = 512;
+/// Threads of a block, and of an SM if several blocks share it, at most.
+const MOST_THREADS: u64 = 1024;
 /// The most blocks for each SM with which a launch may begin while the previous kernel of the stream ends.
 const EARLY_BLOCKS: u64 = 4;
 
@@ -19,7 +21,9 @@ const EARLY_BLOCKS: u64 = 4;
 const ALONE_THREADS: u64 = 640;
 /// Threads of a block that has an SM to itself, if each of them then has from `LEAST_FEW_VECTORS` to `MOST_FEW_VECTORS` vectors.
 const SMALL_THREADS: u64 = 320;
+/// The least of few vectors of a thread.
 const LEAST_FEW_VECTORS: u64 = 2;
+/// The most of few vectors of a thread.
 const MOST_FEW_VECTORS: u64 = 4;
 /// The most threads of a block that shares an SM with one other. Smaller blocks might lie three on one SM while another has one.
 const PAIR_THREADS: u64 = 512;
@@ -33,9 +37,11 @@ const CLUSTER_OF_SEVEN: u64 = 7;
 const OWN_SHARED_BYTES: u64 = 3 << 10;
 /// If more blocks follow, the first blocks of an SM start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block.
 const STAGGER_CYCLES: u64 = 2;
+/// Bytes of a block for which its SM waits `STAGGER_CYCLES`.
 const STAGGER_BYTES: u64 = 25;
-/// The largest cluster that is made of blocks half as large, four of which share an SM in place of two, by the bits of an element.
+/// The largest cluster that is made of blocks half as large, four of which share an SM in place of two, for elements of 16 bits.
 const HALVED_CLUSTER_OF_16_BITS: u64 = 2;
+/// As `HALVED_CLUSTER_OF_16_BITS`, for elements of 32 bits.
 const HALVED_CLUSTER_OF_32_BITS: u64 = 4;
 
 /// Backward: the most warps of a block that shares an SM.
@@ -47,22 +53,29 @@ const MERGED_WARPS: u64 = 5;
 /// The most rows of 32 vectors that a warp takes: each of its lanes adds up so many vectors one after another, which bounds the roundings of a chain.
 const WARP_ROWS: u64 = 27;
 /// Bytes of shared memory of a row: 32 vectors of dy and of x, and its two sums.
-const ROW_BYTES: u64 = 2 * 32 * 16 + 8;
+const ROW_BYTES: u64 = ROW_TENSOR_BYTES + 8;
+/// Bytes of a row of dy and of x, each of 32 vectors of 16 bytes.
+const ROW_TENSOR_BYTES: u64 = 2 * 32 * 16;
 /// Vectors of the shortest segments for which `held` may be faster: its steps have a warp or more for each segment.
 const HELD_SEGMENT_VECTORS: u64 = 128;
 /// Bytes of dpre in a row, if it is kept.
 const DPRE_ROW_BYTES: u64 = 32 * 16;
 /// The first two blocks of an SM start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block.
 const BACKWARD_STAGGER_CYCLES: u64 = 3;
+/// As `BACKWARD_STAGGER_CYCLES`, through SiLU.
 const BACKWARD_STAGGER_CYCLES_OF_SILU: u64 = 5;
+/// Bytes of dy and x in a block for which its SM waits `BACKWARD_STAGGER_CYCLES`.
 const BACKWARD_STAGGER_BYTES: u64 = 64;
 
-/// Backward of f32 if several blocks of clusters share an SM: the clusters that are tried; blocks for each SM, in all, at least.
+/// Backward of f32 if several blocks of clusters share an SM: the clusters that are tried.
 const SHARING_CLUSTERS: [u64; 3] = [2, 4, 8];
+/// Backward of f32 if several blocks of clusters share an SM: blocks for each SM, in all, at least.
 const SHARING_BLOCKS: u64 = 8;
-/// Vectors of a thread and warps of a block, at least; and warps of all blocks of an SM.
+/// Vectors of a thread of such a block, at least.
 const SHARING_VECTORS: u64 = 4;
+/// Warps of such a block, at least.
 const SHARING_WARPS: u64 = 8;
+/// Warps of all such blocks of an SM.
 const SHARING_ALL_WARPS: u64 = 32;
 /// Bytes of dy and x in a block up to which blocks that wait for the previous kernel are no hindrance.
 const SHARING_EARLY_BYTES: u64 = 32 << 10;
@@ -70,18 +83,22 @@ const SHARING_EARLY_BYTES: u64 = 32 << 10;
 const RESIDENTS_OF_SEVENS: u64 = 4;
 
 /// Backward in clusters that have the teams of all samples and therefore need no further launch: the most bytes of dy and x in a block, of f32 without
-/// SiLU and of others; the most blocks of a cluster.
+/// SiLU.
 const MERGED_PLAIN_BYTES: u64 = 40 << 10;
+/// As `MERGED_PLAIN_BYTES`, of 16-bit elements or through SiLU.
 const MERGED_OTHER_BYTES: u64 = 24 << 10;
+/// The most blocks of a cluster that has the teams of all samples.
 const MERGED_BLOCKS: u64 = 8;
-/// The most blocks for each SM in all: further ones cost more than the launch that adds up the samples.
+/// The most blocks of such clusters for each SM in all: further ones cost more than the launch that adds up the samples.
 const MERGED_SM_BLOCKS: u64 = 4;
 
-/// Backward through a ReLU that a residual or y decides: blocks that share an SM; threads of a block, and if there are two an SM at most; the most
-/// vectors of a thread.
+/// Backward through a ReLU that a residual or y decides: blocks that share an SM.
 const MASKED_RESIDENTS: u64 = 4;
+/// Backward through a ReLU that a residual or y decides: threads of a block.
 const MASKED_THREADS: u64 = 224;
+/// Backward through a ReLU that a residual or y decides: threads of a block if there are two an SM, at most.
 const MASKED_PAIR_THREADS: u64 = 448;
+/// Backward through a ReLU that a residual or y decides: vectors of a thread, at most.
 const MASKED_VECTORS: u64 = 8;
 
 impl ChannelProblem {
@@ -91,8 +108,8 @@ impl ChannelProblem {
         (self.shared_bytes / blocks).saturating_sub(RESERVED_SHARED)
     }
 
-    /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device; or the largest that takes them,
-    /// if none fills it.
+    /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device, 7 of 8 SMs of it; or the largest
+    /// that takes them, if none fills it.
     fn single_cluster(&self, all: u64, most: u64) -> Option<u64> {
         let fits = |&cluster: &u64| all.div_ceil(cluster) <= most;
         let fills = |&cluster: &u64| {
@@ -145,10 +162,10 @@ fn choose_forward(p: &ChannelProblem, all: u64) -> Option<Chosen<Choice>> {
     };
     let threads = own.div_ceil(vectors).next_multiple_of(32);
     let vectors = own.div_ceil(threads);
-    let fits = threads <= 1024 && threads * vectors <= most;
+    let fits = threads <= MOST_THREADS && threads * vectors <= most;
     // 3. When blocks start.
     let bytes = threads * vectors * 16;
-    let residents = (shared_bytes / (bytes + parameters * 8 + OWN_SHARED_BYTES)).min(1024 / threads.max(1));
+    let residents = (shared_bytes / (bytes + parameters * 8 + OWN_SHARED_BYTES)).min(MOST_THREADS / threads.max(1));
     let is_staggered = (cluster == 1 || is_halved) && residents > 1 && blocks > multiprocessors * residents;
     // Channels of 16 bits share cache lines with their neighbours. Blocks that are launched early lose step with the blocks of those neighbours.
     let starts_early = is_staggered && p.capability >= 90 && (p.shape.groups > 0 || p.element_bytes == 4);
@@ -215,7 +232,8 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
         let cluster = 1 << (largest / batch).max(1).ilog2();
         let blocks = groups.checked_mul(cluster)?;
         let bytes = if is_plain { MERGED_PLAIN_BYTES } else { MERGED_OTHER_BYTES };
-        let is_small = rows.div_ceil(cluster) * 1024 <= bytes && blocks <= multiprocessors * MERGED_SM_BLOCKS;
+        let is_small =
+            rows.div_ceil(cluster) * ROW_TENSOR_BYTES <= bytes && blocks <= multiprocessors * MERGED_SM_BLOCKS;
         let merged = || with_warps(cluster, batch, MERGED_WARPS, p.single_room());
         if let Some(choice) = (is_small && cluster <= rows).then(merged).flatten() {
             return Some(Chosen::alone(choice));
@@ -261,7 +279,7 @@ fn choose_backward(p: &ChannelProblem) -> Option<Chosen<BackwardChoice>> {
         let own = rows.div_ceil(cluster);
         let warps = SHARING_ALL_WARPS / residents_of(cluster).max(1);
         let warps = warps.max(SHARING_WARPS).min(own.div_ceil(SHARING_VECTORS));
-        let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING_EARLY_BYTES);
+        let overlaps = u32::from(p.capability >= 90 && own * ROW_TENSOR_BYTES <= SHARING_EARLY_BYTES);
         BackwardChoice { overlaps, ..with_warps(cluster, 0, warps, room)? }
     } else if serves_all {
         with_warps(cluster, 0, SHARING_BLOCK_WARPS, room)?

@@ -11,15 +11,17 @@ pub(in super::super) type Choice = sys::bops_channel_norm_stripe_choice;
 const THREADS: u64 = 512;
 /// Channels that a block may have.
 const CHANNELS: [u64; 4] = [1, 2, 4, 8];
-/// Threads of all blocks that share an SM, at most.
+/// Threads of all blocks that share an SM, at most, forward.
 const FORWARD_RESIDENT_THREADS: u64 = 1024;
+/// Threads of all blocks that share an SM, at most, backward.
 const BACKWARD_RESIDENT_THREADS: u64 = 512;
 /// The most blocks that share an SM.
 const RESIDENTS: u64 = 4;
 /// Shared memory of a block that kernels declare themselves and that the device keeps for itself, in bytes.
 const OWN_SHARED_BYTES: u64 = 1536;
-/// If registers hold 16-bit elements: the most threads of a block, and the most samples of a thread.
+/// If registers hold 16-bit elements: the most threads of a block.
 const REGISTER_THREADS: u64 = 256;
+/// If registers hold 16-bit elements: the most samples of a thread.
 const REGISTER_SAMPLES: u64 = 13;
 /// The longest chain of additions, over the samples of a thread and across threads: what the budget of the sums allows.
 const CHAIN: u64 = 48;
