@@ -281,7 +281,7 @@ impl SymmetricWindow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CUDNN;
+    use super::super::ConvForm;
     use super::*;
     use crate::ConvWindow;
     use crate::kernel::Kernel;
@@ -420,7 +420,7 @@ mod tests {
         let weight = forward.backward_weight().unwrap();
         assert_eq!(h200().supports(&weight, &options).unwrap(), "conv_backward_weight_cudnn");
         let accepted = |options: PlanOptions| {
-            let candidate = CUDNN.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
+            let candidate = ConvForm::Cudnn.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
             (candidate.workspace.bytes, candidate.math, candidate.determinism)
         };
         assert_eq!(accepted(options), (256 << 20, Math::Strict, Determinism::RunToRun));
@@ -433,6 +433,9 @@ mod tests {
             ConvWindow::new(),
         );
         let tf32 = PlanOptions::default().math(Math::Tf32);
-        assert_eq!(CUDNN.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(), Some(Math::Strict));
+        assert_eq!(
+            ConvForm::Cudnn.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(),
+            Some(Math::Strict)
+        );
     }
 }

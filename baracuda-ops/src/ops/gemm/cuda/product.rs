@@ -17,9 +17,9 @@ const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// Most bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
 pub(in crate::ops) const MOST_PART_BYTES: u64 = 32 << 20;
 
-/// How a product is computed.
+/// How a product is computed. The forms for few rows serve forward only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ops) enum Form {
+pub(in crate::ops) enum GemmForm {
     CublasLt,
     Wgmma,
     Mma,
@@ -142,16 +142,16 @@ pub(in crate::ops) struct Planned {
 }
 
 impl Planned {
-    pub(in crate::ops) fn new(form: Form, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
+    pub(in crate::ops) fn new(form: GemmForm, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let has_terms = product.terms() > 0;
         match form {
-            Form::FewRows => few_rows::plan(product, limits),
-            Form::FewRowsStream => few_rows_stream::plan(product, limits),
+            GemmForm::FewRows => few_rows::plan(product, limits),
+            GemmForm::FewRowsStream => few_rows_stream::plan(product, limits),
             _ if !has_terms => Self::without_terms(product),
-            Form::CublasLt => vendor::plan(product, limits),
-            Form::Wgmma => wgmma::plan(product, limits),
-            Form::Mma => Self::mma(product, limits),
-            Form::Simt => Self::simt(product, limits),
+            GemmForm::CublasLt => vendor::plan(product, limits),
+            GemmForm::Wgmma => wgmma::plan(product, limits),
+            GemmForm::Mma => Self::mma(product, limits),
+            GemmForm::Simt => Self::simt(product, limits),
         }
     }
 

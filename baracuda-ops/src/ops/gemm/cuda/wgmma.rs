@@ -115,7 +115,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         )
     })?;
     let limits = &limits.less(copies_bytes);
-    let copies = [left.copy, right.copy];
+    let copies = if is_swapped { [right.copy, left.copy] } else { [left.copy, right.copy] };
     let ([left_row, left_k], [right_column, right_k]) = (left.strides, right.strides);
     let product = &Product {
         left: Matrix { rows: left_row, cols: left_k, ..left.matrix },
@@ -124,13 +124,13 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     };
     if dtype == DType::F32 {
         let mut planned = wgmma_words::plan(product, is_swapped, limits)?;
-        planned.copies = if is_swapped { [copies[1], copies[0]] } else { copies };
+        planned.copies = copies;
         return Ok(planned);
     }
 
     // 3. The tiles.
     let mut planned = Planned::bare(product, is_swapped)?;
-    planned.copies = if is_swapped { [copies[1], copies[0]] } else { copies };
+    planned.copies = copies;
     let (m, n) = if is_swapped { (product.n, product.m) } else { (product.m, product.n) };
     let is_wide =
         |matrix: &Matrix| is_in_runs(matrix, if is_swapped { matrix.cols } else { matrix.rows }, &product.batch);
