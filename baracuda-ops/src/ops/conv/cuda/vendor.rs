@@ -68,7 +68,9 @@ impl Planned {
         let contraction = descriptor.contraction();
         let pass = contraction.pass;
         let slot = |row: usize| descriptor.slots().iter().find(|slot| slot.index == row);
-        let [Some(x), Some(weight), Some(y)] = pass.tensors().map(slot) else {
+        let ([Some(x), Some(weight), Some(y)], Some(written)) =
+            (pass.tensors().map(slot), slot(contraction.out.position))
+        else {
             return Err("an operand is not declared".into()); // Each always is.
         };
 
@@ -82,11 +84,6 @@ impl Planned {
 
         // 1. The epilogue.
         let Epilogue { activation, beta, .. } = contraction.epilogue;
-        let written = match pass {
-            Pass::Forward => y,
-            Pass::Data => x,
-            Pass::Weight => weight,
-        };
         Reason::unless(beta == 0.0 || written.desc.dtype().size_bytes() >= 4, || {
             let (name, dtype) = (written.name, written.desc.dtype());
             format!("sums that cuDNN adds to {name} err as if they were first rounded to {dtype}")

@@ -374,10 +374,8 @@ pub(in crate::ops) fn accumulator_bytes(dtype: DType) -> u64 {
 
 /// The type that a pass computes in if no product says which: that of its narrowest operand.
 pub(super) fn narrowest(pass: &DprePass) -> DType {
-    match pass.saved {
-        Some(saved) if saved.dtype.size_bytes() < pass.dout.dtype.size_bytes() => saved.dtype,
-        _ => pass.dout.dtype,
-    }
+    let [dout, saved] = [pass.dout, pass.saved.unwrap_or(pass.dout)].map(|matrix| matrix.dtype);
+    if saved.size_bytes() < dout.size_bytes() { saved } else { dout }
 }
 
 /// # Errors
