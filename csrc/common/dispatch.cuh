@@ -6,13 +6,15 @@
 
 namespace bops {
 
-// Calls f(type_tag<T>{}) as for_float does, for elements of at most 4 bytes.
-template <typename F> bops_status for_narrow(bops_dtype dtype, F &&f) {
+// Calls f(type_tag<T>{}) with the C++ type of a dtype, if it is one of Types: there are no kernels for others.
+template <typename... Types, typename F> bops_status for_types(bops_dtype dtype, const F &f) {
     return for_float(dtype, [&](auto tag) -> bops_status {
-        if constexpr (sizeof(typename decltype(tag)::type) < 8) return f(tag);
+        if constexpr ((std::is_same_v<decltype(tag), type_tag<Types>> || ...)) return f(tag);
         else return bops_status(cudaErrorInvalidValue);
     });
 }
+// As for_types, for all elements of at most 4 bytes.
+template <typename F> bops_status for_narrow(bops_dtype dtype, const F &f) { return for_types<float, __half, __nv_bfloat16>(dtype, f); }
 
 // Calls f(std::integral_constant<int, n>) with the n of `choices` that `value` is.
 template <int... choices, typename F> bops_status for_value(uint64_t value, const F &f) {

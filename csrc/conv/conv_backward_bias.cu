@@ -150,13 +150,9 @@ bops_status with_kernel(const bops_conv_backward_bias_params &params, bops_dtype
         const uint64_t of_part = uint64_t(sums_threads) * sums_loads * params.vector;
         launch_shape shape;
         shape.grid = dim3(uint32_t((params.runs * params.run + of_part - 1) / of_part * params.channels)), shape.block = dim3(sums_threads);
-        constexpr int size = int(sizeof(T));
-        switch (params.vector * size) {
-        case 16: return action(sums_of_runs<T, 16 / size>, shape, params, from, parts);
-        case 8: return action(sums_of_runs<T, 8 / size>, shape, params, from, parts);
-        case 4: return action(sums_of_runs < T, size < 4 ? 4 / size : 1 >, shape, params, from, parts);
-        default: return action(sums_of_runs<T, 1>, shape, params, from, parts);
-        }
+        constexpr int most = 16 / int(sizeof(T));
+        return for_value < most, most / 2, most == 8 ? 2 : 1,
+               1 > (params.vector, [&](auto vector) { return action(sums_of_runs<T, decltype(vector)::value>, shape, params, from, parts); });
     });
 }
 

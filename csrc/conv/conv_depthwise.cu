@@ -201,25 +201,18 @@ template <typename T, int channels, int kernel, bool light> __global__ void __la
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_conv_depthwise_params &params,
                                                    const bops_conv_depthwise_choice &choice, const bops_conv_depthwise_operands &operands, void *,
                                                    const Action &action) {
-    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
+    return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         launch_shape shape;
         shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
-        const auto of_form = [&](auto channels, auto kernel) {
-            constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
-            shape.shared_bytes = row_slots<T> * row_walk<T, c, k>::slot::bytes;
-            return choice.light ? action(walk<T, c, k, true>, shape, params, choice, operands)
-                                : action(walk<T, c, k, false>, shape, params, choice, operands);
-        };
-        const auto of_kernel = [&](auto kernel) {
-            return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, kernel) : of_form(std::integral_constant<int, 1>{}, kernel);
-        };
-        switch (choice.kernel) {
-        case 3: return of_kernel(std::integral_constant<int, 3>{});
-        case 5: return of_kernel(std::integral_constant<int, 5>{});
-        case 7: return of_kernel(std::integral_constant<int, 7>{});
-        default: return bops_status(cudaErrorInvalidValue);
-        }
+        return for_value<3, 5, 7>(choice.kernel, [&](auto kernel) {
+            return for_value<1, 4>(choice.channels, [&](auto channels) {
+                constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
+                shape.shared_bytes = row_slots<T> * row_walk<T, c, k>::slot::bytes;
+                return choice.light ? action(walk<T, c, k, true>, shape, params, choice, operands)
+                                    : action(walk<T, c, k, false>, shape, params, choice, operands);
+            });
+        });
     });
 }
 

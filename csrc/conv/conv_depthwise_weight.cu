@@ -131,7 +131,7 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
 template <typename Action> bops_status with_weight(bops_dtype dtype, const bops_conv_depthwise_params &params,
                                                    const bops_conv_depthwise_choice &choice, const bops_conv_depthwise_operands &operands, void *,
                                                    const Action &action) {
-    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
+    return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         launch_shape shape;
         shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
@@ -140,13 +140,8 @@ template <typename Action> bops_status with_weight(bops_dtype dtype, const bops_
             shape.shared_bytes = row_slots<T> * (row_walk<T, c, k>::slot::bytes + row_slot<T, c, strip_of<T, c, k>, 0>::bytes);
             return action(walk_weight<T, c, k>, shape, params, choice, operands);
         };
-        switch (choice.kernel) {
-        case 3:
-            return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, std::integral_constant<int, 3>{})
-                                        : of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 3>{});
-        case 5: return of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 5>{});
-        default: return bops_status(cudaErrorInvalidValue);
-        }
+        if (choice.channels == 4) return for_value<3>(choice.kernel, [&](auto kernel) { return of_form(std::integral_constant<int, 4>{}, kernel); });
+        return for_value<3, 5>(choice.kernel, [&](auto kernel) { return of_form(std::integral_constant<int, 1>{}, kernel); });
     });
 }
 

@@ -319,7 +319,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
 template <typename Action> bops_status with_forward(bops_dtype dtype, const bops_conv_few_channels_params &params,
                                                     const bops_conv_few_channels_choice &choice, const bops_conv_few_channels_operands &operands,
                                                     void *, const Action &action) {
-    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
+    return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         launch_shape shape;
         shape.grid = dim3(choice.parts * uint32_t(gemm::tiles_of(params.filters, few_filters))), shape.block = dim3(few_threads);

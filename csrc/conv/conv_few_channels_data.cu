@@ -270,8 +270,8 @@ template <typename Action> bops_status with_data(bops_dtype dtype, const bops_co
     launch_shape shape;
     shape.grid = dim3(choice.parts), shape.block = dim3(few_threads);
     shape.shared_bytes = data_places(params, choice).bytes;
-    return gemm::for_types<__half, __nv_bfloat16>(
-        dtype, [&](auto tag) { return action(data<typename decltype(tag)::type>, shape, params, choice, operands); });
+    return for_types<__half, __nv_bfloat16>(dtype,
+                                            [&](auto tag) { return action(data<typename decltype(tag)::type>, shape, params, choice, operands); });
 }
 
 } // namespace

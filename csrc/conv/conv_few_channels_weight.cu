@@ -201,7 +201,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
 template <typename Action> bops_status with_weight(bops_dtype dtype, const bops_conv_few_channels_params &params,
                                                    const bops_conv_few_channels_choice &choice, const bops_conv_few_channels_operands &operands,
                                                    void *workspace, const Action &action) {
-    return gemm::for_types<__half, __nv_bfloat16>(dtype, [&](auto tag) {
+    return for_types<__half, __nv_bfloat16>(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const patch_shape patch(params, choice, int(sizeof(T)));
         const uint64_t slices = gemm::tiles_of(uint64_t(patch.chunks), BOPS_CONV_FEW_CHANNELS_CHUNKS);

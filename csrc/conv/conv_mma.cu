@@ -6,18 +6,14 @@ namespace bops {
 namespace conv {
 namespace {
 
-template <typename T, int tile, typename Action>
-bops_status with_tile(const bops_conv_params &params, const bops_conv_choice &choice, const bops_gemm_operands &operands, const Action &action) {
-    return gemm::for_across(choice.product, [&](auto left, auto right) {
-        return with_sums<gemm::mma_sums<T, tile, decltype(left)::value, decltype(right)::value>>(params, choice, operands, action);
-    });
-}
-
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_conv_params &params, const bops_conv_choice &choice,
                                                    const bops_gemm_operands &operands, void *, const Action &action) {
-    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
+    return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return choice.product.tile == 64 ? with_tile<T, 64>(params, choice, operands, action) : with_tile<T, 128>(params, choice, operands, action);
+        return gemm::for_tile(choice.product, [&](auto tile, auto left, auto right) {
+            return with_sums<gemm::mma_sums<T, decltype(tile)::value, decltype(left)::value, decltype(right)::value>>(params, choice, operands,
+                                                                                                                      action);
+        });
     });
 }
 

@@ -87,11 +87,7 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
     }
 
     // 2. The sums. A step is computed while the next one is loaded, one factor during each half.
-    A sums[each][each];
-#pragma unroll
-    for (int i = 0; i < each; ++i)
-#pragma unroll
-        for (int j = 0; j < each; ++j) sums[i][j] = A(0);
+    A sums[each][each] = {};
     const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;
     __syncthreads();
     int now = 0;
@@ -123,17 +119,12 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
     gemm::leave_tile<T, tile, simt_threads>(params.product, choice.product, of_group<T>(params, operands, at.z), at, stage);
 }
 
-template <int tile, typename Action>
-bops_status with_tile(const bops_conv_params &params, const bops_conv_choice &choice, const bops_gemm_operands &operands, const Action &action) {
-    return gemm::for_across(choice.product, [&](auto left, auto right) {
-        return with_sums<gemm::fma_sums<tile, decltype(left)::value, decltype(right)::value>>(params, choice, operands, action);
-    });
-}
-
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_conv_params &params, const bops_conv_choice &choice,
                                                    const bops_gemm_operands &operands, void *, const Action &action) {
     if (dtype == BOPS_F32 && !choice.is_long)
-        return choice.product.tile == 64 ? with_tile<64>(params, choice, operands, action) : with_tile<128>(params, choice, operands, action);
+        return gemm::for_tile(choice.product, [&](auto tile, auto left, auto right) {
+            return with_sums<gemm::fma_sums<decltype(tile)::value, decltype(left)::value, decltype(right)::value>>(params, choice, operands, action);
+        });
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;

@@ -1,5 +1,6 @@
 // conv_turn: copies operands whose channels are not contiguous, so that they are, for conv_wgmma.
 #include "../bops_conv_wgmma.h"
+#include "../common/dispatch.cuh"
 #include "../common/launch.cuh"
 #include "../common/memory.cuh"
 
@@ -60,13 +61,8 @@ template <typename Action> bops_status with_turn(const bops_conv_turn_params &pa
         using E = decltype(element);
         const auto *const source = static_cast<const E *>(from);
         auto *const target = static_cast<E *>(to);
-        if constexpr (sizeof(E) == 2)
-            if (params.vector == 8) return action(turn<E, 8>, shape, params, source, target);
-        switch (params.vector) {
-        case 4: return action(turn<E, 4>, shape, params, source, target);
-        case 2: return action(turn<E, 2>, shape, params, source, target);
-        default: return action(turn<E, 1>, shape, params, source, target);
-        }
+        return for_value<16 / int(sizeof(E)), 4, 2, 1>(
+            params.vector, [&](auto vector) { return action(turn<E, decltype(vector)::value>, shape, params, source, target); });
     };
     return params.element_bytes == 4 ? of_vector(uint32_t(0)) : of_vector(uint16_t(0));
 }

@@ -515,22 +515,18 @@ bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choi
     return action(wgmma_windows<T, columns, left_across, right_across>, shape, gathered, plain, called, choice, of, all, given);
 }
 
-template <typename T, int columns, typename Action> bops_status with_columns(const bops_conv_params &params, const bops_conv_wgmma_choice &choice,
-                                                                             bops_dtype dtype, const bops_gemm_operands &operands,
-                                                                             const Action &action) {
-    if constexpr (sizeof(T) == 2) {
-        if (choice.of_weight) return with_maps<T, columns, true, true>(params, choice, dtype, operands, action);
-        if (choice.right_across) return with_maps<T, columns, false, true>(params, choice, dtype, operands, action);
-    }
-    return with_maps<T, columns, false, false>(params, choice, dtype, operands, action);
-}
-
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_conv_params &params, const bops_conv_wgmma_choice &choice,
                                                    const bops_gemm_operands &operands, void *, const Action &action) {
-    return gemm::for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return choice.columns == 64 ? with_columns<T, 64>(params, choice, dtype, operands, action)
-                                    : with_columns<T, 128>(params, choice, dtype, operands, action);
+    return for_narrow(dtype, [&](auto tag) {
+        return for_value<64, 128>(choice.columns, [&](auto columns) {
+            using T = typename decltype(tag)::type;
+            constexpr int c = decltype(columns)::value;
+            if constexpr (sizeof(T) == 2) {
+                if (choice.of_weight) return with_maps<T, c, true, true>(params, choice, dtype, operands, action);
+                if (choice.right_across) return with_maps<T, c, false, true>(params, choice, dtype, operands, action);
+            }
+            return with_maps<T, c, false, false>(params, choice, dtype, operands, action);
+        });
     });
 }
 

@@ -23,7 +23,7 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     static constexpr bool left_across = left_across_, right_across = right_across_;
     static constexpr int pair = 2; // terms that are read at once
 
-    float sums[rows][columns];
+    float sums[rows][columns] = {};
     int y, x; // the thread's place among those of the tile
 
     // A warp is four threads high and eight wide.
@@ -31,10 +31,6 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
         constexpr int warps_wide = wide / 8;
         const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
         y = warp / warps_wide * 4 + lane / 8, x = warp % warps_wide * 8 + lane % 8;
-#pragma unroll
-        for (int i = 0; i < rows; ++i)
-#pragma unroll
-            for (int j = 0; j < columns; ++j) sums[i][j] = 0.0f;
     }
     // The row or column of the tile that is element i of thread `at` of `count`. If steps lie along k, neighbouring threads have neighbouring lines, which
     // lie in different banks. If they lie across it, a thread has groups of four neighbours, which it reads in one access.

@@ -2,6 +2,7 @@
 #pragma once
 #include "../bops_gemm.h"
 #include "../common/activation.cuh"
+#include "../common/dispatch.cuh"
 #include "../common/launch.cuh"
 #include "../common/memory.cuh"
 
@@ -9,14 +10,6 @@ namespace bops {
 namespace gemm {
 
 constexpr int threads_of_finish = 256; // of a block of gemm_finish
-
-// Calls f(type_tag<T>{}) with the C++ type of a dtype, if it is one of Types: there are no kernels for others.
-template <typename... Types, typename F> bops_status for_types(bops_dtype dtype, const F &f) {
-    return for_float(dtype, [&](auto tag) {
-        if constexpr ((std::is_same_v<decltype(tag), type_tag<Types>> || ...)) return f(tag);
-        else return bops_status(cudaErrorInvalidValue);
-    });
-}
 
 // ---- places -----------------------------------------------------------------
 

@@ -111,20 +111,18 @@ template <typename T, int tiles, bool across> __global__ void __launch_bounds__(
     finish_elements<T>(params, operands, offset_of(params.batch_rank, params.batch, params.out.batch, z), other_start, row, n, 1, false, v);
 }
 
-template <typename T, int tiles, typename Action> bops_status with_tiles(const bops_gemm_params &params, const bops_gemm_few_rows_choice &choice,
-                                                                         const bops_gemm_operands &operands, const Action &action) {
-    launch_shape shape;
-    shape.grid = dim3(uint32_t(tiles_of(params.n, 8 * tiles) * product_of(params.batch_rank, params.batch)));
-    shape.block = dim3(few_threads);
-    return choice.right_across ? action(multiply_few_rows<T, tiles, true>, shape, params, operands)
-                               : action(multiply_few_rows<T, tiles, false>, shape, params, operands);
-}
-
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_gemm_params &params, const bops_gemm_few_rows_choice &choice,
                                                    const bops_gemm_operands &operands, void *, const Action &action) {
+    launch_shape shape;
+    shape.grid = dim3(uint32_t(tiles_of(params.n, int(choice.columns)) * product_of(params.batch_rank, params.batch)));
+    shape.block = dim3(few_threads);
     return for_types<__half, __nv_bfloat16>(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return choice.columns == 32 ? with_tiles<T, 4>(params, choice, operands, action) : with_tiles<T, 2>(params, choice, operands, action);
+        return for_value<16, 32>(choice.columns, [&](auto columns) {
+            using T = typename decltype(tag)::type;
+            constexpr int tiles = decltype(columns)::value / 8;
+            return choice.right_across ? action(multiply_few_rows<T, tiles, true>, shape, params, operands)
+                                       : action(multiply_few_rows<T, tiles, false>, shape, params, operands);
+        });
     });
 }
 

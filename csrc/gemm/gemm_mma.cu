@@ -5,18 +5,13 @@ namespace bops {
 namespace gemm {
 namespace {
 
-template <typename T, int tile, typename Action>
-bops_status with_tile(const bops_gemm_params &params, const bops_gemm_choice &choice, const bops_gemm_operands &operands, const Action &action) {
-    return for_across(choice, [&](auto left, auto right) {
-        return with_sums<mma_sums<T, tile, decltype(left)::value, decltype(right)::value>>(params, choice, operands, action);
-    });
-}
-
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_gemm_params &params, const bops_gemm_choice &choice,
                                                    const bops_gemm_operands &operands, void *, const Action &action) {
-    return for_types<float, __half, __nv_bfloat16>(dtype, [&](auto tag) {
+    return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return choice.tile == 64 ? with_tile<T, 64>(params, choice, operands, action) : with_tile<T, 128>(params, choice, operands, action);
+        return for_tile(choice, [&](auto tile, auto left, auto right) {
+            return with_sums<mma_sums<T, decltype(tile)::value, decltype(left)::value, decltype(right)::value>>(params, choice, operands, action);
+        });
     });
 }
 

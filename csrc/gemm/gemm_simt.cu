@@ -79,11 +79,7 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
     }
 
     // 2. The sums. A step is computed while the next one is loaded.
-    A sums[each][each];
-#pragma unroll
-    for (int i = 0; i < each; ++i)
-#pragma unroll
-        for (int j = 0; j < each; ++j) sums[i][j] = A(0);
+    A sums[each][each] = {};
     const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;
     __syncthreads();
     int now = 0;

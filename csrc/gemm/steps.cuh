@@ -9,11 +9,13 @@ namespace gemm {
 
 constexpr int ring_steps = 4; // steps in flight or in use
 
-// Calls f(left, right) with left_across and right_across of a choice as constants. Left never lies across without right.
-template <typename F> bops_status for_across(const bops_gemm_choice &choice, const F &f) {
-    if (!choice.right_across) return f(std::false_type{}, std::false_type{});
-    if (!choice.left_across) return f(std::false_type{}, std::true_type{});
-    return f(std::true_type{}, std::true_type{});
+// Calls f(tile, left, right) with tile, left_across and right_across of a choice as constants. Left never lies across without right.
+template <typename F> bops_status for_tile(const bops_gemm_choice &choice, const F &f) {
+    return for_value<64, 128>(choice.tile, [&](auto tile) {
+        if (!choice.right_across) return f(tile, std::false_type{}, std::false_type{});
+        if (!choice.left_across) return f(tile, std::false_type{}, std::true_type{});
+        return f(tile, std::true_type{}, std::true_type{});
+    });
 }
 
 template <typename T, int tile> constexpr uint32_t ring_shared_bytes() {

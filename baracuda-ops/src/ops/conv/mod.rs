@@ -131,6 +131,8 @@ pub use backward_data::{ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBa
 pub use backward_weight::{ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvBackwardWeightPlan};
 pub use forward::{ConvArgs, ConvDescriptor, ConvPlan};
 
+#[cfg(feature = "cuda")]
+use cuda::{ConvForm, GemmForm, OwnForm};
 use geometry::Contracting;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
@@ -485,8 +487,9 @@ fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
     const {
         kernels!(
             cuda: [
-                cuda::DEPTHWISE, cuda::FEW_CHANNELS, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA,
-                cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT
+                ConvForm::Depthwise, ConvForm::FewChannels, ConvForm::Cudnn, ConvForm::Gemm(GemmForm::CublasLt),
+                ConvForm::Gemm(GemmForm::Wgmma), ConvForm::Own(OwnForm::Wgmma), ConvForm::Gemm(GemmForm::Mma),
+                ConvForm::Own(OwnForm::Mma), ConvForm::Gemm(GemmForm::Simt), ConvForm::Own(OwnForm::Simt)
             ];
             wgpu: [
                 Function::WgpuForm(form_name!(D, "depthwise"), wgpu::depthwise),

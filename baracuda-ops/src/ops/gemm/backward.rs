@@ -105,23 +105,20 @@ impl BackwardFields {
         let [of_out, of_pre] = [(table::OUT, out), (table::PRE, pre)]
             .map(|(operand, dtype)| (operand, (saved == Some(operand)).then_some(dtype)));
         slots.declare_dense(shape.output.dims(), [of_out, of_pre, (table::DOUT, Some(out))])?;
-        let access = |gradient: Gradient| if gradient.beta.get() == 0.0 { Access::Out } else { Access::InOut };
-        if let Some(gradient) = self.da {
-            let desc = slots.derived(table::DA, beside(&a, a.dims(), gradient.dtype))?;
-            slots.declare_as(access(gradient), table::DA, desc)?;
+        let mut of_b = b.dims().to_vec();
+        if shape.is_shared {
+            of_b[..b.rank() - 2].fill(1);
         }
-        if let Some(gradient) = self.db {
-            let mut dims = b.dims().to_vec();
-            if shape.is_shared {
-                let batch = dims.len() - 2;
-                dims[..batch].fill(1);
-            }
-            let desc = slots.derived(table::DB, beside(&b, &dims, gradient.dtype))?;
-            slots.declare_as(access(gradient), table::DB, desc)?;
-        }
-        if let Some(gradient) = self.dbias {
-            let row = slots.derived(table::DBIAS, TensorDesc::contiguous(gradient.dtype, &[shape.n]))?;
-            slots.declare_as(access(gradient), table::DBIAS, row)?;
+        let laid = |row: usize, gradient: Gradient| match row {
+            table::DA => beside(&a, a.dims(), gradient.dtype),
+            table::DB => beside(&b, &of_b, gradient.dtype),
+            _ => TensorDesc::contiguous(gradient.dtype, &[shape.n]),
+        };
+        for (row, gradient) in [(table::DA, self.da), (table::DB, self.db), (table::DBIAS, self.dbias)] {
+            let Some(gradient) = gradient else { continue };
+            let desc = slots.derived(row, laid(row, gradient))?;
+            let access = if gradient.beta.get() == 0.0 { Access::Out } else { Access::InOut };
+            slots.declare_as(access, row, desc)?;
         }
         Ok(shape)
     }

@@ -33,10 +33,7 @@ pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'
 }
 
 fn check(dtype: DType) -> Result<(), Reason> {
-    match dtype {
-        DType::F32 | DType::F64 => Ok(()),
-        other => Err(format!("it multiplies f32 and f64, not {other}").into()),
-    }
+    Reason::unless(matches!(dtype, DType::F32 | DType::F64), || format!("it multiplies f32 and f64, not {dtype}"))
 }
 
 /// Rows and columns of a tile, which is one task: a product of 1024 by 1024 has 16, each of which packs its factors once.

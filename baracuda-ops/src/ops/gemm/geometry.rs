@@ -235,7 +235,7 @@ impl BackwardGeometry {
         let (fields, shape, slots) = (&valid.fields, &valid.derived, &valid.slots);
         let (dtype, alpha) = (fields.a.dtype(), fields.alpha.get());
         let [a, b] = factors(shape, &fields.a, &fields.b, [backward::table::A, backward::table::B]);
-        let in_workspace = View::dpre(shape);
+        let in_workspace = View { place: MatrixPlace::Dpre, desc: shape.output, is_transposed: false };
         let dout = View::operand(slots, backward::table::DOUT).unwrap_or(in_workspace); // dout is always declared
         let is_dout = fields.activation.is_identity() && dout.desc.dtype() == dtype;
         let is_stored = !is_dout && (fields.da.is_some() || fields.db.is_some());
@@ -255,11 +255,7 @@ impl BackwardGeometry {
         } else {
             None
         };
-        let dpre_bytes = match dpre {
-            Some(Dpre::Recomputed(_)) => in_workspace.desc.span_bytes(),
-            _ if is_stored => in_workspace.desc.span_bytes(),
-            _ => 0,
-        };
+        let dpre_bytes = if fields.recomputes() || is_stored { in_workspace.desc.span_bytes() } else { 0 };
 
         // op(A) is [M, K], op(B) is [K, N] and dpre is [M, N]: the gradients are dpre op(B)^T and op(A)^T dpre.
         let dpre_view = if is_dout { dout } else { in_workspace };
@@ -267,14 +263,15 @@ impl BackwardGeometry {
             let of = Shape { n: shape.k, k: shape.n, ..*shape };
             let out = da.transposed_if(shape.transpose_a);
             let epilogue = Epilogue::gradient(gradient.beta.get());
-            Tensors { left: dpre_view, right: b.transposed(), out, epilogue, is_summed: false }.product(&of, alpha)
+            Tensors { left: dpre_view, right: b.transposed_if(true), out, epilogue, is_summed: false }
+                .product(&of, alpha)
         });
         let db = fields.db.zip(View::operand(slots, backward::table::DB)).map(|(gradient, db)| {
             let of = Shape { m: shape.k, k: shape.m, ..*shape };
             let out = db.transposed_if(shape.transpose_b);
             let epilogue = Epilogue::gradient(gradient.beta.get());
             let is_summed = shape.is_shared;
-            Tensors { left: a.transposed(), right: dpre_view, out, epilogue, is_summed }.product(&of, alpha)
+            Tensors { left: a.transposed_if(true), right: dpre_view, out, epilogue, is_summed }.product(&of, alpha)
         });
         let dbias = fields.dbias.zip(vector(slots, backward::table::DBIAS));
         let dbias = dbias.map(|(gradient, sums)| ColumnSums { n: shape.n, sums, beta: gradient.beta.get() });
@@ -294,15 +291,6 @@ impl View {
     fn operand(slots: &Slots, position: usize) -> Option<Self> {
         let slot = slots.at(position)?;
         Some(Self { place: MatrixPlace::Operand(position), desc: slot.desc, is_transposed: false })
-    }
-
-    /// The gradient of the pre-activation in the workspace.
-    fn dpre(shape: &Shape) -> Self {
-        Self { place: MatrixPlace::Dpre, desc: shape.output, is_transposed: false }
-    }
-
-    fn transposed(self) -> Self {
-        Self { is_transposed: !self.is_transposed, ..self }
     }
 
     fn transposed_if(self, transposed: bool) -> Self {

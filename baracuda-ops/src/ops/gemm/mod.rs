@@ -348,7 +348,7 @@ fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     kernels!(
-        cuda: [cuda::FEW_ROWS_STREAM, cuda::CUBLASLT, cuda::FEW_ROWS, cuda::WGMMA, cuda::MMA, cuda::SIMT];
+        cuda: [cuda::GemmForm::FewRowsStream, cuda::GemmForm::CublasLt, cuda::GemmForm::FewRows, cuda::GemmForm::Wgmma, cuda::GemmForm::Mma, cuda::GemmForm::Simt];
         wgpu: [Function::WgpuForm("gemm_tiled", wgpu::forward)];
         cpu: [Function::CpuForm("gemm_fast", fast::forward), Function::Cpu(cpu::forward)]
     )
@@ -357,7 +357,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
 /// The kernels of the gradients, in the order in which they are tried.
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
     kernels!(
-        cuda: [cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
+        cuda: [cuda::GemmForm::CublasLt, cuda::GemmForm::Wgmma, cuda::GemmForm::Mma, cuda::GemmForm::Simt];
         wgpu: [Function::WgpuForm("gemm_backward_tiled", wgpu::backward)];
         cpu: [Function::CpuForm("gemm_backward_fast", fast::backward), Function::Cpu(cpu::backward)]
     )

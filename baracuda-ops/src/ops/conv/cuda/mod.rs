@@ -18,10 +18,10 @@ use crate::backend::cuda::calls::{Calls, Numbers, calls};
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
-use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
+pub(super) use crate::ops::gemm::cuda::GemmForm;
 use crate::ops::gemm::cuda::launch::{Forms, prepare_dbias};
-use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
+use crate::ops::gemm::cuda::product::Limits;
 use crate::ops::gemm::cuda::{self as gemm_forms, Regions, workspace};
 use crate::options::{Math, PlanOptions};
 use crate::plan::form_name;
@@ -33,31 +33,21 @@ mod sums;
 mod vendor;
 mod wgmma;
 
-use product::{First, Form, Planned};
+pub(super) use product::OwnForm;
+use product::{First, Planned};
 use sums::PlannedSums;
 
 /// A kernel of forward and of the gradients of the data and the weight.
-pub(super) enum Cuda {
+pub(super) enum ConvForm {
     Depthwise,
     FewChannels,
     Cudnn,
     /// A product of matrices, through a form of gemm.
     Gemm(GemmForm),
-    Own(Form),
+    Own(OwnForm),
 }
 
-pub(super) const DEPTHWISE: Cuda = Cuda::Depthwise;
-pub(super) const FEW_CHANNELS: Cuda = Cuda::FewChannels;
-pub(super) const CUDNN: Cuda = Cuda::Cudnn;
-pub(super) const GEMM_CUBLASLT: Cuda = Cuda::Gemm(GemmForm::CublasLt);
-pub(super) const GEMM_WGMMA: Cuda = Cuda::Gemm(GemmForm::Wgmma);
-pub(super) const GEMM_MMA: Cuda = Cuda::Gemm(GemmForm::Mma);
-pub(super) const GEMM_SIMT: Cuda = Cuda::Gemm(GemmForm::Simt);
-pub(super) const WGMMA: Cuda = Cuda::Own(Form::Wgmma);
-pub(super) const MMA: Cuda = Cuda::Own(Form::Mma);
-pub(super) const SIMT: Cuda = Cuda::Own(Form::Simt);
-
-impl<D: Contracting> Kernel<D> for Cuda {
+impl<D: Contracting> Kernel<D> for ConvForm {
     fn name(&self) -> &'static str {
         match self {
             Self::Depthwise => form_name!(D, "depthwise"),
@@ -67,9 +57,9 @@ impl<D: Contracting> Kernel<D> for Cuda {
             Self::Gemm(GemmForm::Wgmma) => form_name!(D, "gemm_wgmma"),
             Self::Gemm(GemmForm::Mma) => form_name!(D, "gemm_mma"),
             Self::Gemm(_) => form_name!(D, "gemm_simt"),
-            Self::Own(Form::Wgmma) => form_name!(D, "wgmma"),
-            Self::Own(Form::Mma) => form_name!(D, "mma"),
-            Self::Own(Form::Simt) => form_name!(D, "simt"),
+            Self::Own(OwnForm::Wgmma) => form_name!(D, "wgmma"),
+            Self::Own(OwnForm::Mma) => form_name!(D, "mma"),
+            Self::Own(OwnForm::Simt) => form_name!(D, "simt"),
         }
     }
 
@@ -98,8 +88,9 @@ impl<D: Contracting> Kernel<D> for Cuda {
 }
 
 /// The candidate of one of our own forms.
-fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
-    let planned = Planned::of(form, contraction, limits)?;
+fn candidate<'d>(form: OwnForm, contraction: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
+    // None if nothing is written.
+    let planned = (!contraction.is_empty()).then(|| Planned::new(form, contraction, limits)).transpose()?;
     let choice = Choice::of(planned.as_ref());
     Ok(Candidate {
         workspace: workspace(planned.as_ref().map_or(0, |planned| planned.product.scratch_bytes)),
@@ -141,13 +132,6 @@ impl Choice {
             first: planned.and_then(|planned| planned.choice),
             finish: planned.and_then(|planned| planned.product.finish.map(|(choice, _)| choice)),
         }
-    }
-}
-
-impl Planned {
-    /// `None` if nothing is written.
-    fn of(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Option<Self>, Reason> {
-        if contraction.is_empty() { Ok(None) } else { Self::new(form, contraction, limits).map(Some) }
     }
 }
 

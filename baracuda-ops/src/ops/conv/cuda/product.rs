@@ -20,7 +20,7 @@ const LONG_REACH: i128 = 1 << 62;
 
 /// How a contraction is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ops::conv) enum Form {
+pub(in crate::ops::conv) enum OwnForm {
     Wgmma,
     Mma,
     Simt,
@@ -32,17 +32,6 @@ pub(super) enum First {
     Wgmma(sys::bops_conv_wgmma_choice),
     Mma(sys::bops_conv_choice),
     Simt(sys::bops_conv_choice),
-}
-
-#[cfg(test)]
-impl First {
-    /// The choice of a form with gemm's tiles.
-    pub(super) fn tiled(self) -> sys::bops_conv_choice {
-        match self {
-            Self::Mma(choice) | Self::Simt(choice) => choice,
-            Self::Wgmma(choice) => panic!("{choice:?}"),
-        }
-    }
 }
 
 /// A contraction with its launches.
@@ -59,18 +48,22 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    pub(super) fn new(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
-        let Contraction { gathered, plain, .. } = contraction;
-        let dtype = narrower(gathered.dtype, plain.dtype);
+    pub(super) fn new(form: OwnForm, contraction: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let Contraction { groups, n, gathered, plain, .. } = contraction;
+        // The type of the call is that of the factors, of which one may be f32 beside another of 16 bits.
+        let dtype = if plain.dtype.size_bytes() < gathered.dtype.size_bytes() { plain.dtype } else { gathered.dtype };
+        let bare = |product, params| Self {
+            product,
+            params,
+            choice: None,
+            rounds_to_tf32: form == OwnForm::Mma && dtype == DType::F32,
+            turns: [None; 2],
+        };
         if contraction.terms.count() == 0 {
-            let product = gemm::Planned::without_terms(&without_groups(contraction, dtype))?;
-            return Ok(Self {
-                product,
-                params: Default::default(),
-                choice: None,
-                rounds_to_tf32: false,
-                turns: [None; 2],
-            });
+            // All sums are 0: the columns of all groups become those of one group.
+            let product = lowered(&Contraction { groups: 1, n: n * groups, ..*contraction }, dtype);
+            let product = gemm::Planned::without_terms(&product)?;
+            return Ok(Self { rounds_to_tf32: false, ..bare(product, Default::default()) });
         }
         let product = lowered(contraction, dtype);
         let (params, reach) = params(contraction, &product)?;
@@ -78,16 +71,10 @@ impl Planned {
         let has_one_bias = contraction.groups == 1 || contraction.epilogue.bias.is_none();
         // `gemm_finish` knows no groups, so if each group has its own part of a bias, blocks do not share sums.
         let limits = &if has_one_bias { *limits } else { Limits { workspace_bytes: 0, ..*limits } };
-        let mut planned = Self {
-            product: gemm::Planned::bare(&product, false)?,
-            params,
-            choice: None,
-            rounds_to_tf32: form == Form::Mma && dtype == DType::F32,
-            turns: [None; 2],
-        };
+        let mut planned = bare(gemm::Planned::bare(&product, false)?, params);
         let choice = match form {
-            Form::Wgmma => return wgmma::plan(contraction, dtype, limits),
-            Form::Simt if is_long || dtype != DType::F32 => {
+            OwnForm::Wgmma => return wgmma::plan(contraction, dtype, limits),
+            OwnForm::Simt if is_long || dtype != DType::F32 => {
                 let mut sizes = TileSizes::simt(dtype);
                 if is_long {
                     sizes.large = sizes.small;
@@ -99,8 +86,8 @@ impl Planned {
                 choice.right_across = u32::from(plain.column != 0 && i128::from(plain.column) <= terms);
                 choice
             }
-            Form::Simt => in_steps(&mut planned.product, contraction, &product, limits)?,
-            Form::Mma => {
+            OwnForm::Simt => in_steps(&mut planned.product, contraction, &product, limits)?,
+            OwnForm::Mma => {
                 limits.check_tensor_cores(dtype)?;
                 contraction.factor_type()?;
                 Reason::unless(!is_long, || format!("it counts coordinates in 32 bits, their parts reach {reach}"))?;
@@ -109,7 +96,7 @@ impl Planned {
         };
         planned.params.product = planned.product.params;
         let choice = sys::bops_conv_choice { product: choice, is_long: u32::from(is_long) };
-        planned.choice = Some(if form == Form::Mma { First::Mma(choice) } else { First::Simt(choice) });
+        planned.choice = Some(if form == OwnForm::Mma { First::Mma(choice) } else { First::Simt(choice) });
         Ok(planned)
     }
 
@@ -134,11 +121,6 @@ fn in_steps(
     choice.left_across = u32::from(accesses.gathered_across);
     choice.right_across = u32::from(accesses.plain_across);
     Ok(choice)
-}
-
-/// The type of the call: that of the factors, of which one may be f32 beside another of 16 bits.
-fn narrower(a: DType, b: DType) -> DType {
-    if b.size_bytes() < a.size_bytes() { b } else { a }
 }
 
 /// The stride of digits that can be joined into one index; 1 if all their extents are 1.
@@ -186,12 +168,6 @@ pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
         out: matrix(&contraction.out),
         epilogue: contraction.epilogue.map(|pre| matrix(&pre)),
     }
-}
-
-/// The product if all sums are 0: the columns of all groups become those of one group.
-fn without_groups(contraction: &Contraction, dtype: DType) -> Product {
-    let n = contraction.n * contraction.groups;
-    lowered(&Contraction { groups: 1, n, ..*contraction }, dtype)
 }
 
 /// The stride in memory of the fastest digit with an extent above 1; the greatest number if there is none.

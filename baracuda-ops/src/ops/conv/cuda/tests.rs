@@ -1,7 +1,7 @@
 //! Choices for devices that are not there, and where the kernels go with them.
 
 use super::product::merged;
-use super::sums::First;
+use super::sums::First as SumsFirst;
 use super::*;
 use crate::backend::cuda::Props;
 use crate::dtype::DType;
@@ -26,14 +26,22 @@ fn h200() -> DeviceProps {
     DeviceProps::Cuda(example())
 }
 
-fn planned(form: Form, contraction: &Contraction) -> Planned {
+fn planned(form: OwnForm, contraction: &Contraction) -> Planned {
     let options = PlanOptions::default().math(Math::Tf32);
     let props = h200();
     Planned::new(form, contraction, &Limits::new(&options, &props, Ask::Pinned).unwrap()).unwrap()
 }
 
-fn refusal<D: Contracting>(form: Cuda, descriptor: &D) -> String {
+fn refusal<D: Contracting>(form: ConvForm, descriptor: &D) -> String {
     form.accept(descriptor, &PlanOptions::default(), &h200(), Ask::Chosen).err().unwrap().to_string()
+}
+
+/// The choice of a form with gemm's tiles.
+fn tiled(planned: &Planned) -> sys::bops_conv_choice {
+    match planned.choice {
+        Some(First::Mma(choice) | First::Simt(choice)) => choice,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A kernel of 3 x 3 that keeps the extents.
@@ -84,22 +92,22 @@ fn tensor_cores_serve_what_they_have_an_instruction_for_and_simt_the_rest() {
         h200().supports(&of, &tf32).unwrap()
     });
     assert_eq!(chosen_of_tf32, ["conv_mma", "conv_wgmma"]);
-    assert!(refusal(MMA, &of(DType::F32)).contains("tf32"));
-    assert!(refusal(MMA, &of(DType::F64)).contains("f64"));
+    assert!(refusal(ConvForm::Own(OwnForm::Mma), &of(DType::F32)).contains("tf32"));
+    assert!(refusal(ConvForm::Own(OwnForm::Mma), &of(DType::F64)).contains("f64"));
     let mixed = of(DType::F16).y(DType::F32).unwrap().backward_data().unwrap();
-    assert!(refusal(MMA, &mixed).contains("f32 and f16"));
+    assert!(refusal(ConvForm::Own(OwnForm::Mma), &mixed).contains("f32 and f16"));
     assert_eq!(h200().supports(&mixed, &PlanOptions::default()).unwrap(), "conv_backward_data_simt");
     let long = dense(DType::F16, &[1, 1, (1 << 30) + 7]);
     let long = ConvDescriptor::new(long, dense(DType::F16, &[1, 1, 3]), ConvWindow::new()).unwrap();
-    assert!(refusal(MMA, &long).contains("32 bits"));
-    let choice = planned(Form::Simt, &long.contraction()).choice.unwrap().tiled();
+    assert!(refusal(ConvForm::Own(OwnForm::Mma), &long).contains("32 bits"));
+    let choice = tiled(&planned(OwnForm::Simt, &long.contraction()));
     assert_eq!((choice.is_long, choice.product.tile), (1, 32));
 }
 
 #[test]
 fn rows_are_as_many_digits_as_lie_behind_one_another_where_they_are_written() {
     let shape = |contraction: Contraction| {
-        let params = planned(Form::Simt, &contraction).params.product;
+        let params = planned(OwnForm::Simt, &contraction).params.product;
         (params.m, params.n, params.k, params.batch[..to_usize(params.batch_rank)].to_vec())
     };
     fn to_usize(n: u32) -> usize {
@@ -124,7 +132,7 @@ fn rows_are_as_many_digits_as_lie_behind_one_another_where_they_are_written() {
 #[test]
 fn chunks_of_16_bytes_come_of_channels_that_lie_next_to_each_other() {
     let accesses = |contraction: &Contraction| {
-        let choice = planned(Form::Mma, contraction).choice.unwrap().tiled().product;
+        let choice = tiled(&planned(OwnForm::Mma, contraction)).product;
         ([choice.left_bytes, choice.right_bytes], [choice.left_across, choice.right_across])
     };
     let all = |forward: ConvDescriptor| {
@@ -148,23 +156,23 @@ fn chunks_of_16_bytes_come_of_channels_that_lie_next_to_each_other() {
 #[test]
 fn long_sums_are_shared_by_blocks_unless_groups_have_biases() {
     let gradient = square(last, DType::BF16, [8, 64, 64, 28]).backward_weight().unwrap().contraction();
-    let of_gradient = planned(Form::Mma, &gradient);
-    let splits = u64::from(of_gradient.choice.unwrap().tiled().product.splits);
+    let of_gradient = planned(OwnForm::Mma, &gradient);
+    let splits = u64::from(tiled(&of_gradient).product.splits);
     assert!(splits > 1, "{of_gradient:?}");
     assert_eq!((of_gradient.product.scratch_bytes, of_gradient.launches()), (splits * 9 * 64 * 64 * 4, 2));
     let window = same().groups(2);
     let x = last(DType::BF16, &[1, 2048, 4, 4]);
     let grouped = ConvDescriptor::new(x, last(DType::BF16, &[16, 1024, 3, 3]), window).unwrap();
-    assert!(planned(Form::Mma, &grouped.contraction()).choice.unwrap().tiled().product.splits > 1);
-    let grouped = planned(Form::Mma, &grouped.bias(DType::F32).unwrap().contraction());
-    assert_eq!((grouped.choice.unwrap().tiled().product.splits, grouped.params.bias_group), (1, 8));
+    assert!(tiled(&planned(OwnForm::Mma, &grouped.contraction())).product.splits > 1);
+    let grouped = planned(OwnForm::Mma, &grouped.bias(DType::F32).unwrap().contraction());
+    assert_eq!((tiled(&grouped).product.splits, grouped.params.bias_group), (1, 8));
 }
 
 #[test]
 fn without_terms_the_groups_are_columns_of_one_product() {
     let x = dense(DType::F32, &[2, 0, 5, 5]);
     let forward = ConvDescriptor::new(x, dense(DType::F32, &[6, 0, 3, 3]), ConvWindow::new().groups(2)).unwrap();
-    let planned = planned(Form::Simt, &forward.bias(DType::F32).unwrap().contraction());
+    let planned = planned(OwnForm::Simt, &forward.bias(DType::F32).unwrap().contraction());
     assert!(planned.choice.is_none() && planned.launches() == 1);
     let params = planned.product.finish_params;
     assert_eq!((params.m, params.n, params.out.column, params.bias.column), (9, 6, 9, 1));
@@ -240,7 +248,7 @@ fn kernels_find_the_elements_that_the_formulas_name() {
         let data = forward.backward_data().unwrap().contraction();
         let weight = forward.backward_weight().unwrap().contraction();
         for (contraction, mut wanted) in [forward.contraction(), data, weight].iter().zip(wanted) {
-            let params = planned(Form::Simt, contraction).params;
+            let params = planned(OwnForm::Simt, contraction).params;
             let product = &params.product;
             let mut seen = Vec::new();
             for z in 0..product.batch[0] * product.batch[1] {
@@ -278,7 +286,7 @@ fn groups_of_one_channel_of_x_have_kernels_of_their_own() {
     let of = |dtype| depthwise(last, dtype, [2, 8, 9, 12, 3]);
     assert_eq!([DType::F32, DType::BF16].map(|dtype| chosen(&of(dtype))), ["conv_depthwise"; 2]);
     let refused = |conv: &ConvDescriptor| {
-        DEPTHWISE.accept(conv, &PlanOptions::default(), &h200(), Ask::Chosen).err().unwrap().to_string()
+        ConvForm::Depthwise.accept(conv, &PlanOptions::default(), &h200(), Ask::Chosen).err().unwrap().to_string()
     };
     assert!(refused(&of(DType::F64)).contains("f64"));
     assert!(refused(&square(last, DType::F32, [2, 3, 5, 6])).contains("got 3"));
@@ -290,7 +298,8 @@ fn groups_of_one_channel_of_x_have_kernels_of_their_own() {
     let strided = ConvDescriptor::new(last(DType::F32, &[2, 8, 12, 12]), dense(DType::F32, &[8, 1, 3, 3]), window);
     assert!(refused(&strided.unwrap()).contains("without stride"));
     let wide = depthwise(dense, DType::F16, [2, 4, 16, 16, 7]).backward_weight().unwrap();
-    let wide = DEPTHWISE.accept(&wide, &PlanOptions::default(), &h200(), Ask::Pinned).err().unwrap().to_string();
+    let wide =
+        ConvForm::Depthwise.accept(&wide, &PlanOptions::default(), &h200(), Ask::Pinned).err().unwrap().to_string();
     assert!(wide.contains("up to 5 by 5, got 7"), "{wide}");
 }
 
@@ -327,18 +336,18 @@ fn sums_of_channels_go_along_what_lies_next_to_each_other() {
         PlannedSums::new(&descriptor.channel_sums(), &example()).unwrap()
     };
     let runs = |dy| match sums(dy).first {
-        Some(First::Runs(params)) => (params.runs, params.run, params.vector),
+        Some(SumsFirst::Runs(params)) => (params.runs, params.run, params.vector),
         other => panic!("{other:?}"),
     };
     let columns = |dy| match sums(dy).first {
-        Some(First::Columns(params)) => (params.m, params.n, params.quads),
+        Some(SumsFirst::Columns(params)) => (params.m, params.n, params.quads),
         other => panic!("{other:?}"),
     };
     assert_eq!(runs(dense(DType::F16, &[3, 5, 4, 6])), (3, 24, 8));
     assert_eq!(runs(dense(DType::F16, &[3, 5, 41])), (3, 41, 1));
     assert_eq!(runs(dense(DType::F32, &[3, 1, 4, 6])), (1, 72, 4));
     let vectors = |dy| match sums(dy).first {
-        Some(First::Vectors(params)) => (params.rows, params.channels, params.lanes, params.parts),
+        Some(SumsFirst::Vectors(params)) => (params.rows, params.channels, params.lanes, params.parts),
         other => panic!("{other:?}"),
     };
     assert_eq!(vectors(last(DType::F16, &[3, 8, 4, 6])), (72, 8, 1, 1));
@@ -357,7 +366,7 @@ fn sums_of_channels_go_along_what_lies_next_to_each_other() {
 
 /// That of `conv_wgmma`, and how many blocks share a tile.
 fn windowed(contraction: &Contraction) -> (Planned, sys::bops_conv_wgmma_choice) {
-    let planned = planned(Form::Wgmma, contraction);
+    let planned = planned(OwnForm::Wgmma, contraction);
     match planned.choice {
         Some(super::product::First::Wgmma(choice)) => (planned, choice),
         other => panic!("{other:?}"),
@@ -443,7 +452,7 @@ fn factors_of_f32_lie_along_the_terms() {
     }
     let tf32 = PlanOptions::default().math(Math::Tf32);
     let weight = forward.backward_weight().unwrap();
-    let told = WGMMA.accept(&weight, &tf32, &h200(), Ask::Chosen).err().unwrap().to_string();
+    let told = ConvForm::Own(OwnForm::Wgmma).accept(&weight, &tf32, &h200(), Ask::Chosen).err().unwrap().to_string();
     assert!(told.contains("tf32 along the terms"), "{told}");
     let silu = forward.activation(Activation::Silu).unwrap();
     assert_eq!(h200().supports(&silu, &tf32).unwrap(), "conv_wgmma");
@@ -451,7 +460,7 @@ fn factors_of_f32_lie_along_the_terms() {
 
 #[test]
 fn what_the_copy_engine_does_not_gather_is_refused() {
-    let tell = |conv: &ConvDescriptor| refusal(WGMMA, conv);
+    let tell = |conv: &ConvDescriptor| refusal(ConvForm::Own(OwnForm::Wgmma), conv);
     assert!(tell(&square(last, DType::F32, [2, 64, 64, 8])).contains("tf32"));
     assert!(tell(&square(last, DType::BF16, [2, 12, 64, 8])).contains("there are 12"));
     let of = |x: &[u64], weight: &[u64], window: ConvWindow| {
@@ -464,14 +473,15 @@ fn what_the_copy_engine_does_not_gather_is_refused() {
     assert!(tell(&of(&[1, 64, 900, 4], &[8, 64, 3, 3], plain().dilation(&[128, 1]))).contains("are 256 wide"));
     assert!(tell(&of(&[1, 64, 90, 4], &[8, 64, 3, 3], plain().stride(&[9, 1]))).contains("9 apart"));
     let strided = of(&[1, 64, 9, 9], &[64, 64, 3, 3], plain().stride(&[2, 2]));
-    assert!(refusal(WGMMA, &strided.backward_data().unwrap()).contains("strides"));
+    assert!(refusal(ConvForm::Own(OwnForm::Wgmma), &strided.backward_data().unwrap()).contains("strides"));
     let few = of(&[1, 40, 9, 9], &[64, 40, 3, 3], plain());
-    assert!(refusal(WGMMA, &few.backward_weight().unwrap()).contains("there are 40"));
+    assert!(refusal(ConvForm::Own(OwnForm::Wgmma), &few.backward_weight().unwrap()).contains("there are 40"));
     let relu = square(last, DType::BF16, [2, 64, 64, 8]).activation(Activation::Relu).unwrap();
     assert_eq!(h200().supports(&relu, &PlanOptions::default()).unwrap(), "conv_wgmma");
     let small = PlanOptions::default().workspace_limit(1000);
     let contiguous = square(dense, DType::BF16, [2, 64, 64, 8]);
-    let told = WGMMA.accept(&contiguous, &small, &h200(), Ask::Chosen).err().unwrap().to_string();
+    let told =
+        ConvForm::Own(OwnForm::Wgmma).accept(&contiguous, &small, &h200(), Ask::Chosen).err().unwrap().to_string();
     assert!(told.contains("limit is 1000"), "{told}");
 }
 
@@ -515,7 +525,7 @@ fn few_channels_have_a_form_of_their_own() {
         assert_eq!((choice.rows, choice.columns, choice.padded), (4, 32, 8));
         let choice = of_forward(&square(lie, DType::BF16, [16, 3, 64, 260]));
         assert_eq!((choice.rows, choice.columns), (1, 96));
-        let words = |descriptor: &ConvDescriptor| refusal(FEW_CHANNELS, descriptor);
+        let words = |descriptor: &ConvDescriptor| refusal(ConvForm::FewChannels, descriptor);
         assert!(words(&stem(lie, DType::BF16, 8, 224)).contains("up to 4 channels"));
         assert!(words(&stem(lie, DType::BF16, 9, 224)).contains("at most 8 channels"));
         assert!(words(&stem(lie, DType::F32, 3, 224)).contains("tf32"));
@@ -532,5 +542,5 @@ fn few_channels_have_a_form_of_their_own() {
     }
     let grouped =
         ConvDescriptor::new(last(DType::F16, &[1, 4, 9, 9]), last(DType::F16, &[4, 2, 3, 3]), same().groups(2));
-    assert!(refusal(FEW_CHANNELS, &grouped.unwrap()).contains("one group, got 2"));
+    assert!(refusal(ConvForm::FewChannels, &grouped.unwrap()).contains("one group, got 2"));
 }

@@ -68,7 +68,9 @@ impl Planned {
         let contraction = descriptor.contraction();
         let pass = contraction.pass;
         let slot = |row: usize| descriptor.slots().iter().find(|slot| slot.index == row);
-        let [Some(x), Some(weight), Some(y)] = pass.tensors().map(slot) else {
+        let ([Some(x), Some(weight), Some(y)], Some(written)) =
+            (pass.tensors().map(slot), slot(contraction.out.position))
+        else {
             return Err("an operand is not declared".into()); // Each always is.
         };
 
@@ -82,11 +84,6 @@ impl Planned {
 
         // 1. The epilogue.
         let Epilogue { activation, beta, .. } = contraction.epilogue;
-        let written = match pass {
-            Pass::Forward => y,
-            Pass::Data => x,
-            Pass::Weight => weight,
-        };
         Reason::unless(beta == 0.0 || written.desc.dtype().size_bytes() >= 4, || {
             let (name, dtype) = (written.name, written.desc.dtype());
             format!("sums that cuDNN adds to {name} err as if they were first rounded to {dtype}")
@@ -281,7 +278,7 @@ impl SymmetricWindow {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CUDNN;
+    use super::super::ConvForm;
     use super::*;
     use crate::ConvWindow;
     use crate::kernel::Kernel;
@@ -420,7 +417,7 @@ mod tests {
         let weight = forward.backward_weight().unwrap();
         assert_eq!(h200().supports(&weight, &options).unwrap(), "conv_backward_weight_cudnn");
         let accepted = |options: PlanOptions| {
-            let candidate = CUDNN.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
+            let candidate = ConvForm::Cudnn.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
             (candidate.workspace.bytes, candidate.math, candidate.determinism)
         };
         assert_eq!(accepted(options), (256 << 20, Math::Strict, Determinism::RunToRun));
@@ -433,6 +430,9 @@ mod tests {
             ConvWindow::new(),
         );
         let tf32 = PlanOptions::default().math(Math::Tf32);
-        assert_eq!(CUDNN.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(), Some(Math::Strict));
+        assert_eq!(
+            ConvForm::Cudnn.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(),
+            Some(Math::Strict)
+        );
     }
 }

@@ -5,7 +5,7 @@ use baracuda_ops_sys as sys;
 use super::product::{First, Planned, lowered, merged, params};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::narrow::word;
+use crate::narrow::{signed, word};
 use crate::ops::activation::Activation;
 use crate::ops::conv::geometry::{Contraction, DIGITS, Gathered, Indices, Strided};
 use crate::ops::conv::{MAX_AXES, Pass};
@@ -230,10 +230,7 @@ fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result
     })?;
     for (at, axis) in gathered.axes.iter().enumerate().skip(1) {
         let [step, spread] = contraction.position_and_tap_steps(axis);
-        let (places, elements) = (i64::try_from(positions.axes[at]), i64::try_from(taps.axes[at]));
-        let (Ok(places), Ok(elements), Ok(extent)) = (places, elements, i64::try_from(axis.extent)) else {
-            return Err("an extent is too large".into());
-        };
+        let [places, elements, extent] = [positions.axes[at], taps.axes[at], axis.extent].map(signed);
         Reason::unless(
             axis.divisor == 1,
             || "it does not serve the gradient of the data of a convolution with strides",

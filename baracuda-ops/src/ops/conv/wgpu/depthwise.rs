@@ -48,15 +48,15 @@ pub(super) enum Along {
 pub(super) struct Choice {
     along: Along,
     /// Rows and columns of the kernel.
-    kernel: [u32; 2],
+    kernel: [u64; 2],
     /// Neighbouring quads of a strip.
-    strip: u32,
+    strip: u64,
     /// Rows of a strip.
-    rows: u32,
+    rows: u64,
     /// Neighbouring threads with different channels.
-    lanes: u32,
+    lanes: u64,
     /// Strips of a thread.
-    rounds: u32,
+    rounds: u64,
 }
 
 /// The contraction as the shaders see it.
@@ -91,7 +91,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Resul
         Pass::Weight => depthwise.weight_steps(&shares, props)?,
         Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props)?,
     };
-    Ok((steps, depthwise.choice(&shares)))
+    Ok((steps, shares.choice))
 }
 
 impl<'c> Depthwise<'c> {
@@ -219,8 +219,8 @@ impl<'c> Depthwise<'c> {
         let [rows, columns] = self.kernel.map(word);
         let mut constants = vec![
             ("WORKGROUP", WORKGROUP),
-            ("LANES", word(shares.lanes)),
-            ("STRIP", word(shares.strip)),
+            ("LANES", word(shares.choice.lanes)),
+            ("STRIP", word(shares.choice.strip)),
             ("KERNEL_ROWS", rows),
             ("KERNEL_COLUMNS", columns),
         ];
@@ -229,17 +229,6 @@ impl<'c> Depthwise<'c> {
             constants.push(("SHIFT", u32::try_from(4 + self.first[1]).unwrap_or(0)));
         }
         constants
-    }
-
-    fn choice(&self, shares: &Shares) -> Choice {
-        Choice {
-            along: self.along,
-            kernel: self.kernel.map(word),
-            strip: word(shares.strip),
-            rows: word(shares.rows),
-            lanes: word(shares.lanes),
-            rounds: word(shares.rounds),
-        }
     }
 
     fn params(&self, shares: &Shares, grid: [u32; 2], part_length: u64) -> Vec<u8> {
@@ -263,11 +252,11 @@ impl<'c> Depthwise<'c> {
             groups: u32 = word(shares.groups),
             groups_x: u32 = grid[0],
             tiles: u32 = word(shares.tiles),
-            rounds: u32 = word(shares.rounds),
+            rounds: u32 = word(shares.choice.rounds),
             strips: u32 = word(shares.strips),
             across: u32 = word(shares.across),
             chunks: u32 = word(shares.chunks),
-            chunk_rows: u32 = word(shares.rows),
+            chunk_rows: u32 = word(shares.choice.rows),
             inner_channels: u32 = word(shares.inner_channels),
             channels: u32 = word(self.channels),
             repeats: u32 = word(self.repeats),
@@ -372,10 +361,7 @@ impl<'c> Depthwise<'c> {
 
 /// How the output is divided into strips, and the strips among threads.
 struct Shares {
-    lanes: u64,
-    strip: u64,
-    rows: u64,
-    rounds: u64,
+    choice: Choice,
     across: u64,
     chunks: u64,
     /// Channels of a tile whose strips are counted one after the other.
@@ -424,7 +410,8 @@ impl Shares {
             1
         };
         let groups = strips.div_ceil(workers * rounds).saturating_mul(tiles);
-        Self { lanes, strip, rows: strip_rows, rounds, across, chunks, inner_channels, tiles, strips, groups }
+        let choice = Choice { along, kernel, strip, rows: strip_rows, lanes, rounds };
+        Self { choice, across, chunks, inner_channels, tiles, strips, groups }
     }
 }
 
@@ -480,10 +467,10 @@ mod tests {
                 let forward = conv(lie, x, [x[1], 3, 3], ConvWindow::new().padding(&[1, 1]));
                 let contraction = forward.contraction();
                 let shares = Shares::of(&Depthwise::new(&contraction, Ask::Chosen).unwrap());
-                let Shares { rows, chunks, strips, groups, tiles, .. } = shares;
+                let Shares { choice: Choice { rows, lanes, .. }, chunks, strips, groups, tiles, .. } = shares;
                 assert!(rows * chunks >= x[2] && rows * (chunks - 1) < x[2], "{x:?}: {chunks} of {rows} rows");
                 let threads = groups * u64::from(WORKGROUP);
-                assert!(threads >= strips * tiles * shares.lanes, "{x:?}: {threads}");
+                assert!(threads >= strips * tiles * lanes, "{x:?}: {threads}");
                 assert!(x[0] < 64 || threads >= 1 << 18, "{x:?}: {threads}");
             }
         }

@@ -25,7 +25,7 @@ impl Partition {
         let extents = [contraction.rows.count(), contraction.n];
         let divided = |tile: &Tile| {
             let count = tile.tiles(extents).into_iter().fold(contraction.groups, u64::saturating_mul);
-            let (parts, part_steps) = divided(steps, tile.busy() / count.max(1), LEAST_STEPS, props);
+            let (parts, part_steps) = divided(steps, tile.busy / count.max(1), LEAST_STEPS, props);
             (count, parts, part_steps)
         };
         let tile = Tile::least(props, |tile| {

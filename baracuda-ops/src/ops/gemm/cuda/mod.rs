@@ -34,24 +34,14 @@ mod wgmma;
 mod wgmma_words;
 
 use launch::{Forms, ProductLaunch, prepare_dbias};
-use product::{FactorCopy, First, Form, Limits, Planned, Source, bounded_blocks};
+pub(in crate::ops) use product::GemmForm;
+use product::{FactorCopy, First, Limits, Planned, Source, bounded_blocks};
 
 /// Alignment of every region of the workspace.
 pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
 
 /// The fewest blocks of an SM in the pass for dpre.
 const DPRE_BLOCKS: u64 = 4;
-
-/// A form of the product and of its gradients.
-pub(super) struct Cuda(Form);
-
-pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
-pub(super) const WGMMA: Cuda = Cuda(Form::Wgmma);
-pub(super) const MMA: Cuda = Cuda(Form::Mma);
-pub(super) const SIMT: Cuda = Cuda(Form::Simt);
-/// Serves forward only, like the next form.
-pub(super) const FEW_ROWS: Cuda = Cuda(Form::FewRows);
-pub(super) const FEW_ROWS_STREAM: Cuda = Cuda(Form::FewRowsStream);
 
 /// What differs between the product and its gradients.
 trait Working: Descriptor {
@@ -117,11 +107,11 @@ fn regions(bytes: u64) -> u64 {
 }
 
 impl Schedule {
-    fn new(form: Form, work: &Work, limits: &Limits<'_>) -> Result<Self, Reason> {
+    fn new(form: GemmForm, work: &Work, limits: &Limits<'_>) -> Result<Self, Reason> {
         let mut schedule = Self::default();
         match work {
             Work::Product(product) => {
-                if !product.is_empty() || matches!(form, Form::FewRows | Form::FewRowsStream) {
+                if !product.is_empty() || matches!(form, GemmForm::FewRows | GemmForm::FewRowsStream) {
                     schedule.products.push(Planned::new(form, product, limits)?);
                 }
             }
@@ -166,7 +156,7 @@ impl Schedule {
         of_dpre.into_iter().chain(&self.products)
     }
 
-    fn backward(&mut self, form: Form, geometry: &BackwardGeometry, limits: &Limits<'_>) -> Result<(), Reason> {
+    fn backward(&mut self, form: GemmForm, geometry: &BackwardGeometry, limits: &Limits<'_>) -> Result<(), Reason> {
         let products: Vec<&Product> = geometry.da.iter().chain(&geometry.db).filter(|p| !p.is_empty()).collect();
         let has_sums = geometry.dbias.is_some();
         let is_stored = !products.is_empty();
@@ -268,15 +258,15 @@ impl PlannedPass {
     }
 }
 
-impl<D: Working> Kernel<D> for Cuda {
+impl<D: Working> Kernel<D> for GemmForm {
     fn name(&self) -> &'static str {
-        match self.0 {
-            Form::CublasLt => form_name!(D, "cublaslt"),
-            Form::Wgmma => form_name!(D, "wgmma"),
-            Form::Mma => form_name!(D, "mma"),
-            Form::Simt => form_name!(D, "simt"),
-            Form::FewRows => form_name!(D, "few_rows"),
-            Form::FewRowsStream => form_name!(D, "few_rows_stream"),
+        match self {
+            GemmForm::CublasLt => form_name!(D, "cublaslt"),
+            GemmForm::Wgmma => form_name!(D, "wgmma"),
+            GemmForm::Mma => form_name!(D, "mma"),
+            GemmForm::Simt => form_name!(D, "simt"),
+            GemmForm::FewRows => form_name!(D, "few_rows"),
+            GemmForm::FewRowsStream => form_name!(D, "few_rows_stream"),
         }
     }
 
@@ -285,7 +275,7 @@ impl<D: Working> Kernel<D> for Cuda {
     }
 
     fn library(&self, device: &Device) -> Option<String> {
-        library(self.0, device)
+        library(*self, device)
     }
 
     fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
@@ -297,16 +287,16 @@ impl<D: Working> Kernel<D> for Cuda {
                 Work::Backward(geometry) => {
                     let mut products = geometry.da.iter().chain(&geometry.db);
                     products.any(|product| wgmma::is_better(product, &limits))
-                        && Schedule::new(Form::Wgmma, &work, &limits).is_ok()
+                        && Schedule::new(GemmForm::Wgmma, &work, &limits).is_ok()
                 }
             };
-            match self.0 {
-                Form::CublasLt if is_better => {
+            match self {
+                GemmForm::CublasLt if is_better => {
                     let reason =
                         "gemm_wgmma is faster: it needs no pass for the epilogue, and copies rows that are not aligned";
                     return Err(reason.into());
                 }
-                Form::Wgmma if !is_better => {
+                GemmForm::Wgmma if !is_better => {
                     let tiles = "of as many tiles as the device has SMs";
                     let what = "forward with an activation or pre, and where rows lie at no multiples of 16 bytes";
                     return Err(format!("it is faster {what}, {tiles}").into());
@@ -314,13 +304,13 @@ impl<D: Working> Kernel<D> for Cuda {
                 _ => {}
             }
         }
-        candidate(self.0, &work, options, props, ask)
+        candidate(*self, &work, options, props, ask)
     }
 }
 
 /// The vendor's library, if that is the form.
-pub(in crate::ops) fn library(form: Form, device: &Device) -> Option<String> {
-    if form != Form::CublasLt {
+pub(in crate::ops) fn library(form: GemmForm, device: &Device) -> Option<String> {
+    if form != GemmForm::CublasLt {
         return None;
     }
     let version = cuda::Device::of(device).ok()?.cublaslt().ok()?.version();
@@ -329,7 +319,7 @@ pub(in crate::ops) fn library(form: Form, device: &Device) -> Option<String> {
 
 /// How a form would serve one product of operands, whichever op's it is.
 pub(in crate::ops) fn product_candidate<'d>(
-    form: Form,
+    form: GemmForm,
     product: Product,
     options: &PlanOptions,
     props: &DeviceProps,
@@ -338,9 +328,9 @@ pub(in crate::ops) fn product_candidate<'d>(
     candidate(form, &Work::Product(Box::new(product)), options, props, ask)
 }
 
-fn candidate<'d>(form: Form, work: &Work, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+fn candidate<'d>(form: GemmForm, work: &Work, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
     let limits = Limits::new(options, props, ask)?;
-    if form == Form::Wgmma {
+    if form == GemmForm::Wgmma {
         wgmma::runs_on(limits.props)?; // checked also if there is no product
     }
     let schedule = Schedule::new(form, work, &limits)?;
@@ -440,19 +430,13 @@ impl Regions {
 
 impl FactorCopy {
     fn prepare(self, device: &cuda::Device, of: MatrixPlace, at: Regions) -> Result<Box<Run>, BuildError> {
-        type Prepare = unsafe extern "C" fn(*const sys::bops_gemm_repack_params) -> sys::bops_status;
-        type Launch = unsafe extern "C" fn(
-            *const sys::bops_gemm_repack_params,
-            *const c_void,
-            *mut c_void,
-            sys::bops_stream,
-        ) -> sys::bops_status;
         let Self { params, is_turned, at: start } = self;
-        let (name, prepare, launch): (_, Prepare, Launch) = if is_turned {
-            ("bops_gemm_turn", sys::bops_gemm_turn_prepare, sys::bops_gemm_turn_launch)
-        } else {
-            ("bops_gemm_repack", sys::bops_gemm_repack_prepare, sys::bops_gemm_repack_launch)
-        };
+        let (name, prepare, launch): (_, unsafe extern "C" fn(_) -> _, unsafe extern "C" fn(_, _, _, _) -> _) =
+            if is_turned {
+                ("bops_gemm_turn", sys::bops_gemm_turn_prepare, sys::bops_gemm_turn_launch)
+            } else {
+                ("bops_gemm_repack", sys::bops_gemm_repack_prepare, sys::bops_gemm_repack_launch)
+            };
         // SAFETY: the params live across the call.
         device.prepare(name, (), || unsafe { prepare(&params) })?;
         Ok(Box::new(move |located, stream| {

@@ -19,9 +19,9 @@ const FINISH_COLUMNS: u64 = 128;
 /// Most bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
 pub(in crate::ops) const MOST_PART_BYTES: u64 = 32 << 20;
 
-/// How a product is computed.
+/// How a product is computed. The forms for few rows serve forward only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ops) enum Form {
+pub(in crate::ops) enum GemmForm {
     CublasLt,
     Wgmma,
     Mma,
@@ -144,16 +144,16 @@ pub(in crate::ops) struct Planned {
 }
 
 impl Planned {
-    pub(in crate::ops) fn new(form: Form, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
+    pub(in crate::ops) fn new(form: GemmForm, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let has_terms = product.terms() > 0;
         match form {
-            Form::FewRows => few_rows::plan(product, limits),
-            Form::FewRowsStream => few_rows_stream::plan(product, limits),
+            GemmForm::FewRows => few_rows::plan(product, limits),
+            GemmForm::FewRowsStream => few_rows_stream::plan(product, limits),
             _ if !has_terms => Self::without_terms(product),
-            Form::CublasLt => vendor::plan(product, limits),
-            Form::Wgmma => wgmma::plan(product, limits),
-            Form::Mma => Self::mma(product, limits),
-            Form::Simt => Self::simt(product, limits),
+            GemmForm::CublasLt => vendor::plan(product, limits),
+            GemmForm::Wgmma => wgmma::plan(product, limits),
+            GemmForm::Mma => Self::mma(product, limits),
+            GemmForm::Simt => Self::simt(product, limits),
         }
     }
 
@@ -376,10 +376,8 @@ pub(in crate::ops) fn accumulator_bytes(dtype: DType) -> u64 {
 
 /// The type that a pass computes in if no product says which: that of its narrowest operand.
 pub(super) fn narrowest(pass: &DprePass) -> DType {
-    match pass.saved {
-        Some(saved) if saved.dtype.size_bytes() < pass.dout.dtype.size_bytes() => saved.dtype,
-        _ => pass.dout.dtype,
-    }
+    let [dout, saved] = [pass.dout, pass.saved.unwrap_or(pass.dout)].map(|matrix| matrix.dtype);
+    if saved.size_bytes() < dout.size_bytes() { saved } else { dout }
 }
 
 /// # Errors

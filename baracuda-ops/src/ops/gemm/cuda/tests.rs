@@ -24,7 +24,7 @@ fn chosen<D: Descriptor>(descriptor: &D) -> &'static str {
     h200().supports(descriptor, &PlanOptions::default()).unwrap()
 }
 
-fn refusal<D: Working>(form: &Cuda, descriptor: &D, options: PlanOptions) -> String {
+fn refusal<D: Working>(form: &GemmForm, descriptor: &D, options: PlanOptions) -> String {
     let ask = if options.kernel.is_some() { Ask::Pinned } else { Ask::Chosen };
     form.accept(descriptor, &options, &h200(), ask).err().unwrap().to_string()
 }
@@ -62,33 +62,34 @@ fn refusals_name_the_limit() {
     let factors = |dtype| (dense(dtype, &[64, 32]), dense(dtype, &[32, 64]));
     let (a, b) = factors(DType::F32);
     let forward = GemmDescriptor::new(a, b).unwrap();
-    assert!(refusal(&MMA, &forward, PlanOptions::default()).contains("tf32"));
-    let rounded = MMA.accept(&forward, &PlanOptions::default().math(Math::Tf32), &h200(), Ask::Chosen).unwrap();
+    assert!(refusal(&GemmForm::Mma, &forward, PlanOptions::default()).contains("tf32"));
+    let rounded =
+        GemmForm::Mma.accept(&forward, &PlanOptions::default().math(Math::Tf32), &h200(), Ask::Chosen).unwrap();
     assert_eq!(rounded.math, Math::Tf32);
     let (a, b) = factors(DType::F64);
-    assert!(refusal(&MMA, &GemmDescriptor::new(a, b).unwrap(), PlanOptions::default()).contains("f64"));
+    assert!(refusal(&GemmForm::Mma, &GemmDescriptor::new(a, b).unwrap(), PlanOptions::default()).contains("f64"));
     let (a, b) = factors(DType::BF16);
     let forward = GemmDescriptor::new(a, b).unwrap();
     let wide = forward.clone().bias(DType::F32).unwrap();
-    assert!(refusal(&CUBLASLT, &wide, PlanOptions::default()).contains("f32"));
+    assert!(refusal(&GemmForm::CublasLt, &wide, PlanOptions::default()).contains("f32"));
     let near = dense(DType::BF16, &[64]).align(2).unwrap();
     let near = forward.clone().bias(DType::BF16).unwrap().layout("bias", near).unwrap();
-    assert!(refusal(&CUBLASLT, &near, PlanOptions::default()).contains("multiple of 16"));
-    assert!(refusal(&CUBLASLT, &silu(forward.clone()), PlanOptions::default()).contains("k = 320"));
+    assert!(refusal(&GemmForm::CublasLt, &near, PlanOptions::default()).contains("multiple of 16"));
+    assert!(refusal(&GemmForm::CublasLt, &silu(forward.clone()), PlanOptions::default()).contains("k = 320"));
     let limited = PlanOptions::default().kernel("gemm_cublaslt").workspace_limit(1000);
-    assert!(refusal(&CUBLASLT, &silu(forward), limited).contains("16384 bytes"));
+    assert!(refusal(&GemmForm::CublasLt, &silu(forward), limited).contains("16384 bytes"));
     let heads = dense(DType::BF16, &[2, 5, 3, 8]).permute(&[0, 2, 1, 3]).unwrap();
     let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();
-    assert!(refusal(&CUBLASLT, &scores, PlanOptions::default()).contains("batch"));
+    assert!(refusal(&GemmForm::CublasLt, &scores, PlanOptions::default()).contains("batch"));
     let many = dense(DType::BF16, &[65, 5, 66, 8]).permute(&[0, 2, 1, 3]).unwrap();
     let many = GemmDescriptor::new(many, GemmFactor::transposed(many)).unwrap();
-    assert!(refusal(&CUBLASLT, &many, PlanOptions::default().kernel("gemm_cublaslt")).contains("65 calls"));
+    assert!(refusal(&GemmForm::CublasLt, &many, PlanOptions::default().kernel("gemm_cublaslt")).contains("65 calls"));
     // Rows at multiples of 2 bytes.
     let odd = GemmDescriptor::new(dense(DType::BF16, &[17, 33]), dense(DType::BF16, &[33, 15])).unwrap();
     assert_eq!(chosen(&odd), "gemm_cublaslt");
     let odd = odd.bias(DType::BF16).unwrap();
     assert_eq!(chosen(&odd), "gemm_mma");
-    assert!(refusal(&CUBLASLT, &odd, PlanOptions::default()).contains("a has them at 2"));
+    assert!(refusal(&GemmForm::CublasLt, &odd, PlanOptions::default()).contains("a has them at 2"));
 }
 
 #[test]
@@ -96,31 +97,31 @@ fn wgmma_takes_what_the_copy_engine_does() {
     let pinned = || PlanOptions::default().kernel("gemm_wgmma");
     let (a, b) = (dense(DType::BF16, &[64, 32]), dense(DType::BF16, &[32, 64]));
     let forward = silu(GemmDescriptor::new(a, b).unwrap()).bias(DType::F32).unwrap().pre(DType::F32).unwrap();
-    assert!(WGMMA.accept(&forward, &pinned(), &h200(), Ask::Pinned).is_ok());
+    assert!(GemmForm::Wgmma.accept(&forward, &pinned(), &h200(), Ask::Pinned).is_ok());
     for name in ["A100", "B200"] {
         let props = DeviceProps::Cuda(device(name));
-        let refused = WGMMA.accept(&forward, &pinned(), &props, Ask::Pinned).err().unwrap().to_string();
+        let refused = GemmForm::Wgmma.accept(&forward, &pinned(), &props, Ask::Pinned).err().unwrap().to_string();
         assert!(refused.contains("compute capability 9.0"), "{refused}");
     }
     let single = GemmDescriptor::new(dense(DType::F32, &[64, 32]), dense(DType::F32, &[32, 64])).unwrap();
-    assert!(refusal(&WGMMA, &single, pinned()).contains("the options do not allow"));
+    assert!(refusal(&GemmForm::Wgmma, &single, pinned()).contains("the options do not allow"));
     let spread = TensorDesc::strided(DType::BF16, &[64, 32], &[64, 2]).unwrap();
     let spread = GemmDescriptor::new(spread, b).unwrap();
-    assert!(refusal(&WGMMA, &spread, pinned()).contains("a has 64 and 2"));
+    assert!(refusal(&GemmForm::Wgmma, &spread, pinned()).contains("a has 64 and 2"));
     let wide = TensorDesc::strided(DType::BF16, &[64, 64], &[128, 2]).unwrap();
     let wide = GemmDescriptor::new(a, b).unwrap().layout("out", wide).unwrap();
-    assert!(refusal(&WGMMA, &wide, pinned()).contains("out has 128 and 2"));
+    assert!(refusal(&GemmForm::Wgmma, &wide, pinned()).contains("out has 128 and 2"));
     let by_columns = TensorDesc::strided(DType::BF16, &[64, 64], &[1, 64]).unwrap();
     let by_columns = GemmDescriptor::new(a, b).unwrap().layout("out", by_columns).unwrap();
-    assert!(WGMMA.accept(&by_columns, &pinned(), &h200(), Ask::Pinned).is_ok());
+    assert!(GemmForm::Wgmma.accept(&by_columns, &pinned(), &h200(), Ask::Pinned).is_ok());
     let by_columns = by_columns.bias(DType::BF16).unwrap();
-    assert!(refusal(&WGMMA, &by_columns, pinned()).contains("row after row"));
+    assert!(refusal(&GemmForm::Wgmma, &by_columns, pinned()).contains("row after row"));
 }
 
 #[test]
 fn wgmma_copies_rows_that_begin_anywhere() {
     let props = device("H200");
-    let of = |forward: &GemmDescriptor| Planned::new(Form::Wgmma, &forward.product(), &limits(&props)).unwrap();
+    let of = |forward: &GemmDescriptor| Planned::new(GemmForm::Wgmma, &forward.product(), &limits(&props)).unwrap();
     let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
     let lines = |copy: Option<FactorCopy>| {
         copy.map(|copy| (copy.params.lines, copy.params.length, copy.params.stride, copy.bytes()))
@@ -143,10 +144,10 @@ fn wgmma_copies_rows_that_begin_anywhere() {
     assert_eq!(chosen(&GemmDescriptor::new(bf16(&[64, 769]), bf16(&[769, 64])).unwrap()), "gemm_cublaslt");
     let gradients = head.backward(GemmGradients::NONE.da().db()).unwrap();
     assert_eq!(chosen(&gradients), "gemm_backward_wgmma");
-    let candidate = WGMMA.accept(&gradients, &PlanOptions::default(), &h200(), Ask::Chosen).unwrap();
+    let candidate = GemmForm::Wgmma.accept(&gradients, &PlanOptions::default(), &h200(), Ask::Chosen).unwrap();
     assert_eq!((candidate.workspace.bytes, candidate.launches), (8192 * 50264 * 2, 3));
     let limited = PlanOptions::default().kernel("gemm_backward_wgmma").workspace_limit(1000);
-    assert!(refusal(&WGMMA, &gradients, limited).contains("823525376 bytes"));
+    assert!(refusal(&GemmForm::Wgmma, &gradients, limited).contains("823525376 bytes"));
 }
 
 #[test]
@@ -157,13 +158,13 @@ fn few_rows_or_columns_are_served_where_blocks_keep_the_device_busy() {
     assert_eq!(chosen(&silu(forward([1, 64, 64]))), "gemm_few_rows");
     assert_eq!(chosen(&silu(forward([17, 4096, 128]))), "gemm_mma");
     let idle = GemmDescriptor::new(bf16(&[16, 4096]), bf16(&[4096, 256])).unwrap();
-    assert!(refusal(&FEW_ROWS, &idle, PlanOptions::default()).contains("idle"));
-    assert!(refusal(&FEW_ROWS, &forward([0, 64, 64]), PlanOptions::default()).contains("got 0 and 64"));
-    assert!(refusal(&FEW_ROWS, &forward([16, 64, 0]), PlanOptions::default()).contains("got 0"));
+    assert!(refusal(&GemmForm::FewRows, &idle, PlanOptions::default()).contains("idle"));
+    assert!(refusal(&GemmForm::FewRows, &forward([0, 64, 64]), PlanOptions::default()).contains("got 0 and 64"));
+    assert!(refusal(&GemmForm::FewRows, &forward([16, 64, 0]), PlanOptions::default()).contains("got 0"));
     let columns = GemmDescriptor::new(bf16(&[4096, 1024]), GemmFactor::transposed(bf16(&[4, 1024]))).unwrap();
-    assert!(FEW_ROWS.accept(&columns, &PlanOptions::default(), &h200(), Ask::Chosen).is_ok());
+    assert!(GemmForm::FewRows.accept(&columns, &PlanOptions::default(), &h200(), Ask::Chosen).is_ok());
     let props = device("H200");
-    let of = |forward: &GemmDescriptor| match Planned::new(Form::FewRows, &forward.product(), &limits(&props))
+    let of = |forward: &GemmDescriptor| match Planned::new(GemmForm::FewRows, &forward.product(), &limits(&props))
         .unwrap()
         .first
     {
@@ -175,9 +176,9 @@ fn few_rows_or_columns_are_served_where_blocks_keep_the_device_busy() {
     assert_eq!(of(&forward([16, 4098, 64])), (16, 1));
     assert_eq!(of(&columns), (32, 0));
     let pinned = || PlanOptions::default().kernel("gemm_few_rows");
-    assert!(refusal(&FEW_ROWS, &forward([17, 17, 8]), pinned()).contains("17 and 17"));
-    assert!(refusal(&FEW_ROWS, &forward([1, 64, 12]), pinned()).contains("got 12"));
-    assert!(refusal(&FEW_ROWS, &forward([1, 63, 16]), pinned()).contains("63"));
+    assert!(refusal(&GemmForm::FewRows, &forward([17, 17, 8]), pinned()).contains("17 and 17"));
+    assert!(refusal(&GemmForm::FewRows, &forward([1, 64, 12]), pinned()).contains("got 12"));
+    assert!(refusal(&GemmForm::FewRows, &forward([1, 63, 16]), pinned()).contains("63"));
 }
 
 #[test]
@@ -191,11 +192,11 @@ fn large_factors_beside_few_rows_or_columns_are_streamed() {
     let columns = GemmDescriptor::new(bf16(&[8192, 4096]), GemmFactor::transposed(bf16(&[4, 4096]))).unwrap();
     assert_eq!(chosen(&columns), "gemm_few_rows_stream");
     let idle = forward([16, 256, 65536]);
-    assert!(refusal(&FEW_ROWS_STREAM, &idle, PlanOptions::default()).contains("idle"));
+    assert!(refusal(&GemmForm::FewRowsStream, &idle, PlanOptions::default()).contains("idle"));
 
     let props = device("H200");
     let of = |forward: &GemmDescriptor| {
-        let planned = Planned::new(Form::FewRowsStream, &forward.product(), &limits(&props)).unwrap();
+        let planned = Planned::new(GemmForm::FewRowsStream, &forward.product(), &limits(&props)).unwrap();
         let Some(First::FewRowsStream(choice)) = planned.first else { panic!("{planned:?}") };
         [choice.splits, choice.stages, choice.quads, choice.right_across]
     };
@@ -205,11 +206,11 @@ fn large_factors_beside_few_rows_or_columns_are_streamed() {
     assert_eq!(of(&columns), [1, 10, 0, 0]);
     assert_eq!(of(&forward([16, 64, 8])), [1, 1, 1, 1]);
     let pinned = || PlanOptions::default().kernel("gemm_few_rows_stream");
-    assert!(refusal(&FEW_ROWS_STREAM, &forward([17, 24, 8]), pinned()).contains("17 and 24"));
-    assert!(refusal(&FEW_ROWS_STREAM, &forward([16, 24, 0]), pinned()).contains("got 0"));
-    assert!(refusal(&FEW_ROWS_STREAM, &forward([16, 20, 8]), pinned()).contains("b has"));
+    assert!(refusal(&GemmForm::FewRowsStream, &forward([17, 24, 8]), pinned()).contains("17 and 24"));
+    assert!(refusal(&GemmForm::FewRowsStream, &forward([16, 24, 0]), pinned()).contains("got 0"));
+    assert!(refusal(&GemmForm::FewRowsStream, &forward([16, 20, 8]), pinned()).contains("b has"));
     let along_m = GemmDescriptor::new(GemmFactor::transposed(bf16(&[64, 8])), bf16(&[64, 64])).unwrap();
-    assert!(refusal(&FEW_ROWS_STREAM, &along_m, pinned()).contains("the few rows along k"));
+    assert!(refusal(&GemmForm::FewRowsStream, &along_m, pinned()).contains("the few rows along k"));
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn wgmma_takes_factors_of_f32_that_may_be_rounded() {
     let props = device("H200");
     let of = |forward: &GemmDescriptor| {
         let limits = Limits { math: Math::Tf32, ..limits(&props) };
-        let planned = Planned::new(Form::Wgmma, &forward.product(), &limits).unwrap();
+        let planned = Planned::new(GemmForm::Wgmma, &forward.product(), &limits).unwrap();
         let Some(First::WgmmaWords(choice)) = planned.first else { panic!("{planned:?}") };
         assert!(planned.rounds_to_tf32);
         (choice.rows, choice.splits, planned.copies.map(|copy| copy.map_or(0, |copy| copy.bytes())))
@@ -242,7 +243,7 @@ fn wgmma_takes_factors_of_f32_that_may_be_rounded() {
     let along_m = GemmDescriptor::new(GemmFactor::transposed(f32(&[30, 64])), f32(&[30, 68])).unwrap();
     assert_eq!(of(&along_m), (128, 1, [64 * 32 * 4, 68 * 32 * 4]));
     let odd = GemmDescriptor::new(f32(&[64, 64]), GemmFactor::transposed(f32(&[66, 64]))).unwrap();
-    assert!(refusal(&WGMMA, &odd, tf32().kernel("gemm_wgmma")).contains("got 66 elements"));
+    assert!(refusal(&GemmForm::Wgmma, &odd, tf32().kernel("gemm_wgmma")).contains("got 66 elements"));
 }
 
 #[test]
@@ -250,7 +251,7 @@ fn wgmma_takes_wide_tiles_where_the_copy_engine_stores_and_they_take_less_time()
     let props = device("H200");
     let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
     let choice = |product: &Product| {
-        let Some(First::Wgmma(choice)) = Planned::new(Form::Wgmma, product, &limits(&props)).unwrap().first else {
+        let Some(First::Wgmma(choice)) = Planned::new(GemmForm::Wgmma, product, &limits(&props)).unwrap().first else {
             panic!("{product:?}")
         };
         (choice.columns, choice.splits, [choice.wide, choice.copies, choice.reads])
@@ -279,7 +280,7 @@ fn a_batch_of_several_strides_is_several_calls() {
     let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();
     assert_eq!(chosen(&scores), "gemm_cublaslt");
     let props = device("H200");
-    let planned = Planned::new(Form::CublasLt, &scores.product(), &limits(&props)).unwrap();
+    let planned = Planned::new(GemmForm::CublasLt, &scores.product(), &limits(&props)).unwrap();
     let Some(First::Vendor(problem)) = planned.first else { panic!("{planned:?}") };
     assert_eq!((problem.batch, problem.first.batch, problem.out.batch), (16, 128, 2048 * 2048));
     assert_eq!(planned.launches(), 3);
@@ -292,18 +293,18 @@ fn a_batch_of_several_strides_is_several_calls() {
 fn the_workspace_holds_every_region() {
     let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
     let forward = silu(GemmDescriptor::new(bf16(&[300, 64]), bf16(&[64, 200])).unwrap()).bias(DType::F32).unwrap();
-    fn accepted<'d>(form: &Cuda, backward: &'d GemmBackwardDescriptor) -> Candidate<'d> {
+    fn accepted<'d>(form: &GemmForm, backward: &'d GemmBackwardDescriptor) -> Candidate<'d> {
         form.accept(backward, &PlanOptions::default(), &h200(), Ask::Pinned).unwrap()
     }
     let saved = forward.clone().pre(DType::BF16).unwrap().backward(GemmGradients::ALL).unwrap();
-    let choice = accepted(&MMA, &saved);
+    let choice = accepted(&GemmForm::Mma, &saved);
     // dpre, ten rows of column sums, as the tiles are few; no product is long enough to be shared.
     assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(10 * 200 * 4), 4));
     let again = forward.backward(GemmGradients::ALL).unwrap();
-    let choice = accepted(&MMA, &again);
+    let choice = accepted(&GemmForm::Mma, &again);
     // Tiles of 64 rows, since those of 128 would leave most SMs idle.
     assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(5 * 200 * 4), 4));
-    let choice = accepted(&CUBLASLT, &again);
+    let choice = accepted(&GemmForm::CublasLt, &again);
     let scratch = regions(300 * 200 * 4) + (32 << 20);
     let sums = regions(10 * 200 * 4); // Of 32 rows.
     assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + sums + scratch, 5));
@@ -314,15 +315,15 @@ fn long_sums_are_shared_by_blocks() {
     let props = device("H200");
     let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
     let long = GemmDescriptor::new(bf16(&[128, 16384]), bf16(&[16384, 256])).unwrap().product();
-    let planned = Planned::new(Form::Mma, &long, &limits(&props)).unwrap();
+    let planned = Planned::new(GemmForm::Mma, &long, &limits(&props)).unwrap();
     let Some(First::Mma(choice)) = planned.first else { panic!("{planned:?}") };
     assert_eq!((choice.tile, choice.splits, choice.quads, planned.launches()), (64, 16, 1, 2));
     assert_eq!(planned.scratch_bytes, 16 * 128 * 256 * 4);
     let without = Limits { workspace_bytes: 0, ..limits(&props) };
-    let Some(First::Mma(choice)) = Planned::new(Form::Mma, &long, &without).unwrap().first else { panic!() };
+    let Some(First::Mma(choice)) = Planned::new(GemmForm::Mma, &long, &without).unwrap().first else { panic!() };
     assert_eq!((choice.tile, choice.splits), (64, 1));
     let none = GemmDescriptor::new(bf16(&[8, 0]), bf16(&[0, 8])).unwrap().product();
-    let planned = Planned::new(Form::Simt, &none, &limits(&props)).unwrap();
+    let planned = Planned::new(GemmForm::Simt, &none, &limits(&props)).unwrap();
     assert_eq!((planned.first.is_none(), planned.launches(), planned.scratch_bytes), (true, 1, 0));
 }
 
@@ -331,7 +332,7 @@ fn accesses_are_as_wide_as_the_strides_allow() {
     let props = device("H200");
     let widths = |a: GemmFactor, b: GemmFactor| {
         let product = GemmDescriptor::new(a, b).unwrap().product();
-        let Some(First::Mma(choice)) = Planned::new(Form::Mma, &product, &limits(&props)).unwrap().first else {
+        let Some(First::Mma(choice)) = Planned::new(GemmForm::Mma, &product, &limits(&props)).unwrap().first else {
             panic!()
         };
         ([choice.left_bytes, choice.right_bytes], [choice.left_across, choice.right_across])
@@ -395,7 +396,7 @@ fn kernels_write_what_the_product_says_whichever_way_they_walk() {
 fn the_vendor_multiplies_in_reverse_order_unless_out_lies_column_after_column() {
     let props = device("H200");
     let problem = |forward: &GemmDescriptor| {
-        let planned = Planned::new(Form::CublasLt, &forward.product(), &limits(&props)).unwrap();
+        let planned = Planned::new(GemmForm::CublasLt, &forward.product(), &limits(&props)).unwrap();
         let Some(First::Vendor(problem)) = planned.first else { panic!("{planned:?}") };
         (problem, planned.left, planned.right)
     };

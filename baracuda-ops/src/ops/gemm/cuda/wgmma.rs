@@ -107,7 +107,8 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let of_right = [[product.n, product.right.cols], [product.k, product.right.rows]];
     let right = Factor::new("b", &product.right, of_right, product, limits)?;
     let across = [u32::from(left.is_across), u32::from(right.is_across)];
-    let copies_bytes: u64 = [&left, &right].map(Factor::copy_bytes).iter().sum();
+    let copies = if is_swapped { [right.copy, left.copy] } else { [left.copy, right.copy] };
+    let copies_bytes: u64 = copies.iter().flatten().map(|copy| regions(copy.bytes())).sum();
     Reason::unless(copies_bytes <= limits.workspace_bytes, || {
         format!(
             "its copies of factors take {copies_bytes} bytes of workspace, the limit leaves {}",
@@ -115,7 +116,6 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         )
     })?;
     let limits = &limits.less(copies_bytes);
-    let copies = [left.copy, right.copy];
     let ([left_row, left_k], [right_column, right_k]) = (left.strides, right.strides);
     let product = &Product {
         left: Matrix { rows: left_row, cols: left_k, ..left.matrix },
@@ -124,13 +124,13 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     };
     if dtype == DType::F32 {
         let mut planned = wgmma_words::plan(product, is_swapped, limits)?;
-        planned.copies = if is_swapped { [copies[1], copies[0]] } else { copies };
+        planned.copies = copies;
         return Ok(planned);
     }
 
     // 3. The tiles.
     let mut planned = Planned::bare(product, is_swapped)?;
-    planned.copies = if is_swapped { [copies[1], copies[0]] } else { copies };
+    planned.copies = copies;
     let (m, n) = if is_swapped { (product.n, product.m) } else { (product.m, product.n) };
     let is_wide =
         |matrix: &Matrix| is_in_runs(matrix, if is_swapped { matrix.cols } else { matrix.rows }, &product.batch);
@@ -261,10 +261,6 @@ impl Factor {
         }
         elements.checked_mul(matrix.dtype.size_bytes())?;
         Some(Self { matrix: copied, strides, is_across: is_across && !is_turned, copy: Some(copy) })
-    }
-
-    pub(super) fn copy_bytes(&self) -> u64 {
-        self.copy.map_or(0, |copy| regions(copy.bytes()))
     }
 }
 

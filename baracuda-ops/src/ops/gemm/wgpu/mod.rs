@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn tiles_are_as_large_as_leaves_no_multiprocessor_idle() {
-        let rows = |extents, props: &Props| Tile::of(&gemm(extents).product(), props).rows();
+        let rows = |extents, props: &Props| Tile::of(&gemm(extents).product(), props).rows;
         let expected = [
             ([4096, 4096, 4096], 128),
             ([8192, 768, 3072], 128),
@@ -154,7 +154,7 @@ mod tests {
         let least = Variants::device(None);
         assert_eq!((rows([4096; 3], &least), least.max_workgroup_bytes), (64, 16 << 10));
         let batch = GemmDescriptor::new(dense(&[200, 100, 20]), dense(&[200, 20, 100])).unwrap();
-        assert_eq!(Tile::of(&batch.product(), &able()).rows(), 128);
+        assert_eq!(Tile::of(&batch.product(), &able()).rows, 128);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(in crate::ops) const DEPTH: u64 = 16;
 /// The tile of a workgroup: one thread for each of its rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Tile {
-    rows: u32,
+    pub(super) rows: u32,
     cols: u32,
     /// Rows and columns of a thread, in quads.
     row_quads: u32,
@@ -22,7 +22,7 @@ pub(in crate::ops) struct Tile {
     /// The cost of a tile if at least `busy` of them are computed at once.
     cost: u64,
     /// Tiles that keep a device busy.
-    busy: u64,
+    pub(in crate::ops) busy: u64,
 }
 
 /// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over the speed that reads from workgroup memory
@@ -63,16 +63,6 @@ impl Tile {
         count.max(self.busy).saturating_mul(self.cost)
     }
 
-    /// How many tiles are computed at a time.
-    pub(in crate::ops) fn busy(&self) -> u64 {
-        self.busy
-    }
-
-    #[cfg(test)]
-    pub(super) fn rows(&self) -> u32 {
-        self.rows
-    }
-
     fn workgroup(&self) -> u32 {
         self.rows + self.cols
     }
@@ -82,18 +72,13 @@ impl Tile {
         [m.div_ceil(self.rows.into()), n.div_ceil(self.cols.into())]
     }
 
-    /// Tiles of the output of one batch: rows of them, and columns.
-    fn grid(&self, product: &Product) -> [u64; 2] {
-        self.tiles([product.m, product.n])
-    }
-
     fn count(&self, product: &Product) -> u64 {
-        self.grid(product).into_iter().fold(product.batch.count(), u64::saturating_mul)
+        self.tiles([product.m, product.n]).into_iter().fold(product.batch.count(), u64::saturating_mul)
     }
 
     /// Partial sums of each column of the output.
     pub(super) fn partials(&self, product: &Product) -> u64 {
-        self.grid(product)[0] * product.batch.count()
+        self.tiles([product.m, product.n])[0] * product.batch.count()
     }
 
     pub(in crate::ops) fn constants(&self) -> Vec<(&'static str, u32)> {
@@ -181,7 +166,7 @@ pub(super) fn step(
         let terms = product.terms();
         format!("drivers for processors leave long loops: sums have at most {most} terms there, got {terms}")
     })?;
-    let [tiles_m, tiles_n] = tile.grid(product);
+    let [tiles_m, tiles_n] = tile.tiles([*m, *n]);
     let count = tile.count(product);
     let grid = groups(count, props)?;
 
