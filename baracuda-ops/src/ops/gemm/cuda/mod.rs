@@ -167,9 +167,10 @@ impl Schedule {
             Some(Dpre::Recomputed(product)) if !product.is_empty() && (is_stored || has_sums) => {
                 // The bytes of the sums and of dpre are not available for other uses. How many sums there are depends on the tile; the smallest tile
                 // bounds it.
-                let sums = if has_sums { product::most_sum_bytes(product)? } else { 0 };
+                let sums = if has_sums { product::most_sum_bytes(product) } else { 0 };
                 let of_product = limits.less(regions(dpre_bytes).saturating_add(regions(sums)));
-                let planned = Planned::new(form, product, &of_product)?.with_dpre(is_stored, has_sums);
+                let planned = Planned::new(form, product, &of_product)?;
+                let planned = Planned { out: planned.out.filter(|_| is_stored), has_sums, ..planned };
                 if has_sums {
                     sum_rows = planned.sum_rows;
                     sum_bytes =

@@ -166,11 +166,6 @@ impl Planned {
         first + u32::from(self.finish.is_some())
     }
 
-    /// For dpre: whether it is stored, and whether its columns are summed.
-    pub(super) fn with_dpre(self, is_stored: bool, has_sums: bool) -> Self {
-        Self { out: self.out.filter(|_| is_stored), has_sums, ..self }
-    }
-
     /// A product without launches. Its m and n may have changed places.
     pub(in crate::ops) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
         let params = lowered(product, is_swapped)?;
@@ -365,9 +360,9 @@ pub(in crate::ops) fn dense_bytes(product: &Product) -> u64 {
 }
 
 /// The most bytes of partial column sums of a product that makes dpre.
-pub(super) fn most_sum_bytes(product: &Product) -> Result<u64, Reason> {
+pub(super) fn most_sum_bytes(product: &Product) -> u64 {
     let rows = product.batch.count().saturating_mul(product.m.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS)));
-    Ok(rows.saturating_mul(product.n).saturating_mul(accumulator_bytes(product.left.dtype)))
+    rows.saturating_mul(product.n).saturating_mul(accumulator_bytes(product.left.dtype))
 }
 
 pub(in crate::ops) fn accumulator_bytes(dtype: DType) -> u64 {
