@@ -936,7 +936,8 @@ fn expect_forward(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors
     let (filters, spatial) = (y.dims[1] as usize, y.dims[2..].iter().product::<u64>() as usize);
     let bias = |i: usize| given.values("bias").map_or(0.0, |bias| bias[i / spatial % filters].abs());
     let flushed = flushed(fields.terms as f64, fields.dtype, by);
-    let errors: Vec<f64> = sums["y"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i) + flushed).collect();
+    let errors: Vec<f64> =
+        sums["y"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i) + flushed).collect();
 
     Ok(activated(fields.activation, accumulator, by, [("pre", pre), ("y", values)], &errors, outputs))
 }
