@@ -292,7 +292,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 3)
             else multiply_tile<T, 2>(sums, ring, shape, choice, base, weights, places.weight_pitch, groups, has_rest);
         }
         if (goes_on) below.store_ahead(ahead);
-        add_bias<T>(sums, bias);
+        if (operands.bias != nullptr) add_bias<T>(sums, bias);
 
         // 4. The output.
         if (choice.light) leave_light<T>(params, choice, tile, operands.y, first_filter, groups, sums);
