@@ -179,7 +179,7 @@ impl Contraction {
     }
 
     /// Factors of a coordinate of the gathered tensor along an axis: that of the window's position, and that of the kernel element.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    #[cfg(feature = "cuda")]
     pub(super) fn position_and_tap_steps(&self, axis: &Axis) -> [i64; 2] {
         if self.pass == Pass::Weight { [axis.of_term, axis.of_row] } else { [axis.of_row, axis.of_term] }
     }
