@@ -70,8 +70,22 @@ mod bindings {
         headers
     }
 
-    /// Writes what `src/bindings.rs` must be to `OUT_DIR/bindings.rs`: the types and constants, and the functions, which exist
-    /// only where the kernels are linked.
+    /// A module for each form that the headers declare, with its two functions: no macro of Rust makes their names from the form's.
+    fn forms(functions: &str) -> String {
+        let prepares = functions.split("pub fn ").filter_map(|declaration| declaration.split_once("_prepare("));
+        // Other functions that prepare kernels take no specialisation, `of`.
+        let forms = prepares.filter(|(_, params)| params.trim_start().starts_with("of: "));
+        let module = |(form, _)| {
+            let [prepare, launch] =
+                ["prepare", "launch"].map(|name| format!("pub use super::super::{form}_{name} as {name};"));
+            format!("    pub mod {form} {{\n        {launch}\n        {prepare}\n    }}\n")
+        };
+        let modules: String = forms.map(module).collect();
+        format!("\n#[cfg(feature = \"cuda\")]\npub mod forms {{\n{modules}}}\n")
+    }
+
+    /// Writes what `src/bindings.rs` must be to `OUT_DIR/bindings.rs`: the types and constants, and the functions with the forms,
+    /// which exist only where the kernels are linked.
     pub(super) fn generate(csrc: &Path) {
         let headers = headers(csrc);
         println!("cargo::rerun-if-changed={}", csrc.display());
@@ -102,6 +116,7 @@ mod bindings {
         if !functions.trim().is_empty() {
             text.push_str("\n#[cfg(feature = \"cuda\")]\n");
             text.push_str(&functions);
+            text.push_str(&forms(&functions));
         }
         let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("bindings.rs");
         fs::write(out, text).expect("OUT_DIR is writable");
@@ -120,7 +135,8 @@ mod cuda {
     /// The architectures built by default: Ampere and Hopper; later ones start from PTX of the highest.
     const DEFAULT_ARCHS: &str = "80;90";
 
-    /// Set where the kernels are run by tests/emulator, which reads PTX: files for `sm_90a` alone then have that in place of machine code.
+    /// Set where the kernels are run by tests/emulator, to the folder of what stands in for the CUDA runtime. The emulator reads PTX: files for
+    /// `sm_90a` alone then have that in place of machine code.
     const EMULATED: &str = "BARACUDA_EMULATED";
 
     pub(super) fn compile(crate_dir: &Path, csrc: &Path) {
@@ -173,11 +189,11 @@ mod cuda {
         let mut sources = Vec::new();
         scan(csrc, &mut sources);
         sources.sort();
-        let is_emulated = env::var_os(EMULATED).is_some();
+        let emulated = env::var_os(EMULATED);
         let jobs: Vec<Job> = sources
             .iter()
             .filter(|path| path.extension().is_some_and(|e| e == "cu"))
-            .map(|path| Job::new(path, csrc, &out_dir, &archs, is_emulated))
+            .map(|path| Job::new(path, csrc, &out_dir, &archs, emulated.is_some()))
             .collect();
         if jobs.is_empty() {
             fail(&[format!("no .cu file under {}", csrc.display())]);
@@ -198,6 +214,10 @@ mod cuda {
             job.report();
         }
 
+        // Before the folders of the toolkit, which has the runtime itself.
+        if let Some(folder) = emulated {
+            println!("cargo::rustc-link-search=native={}", Path::new(&folder).display());
+        }
         let mut archive = cc::Build::new();
         archive.cuda(true).cudart("static").cpp_link_stdlib(None);
         archive.objects(jobs.iter().map(|job| &job.object));

@@ -96,7 +96,7 @@ typedef struct {
 /* What Rust chose. A strip is some columns and rows of out, of one channel or of four neighbouring ones. In a block `lanes` neighbouring threads have
  * neighbouring channels, or fours of channels, of one strip; the block's threads / lanes such teams have one strip each. */
 typedef struct {
-    uint32_t kernel;       /* rows, and columns, of the kernel: 3, 5 or 7; for the gradient of the weight 3 or 5 */
+    uint32_t kernel;       /* rows, and columns, of the kernel: 3, 5 or 7; for the gradient of the weight 3 or, with 1 channel, 5 */
     uint32_t channels;     /* of a thread: 1, or 4 that are contiguous, aligned to their size, and gathered from four channels */
     uint32_t lanes;        /* a power of two up to 32 */
     uint32_t rows;         /* of a strip, counted through the samples one after the other; any number */

@@ -8,7 +8,8 @@ extern "C" {
 #endif
 
 /* A product of matrices, out[z, m, n] = alpha * sum over s, k of left[z, s, m, k] * right[z, s, k, n], followed by an epilogue. Transposes are strides.
- * left and right have the dtype of the call. */
+ * left and right have the dtype of the call.
+ * BOPS_GEMM_EXTENTS: batch extents, and summed extents, at most: those of a tensor of rank 8 besides its rows and columns. */
 enum { BOPS_GEMM_EXTENTS = 6 };
 
 /* Element strides of a row, of a column and of each batch extent; 0 where a matrix has no such extent. */

@@ -25,7 +25,7 @@ BOPS_FORM(bops_gemm_few_rows_stream, bops_dtype, bops_gemm_params, bops_gemm_few
 typedef struct {
     uint32_t rows;   /* of a tile of 128 columns: 128, or 192 if the epilogue reads nothing */
     uint32_t splits; /* as in bops_gemm_choice */
-    uint32_t group;  /* rows of tiles that are walked over together */
+    uint32_t group;  /* rows of tiles of a band, which are walked over together */
     uint32_t blocks; /* as many as run at once */
     uint32_t reads;  /* 1: the epilogue reads dout, or the previous contents of out, and there is one split */
 } bops_gemm_wgmma_words_choice;

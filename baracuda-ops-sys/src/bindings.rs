@@ -2073,3 +2073,279 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
 }
+
+#[cfg(feature = "cuda")]
+pub mod forms {
+    pub mod bops_activation {
+        pub use super::super::bops_activation_launch as launch;
+        pub use super::super::bops_activation_prepare as prepare;
+    }
+    pub mod bops_activation_backward {
+        pub use super::super::bops_activation_backward_launch as launch;
+        pub use super::super::bops_activation_backward_prepare as prepare;
+    }
+    pub mod bops_channel_norm_split {
+        pub use super::super::bops_channel_norm_split_launch as launch;
+        pub use super::super::bops_channel_norm_split_prepare as prepare;
+    }
+    pub mod bops_channel_norm_stripe {
+        pub use super::super::bops_channel_norm_stripe_launch as launch;
+        pub use super::super::bops_channel_norm_stripe_prepare as prepare;
+    }
+    pub mod bops_channel_norm_segment {
+        pub use super::super::bops_channel_norm_segment_launch as launch;
+        pub use super::super::bops_channel_norm_segment_prepare as prepare;
+    }
+    pub mod bops_channel_norm_single {
+        pub use super::super::bops_channel_norm_single_launch as launch;
+        pub use super::super::bops_channel_norm_single_prepare as prepare;
+    }
+    pub mod bops_channel_norm_relay {
+        pub use super::super::bops_channel_norm_relay_launch as launch;
+        pub use super::super::bops_channel_norm_relay_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_split {
+        pub use super::super::bops_channels_last_norm_split_launch as launch;
+        pub use super::super::bops_channels_last_norm_split_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_cooperative {
+        pub use super::super::bops_channels_last_norm_cooperative_launch as launch;
+        pub use super::super::bops_channels_last_norm_cooperative_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_cluster {
+        pub use super::super::bops_channels_last_norm_cluster_launch as launch;
+        pub use super::super::bops_channels_last_norm_cluster_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_resident {
+        pub use super::super::bops_channels_last_norm_resident_launch as launch;
+        pub use super::super::bops_channels_last_norm_resident_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_slabs {
+        pub use super::super::bops_channels_last_norm_slabs_launch as launch;
+        pub use super::super::bops_channels_last_norm_slabs_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_rows {
+        pub use super::super::bops_channels_last_norm_rows_launch as launch;
+        pub use super::super::bops_channels_last_norm_rows_prepare as prepare;
+    }
+    pub mod bops_channel_norm_backward_split {
+        pub use super::super::bops_channel_norm_backward_split_launch as launch;
+        pub use super::super::bops_channel_norm_backward_split_prepare as prepare;
+    }
+    pub mod bops_channel_norm_backward_stripe {
+        pub use super::super::bops_channel_norm_backward_stripe_launch as launch;
+        pub use super::super::bops_channel_norm_backward_stripe_prepare as prepare;
+    }
+    pub mod bops_channel_norm_backward_segment {
+        pub use super::super::bops_channel_norm_backward_segment_launch as launch;
+        pub use super::super::bops_channel_norm_backward_segment_prepare as prepare;
+    }
+    pub mod bops_channel_norm_backward_single {
+        pub use super::super::bops_channel_norm_backward_single_launch as launch;
+        pub use super::super::bops_channel_norm_backward_single_prepare as prepare;
+    }
+    pub mod bops_channel_norm_backward_single_masked {
+        pub use super::super::bops_channel_norm_backward_single_masked_launch as launch;
+        pub use super::super::bops_channel_norm_backward_single_masked_prepare as prepare;
+    }
+    pub mod bops_channel_norm_backward_held {
+        pub use super::super::bops_channel_norm_backward_held_launch as launch;
+        pub use super::super::bops_channel_norm_backward_held_prepare as prepare;
+    }
+    pub mod bops_channel_norm_backward_relay {
+        pub use super::super::bops_channel_norm_backward_relay_launch as launch;
+        pub use super::super::bops_channel_norm_backward_relay_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_backward_split {
+        pub use super::super::bops_channels_last_norm_backward_split_launch as launch;
+        pub use super::super::bops_channels_last_norm_backward_split_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_backward_cooperative {
+        pub use super::super::bops_channels_last_norm_backward_cooperative_launch as launch;
+        pub use super::super::bops_channels_last_norm_backward_cooperative_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_backward_cluster {
+        pub use super::super::bops_channels_last_norm_backward_cluster_launch as launch;
+        pub use super::super::bops_channels_last_norm_backward_cluster_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_backward_slabs {
+        pub use super::super::bops_channels_last_norm_backward_slabs_launch as launch;
+        pub use super::super::bops_channels_last_norm_backward_slabs_prepare as prepare;
+    }
+    pub mod bops_channels_last_norm_backward_rows {
+        pub use super::super::bops_channels_last_norm_backward_rows_launch as launch;
+        pub use super::super::bops_channels_last_norm_backward_rows_prepare as prepare;
+    }
+    pub mod bops_gemm_simt {
+        pub use super::super::bops_gemm_simt_launch as launch;
+        pub use super::super::bops_gemm_simt_prepare as prepare;
+    }
+    pub mod bops_gemm_mma {
+        pub use super::super::bops_gemm_mma_launch as launch;
+        pub use super::super::bops_gemm_mma_prepare as prepare;
+    }
+    pub mod bops_gemm_few_rows {
+        pub use super::super::bops_gemm_few_rows_launch as launch;
+        pub use super::super::bops_gemm_few_rows_prepare as prepare;
+    }
+    pub mod bops_gemm_wgmma {
+        pub use super::super::bops_gemm_wgmma_launch as launch;
+        pub use super::super::bops_gemm_wgmma_prepare as prepare;
+    }
+    pub mod bops_conv_simt {
+        pub use super::super::bops_conv_simt_launch as launch;
+        pub use super::super::bops_conv_simt_prepare as prepare;
+    }
+    pub mod bops_conv_mma {
+        pub use super::super::bops_conv_mma_launch as launch;
+        pub use super::super::bops_conv_mma_prepare as prepare;
+    }
+    pub mod bops_conv_depthwise {
+        pub use super::super::bops_conv_depthwise_launch as launch;
+        pub use super::super::bops_conv_depthwise_prepare as prepare;
+    }
+    pub mod bops_conv_depthwise_weight {
+        pub use super::super::bops_conv_depthwise_weight_launch as launch;
+        pub use super::super::bops_conv_depthwise_weight_prepare as prepare;
+    }
+    pub mod bops_conv_few_channels {
+        pub use super::super::bops_conv_few_channels_launch as launch;
+        pub use super::super::bops_conv_few_channels_prepare as prepare;
+    }
+    pub mod bops_conv_few_channels_weight {
+        pub use super::super::bops_conv_few_channels_weight_launch as launch;
+        pub use super::super::bops_conv_few_channels_weight_prepare as prepare;
+    }
+    pub mod bops_conv_few_channels_data {
+        pub use super::super::bops_conv_few_channels_data_launch as launch;
+        pub use super::super::bops_conv_few_channels_data_prepare as prepare;
+    }
+    pub mod bops_conv_wgmma {
+        pub use super::super::bops_conv_wgmma_launch as launch;
+        pub use super::super::bops_conv_wgmma_prepare as prepare;
+    }
+    pub mod bops_gemm_few_rows_stream {
+        pub use super::super::bops_gemm_few_rows_stream_launch as launch;
+        pub use super::super::bops_gemm_few_rows_stream_prepare as prepare;
+    }
+    pub mod bops_gemm_wgmma_words {
+        pub use super::super::bops_gemm_wgmma_words_launch as launch;
+        pub use super::super::bops_gemm_wgmma_words_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_walk {
+        pub use super::super::bops_local_response_norm_walk_launch as launch;
+        pub use super::super::bops_local_response_norm_walk_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_rows {
+        pub use super::super::bops_local_response_norm_rows_launch as launch;
+        pub use super::super::bops_local_response_norm_rows_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_tile {
+        pub use super::super::bops_local_response_norm_tile_launch as launch;
+        pub use super::super::bops_local_response_norm_tile_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_direct {
+        pub use super::super::bops_local_response_norm_direct_launch as launch;
+        pub use super::super::bops_local_response_norm_direct_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_backward_walk {
+        pub use super::super::bops_local_response_norm_backward_walk_launch as launch;
+        pub use super::super::bops_local_response_norm_backward_walk_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_backward_rows {
+        pub use super::super::bops_local_response_norm_backward_rows_launch as launch;
+        pub use super::super::bops_local_response_norm_backward_rows_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_backward_tile {
+        pub use super::super::bops_local_response_norm_backward_tile_launch as launch;
+        pub use super::super::bops_local_response_norm_backward_tile_prepare as prepare;
+    }
+    pub mod bops_local_response_norm_backward_direct {
+        pub use super::super::bops_local_response_norm_backward_direct_launch as launch;
+        pub use super::super::bops_local_response_norm_backward_direct_prepare as prepare;
+    }
+    pub mod bops_row_norm_resident {
+        pub use super::super::bops_row_norm_resident_launch as launch;
+        pub use super::super::bops_row_norm_resident_prepare as prepare;
+    }
+    pub mod bops_row_norm_packed {
+        pub use super::super::bops_row_norm_packed_launch as launch;
+        pub use super::super::bops_row_norm_packed_prepare as prepare;
+    }
+    pub mod bops_row_norm_packed_warp {
+        pub use super::super::bops_row_norm_packed_warp_launch as launch;
+        pub use super::super::bops_row_norm_packed_warp_prepare as prepare;
+    }
+    pub mod bops_row_norm_shared {
+        pub use super::super::bops_row_norm_shared_launch as launch;
+        pub use super::super::bops_row_norm_shared_prepare as prepare;
+    }
+    pub mod bops_row_norm_ring {
+        pub use super::super::bops_row_norm_ring_launch as launch;
+        pub use super::super::bops_row_norm_ring_prepare as prepare;
+    }
+    pub mod bops_row_norm_split {
+        pub use super::super::bops_row_norm_split_launch as launch;
+        pub use super::super::bops_row_norm_split_prepare as prepare;
+    }
+    pub mod bops_row_norm_backward_persistent {
+        pub use super::super::bops_row_norm_backward_persistent_launch as launch;
+        pub use super::super::bops_row_norm_backward_persistent_prepare as prepare;
+    }
+    pub mod bops_row_norm_backward_few_rows {
+        pub use super::super::bops_row_norm_backward_few_rows_launch as launch;
+        pub use super::super::bops_row_norm_backward_few_rows_prepare as prepare;
+    }
+    pub mod bops_row_norm_backward_ring {
+        pub use super::super::bops_row_norm_backward_ring_launch as launch;
+        pub use super::super::bops_row_norm_backward_ring_prepare as prepare;
+    }
+    pub mod bops_row_norm_backward_cooperative {
+        pub use super::super::bops_row_norm_backward_cooperative_launch as launch;
+        pub use super::super::bops_row_norm_backward_cooperative_prepare as prepare;
+    }
+    pub mod bops_row_norm_backward_split {
+        pub use super::super::bops_row_norm_backward_split_launch as launch;
+        pub use super::super::bops_row_norm_backward_split_prepare as prepare;
+    }
+    pub mod bops_row_norm_backward_parameters {
+        pub use super::super::bops_row_norm_backward_parameters_launch as launch;
+        pub use super::super::bops_row_norm_backward_parameters_prepare as prepare;
+    }
+    pub mod bops_softmax_rows_resident {
+        pub use super::super::bops_softmax_rows_resident_launch as launch;
+        pub use super::super::bops_softmax_rows_resident_prepare as prepare;
+    }
+    pub mod bops_softmax_rows_shared {
+        pub use super::super::bops_softmax_rows_shared_launch as launch;
+        pub use super::super::bops_softmax_rows_shared_prepare as prepare;
+    }
+    pub mod bops_softmax_channels_resident {
+        pub use super::super::bops_softmax_channels_resident_launch as launch;
+        pub use super::super::bops_softmax_channels_resident_prepare as prepare;
+    }
+    pub mod bops_softmax_split {
+        pub use super::super::bops_softmax_split_launch as launch;
+        pub use super::super::bops_softmax_split_prepare as prepare;
+    }
+    pub mod bops_softmax_backward_rows_resident {
+        pub use super::super::bops_softmax_backward_rows_resident_launch as launch;
+        pub use super::super::bops_softmax_backward_rows_resident_prepare as prepare;
+    }
+    pub mod bops_softmax_backward_rows_shared {
+        pub use super::super::bops_softmax_backward_rows_shared_launch as launch;
+        pub use super::super::bops_softmax_backward_rows_shared_prepare as prepare;
+    }
+    pub mod bops_softmax_backward_channels_resident {
+        pub use super::super::bops_softmax_backward_channels_resident_launch as launch;
+        pub use super::super::bops_softmax_backward_channels_resident_prepare as prepare;
+    }
+    pub mod bops_softmax_backward_split {
+        pub use super::super::bops_softmax_backward_split_launch as launch;
+        pub use super::super::bops_softmax_backward_split_prepare as prepare;
+    }
+    pub mod bops_softmax_backward_channels_shared {
+        pub use super::super::bops_softmax_backward_channels_shared_launch as launch;
+        pub use super::super::bops_softmax_backward_channels_shared_prepare as prepare;
+    }
+}

@@ -43,6 +43,17 @@ pub enum Ask {
     Pinned,
 }
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+impl Ask {
+    /// Leaves a problem to other kernels if they are better: refuses it unless the kernel is asked by its name.
+    ///
+    /// # Errors
+    /// `why` they are better.
+    pub(crate) fn leave_if(self, are_better: bool, why: &'static str) -> Result<(), Reason> {
+        Reason::unless(self == Self::Pinned || !are_better, || why)
+    }
+}
+
 /// How a kernel would serve a descriptor, and what builds it.
 pub struct Candidate<'d> {
     /// Workspace of a run.

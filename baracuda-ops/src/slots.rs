@@ -128,7 +128,6 @@ impl<'de> Deserialize<'de> for Layouts {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     declared: Arc<[Slot]>,
-    #[cfg_attr(not(feature = "wgpu"), allow(dead_code, reason = "shaders name what is absent, too"))]
     table: &'static [OperandEntry],
 }
 
@@ -157,6 +156,13 @@ impl Slots {
     /// The slot of a row of the family's table, if declared.
     pub(crate) fn at(&self, index: usize) -> Option<&Slot> {
         self.iter().find(|slot| slot.index == index)
+    }
+
+    /// The slot of a row of the family's table that every descriptor of the op declares. Builds with assertions stop where that is not so.
+    pub(crate) fn always(&self, index: usize) -> &Slot {
+        let slot = self.at(index);
+        debug_assert!(slot.is_some(), "{} is not declared", self.table[index].name);
+        slot.unwrap_or(&self[0])
     }
 
     /// The name of a row of the family's table, declared or not.

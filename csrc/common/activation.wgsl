@@ -26,17 +26,19 @@ fn are_beyond(values: vec4<f32>, limit: f32) -> vec4<bool> {
     return (bits > vec4<u32>(bitcast<u32>(limit))) & (bits <= vec4<u32>(0x7f800000u));
 }
 
-// Exponentials are scaled by this, so that they are normal numbers where their product with a large factor is one.
+// Exponentials are scaled by this, so that they are normal numbers where their product with a large factor is one. With 2^24 they are from 2^-150 on;
+// what is less, times a factor below 2^24, is below the 2^-126 that every budget has.
 const EXP_SCALE: f32 = 16777216.0;
 
-// EXP_SCALE exp(x), x <= 0 or NaN, as the square of exp(x / 2), which no driver flushes to 0. Its relative error is a few units in the last place
-// besides that of a rounding error of x; a pre-activation, for which it is used, is rounded in any case.
+// EXP_SCALE exp(x), x <= 0 or NaN, as the square of exp(x / 2) = 2^(x log2(e) / 2), which no driver flushes to 0. Its relative error is a few units
+// in the last place besides that of a rounding error of x; a pre-activation, for which it is used, is rounded in any case.
 fn scaled_exp(x: vec4<f32>) -> vec4<f32> {
     let root = exp2(x * 0.721347520);
     return select((root * EXP_SCALE) * root, x, are_nan(x));
 }
 
-// exp(x) - 1 without cancellation, x <= 0 or NaN: 2^n (1 + tail) - 1, |tail| < 0.42.
+// exp(x) - 1 without cancellation, x <= 0 or NaN: 2^n (1 + tail) - 1, |tail| < 0.42. From x = -87 on n is at least -126, so that 2^n is a normal
+// number; below, the result is -1 anyway.
 fn exp_minus_one(x: vec4<f32>) -> vec4<f32> {
     let t = max(x, vec4<f32>(-87.0));
     let n = floor(t * 1.44269504 + 0.5);
@@ -58,7 +60,7 @@ fn times_sigmoid(factor: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
     return (factor * (1.0 / (e + 128.0))) * e;
 }
 
-// 1 / (1 + exp(-x)) plus `weight` times its derivative, x at most 86 and no NaN.
+// 1 / (1 + exp(-x)) plus `weight` times its derivative, x at most 86 and no NaN: the reciprocal of exp(86), which is about 2^124, is a normal number.
 fn sigmoid_and_slope(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
     let e = exp2(x * 1.44269504);
     let r = 1.0 / (e + 1.0);
@@ -142,7 +144,9 @@ fn saturated(derivative: vec4<f32>, x: vec4<f32>, limit: f32) -> vec4<f32> {
     return select(derivative, select(vec4<f32>(1.0), vec4<f32>(), x < vec4<f32>()), are_beyond(x, limit));
 }
 
-// dout times the derivative at x; ReLU passes dout where x is NaN.
+// dout times the derivative at x; ReLU passes dout where x is NaN. Arguments are bounded, so that no infinity is multiplied by 0: |x| of GELU (tanh)
+// by 9, where its sigmoid's argument is 66 and the derivative 0 or 1 but for 2^-80; x of SiLU by -200, where exp(x) is 0, and by 21.5, where it is
+// 2^31 and the derivative rounds to 1.
 fn differentiate(activation: u32, dout: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
     if (activation == RELU) {
         return select(dout, vec4<f32>(), are_not_positive(x));

@@ -3,6 +3,11 @@
 const DEEP: u32 = WORKGROUP / ACROSS;
 const SLICE: u32 = DEEP * CHUNKS; // elements of a line that one workgroup holds
 
+struct Invocation {
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) index: u32,
+}
+
 var<workgroup> column_quads: array<vec4<f32>, select(1u, WORKGROUP * QUADS, DEEP > 1u)>;
 
 // The largest values or the sums of the threads that share lines, in all of them. Every thread of the workgroup calls it.
@@ -51,17 +56,17 @@ struct Place {
     count: u32, // lines of the thread
 }
 
-fn place_of(thread: u32, workgroup: vec3<u32>, from_last: bool) -> Place {
+fn place_of(at: Invocation, from_last: bool) -> Place {
     let groups_across = (params.columns + ACROSS - 1u) / ACROSS;
     let items = params.rows * params.slices * groups_across;
-    let number = workgroup.y * params.groups_x + workgroup.x;
+    let number = at.workgroup.y * params.groups_x + at.workgroup.x;
     let existing = min(number, items - 1u);
     let item = select(existing, items - 1u - existing, from_last);
     let slice = item / groups_across % params.slices;
-    let column = item % groups_across * ACROSS + thread % ACROSS;
+    let column = item % groups_across * ACROSS + at.index % ACROSS;
     let count = select(0u, min(params.inner - min(column * ELEMENTS, params.inner), ELEMENTS), column < params.columns);
     let end = select(0u, min((slice + 1u) * SLICE, params.dim), count > 0u && number < items);
-    return Place(item / groups_across / params.slices, slice, column, slice * SLICE + thread / ACROSS, end, count);
+    return Place(item / groups_across / params.slices, slice, column, slice * SLICE + at.index / ACROSS, end, count);
 }
 
 // The first element in the tensor of the thread's chunk: element `index` of each of its lines.

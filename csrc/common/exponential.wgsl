@@ -6,12 +6,13 @@ fn exponential(t: vec4<f32>) -> vec4<f32> {
     return exponential_of_sum(t, vec4<f32>());
 }
 
-// exp(high + low), where |low| is at most |high| / 1000; otherwise as exponential.
+// exp(high + low), where |low| is at most |high| / 1000; otherwise as exponential. Its argument is bounded by -127 log(2) = -88.0296919, where the
+// bits of `power` are 0, and so is the result.
 fn exponential_of_sum(high: vec4<f32>, low: vec4<f32>) -> vec4<f32> {
     let within_range = max(high, vec4<f32>(-88.0296919));
     let low_within_range = select(low, vec4<f32>(), high < vec4<f32>(-88.0296919));
-    // The low bits of the sum are t / log(2) rounded to an integer. The mask of all bits comes from params, so that no compiler cancels the number
-    // that is added and subtracted.
+    // The low bits of the sum with 1.5 * 2^23 = 12582912 are t / log(2) rounded to an integer. The mask of all bits comes from params, so that no
+    // compiler cancels the number that is added and subtracted.
     let halvings = bitcast<vec4<u32>>(within_range * 1.44269504 + 12582912.0) & vec4<u32>(params.all_bits);
     let n = bitcast<vec4<f32>>(halvings) - 12582912.0;
     // log(2) in two parts, of which the first has so few bits that its product with n is exact.

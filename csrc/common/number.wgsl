@@ -1,9 +1,5 @@
 // WGSL implementations may assume that there are no NaN, and its inverseSqrt has a loose bound: these functions decide on the bits.
 
-fn is_nan(value: f32) -> bool {
-    return (bitcast<u32>(value) & 0x7fffffffu) > 0x7f800000u;
-}
-
 // max(value, 0), NaN for NaN.
 fn without_sign(value: f32) -> f32 {
     let bits = bitcast<u32>(value);

@@ -27,7 +27,7 @@ fn binary_logarithm(value: f32) -> f32 {
     return f32(exponent) + ((tail * 0.44269504 + f * 0.44269504) + tail) + f;
 }
 
-// 2^value (polynomial: Cephes, exp2f).
+// 2^value (polynomial: Cephes, exp2f). It rounds to 0 below -150 and is infinite from 128 on: the bounds lie beyond.
 fn binary_exponential(value: f32) -> f32 {
     let limited = clamp(value, -152.0, 130.0);
     let whole = floor(limited + 0.5);

@@ -80,9 +80,7 @@ fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     for (var first = 0u; first < MOST_SUBGROUPS; first += at.subgroup_size) {
         sum += sums_of(at, first + at.lane, turn);
     }
-    let total = subgroup_pair(at, sum);
-    let other = subgroupShuffleXor(total, 1u);
-    return select(vec2<f32>(total, other), vec2<f32>(other, total), (at.lane & 1u) == 1u);
+    return members_sums(at, sum, turn);
 }
 
 // The largest value of the threads of a team, in all of them. It may or may not be NaN if one of the values is. `turn` alternates as in row_sum.

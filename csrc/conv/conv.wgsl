@@ -159,8 +159,9 @@ fn tile_of(workgroup: u32) -> Tile {
     return Tile(batch / params.channel_groups, batch % params.channel_groups, start.x, start.y);
 }
 
-// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. Neighbouring threads store neighbouring quads.
-fn put_slab(tile: Tile, thread: u32, first_row: u32) {
+// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. Neighbouring threads store neighbouring quads. Returns
+// 0: convolutions need no sums of columns.
+fn put_slab(tile: Tile, thread: u32, first_row: u32) -> vec4<f32> {
     let m = tile.m + first_row;
     for (var quad = thread; quad < SLAB_ROWS * RIGHT_QUADS; quad += WORKGROUP) {
         if (params.quads_are_rows != 0u) {
@@ -178,6 +179,7 @@ fn put_slab(tile: Tile, thread: u32, first_row: u32) {
             finish_quad(tile.part, tile.group, m + quad / RIGHT_QUADS, tile.n + quad % RIGHT_QUADS * 4u, tiles[quad]);
         }
     }
+    return vec4<f32>();
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -217,11 +219,8 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     store_block(unpacked(loader, first_lines), share.place, share.quads, share.is_along);
     workgroupBarrier();
 
-    // 3. The sums, each in one chain over the terms. A thread has the quads thread_m of rows and thread_n of columns and, if it has two, those half a tile
-    // further.
-    let warp = thread / 32u;
-    let thread_m = thread / 8u % 4u + warp / WARPS_N * 4u;
-    let thread_n = thread % 8u + warp % WARPS_N * 8u;
+    // 3. The sums, each in one chain over the terms.
+    let corner = corner_of(thread);
     var sums = Sums();
     var buffer = 0u;
     for (var step = 0u; step < steps; step++) {
@@ -230,27 +229,13 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
         digits = plus_digits(digits, loader.step, loader.digits);
         let lines = read_block(loader, across, digits, rest_of(end, k));
         // 3b. This step.
-        sums = plus_step(sums, buffer, thread_m, thread_n);
+        sums = plus_step(sums, buffer, corner);
         // 3c. No thread reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
         store_block(unpacked(loader, lines), buffer + share.place, share.quads, share.is_along);
         workgroupBarrier();
     }
 
-    // 4. The output of the upper and the lower half of the tile, or of all of it.
-    keep_rows(thread_m, thread_n, sums.block_00);
-    if (COL_QUADS == 2u) {
-        keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_01);
-    }
-    workgroupBarrier();
-    put_slab(tile, thread, 0u);
-    if (ROW_QUADS == 2u) {
-        workgroupBarrier();
-        keep_rows(thread_m, thread_n, sums.block_10);
-        if (COL_QUADS == 2u) {
-            keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_11);
-        }
-        workgroupBarrier();
-        put_slab(tile, thread, SLAB_ROWS);
-    }
+    // 4. The output.
+    put_tile(tile, thread, corner, sums);
 }

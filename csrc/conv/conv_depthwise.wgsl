@@ -9,7 +9,7 @@ fn put(place: Place, quad: u32, out_at: u32, beside_at: u32, sums: vec4<f32>) {
     let column = quad * QUAD_COLUMNS;
     if (quad < STRIP && place.column + column < params.columns) {
         let count = quad_count(place, place.column + column);
-        put_quad(out_at + column * params.out_column, beside_at + column * params.beside_column, count, sums);
+        put_quad(out_at + column * params.out.column, beside_at + column * params.beside.column, count, sums);
     }
 }
 
@@ -26,11 +26,8 @@ fn conv_depthwise(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_in
         return;
     }
     let bias = bias_from(place);
-    let rows = vec2<u32>(params.out_row, params.beside_row);
-    var at = place.sample * vec2<u32>(params.out_sample, params.beside_sample)
-        + place.channel * vec2<u32>(params.out_channel, params.beside_channel)
-        + place.row * rows
-        + place.column * vec2<u32>(params.out_column, params.beside_column);
+    let rows = vec2<u32>(params.out.row, params.beside.row);
+    var at = vec2<u32>(start_of(place, params.out), start_of(place, params.beside));
     // 2. One row of the gathered factor at a time, while the next one is being loaded.
     let seen = rows_seen(place);
     var next = seen_row(place, 0u);

@@ -32,7 +32,8 @@ __device__ __forceinline__ void leave_sums(const bops_conv_depthwise_params &par
     }
 }
 
-// Windows slide down strips. Each row of x is loaded once and multiplied with the rows of dy whose windows see it.
+// Windows slide down strips. Each row of x is loaded once and multiplied with the rows of dy whose windows see it. If a thread has four channels,
+// three blocks per SM, for which the host divides the rows, leave it 168 registers.
 template <typename T, int channels, int kernel> __global__ void __launch_bounds__(depthwise_threads, channels > 1 ? 3 : 1)
     walk_weight(const __grid_constant__ bops_conv_depthwise_params params, const bops_conv_depthwise_choice choice,
                 const bops_conv_depthwise_operands operands) {

@@ -1,6 +1,7 @@
 // The gradient of the weight: sums over samples and positions for each channel and tap. Each workgroup leaves the unrounded sums of a part of them in
 // partials [parts][channels][rows of the kernel][columns of the kernel]. conv_depthwise_weight_columns.wgsl and conv_depthwise_weight_channels.wgsl say
-// what the sums of one kernel row are (Taps), and how a thread adds to them and leaves them.
+// what the sum of one tap is (Sum), and how a thread adds to the sums of one kernel row (Taps) and leaves them.
+alias Taps = array<Sum, MOST_TAPS>;
 alias Sums = array<Taps, MOST_TAPS>;
 
 // Quads of dy in the last output rows: entry i is that of i rows before the last.
@@ -14,6 +15,26 @@ fn workers_sum(thread: u32, value: vec4<f32>) -> vec4<f32> {
     let sum = sum_over_lanes(thread, value);
     workgroupBarrier();
     return sum;
+}
+
+fn plus_tap(sum: Sum, tap: u32, dy: vec4<f32>, window: vec4<f32>) -> Sum {
+    if (tap < KERNEL_COLUMNS) {
+        return plus_products(sum, dy, window);
+    }
+    return sum;
+}
+
+// The sums of a kernel row plus the products of one quad of dy with its windows.
+fn plus_taps(sums: Taps, dy: vec4<f32>, windows: Windows) -> Taps {
+    return Taps(
+        plus_tap(sums[0], 0u, dy, windows[0]),
+        plus_tap(sums[1], 1u, dy, windows[1]),
+        plus_tap(sums[2], 2u, dy, windows[2]),
+        plus_tap(sums[3], 3u, dy, windows[3]),
+        plus_tap(sums[4], 4u, dy, windows[4]),
+        plus_tap(sums[5], 5u, dy, windows[5]),
+        plus_tap(sums[6], 6u, dy, windows[6]),
+    );
 }
 
 // The sums of kernel row `row` plus the products of row `index` of the gathered factor with the output row that meets it there, if that row belongs to
@@ -53,14 +74,14 @@ fn leave_sums(thread: u32, part: u32, channel: u32, sums: Sums) {
 fn dy_quad(place: Place, quad: u32, at: u32, is_there: bool) -> vec4<f32> {
     let column = quad * QUAD_COLUMNS;
     if (is_there && quad < STRIP && place.column + column < params.columns) {
-        return dy_line(at + column * params.out_column, params.out_n, quad_count(place, place.column + column));
+        return dy_line(at + column * params.out.column, params.out_n, quad_count(place, place.column + column));
     }
     return vec4<f32>();
 }
 
 fn dy_row(place: Place, at: u32, index: u32) -> Strip {
     let is_there = index < place.rows;
-    let row = at + index * params.out_row;
+    let row = at + index * params.out.row;
     return Strip(
         dy_quad(place, 0u, row, is_there),
         dy_quad(place, 1u, row, is_there),
@@ -80,8 +101,7 @@ fn conv_depthwise_weight(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(l
     for (var round = 0u; round < params.rounds; round++) {
         let place = place_of(group, thread, round);
         if (place.is_there) {
-            let at = place.sample * params.out_sample + place.channel * params.out_channel + place.row * params.out_row
-                + place.column * params.out_column;
+            let at = start_of(place, params.out);
             // One row of both factors at a time, while the next rows are being loaded.
             let seen = rows_seen(place);
             var next = seen_row(place, 0u);

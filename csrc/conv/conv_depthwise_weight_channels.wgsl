@@ -1,25 +1,14 @@
 // The gradient of the weight, with quads along the channels. A thread has a sum for each tap of four channels.
-alias Taps = array<vec4<f32>, MOST_TAPS>;
+alias Sum = vec4<f32>;
 
-fn plus_tap(sum: vec4<f32>, tap: u32, dy: vec4<f32>, window: vec4<f32>) -> vec4<f32> {
-    if (tap < KERNEL_COLUMNS) {
-        return fma(dy, window, sum);
-    }
-    return sum;
+fn plus_products(sum: Sum, dy: vec4<f32>, window: vec4<f32>) -> Sum {
+    return fma(dy, window, sum);
 }
 
 // Adds nothing for columns beyond the output: dy is 0 there, and times a NaN of the image it would be NaN.
-fn plus_taps(sums: Taps, place: Place, quad: u32, dy: vec4<f32>, windows: Windows) -> Taps {
+fn plus_quad(sums: Taps, place: Place, quad: u32, dy: vec4<f32>, windows: Windows) -> Taps {
     if (quad < STRIP && place.column + quad < params.columns) {
-        return Taps(
-            plus_tap(sums[0], 0u, dy, windows[0]),
-            plus_tap(sums[1], 1u, dy, windows[1]),
-            plus_tap(sums[2], 2u, dy, windows[2]),
-            plus_tap(sums[3], 3u, dy, windows[3]),
-            plus_tap(sums[4], 4u, dy, windows[4]),
-            plus_tap(sums[5], 5u, dy, windows[5]),
-            plus_tap(sums[6], 6u, dy, windows[6]),
-        );
+        return plus_taps(sums, dy, windows);
     }
     return sums;
 }
@@ -32,10 +21,10 @@ fn dy_windows(place: Place, row: Row) -> DyWindows {
 }
 
 fn plus_strip(sums: Taps, place: Place, dy: Strip, windows: DyWindows) -> Taps {
-    var next = plus_taps(sums, place, 0u, dy[0], windows[0]);
-    next = plus_taps(next, place, 1u, dy[1], windows[1]);
-    next = plus_taps(next, place, 2u, dy[2], windows[2]);
-    return plus_taps(next, place, 3u, dy[3], windows[3]);
+    var next = plus_quad(sums, place, 0u, dy[0], windows[0]);
+    next = plus_quad(next, place, 1u, dy[1], windows[1]);
+    next = plus_quad(next, place, 2u, dy[2], windows[2]);
+    return plus_quad(next, place, 3u, dy[3], windows[3]);
 }
 
 // Adds up one tap over the workgroup and stores it for the channels that exist.

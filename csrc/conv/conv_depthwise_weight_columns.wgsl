@@ -1,23 +1,8 @@
 // The gradient of the weight, with quads along the columns. A workgroup has one channel, and a thread has a sum for each of its taps.
-alias Taps = array<f32, MOST_TAPS>;
+alias Sum = f32;
 
-fn plus_tap(sum: f32, tap: u32, dy: vec4<f32>, window: vec4<f32>) -> f32 {
-    if (tap < KERNEL_COLUMNS) {
-        return fma(dy.w, window.w, fma(dy.z, window.z, fma(dy.y, window.y, fma(dy.x, window.x, sum))));
-    }
-    return sum;
-}
-
-fn plus_taps(sums: Taps, dy: vec4<f32>, windows: Windows) -> Taps {
-    return Taps(
-        plus_tap(sums[0], 0u, dy, windows[0]),
-        plus_tap(sums[1], 1u, dy, windows[1]),
-        plus_tap(sums[2], 2u, dy, windows[2]),
-        plus_tap(sums[3], 3u, dy, windows[3]),
-        plus_tap(sums[4], 4u, dy, windows[4]),
-        plus_tap(sums[5], 5u, dy, windows[5]),
-        plus_tap(sums[6], 6u, dy, windows[6]),
-    );
+fn plus_products(sum: Sum, dy: vec4<f32>, window: vec4<f32>) -> Sum {
+    return fma(dy.w, window.w, fma(dy.z, window.z, fma(dy.y, window.y, fma(dy.x, window.x, sum))));
 }
 
 // What the one quad of a strip of dy is multiplied with.

@@ -186,6 +186,7 @@ template <typename T, int pairs> __device__ __forceinline__ void multiply_row(da
     }
 }
 
+// Two blocks per SM, for which the host asks, leave a thread all of the 255 registers that it may have.
 template <typename T> __global__ void __launch_bounds__(few_threads, 2)
     data(const __grid_constant__ bops_conv_few_channels_params params, const __grid_constant__ bops_conv_few_channels_data_choice choice,
          const bops_conv_few_channels_operands operands) {

@@ -95,6 +95,7 @@ template <typename T, int chunks> __device__ __forceinline__ void multiply_group
         }
 }
 
+// Two blocks per SM, for which the host asks, leave a thread all of the 255 registers that it may have.
 template <typename T> __global__ void __launch_bounds__(few_threads, 2)
     weight(const __grid_constant__ bops_conv_few_channels_params params, const __grid_constant__ bops_conv_few_channels_choice choice,
            const bops_conv_few_channels_operands operands, float *parts) {

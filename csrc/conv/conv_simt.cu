@@ -38,6 +38,7 @@ template <int tile> struct share {
     }
 };
 
+// each: results along a side of a thread's square. Two blocks per SM leave a thread 128 registers; squares of 8 by 8, which have 64 sums, take more.
 template <typename T, int each, typename I> __global__ void __launch_bounds__(simt_threads, each == 8 ? 1 : 2)
     simt(const __grid_constant__ bops_conv_params params, const bops_conv_choice choice, const bops_gemm_operands operands) {
     using A = accumulator_t<T>;

@@ -55,7 +55,7 @@ struct unit_place {
     // Tiles are numbered as by place_of_block of gemm.
     __device__ __forceinline__ unit_place(const tiling &all, uint32_t number) {
         const uint32_t tiles = all.tiles_m * all.tiles_n, matrix = number / tiles, in_matrix = number - matrix * tiles;
-        const uint32_t high = min(gemm::tile_rows_together, all.tiles_m), part = in_matrix / (high * all.tiles_n),
+        const uint32_t high = min(gemm::band_rows, all.tiles_m), part = in_matrix / (high * all.tiles_n),
                        in_part = in_matrix - part * high * all.tiles_n;
         const uint32_t lines = min(high, all.tiles_m - high * part);
         tile_n = in_part / lines, tile_m = high * part + in_part - tile_n * lines;

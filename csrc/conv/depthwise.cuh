@@ -8,7 +8,8 @@ namespace conv {
 
 constexpr int depthwise_threads = BOPS_CONV_DEPTHWISE_THREADS; // of a block
 
-// Rows in a thread's part of shared memory: one that is in use, and those that are being copied.
+// Rows in a thread's part of shared memory: one that is in use, and those that are being copied. Two rows of f32 on the way are more bytes than three
+// of 16 bits. With a fourth one, an SM of an H100 would have room for two blocks of four channels and kernels of 7 by 7, not for three.
 template <typename T> constexpr int row_slots = sizeof(T) == 2 ? 4 : 3;
 
 // Columns of a strip: as many as registers hold and, with one channel, at most as many as one access has, so that neighbouring threads access neighbouring

@@ -22,23 +22,11 @@ struct Params {
     gathered_columns: u32,
     first_row: u32, // of the window of output row 0; below 0 it wraps around
     first_column: u32,
-    gathered_sample: u32, // strides
-    gathered_channel: u32,
-    gathered_row: u32,
-    gathered_column: u32,
     weight_first: u32, // offset of the first row and column in a channel's weight
     weight_channel: u32,
     weight_row: u32, // may be negative, and wraps around
     weight_column: u32,
-    out_sample: u32, // of dy in the gradient of the weight
-    out_channel: u32,
-    out_row: u32,
-    out_column: u32,
     out_n: u32, // from element to element of a quad
-    beside_sample: u32, // of pre
-    beside_channel: u32,
-    beside_row: u32,
-    beside_column: u32,
     beside_n: u32,
     has_beside: u32,
     has_bias: u32,
@@ -46,12 +34,20 @@ struct Params {
     activation: u32,
     beta: f32,
     part_length: u32, // sums of a part in partials, in the gradient of the weight
-    padding_0: u32,
-    padding_1: u32,
-    padding_2: u32,
+    @align(16) gathered: Strides,
+    @align(16) out: Strides, // those of dy in the gradient of the weight
+    @align(16) beside: Strides, // of pre
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
+
+// Of a tensor, in elements.
+struct Strides {
+    sample: u32,
+    channel: u32,
+    row: u32,
+    column: u32,
+}
 
 // Threads that have different strips; LANES threads have different channels of the same strip.
 const WORKERS: u32 = WORKGROUP / LANES;
@@ -90,6 +86,11 @@ fn place_of(group: u32, thread: u32, round: u32) -> Place {
     return place;
 }
 
+// Where a strip begins in the output, or in pre.
+fn start_of(place: Place, strides: Strides) -> u32 {
+    return place.sample * strides.sample + place.channel * strides.channel + place.row * strides.row + place.column * strides.column;
+}
+
 // The rows of the gathered factor that the windows of a strip see.
 fn rows_seen(place: Place) -> u32 {
     return place.rows + (KERNEL_ROWS - 1u);
@@ -100,6 +101,6 @@ fn seen_row(place: Place, index: u32) -> Row {
     // Above the image the sum wraps around to a number that is greater than any extent.
     let row = place.row + params.first_row + index;
     let channel = place.channel / params.repeats;
-    let at = place.sample * params.gathered_sample + channel * params.gathered_channel + row * params.gathered_row;
+    let at = place.sample * params.gathered.sample + channel * params.gathered.channel + row * params.gathered.row;
     return read_row(place, at, index < rows_seen(place) && row < params.gathered_rows);
 }

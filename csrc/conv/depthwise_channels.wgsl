@@ -10,7 +10,7 @@ fn line_bits(place: Place, at: u32, index: u32, is_there: bool) -> vec4<u32> {
     let column = place.column + params.first_column + index;
     if (index < STRIP + KERNEL_COLUMNS - 1u && is_there && column < params.gathered_columns) {
         let count = min(params.channels - place.channel, 4u);
-        return gathered_bits(at + column * params.gathered_column, params.gathered_channel, count);
+        return gathered_bits(at + column * params.gathered.column, params.gathered.channel, count);
     }
     return vec4<u32>();
 }

@@ -9,7 +9,7 @@ alias Row = array<vec4<u32>, 4>;
 fn line_bits(at: u32, column: u32, is_there: bool) -> vec4<u32> {
     if (is_there && column < params.gathered_columns) {
         let count = min(params.gathered_columns - column, 4u);
-        return gathered_bits(at + column * params.gathered_column, params.gathered_column, count);
+        return gathered_bits(at + column * params.gathered.column, params.gathered.column, count);
     }
     return vec4<u32>();
 }

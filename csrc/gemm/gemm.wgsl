@@ -6,7 +6,7 @@ struct Params {
     n: u32,
     k: u32,
     sums: u32, // index tuples of the summed extents
-    groups: u32,
+    groups: u32, // workgroups
     groups_x: u32,
     tiles_m: u32,
     tiles_n: u32,
@@ -30,6 +30,7 @@ struct Params {
     alpha: f32,
     beta: f32,
     has_sums: u32,
+    // Each array has an element for every axis that a tensor of rank 8 may have besides rows and columns.
     batch: array<vec4<u32>, 6>, // extent, strides of left, right, out
     batch_beside: array<vec4<u32>, 6>, // stride of pre or dout
     summed: array<vec4<u32>, 6>, // extent, strides of left, right
@@ -197,11 +198,8 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     store_block(unpacked(read_block(loader, at, loader.first_k)), share.place, share.quads, share.is_along);
     workgroupBarrier();
 
-    // 3. The sums, each in one chain over s and k. A thread has the quads thread_m of rows and thread_n of columns and, if it has two, those half a tile
-    // further.
-    let warp = thread / 32u;
-    let thread_m = thread / 8u % 4u + warp / WARPS_N * 4u;
-    let thread_n = thread % 8u + warp % WARPS_N * 8u;
+    // 3. The sums, each in one chain over s and k.
+    let corner = corner_of(thread);
     var sums = Sums();
     var buffer = 0u;
     for (var step = 0u; step < steps; step++) {
@@ -218,29 +216,13 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
         }
         let lines = read_block(loader, at, k + loader.first_k);
         // 3b. This step.
-        sums = plus_step(sums, buffer, thread_m, thread_n);
+        sums = plus_step(sums, buffer, corner);
         // 3c. No thread reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
         store_block(unpacked(lines), buffer + share.place, share.quads, share.is_along);
         workgroupBarrier();
     }
 
-    // 4. The output of the upper and the lower half of the tile, or of all of it.
-    keep_rows(thread_m, thread_n, sums.block_00);
-    if (COL_QUADS == 2u) {
-        keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_01);
-    }
-    workgroupBarrier();
-    var column_sums = put_slab(tile, thread, 0u);
-    workgroupBarrier();
-    if (ROW_QUADS == 2u) {
-        keep_rows(thread_m, thread_n, sums.block_10);
-        if (COL_QUADS == 2u) {
-            keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_11);
-        }
-        workgroupBarrier();
-        column_sums += put_slab(tile, thread, SLAB_ROWS);
-        workgroupBarrier();
-    }
-    finish_tile(tile, thread, column_sums);
+    // 4. The output.
+    finish_tile(tile, thread, put_tile(tile, thread, corner, sums));
 }

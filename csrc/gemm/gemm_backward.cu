@@ -37,7 +37,8 @@ struct dpre_place {
     }
 };
 
-// dpre where rows are whole vectors of 16 bytes. A thread loads a few rows together.
+// dpre where rows are whole vectors of 16 bytes. A thread loads a few rows together. Four blocks per SM, for which the host
+// divides the rows, leave it 64 registers.
 template <typename T> __global__ void __launch_bounds__(dpre_threads, 4)
     dpre_vectors(const __grid_constant__ bops_gemm_dpre_params params, const T *dout, const T *saved, T *to, accumulator_t<T> *column_sums) {
     using A = accumulator_t<T>;

@@ -6,7 +6,7 @@ struct Params {
     n: u32,
     rows: u32, // of all batches
     rounds: u32, // rows of a thread
-    groups: u32,
+    groups: u32, // workgroups
     groups_x: u32,
     column_groups: u32,
     activation: u32,
@@ -21,7 +21,7 @@ struct Params {
     dpre_m: u32,
     dpre_n: u32,
     padding: vec2<u32>,
-    batch: array<vec4<u32>, 6>, // extent, strides of dout, saved, dpre
+    batch: array<vec4<u32>, 6>, // extent, strides of dout, saved, dpre; 6: a tensor has rank 8 at most
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -11,6 +11,7 @@ fn finish_tile(tile: Tile, thread: u32, column_sums: vec4<f32>) {
     if (params.has_sums == 0u) {
         return;
     }
+    workgroupBarrier();
     tiles[thread] = column_sums;
     workgroupBarrier();
     let n = tile.n + thread * 4u;

@@ -9,11 +9,13 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int few_rows = 16;  // of left, at most: those of one instruction
-constexpr int few_warps = 16; // of a block: they share out k
+constexpr int few_rows = 16; // of left, at most: those of one instruction
+// Warps of a block, which share out k: as many sums of 16 by 32 results take 32 KB, and twice as many would exceed the 48 KB of static shared memory.
+constexpr int few_warps = 16;
 constexpr int few_threads = 32 * few_warps;
 constexpr int few_depth = 32; // k of a step
-constexpr int few_ahead = 2;  // steps of a warp whose elements are in flight together
+// Steps of a warp whose elements are in flight together. Each takes 24 registers with 32 columns; with more, short sums leave warps without work.
+constexpr int few_ahead = 2;
 
 // Loads eight elements along k of a row of left, or of a column of right; those that do not exist become 0.
 template <typename T, bool streamed> __device__ __forceinline__ packed<16> eight_of_k(const T *from, bool there) {
@@ -79,6 +81,7 @@ template <typename T, int tiles, bool across> __global__ void __launch_bounds__(
                     for (int pair = 0; pair < 2; ++pair) {
                         if constexpr (across) {
                             const int line = 4 * half + 2 * pair;
+                            // The upper halves of both words, or the lower ones.
                             b[pair] = __byte_perm(of_right[i][line].word[t / 2], of_right[i][line + 1].word[t / 2], t % 2 ? 0x7632 : 0x5410);
                         } else {
                             b[pair] = of_right[i][t].word[2 * half + pair];

@@ -49,6 +49,7 @@ template <typename T, int tile> struct carrier {
     }
 };
 
+// each: results along a side of a thread's square. Two blocks per SM leave a thread 128 registers; squares of 8 by 8, which have 64 sums, take more.
 template <typename T, int each> __global__ void __launch_bounds__(simt_threads, each == 8 ? 1 : 2)
     simt(const __grid_constant__ bops_gemm_params params, const bops_gemm_choice choice, const bops_gemm_operands operands) {
     using A = accumulator_t<T>;

@@ -7,6 +7,7 @@
 // four columns of one term, as the multiplication reads them.
 //
 // The sums of a tile pass through the same memory on their way to the output.
+// Terms of a step: with 16 a step has a block of 4 x 4 elements for each of the TILE_M + TILE_N threads of a workgroup.
 const STEP: u32 = 16u;
 const STEP_QUADS: u32 = STEP / 4u;
 const TILE_M: u32 = LEFT_QUADS * 4u;
@@ -19,8 +20,9 @@ const THREADS_N: u32 = RIGHT_QUADS / COL_QUADS;
 const WARPS_N: u32 = THREADS_N / 8u;
 // Rows of sums that workgroup memory holds at once.
 const SLAB_ROWS: u32 = TILE_M / ROW_QUADS;
-// Rows of tiles that are walked over together, so that workgroups that run at the same time share what they load.
-const BAND: u32 = 8u;
+// Rows of tiles of a band. Neighbouring workgroups take the tiles of a band column after column, so that those that run at the same time share what
+// they load; gemm.cuh says why there are 8.
+const BAND_ROWS: u32 = 8u;
 
 // Two steps of both factors, each [STEP][quads], or a slab of sums, [SLAB_ROWS][RIGHT_QUADS].
 var<workgroup> tiles: array<vec4<f32>, 2u * STEP_SIZE>;
@@ -85,6 +87,17 @@ fn store_block(block: Block, at: u32, stride: u32, is_along: bool) {
     }
 }
 
+// The first quads of rows and of columns of a thread in the tile; if it has two, the others are half a tile further.
+struct Corner {
+    m: u32,
+    n: u32,
+}
+
+fn corner_of(thread: u32) -> Corner {
+    let warp = thread / 32u;
+    return Corner(thread / 8u % 4u + warp / WARPS_N * 4u, thread % 8u + warp % WARPS_N * 8u);
+}
+
 // The sums of a thread: block_RC is of its first (0) or second (1) quad of rows and of columns, as far as it has them.
 struct Sums {
     block_00: Block,
@@ -122,11 +135,11 @@ fn plus_term(sums: Sums, left_at: u32, right_at: u32) -> Sums {
 }
 
 // Sums plus the products of a step of both factors.
-fn plus_step(sums: Sums, buffer: u32, thread_m: u32, thread_n: u32) -> Sums {
+fn plus_step(sums: Sums, buffer: u32, corner: Corner) -> Sums {
     var next = sums;
     for (var k_quad = 0u; k_quad < STEP_QUADS; k_quad++) {
-        let left_at = buffer + k_quad * 4u * LEFT_QUADS + turned(thread_m, k_quad);
-        let right_at = buffer + LEFT_SIZE + k_quad * 4u * RIGHT_QUADS + turned(thread_n, k_quad);
+        let left_at = buffer + k_quad * 4u * LEFT_QUADS + turned(corner.m, k_quad);
+        let right_at = buffer + LEFT_SIZE + k_quad * 4u * RIGHT_QUADS + turned(corner.n, k_quad);
         // Unrolled by hand, so that the places in workgroup memory differ by constants whatever the compiler does.
         next = plus_term(next, left_at, right_at);
         next = plus_term(next, left_at + LEFT_QUADS, right_at + RIGHT_QUADS);
@@ -136,21 +149,42 @@ fn plus_step(sums: Sums, buffer: u32, thread_m: u32, thread_n: u32) -> Sums {
     return next;
 }
 
-// The first row and column of a tile of a matrix of `tiles_m` by `tiles_n` tiles. Neighbouring workgroups take tiles of BAND rows of tiles, column after
-// column.
+// The first row and column of a tile of a matrix of `tiles_m` by `tiles_n` tiles.
 fn tile_start(index: u32, tiles_m: u32, tiles_n: u32) -> vec2<u32> {
-    let of_band = BAND * tiles_n;
-    let first_row = index / of_band * BAND;
+    let of_band = BAND_ROWS * tiles_n;
+    let first_row = index / of_band * BAND_ROWS;
     let in_band = index % of_band;
-    let rows = min(tiles_m - first_row, BAND);
+    let rows = min(tiles_m - first_row, BAND_ROWS);
     return vec2<u32>((first_row + in_band % rows) * TILE_M, in_band / rows * TILE_N);
 }
 
 // Stores a block of sums in the slab.
-fn keep_rows(thread_m: u32, quad_n: u32, sums: Block) {
-    let at = thread_m * 4u * RIGHT_QUADS + quad_n;
+fn keep_block(quad_m: u32, quad_n: u32, sums: Block) {
+    let at = quad_m * 4u * RIGHT_QUADS + quad_n;
     tiles[at] = sums.x;
     tiles[at + RIGHT_QUADS] = sums.y;
     tiles[at + 2u * RIGHT_QUADS] = sums.z;
     tiles[at + 3u * RIGHT_QUADS] = sums.w;
+}
+
+// Stores in the slab the sums of one of a thread's quads of rows: a block, or two.
+fn keep_rows(corner: Corner, first: Block, second: Block) {
+    keep_block(corner.m, corner.n, first);
+    if (COL_QUADS == 2u) {
+        keep_block(corner.m, corner.n + RIGHT_QUADS / 2u, second);
+    }
+}
+
+// Hands the sums to put_slab of the product: those of the upper and of the lower half of the tile, or all of them. Returns the sum of what it returns.
+fn put_tile(tile: Tile, thread: u32, corner: Corner, sums: Sums) -> vec4<f32> {
+    keep_rows(corner, sums.block_00, sums.block_01);
+    workgroupBarrier();
+    var column_sums = put_slab(tile, thread, 0u);
+    if (ROW_QUADS == 2u) {
+        workgroupBarrier();
+        keep_rows(corner, sums.block_10, sums.block_11);
+        workgroupBarrier();
+        column_sums += put_slab(tile, thread, SLAB_ROWS);
+    }
+    return column_sums;
 }

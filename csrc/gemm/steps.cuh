@@ -7,7 +7,8 @@
 namespace bops {
 namespace gemm {
 
-constexpr int ring_steps = 4; // steps in flight or in use
+// Steps in flight or in use. With tiles of 128 a ring of 4 takes 64 KB, about as much as the tile's sums take at the end.
+constexpr int ring_steps = 4;
 
 // Calls f(tile, left, right) with tile, left_across and right_across of a choice as constants. Left never lies across without right.
 template <typename F> bops_status for_tile(const bops_gemm_choice &choice, const F &f) {

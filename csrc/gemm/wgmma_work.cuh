@@ -9,7 +9,7 @@ namespace gemm {
 // The tiles of a launch, and the steps along k, through one summed index after the other. A *unit* of work is a tile, or the part of one that a split
 // takes.
 struct wgmma_work {
-    uint32_t tiles_m, tiles_n, matrices, splits, group, units;
+    uint32_t tiles_m, tiles_n, matrices, splits, band_rows, units;
     uint32_t steps_of_k, steps;
     uint64_t split_stride; // elements of out from one part to the next
     uint32_t copies;       // as in the choice of gemm_wgmma
@@ -17,10 +17,11 @@ struct wgmma_work {
 };
 struct wgmma_unit {
     uint32_t z, split, tile_m, tile_n, first, last; // the unit's steps: from `first` to before `last`
-    // Neighbouring blocks take tiles of `group` rows of tiles, column after column, so that those that run at the same time share factors in the L2.
+    // Neighbouring blocks take the tiles of a band, which is band_rows rows of tiles, column after column: see gemm.cuh.
     __device__ __forceinline__ wgmma_unit(const wgmma_work &work, uint32_t number) {
         const uint32_t in_matrix = number % (work.tiles_m * work.tiles_n), matrix = number / (work.tiles_m * work.tiles_n);
-        const uint32_t high = min(work.group, work.tiles_m), part = in_matrix / (high * work.tiles_n), in_part = in_matrix % (high * work.tiles_n);
+        const uint32_t high = min(work.band_rows, work.tiles_m), part = in_matrix / (high * work.tiles_n),
+                       in_part = in_matrix % (high * work.tiles_n);
         const uint32_t rows = min(high, work.tiles_m - high * part);
         tile_m = high * part + in_part % rows, tile_n = in_part / rows;
         z = matrix / work.splits, split = matrix % work.splits;
@@ -142,12 +143,12 @@ inline bops_status make_factor_map(CUtensorMap &map, const bops_gemm_params &par
     return encode_boxes(map, factor_type(dtype), base, extents, strides, box, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 }
 
-template <typename T, typename shape> wgmma_work work_of(const bops_gemm_params &params, uint32_t splits, uint32_t group) {
+template <typename T, typename shape> wgmma_work work_of(const bops_gemm_params &params, uint32_t splits, uint32_t band_rows) {
     wgmma_work work = {};
     work.tiles_m = uint32_t(tiles_of(params.m, shape::rows));
     work.tiles_n = uint32_t(tiles_of(params.n, shape::columns));
     work.matrices = uint32_t(product_of(params.batch_rank, params.batch));
-    work.splits = splits, work.group = group;
+    work.splits = splits, work.band_rows = band_rows;
     work.units = work.tiles_m * work.tiles_n * work.matrices * work.splits;
     work.steps_of_k = uint32_t(tiles_of(params.k, wgmma_depth<T>));
     work.steps = work.steps_of_k * uint32_t(product_of(params.summed_rank, params.summed));

@@ -35,7 +35,7 @@ template <typename T, int bytes> __device__ __forceinline__ void put(T *to, uint
         if (i < left) to[i] = narrow<T>(values[i]);
 }
 
-// Calls f(type_tag<T>, width constant) for the type of the elements and the bytes of an access.
+// Calls f(type_tag<T>, integral_constant of vec_bytes) for the type of the elements and the bytes of an access, which are 16 or those of an element.
 template <typename F> auto for_vectors(bops_dtype dtype, uint32_t vec_bytes, F &&f) {
     return for_float(dtype, [&](auto tag) {
         constexpr int element = int(sizeof(typename decltype(tag)::type));

@@ -415,7 +415,8 @@ template <int tiles, typename T, int width, typename Last> __device__ __forceinl
 // The number of floats in the scratch of merge_channels.
 inline uint32_t merge_floats(uint32_t warps, uint32_t lines) { return warps * (2 * lines + 8) + 2 * lines; }
 
-// 16-bit elements: the nearest floats alone. f32: a truncated float and its remainder, which is 0 only if the scale is.
+// 16-bit elements: the nearest floats alone. f32: a truncated float and its remainder, which is 0 only if the scale is, since 0 times an infinity is
+// NaN.
 template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) {
     const double magnitude = scale < 0 ? -scale : scale, doubling = magnitude < 1 ? 2 : 1;
     softmax_scale<accumulator_t<T>> to = {};
@@ -424,12 +425,12 @@ template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) 
         to.high = magnitude * doubling;
     } else {
         const auto split = [](double v, float &high, float &low) {
-            v = v < 3e38 ? v : 3e38;
+            v = v < 3e38 ? v : 3e38; // below the greatest float
             high = float(v);
-            if (v > 0 && high == 0) high = 1e-45f;
+            if (v > 0 && high == 0) high = 1e-45f; // the least subnormal float
             if (sizeof(T) == 2) return;
             if (double(high) > v && high > 1e-45f) high = nextafterf(high, 0.0f);
-            low = fmaxf(float(v - double(high)), high * 0x1p-40f);
+            low = fmaxf(float(v - double(high)), high * 0x1p-40f); // a 2^-40th is far below the budget of a result
             if (v > 0 && low <= 0) low = 1e-45f;
         };
         split(magnitude * doubling, to.high, to.low);

@@ -1,4 +1,4 @@
-// Softmax and log-softmax forward: parameters, and the formula for four elements. Rows and channels differ in how lines lie in memory.
+// Softmax and log-softmax forward: parameters, and what becomes of the four elements of a quad. Rows and channels differ in how lines lie in memory.
 //
 // t = scale * (x - extreme), y = exp(t) / sum(exp(t)), or t - log(sum(exp(t))).
 // NEGATIVE: the scale is negative. Elements change their sign first and |scale| takes its place, so that the extreme is the largest element.
@@ -66,6 +66,32 @@ fn shift_of(most: vec4<f32>) -> vec4<f32> {
     return select(most, vec4<f32>(), is_improper(most));
 }
 
+// A thread's chunks of lines: the words that were read and, with UNPACKED, f32 values: first the elements, later what the outputs are computed from.
+var<private> chunks: array<vec4<u32>, CHUNKS>;
+var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
+
+// The elements of quad `part` of chunk k; -infinity, which pads lines, where `present` is false.
+fn elements_of(k: u32, part: u32, present: vec4<bool>) -> vec4<f32> {
+    return select(least(), prepared(quad(chunks[k], part)), present);
+}
+
+// As elements_of. With UNPACKED it keeps them.
+fn unpacked(k: u32, part: u32, present: vec4<bool>) -> vec4<f32> {
+    let v = elements_of(k, part, present);
+    if (UNPACKED) {
+        values[k * QUADS + part] = v;
+    }
+    return v;
+}
+
+// Numbers of the elements of a quad, with FLAT 0 where `present` is false. Otherwise padding needs no 0: its exponential is 0.
+fn counted(numbers: vec4<f32>, present: vec4<bool>) -> vec4<f32> {
+    if (FLAT) {
+        return select(vec4<f32>(), numbers, present);
+    }
+    return numbers;
+}
+
 // t of the difference d, in two parts.
 struct Scaled {
     high: vec4<f32>,
@@ -93,6 +119,17 @@ fn weight_of(d: vec4<f32>) -> vec4<f32> {
     }
     let t = scaled(d);
     return exponential_of_sum(t.high, t.low);
+}
+
+// exp(t) of a quad, after `unpacked`. With UNPACKED it keeps what the outputs are computed from.
+fn weights_of(k: u32, part: u32, present: vec4<bool>, shift: vec4<f32>) -> vec4<f32> {
+    if (!UNPACKED) {
+        return counted(weight_of(elements_of(k, part, present) - shift), present);
+    }
+    let d = values[k * QUADS + part] - shift;
+    let weight = counted(weight_of(d), present);
+    values[k * QUADS + part] = select(weight, d, LOG);
+    return weight;
 }
 
 // The factor that turns a sum about the shift of `most` into one about that of `larger`, which is no smaller; exactly 1 if they are equal.
@@ -125,4 +162,16 @@ fn result_of(d: vec4<f32>, line: Line) -> vec4<f32> {
     }
     let t = scaled(d);
     return t.high + (t.low - line.factor);
+}
+
+// y of a quad, after `weights_of` if UNPACKED.
+fn outputs_of(k: u32, part: u32, present: vec4<bool>, line: Line) -> vec4<f32> {
+    if (!UNPACKED) {
+        return result_of(elements_of(k, part, present) - line.shift, line);
+    }
+    let kept = values[k * QUADS + part];
+    if (LOG) {
+        return result_of(kept, line);
+    }
+    return kept * line.factor;
 }

@@ -1,4 +1,4 @@
-// Softmax and log-softmax backward: parameters, and the formula for four elements. Rows and channels differ in how lines lie in memory.
+// Softmax and log-softmax backward: parameters, and the formula for the four elements of a quad. Rows and channels differ in how lines lie in memory.
 //
 // dx = scale * y * (dy - sum(dy * y)); LOG: dx = scale * (dy - exp(y) * sum(dy)).
 struct Params {
@@ -23,15 +23,23 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// The terms of the sum of a line.
-fn term_of(y: vec4<f32>, dy: vec4<f32>) -> vec4<f32> {
+// A thread's chunks of lines as they were read; zeros past the end of a line.
+var<private> held_y: array<vec4<u32>, CHUNKS>;
+var<private> held_dy: array<vec4<u32>, CHUNKS>;
+
+// The terms of the sum of a line, for quad `part` of chunk k.
+fn terms_of(k: u32, part: u32) -> vec4<f32> {
+    let dy = quad(held_dy[k], part);
     if (LOG) {
         return dy;
     }
-    return dy * y;
+    return dy * quad(held_y[k], part);
 }
 
-fn gradient_of(y: vec4<f32>, dy: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
+// dx of a quad, from the sums of its lines.
+fn gradients_of(k: u32, part: u32, sum: vec4<f32>) -> vec4<f32> {
+    let y = quad(held_y[k], part);
+    let dy = quad(held_dy[k], part);
     if (!LOG) {
         return (params.scale * y) * (dy - sum);
     }

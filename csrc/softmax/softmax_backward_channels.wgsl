@@ -1,15 +1,9 @@
 // Softmax backward of lines side by side. A thread owns every DEEP-th element of the lines of one chunk.
 
-// The words of the lines that were read.
-var<private> held_y: array<vec4<u32>, CHUNKS>;
-var<private> held_dy: array<vec4<u32>, CHUNKS>;
-
 // 1. The thread's elements.
 fn load_lines(place: Place) {
     for (var k = 0u; k < CHUNKS; k++) {
         let index = place.first + k * DEEP;
-        held_y[k] = vec4<u32>();
-        held_dy[k] = vec4<u32>();
         if (index < place.end) {
             held_y[k] = y_load(chunk_start(place, params.y, params.y_step, index), place.count);
             held_dy[k] = dy_load(chunk_start(place, params.dy, params.dy_step, index), place.count);
@@ -20,12 +14,9 @@ fn load_lines(place: Place) {
 // 2. The sums of the terms. Elements past the slice are 0.
 fn thread_sum() -> array<vec4<f32>, QUADS> {
     var sum: array<vec4<f32>, QUADS>;
-    for (var part = 0u; part < QUADS; part++) {
-        sum[part] = vec4<f32>();
-    }
     for (var k = 0u; k < CHUNKS; k++) {
         for (var part = 0u; part < QUADS; part++) {
-            sum[part] += term_of(quad(held_y[k], part), quad(held_dy[k], part));
+            sum[part] += terms_of(k, part);
         }
     }
     return sum;
@@ -39,7 +30,7 @@ fn store_lines(place: Place, sums: array<vec4<f32>, QUADS>) {
         if (index < place.end) {
             var dx: array<vec4<f32>, QUADS>;
             for (var part = 0u; part < QUADS; part++) {
-                dx[part] = gradient_of(quad(held_y[k], part), quad(held_dy[k], part), all_sums[part]);
+                dx[part] = gradients_of(k, part, all_sums[part]);
             }
             dx_store(chunk_start(place, params.dx, params.dx_step, index), place.count, chunk_of(dx));
         }
@@ -48,13 +39,10 @@ fn store_lines(place: Place, sums: array<vec4<f32>, QUADS>) {
 
 // DEEP threads hold the whole lines in registers.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_backward_channels_resident(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let place = place_of(thread, workgroup, false);
+fn softmax_backward_channels_resident(at: Invocation) {
+    let place = place_of(at, false);
     load_lines(place);
-    store_lines(place, column_sum(thread, thread_sum()));
+    store_lines(place, column_sum(at.index, thread_sum()));
 }
 
 // The index of the sums of a slice of the lines of a chunk: [blocks][slices][columns].
@@ -64,14 +52,11 @@ fn part_at(place: Place, slice: u32) -> u32 {
 
 // First dispatch for lines too long for one workgroup: the sums of each slice.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_backward_channels_split_parts(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let place = place_of(thread, workgroup, false);
+fn softmax_backward_channels_split_parts(at: Invocation) {
+    let place = place_of(at, false);
     load_lines(place);
-    var sums = column_sum(thread, thread_sum());
-    if (thread < ACROSS && place.end > 0u) {
+    var sums = column_sum(at.index, thread_sum());
+    if (at.index < ACROSS && place.end > 0u) {
         for (var part = 0u; part < QUADS; part++) {
             parts_write(part_at(place, place.slice) + part, sums[part]);
         }
@@ -81,22 +66,16 @@ fn softmax_backward_channels_split_parts(
 // Second dispatch: dx. Every workgroup adds up the slices of its lines in a fixed order. It goes from the last slice to the first, since the slices
 // that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_backward_channels_split_apply(
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let place = place_of(thread, workgroup, true);
+fn softmax_backward_channels_split_apply(at: Invocation) {
+    let place = place_of(at, true);
     load_lines(place);
     var own_sums: array<vec4<f32>, QUADS>;
-    for (var part = 0u; part < QUADS; part++) {
-        own_sums[part] = vec4<f32>();
-    }
     if (place.count > 0u) {
-        for (var slice = thread / ACROSS; slice < params.slices; slice += DEEP) {
+        for (var slice = at.index / ACROSS; slice < params.slices; slice += DEEP) {
             for (var part = 0u; part < QUADS; part++) {
                 own_sums[part] += parts_read(part_at(place, slice) + part);
             }
         }
     }
-    store_lines(place, column_sum(thread, own_sums));
+    store_lines(place, column_sum(at.index, own_sums));
 }

@@ -1,23 +1,20 @@
 // Softmax forward of lines side by side. A thread owns every DEEP-th element of the lines of one chunk.
 
-// Lines: the words that were read and, with UNPACKED, f32 values: first the elements, later what the outputs are computed from.
-var<private> chunks: array<vec4<u32>, CHUNKS>;
-var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 var<private> trace: array<vec4<f32>, QUADS>;
 
 // 1. The thread's elements.
 fn load_lines(place: Place) {
     for (var k = 0u; k < CHUNKS; k++) {
         let index = place.first + k * DEEP;
-        chunks[k] = vec4<u32>();
         if (index < place.end) {
             chunks[k] = x_load(chunk_start(place, params.x, params.x_step, index), place.count);
         }
     }
 }
 
-fn elements_of(k: u32, part: u32, place: Place) -> vec4<f32> {
-    return select(least(), prepared(quad(chunks[k], part)), place.first + k * DEEP < place.end);
+// Whether chunk k of a thread has an element of its lines.
+fn are_elements(place: Place, k: u32) -> vec4<bool> {
+    return vec4<bool>(place.first + k * DEEP < place.end);
 }
 
 // 2. The largest elements, and the trace of all.
@@ -25,20 +22,13 @@ fn thread_max(place: Place) -> array<vec4<f32>, QUADS> {
     var most: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         most[part] = least();
-        trace[part] = vec4<f32>();
     }
     for (var k = 0u; k < CHUNKS; k++) {
+        let present = are_elements(place, k);
         for (var part = 0u; part < QUADS; part++) {
-            let v = elements_of(k, part, place);
-            if (UNPACKED) {
-                values[k * QUADS + part] = v;
-            }
+            let v = unpacked(k, part, present);
             most[part] = max(most[part], v);
-            if (FLAT) {
-                trace[part] = traced(trace[part], select(vec4<f32>(), v, place.first + k * DEEP < place.end));
-            } else {
-                trace[part] = traced(trace[part], v);
-            }
+            trace[part] = traced(trace[part], counted(v, present));
         }
     }
     return most;
@@ -47,27 +37,13 @@ fn thread_max(place: Place) -> array<vec4<f32>, QUADS> {
 // 3. The sums of exp(t), NaN where a line has no result.
 fn thread_sum(place: Place, most: array<vec4<f32>, QUADS>) -> array<vec4<f32>, QUADS> {
     var shift = most;
-    var sum: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         shift[part] = shift_of(shift[part]);
-        sum[part] = vec4<f32>();
     }
+    var sum: array<vec4<f32>, QUADS>;
     for (var k = 0u; k < CHUNKS; k++) {
         for (var part = 0u; part < QUADS; part++) {
-            var d: vec4<f32>;
-            if (UNPACKED) {
-                d = values[k * QUADS + part] - shift[part];
-            } else {
-                d = elements_of(k, part, place) - shift[part];
-            }
-            var weight = weight_of(d);
-            if (FLAT) {
-                weight = select(vec4<f32>(), weight, place.first + k * DEEP < place.end);
-            }
-            if (UNPACKED) {
-                values[k * QUADS + part] = select(weight, d, LOG);
-            }
-            sum[part] += weight;
+            sum[part] += weights_of(k, part, are_elements(place, k), shift[part]);
         }
     }
     for (var part = 0u; part < QUADS; part++) {
@@ -89,14 +65,7 @@ fn store_lines(place: Place, most: array<vec4<f32>, QUADS>, sums: array<vec4<f32
         if (index < place.end) {
             var y: array<vec4<f32>, QUADS>;
             for (var part = 0u; part < QUADS; part++) {
-                let line = lines[part];
-                if (!UNPACKED) {
-                    y[part] = result_of(elements_of(k, part, place) - line.shift, line);
-                } else if (LOG) {
-                    y[part] = result_of(values[k * QUADS + part], line);
-                } else {
-                    y[part] = values[k * QUADS + part] * line.factor;
-                }
+                y[part] = outputs_of(k, part, vec4<bool>(true), lines[part]);
             }
             y_store(chunk_start(place, params.y, params.y_step, index), place.count, chunk_of(y));
         }
@@ -105,11 +74,11 @@ fn store_lines(place: Place, most: array<vec4<f32>, QUADS>, sums: array<vec4<f32
 
 // DEEP threads hold the whole lines in registers.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_channels_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let place = place_of(thread, workgroup, false);
+fn softmax_channels_resident(at: Invocation) {
+    let place = place_of(at, false);
     load_lines(place);
-    let most = column_max(thread, thread_max(place));
-    let sums = column_sum(thread, thread_sum(place, most));
+    let most = column_max(at.index, thread_max(place));
+    let sums = column_sum(at.index, thread_sum(place, most));
     store_lines(place, most, sums);
 }
 
@@ -120,12 +89,12 @@ fn part_at(place: Place, slice: u32) -> u32 {
 
 // First dispatch for lines too long for one workgroup: the largest element and the sum of each slice.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let place = place_of(thread, workgroup, false);
+fn softmax_channels_split_parts(at: Invocation) {
+    let place = place_of(at, false);
     load_lines(place);
-    var most = column_max(thread, thread_max(place));
-    var sums = column_sum(thread, thread_sum(place, most));
-    if (thread < ACROSS && place.end > 0u) {
+    var most = column_max(at.index, thread_max(place));
+    var sums = column_sum(at.index, thread_sum(place, most));
+    if (at.index < ACROSS && place.end > 0u) {
         let first = part_at(place, place.slice);
         for (var part = 0u; part < QUADS; part++) {
             parts_write(first + 2u * part, most[part]);
@@ -137,30 +106,29 @@ fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
 // Second dispatch: y. Every workgroup merges the slices of its lines in a fixed order. It goes from the last slice to the first, since the
 // slices that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_channels_split_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let place = place_of(thread, workgroup, true);
+fn softmax_channels_split_apply(at: Invocation) {
+    let place = place_of(at, true);
     load_lines(place);
     var own_most: array<vec4<f32>, QUADS>;
-    var own_sums: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         own_most[part] = least();
-        own_sums[part] = vec4<f32>();
     }
     if (place.count > 0u) {
-        for (var slice = thread / ACROSS; slice < params.slices; slice += DEEP) {
+        for (var slice = at.index / ACROSS; slice < params.slices; slice += DEEP) {
             for (var part = 0u; part < QUADS; part++) {
                 own_most[part] = max(own_most[part], parts_read(part_at(place, slice) + 2u * part));
             }
         }
     }
-    var most = column_max(thread, own_most);
+    var most = column_max(at.index, own_most);
+    var own_sums: array<vec4<f32>, QUADS>;
     if (place.count > 0u) {
-        for (var slice = thread / ACROSS; slice < params.slices; slice += DEEP) {
+        for (var slice = at.index / ACROSS; slice < params.slices; slice += DEEP) {
             for (var part = 0u; part < QUADS; part++) {
                 let first = part_at(place, slice) + 2u * part;
                 own_sums[part] += parts_read(first + 1u) * weight_of(parts_read(first) - shift_of(most[part]));
             }
         }
     }
-    store_lines(place, most, column_sum(thread, own_sums));
+    store_lines(place, most, column_sum(at.index, own_sums));
 }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use crate::backend::cpu::{Tensor, threads};
 use crate::tensor::TensorDesc;
 
-/// Elements of a task that takes each element on its own.
+/// Elements of a task that takes each element on its own. With fewer, handing tasks to threads takes a larger share of the time; with more, a short
+/// tensor keeps fewer threads busy.
 const PIECE: u64 = 4096;
 
 /// Calls `work` for pieces of the lines along the last axis, from several threads: with the axis, the line, and which of its elements.

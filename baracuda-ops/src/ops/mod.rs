@@ -1,6 +1,8 @@
 //! The ops, by family.
 
 pub mod activation;
+#[cfg(feature = "cuda")]
+mod calls;
 pub mod conv;
 mod fields;
 pub mod gemm;

@@ -1,5 +1,8 @@
 //! How rows lie in memory, as GPU kernels are told.
 
+#[cfg(feature = "cuda")]
+use baracuda_ops_sys::bops_row_strides;
+
 use crate::error::Reason;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
@@ -75,6 +78,28 @@ impl RowGeometry {
         let vector_bytes = 1 << multiple.trailing_zeros();
         Ok(Self { rows, cols, extents: [extent(2), extent(1)], strides, vector_bytes })
     }
+}
+
+/// Extents and strides of `N` tensors for the CUDA kernels. If there is one row extent only, it is outermost, for which kernels have a short path.
+#[cfg(feature = "cuda")]
+pub(crate) fn c_rows<const N: usize>(
+    rows: u64,
+    extents: [u64; 2],
+    strides: &[[u64; 3]],
+) -> ([u64; 2], [bops_row_strides; N]) {
+    let is_lone = extents == [1, rows];
+    let of_tensor = |tensor: usize| match strides.get(tensor) {
+        Some(&[_, _, s2]) if is_lone => bops_row_strides { s0: s2, s1: 0, s2: 0 },
+        Some(&[s0, s1, s2]) => bops_row_strides { s0, s1, s2 },
+        None => bops_row_strides::default(),
+    };
+    (if is_lone { [1, 1] } else { extents }, std::array::from_fn(of_tensor))
+}
+
+/// Threads of a CUDA block that hold a row of so many vectors, one each: a power of two up to 32, or a multiple of 32.
+#[cfg(feature = "cuda")]
+pub(crate) fn threads_for(vectors: u64) -> u64 {
+    if vectors <= 32 { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(32) }
 }
 
 #[cfg(test)]

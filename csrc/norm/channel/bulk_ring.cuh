@@ -5,8 +5,10 @@
 
 namespace bops {
 
-constexpr uint32_t bulk_slots = 32;    // places of a ring, at most: each has two barriers here
-constexpr uint32_t chain_vectors = 20; // vectors that a thread adds up in one float, so that rounding errors stay small
+constexpr uint32_t bulk_slots = 32; // places of a ring, at most: each has two barriers here
+// Vectors that a thread adds up in one chain. docs/numerics.md allows 48 additions in a row, with those of the sums of lanes, warps and blocks that
+// follow.
+constexpr uint32_t chain_vectors = 20;
 
 // A position in a ring: a place, and the parity of how often the walk has come around.
 struct bulk_place {

@@ -103,8 +103,9 @@ template <typename T, typename A> __device__ __forceinline__ void store_paramete
     else static_cast<T *>(to)[index] = narrow<T>(value);
 }
 
-// Division of 32-bit numbers by a divisor that the host knows: a multiplication and shifts.
+// Division of 32-bit numbers by a divisor that the host knows: a multiplication and shifts (Granlund and Montgomery, 1994, section 4).
 struct divisor {
+    // n / value = (high + (n - high) / 2) >> (shift - 1), where high is the upper half of magic * n, and value is above 1.
     uint32_t value, magic, shift;
 
     divisor() = default;

@@ -79,10 +79,6 @@ fn statistics_at(group: u32, channel: u32) -> Statistics {
     return statistics_in(statistics_read(group));
 }
 
-fn position(at: vec3<u32>, strides: vec3<u32>) -> u32 {
-    return at.x * strides.x + at.y * strides.y + at.z * strides.z;
-}
-
 // y of four normalised elements.
 fn finish_quad(xhat: vec4<f32>, weight: vec4<f32>, bias: vec4<f32>, residual: vec4<f32>) -> vec4<f32> {
     var v = xhat;

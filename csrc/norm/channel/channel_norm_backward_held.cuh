@@ -62,6 +62,7 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
     uint32_t full, vector, array_bytes;                  // addresses: of the first place's barrier, of the thread's vector there
     uint32_t first_segment, segment_warps, own_segments; // of the block
     float2 *partials;                                    // sums of warps over segments, [turn % 2][segment - the block's first][warp of the segment]
+    bops_activation kind;                                // the activation, copied: after each wait the compiler would load the argument again
     step_walk step;
     uint32_t sample, channel; // of the group's first segment
     float mean, rstd, scale, bias, weight, next_mean = 0, next_rstd = 0;
@@ -72,16 +73,18 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
         packed<16> dy[held + 1], x[held + 1];
     };
 
-    __device__ __forceinline__ held_group(const channel_backward_walk_arguments &arguments, const bulk_ring &bulk)
-        : a(arguments), ring(arguments.ring), readers(blockDim.x - 32), lane(threadIdx.x % 32), warp(threadIdx.x / 32),
-          own_group(blockIdx.x / ring.cluster), rank(blockIdx.x - own_group * ring.cluster), first(rank * ring.steps), full(kept_address(bulk.full)),
+    // first_group: of the team. The caller divides before the fetching warp branches off, where the quotient goes to uniform registers. Behind the branch
+    // it and what follows from it would take registers of the threads, which the steps need.
+    __device__ __forceinline__ held_group(const channel_backward_walk_arguments &arguments, const bulk_ring &bulk, uint32_t first_group)
+        : a(arguments), ring(arguments.ring), readers(blockDim.x - 32), lane(threadIdx.x % 32), warp(threadIdx.x / 32), own_group(first_group),
+          rank(blockIdx.x - own_group * ring.cluster), first(rank * ring.steps), full(kept_address(bulk.full)),
           vector(kept_address(dynamic_shared + threadIdx.x * 16)), array_bytes(readers * 16),
           first_segment(ring.by_chunks.quotient(first) * ring.multi), segment_warps(ring.pitch / 32),
-          partials(reinterpret_cast<float2 *>(dynamic_shared + ring.slots * arrays * readers * 16)), step(ring) {
+          partials(reinterpret_cast<float2 *>(dynamic_shared + ring.slots * arrays * readers * 16)), kind(arguments.p.activation), step(ring) {
         const uint32_t end_segment = min(ring.by_chunks.quotient(first + ring.steps - 1) * ring.multi + ring.multi, ring.segments);
         own_segments = end_segment > first_segment ? end_segment - first_segment : 0;
     }
-    __device__ __forceinline__ bops_activation activation() const { return cooperative && !active ? BOPS_IDENTITY : a.p.activation; }
+    __device__ __forceinline__ bops_activation activation() const { return cooperative && !active ? BOPS_IDENTITY : kind; }
     __device__ __forceinline__ uint64_t stride_of(const bops_channel_strides &s) const { return a.geometry.is_batch ? s.batch : s.channel; }
     __device__ __forceinline__ void wait_full(const bulk_place &place) const { mbarrier::wait(full + place.slot * 8, place.parity); }
     __device__ __forceinline__ void release(uint32_t slot) const { mbarrier::arrive(full + offsetof(bulk_ring, empty) + slot * 8); }
@@ -287,7 +290,7 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
     const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups);
+    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
     bulk.initialize(ring.slots, readers);
     if (!cooperative && ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
@@ -302,10 +305,10 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
         fetch_held<T, group_type::held, cooperative, masks>(a, bulk);
         return;
     }
-    group_type own(a, bulk);
-    own.load_statistics(own.own_group);
+    group_type own(a, bulk, own_group);
+    own.load_statistics(own_group);
     bulk_place place; // the next to read
-    for (uint32_t group = own.own_group, turn = 0; group < groups; group += teams, ++turn) {
+    for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
         // 1. The sums of the warp, and the gradient of the residual.
         own.enter(group, group + teams, turn);
         float sums[2] = {};

@@ -94,8 +94,9 @@ __device__ __forceinline__ void compute_here(const void *value) { asm volatile("
 // Which sample, channel and group a segment belongs to. Segments are numbered as rows: row r is channel r % channels of sample r / channels.
 struct segment_geometry {
     uint64_t rows, groups, count; // segments, groups, elements of a group
-    uint32_t segments, channels, inner;
-    uint32_t is_batch; // a group is a channel over all samples
+    uint32_t segments, channels;  // segments of a group; channels of a sample
+    uint32_t inner;               // groups of a sample; if is_batch, its channels
+    uint32_t is_batch;            // a group is a channel over all samples
     divisor by_channels, by_segments, by_inner;
 
     // sample_groups: groups of one sample, 0 if a group is a channel of all samples.

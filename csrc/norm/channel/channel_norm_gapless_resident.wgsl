@@ -65,10 +65,8 @@ fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @b
     }
     // 4. y.
     let channel = tile.first_channel + span.channel;
-    let own_statistics = channel_sums[span.channel];
-    let next_statistics = channel_sums[tile.next];
-    let own_terms = terms_of(channel, statistics_in(own_statistics));
-    let next_terms = terms_of(tile.first_channel + tile.next, statistics_in(next_statistics));
+    let own_terms = terms_of(channel, statistics_in(channel_sums[span.channel]));
+    let next_terms = terms_of(tile.first_channel + tile.next, statistics_in(channel_sums[tile.next]));
     for (var k = 0u; k < CHUNKS; k++) {
         let batch = tile.lane + k * tile.lanes;
         if (batch < tile.end) {

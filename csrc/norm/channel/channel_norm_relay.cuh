@@ -68,7 +68,8 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
     static constexpr int ahead = arrays == 1 ? 2 : 1; // vectors in registers at once
     uint32_t first, stride;                           // the block's first step of a group, and from one to the next
     uint32_t full, vector;                            // addresses: of the first place's barrier, of the vector there
-    uint32_t lane[vectors], sub[vectors];             // of the segment's vectors; which of a step's segments
+    // Of each vector: its number in its segment's part of a step, and the number of that segment among those of the step.
+    uint32_t lane[vectors], sub[vectors];
 
     __device__ __forceinline__ relay_walk(const walk_geometry &ring, const bulk_ring &bulk, uint32_t rank, uint32_t thread, uint32_t team)
         : first(in_turn ? rank : rank * ring.steps), stride(in_turn ? ring.cluster : 1), full(kept_address(bulk.full)),

@@ -16,13 +16,12 @@ fn channel_norm_resident(at: Invocation) {
             biases[k] = bias_of(place.channel);
         }
         counts[k] = place.count;
-        chunks[k] = vec4<u32>();
         if (place.count > 0u) {
             chunks[k] = x_load(start_of(place, params.x), place.count);
         }
     }
     // 2. Statistics. Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
-    let shift = row_sum(at, thread_sum() * params.reciprocal_count, 0u);
+    let shift = row_sum(at, thread_sum(false) * params.reciprocal_count, 0u);
     let moments = row_sums(at, thread_moments(shift) * params.reciprocal_count, 1u);
     let statistics = finish_statistics(shift, moments.x, moments.y);
     // 3. y.

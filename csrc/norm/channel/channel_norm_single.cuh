@@ -11,9 +11,9 @@ struct channel_single_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;
     segment_geometry geometry;
-    float eps, momentum, reciprocal_count, unbias;
-    uint32_t cluster, vectors;                // blocks of a group; vectors of a thread
-    uint32_t per_segment, all, block_vectors; // vectors of a segment, of a group, of a block
+    float eps, momentum, reciprocal_count, unbias; // unbias: count / (count - 1), which makes the variance of a batch unbiased
+    uint32_t cluster, vectors;                     // blocks of a group; vectors of a thread
+    uint32_t per_segment, all, block_vectors;      // vectors of a segment, of a group, of a block
     uint32_t weight_is_wide;
     uint32_t is_gapless; // segments of x and of y follow each other
     uint32_t stagger_cycles, multiprocessors, residents;
@@ -27,7 +27,7 @@ __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiproce
     const uint32_t turn = cycles ? blockIdx.x / multiprocessors : 0;
     if (turn == 0 || turn >= residents) return;
     const long long until = clock64() + turn * cycles;
-    while (clock64() < until) __nanosleep(64);
+    while (clock64() < until) __nanosleep(64); // about 100 cycles, of thousands: meanwhile other blocks have the issue slots
 }
 
 // A block's share of its group: `block_vectors` vectors, numbered through the segments of the group. A thread has every blockDim.x-th of them. Its
@@ -159,8 +159,11 @@ template <typename T, activation_form form, bool few> __global__ void __launch_b
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
     if (few && !has_sm_90) return;
     constexpr bool general = form == any_activation;
-    constexpr int width = 16 / int(sizeof(T)), batch = general ? 2 : 4; // vectors that are under way from shared memory
-    __shared__ float4 warp_moments[merge_lanes];                        // and counts
+    constexpr int width = 16 / int(sizeof(T));
+    // Vectors that are under way from shared memory. A block of 1024 threads leaves each 64 registers: four vectors take 16, two vectors and their
+    // residuals as many.
+    constexpr int batch = general ? 2 : 4;
+    __shared__ float4 warp_moments[merge_lanes]; // and counts
     __shared__ cluster_exchange exchange;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     if (a.cluster > 1) {

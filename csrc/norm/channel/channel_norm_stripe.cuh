@@ -91,7 +91,8 @@ struct channel_stripe_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;
     stripe_geometry stripe;
-    float eps, momentum, reciprocal_count, reciprocal_early, unbias; // early: elements of a channel in the first part
+    float eps, momentum, reciprocal_count, reciprocal_early; // early: elements of a channel in the first part
+    float unbias;                                            // count / (count - 1), which makes the variance of a batch unbiased
     uint32_t weight_is_wide, overlaps;
 };
 

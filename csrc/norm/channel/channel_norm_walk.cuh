@@ -12,7 +12,7 @@ struct step_range {
 // What was chosen for a walk.
 struct walk_choice {
     uint32_t team_blocks, steps;                    // of a team; of a group in one block
-    uint32_t threads;                               // vectors of a step
+    uint32_t step_vectors;                          // of a block, in one step
     uint32_t places = 0, arriving = 0;              // of the ring; places that are being filled at once
     uint32_t repeated_steps = 0, window_places = 0; // steps that are fetched twice; places for each reading of them, or for a residual
 };
@@ -20,21 +20,23 @@ struct walk_choice {
 // How the blocks of a team share a group's vectors of 16 bytes. In a step a block's threads take a part of one segment, or several whole
 // segments of `pitch` threads each; a block has `steps` steps.
 struct walk_geometry {
-    uint32_t cluster, steps, slots; // blocks; steps of a block; vectors of a thread's ring
-    uint32_t per_segment, segments; // vectors; of a group
-    uint32_t chunks, pitch, multi;  // steps of a segment; threads and number of the segments in a step
+    uint32_t cluster, steps, slots; // blocks of a team; steps of a block; places of its ring
+    uint32_t per_segment, segments; // vectors of a segment; segments of a group
+    uint32_t chunks;                // steps of a segment
+    uint32_t pitch, multi;          // in a step: vectors that there is room for of each segment; segments
     divisor by_chunks, by_pitch;
-    uint32_t arriving;         // steps on the way to shared memory, at most
-    uint32_t passing, windows; // first steps of a block that are read twice, and places for each reading of them, or for a residual: the last ones
+    uint32_t arriving; // steps on the way to shared memory, at most
+    uint32_t passing;  // first steps of a block that are read twice
+    uint32_t windows;  // last places of the ring: for each reading of those steps, or for a residual
 
     // whole_warps: no warp takes vectors of two segments in one step.
     __host__ void set(const segment_geometry &geometry, const walk_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
         per_segment = uint32_t(spatial / width), segments = geometry.segments;
         cluster = c.team_blocks, steps = c.steps, slots = c.places, arriving = c.arriving, passing = c.repeated_steps, windows = c.window_places;
         pitch = whole_warps ? (per_segment + 31) / 32 * 32 : per_segment;
-        multi = pitch < c.threads ? c.threads / pitch : 1;
-        if (multi == 1) pitch = c.threads;
-        chunks = multi > 1 ? 1 : (per_segment + c.threads - 1) / c.threads;
+        multi = pitch < c.step_vectors ? c.step_vectors / pitch : 1;
+        if (multi == 1) pitch = c.step_vectors;
+        chunks = multi > 1 ? 1 : (per_segment + c.step_vectors - 1) / c.step_vectors;
         by_chunks = divisor(chunks), by_pitch = divisor(pitch);
     }
     __device__ __forceinline__ step_range all_steps() const { return {0, steps, 0, slots - windows}; }
@@ -47,7 +49,7 @@ struct walk_geometry {
     }
     // The most segments that the steps of a block touch.
     __host__ __device__ __forceinline__ uint32_t run_segments() const { return ((steps - 1) / chunks + 2) * multi; }
-    // Number of vectors in the first `steps` steps of a group.
+    // Number of vectors in the first `step` steps of a group.
     __device__ __forceinline__ uint32_t vectors_before(uint32_t step) const {
         const uint32_t whole = by_chunks.quotient(step), chunk = step - whole * chunks;
         return whole * multi >= segments ? segments * per_segment : whole * multi * per_segment + min(chunk * pitch, per_segment);
@@ -63,8 +65,11 @@ struct walk_geometry {
 
 // A thread's way through the steps of a block.
 struct step_walk {
-    uint32_t lane, sub;            // of the segment's threads; which of a step's segments
-    uint32_t chunk, left, segment; // left: vectors of the segment from this step on
+    uint32_t lane;    // number of the thread's vector among those of its segment in a step
+    uint32_t sub;     // number of that segment among those of the step
+    uint32_t chunk;   // number of the step among those of the segment
+    uint32_t left;    // vectors of the segment from this step on
+    uint32_t segment; // of the group
 
     __device__ __forceinline__ explicit step_walk(const walk_geometry &ring) {
         sub = ring.by_pitch.quotient(threadIdx.x);
@@ -136,7 +141,9 @@ __device__ __forceinline__ void store_shared(uint32_t address, const float *from
 // ahead from all blocks, and these had received those of turn t - 2 * ahead before. With slots for 2 * ahead turns no block overwrites a message that
 // another still reads.
 struct message_exchange {
-    static constexpr uint32_t ahead = 4;         // turns that a block may send before it has received the messages of the first of them
+    // Turns that a block may send before it has received the messages of the first of them. With fewer a block waits more often for the slowest one;
+    // with more there are more slots in memory.
+    static constexpr uint32_t ahead = 4;
     static constexpr uint32_t turns = 2 * ahead; // turns for which there are slots
     static constexpr uint32_t lane_messages = 5; // messages of a turn that a lane receives, at most: a team has 160 blocks or fewer
     alignas(8) uint64_t received[ahead];
@@ -215,7 +222,7 @@ struct channel_walk_arguments {
     bops_channel_norm_operands o;
     segment_geometry geometry;
     walk_geometry ring;
-    float eps, momentum, reciprocal_count, unbias;
+    float eps, momentum, reciprocal_count, unbias; // unbias: count / (count - 1), which makes the variance of a batch unbiased
     uint32_t weight_is_wide, overlaps;
     uint4 *messages;              // of teams that are no clusters
     group_record<float> *records; // where samples have running statistics

@@ -10,7 +10,8 @@ template <typename A> struct channel_last_arguments {
     channel_last_shape g;
     A eps, momentum, reciprocal_count, unbias; // of the elements of a group; unbias: count / (count - 1)
     uint32_t weight_is_wide;
-    uint32_t slots, cached; // batches of a ring, and those that the L2 is to keep
+    uint32_t slots;  // places in shared memory: each for a batch of a ring or, in `cluster`, for one of a thread's rows, all of which stay there
+    uint32_t cached; // batches that the L2 is to keep
     uint32_t overlaps;
     A *shifts, *sums, *squares;        // [samples * chunks][channels]
     channel_statistics<A> *statistics; // [samples or 1][groups]

@@ -18,8 +18,10 @@ template <typename A> struct channel_last_backward_arguments {
     channel_last_shape g;
     A eps, reciprocal_count;
     uint32_t weight_is_wide;
-    uint32_t reads_extra;            // the activation needs y or the residual
-    uint32_t slots, tensors, cached; // of a ring: batches, tensors, batches that the L2 is to keep
+    uint32_t reads_extra; // the activation needs y or the residual
+    uint32_t slots;       // places in shared memory: each for a batch of a ring or, in `cluster`, for one of a thread's rows, all of which stay there
+    uint32_t tensors;     // whose rows lie in a place
+    uint32_t cached;      // batches that the L2 is to keep
     uint32_t overlaps, cluster;
     A *dpres, *products;      // [samples * chunks][channels]: sums of dpre, of dpre * d
     gradient_means<A> *means; // [samples or 1][groups]

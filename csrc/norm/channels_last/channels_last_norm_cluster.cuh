@@ -11,6 +11,7 @@ namespace bops {
 
 // A tile of whole groups in the chunk of a block, and where its partial results are in shared memory.
 template <typename T, bool folds> struct cluster_block {
+    // batch: rows of a thread that are read from shared memory together, so that their latencies overlap; each takes 4 registers.
     static constexpr int width = 16 / int(sizeof(T)), batch = 4;
     static constexpr uint32_t team = folds ? group_team : channel_team;
     using parts = vector_parts<width, folds>;
@@ -51,6 +52,7 @@ template <typename T, bool folds> struct cluster_block {
         const uint32_t mine = t.channel - t.begin;
         const parts of = {folds ? min(uint32_t(width), of_group - mine % of_group) : 0};
         float shifts[parts::count] = {}, shift[width] = {}, sum[width] = {}, square[width] = {};
+        // The share of rows that docs/numerics.md asks for: an eighth.
         const uint32_t early_rows = min(t.rows, min((a.slots + 7) / 8, uint32_t(batch)));
         wait_for(0);
 #pragma unroll

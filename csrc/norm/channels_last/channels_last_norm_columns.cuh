@@ -4,7 +4,9 @@
 
 namespace bops {
 
-constexpr uint32_t resident_channels = 128; // of a tile, at most, of the forms `resident` and `slabs`
+// Channels of a tile, at most, of the forms `resident` and `slabs`. With so many the 256 threads of `slabs`, each of which has four channels of one
+// of two sums, are four teams, which share the chunks.
+constexpr uint32_t resident_channels = 128;
 
 // Adds up the values of those lanes of a warp that have the same vector of a row: lanes at distances of `mask`, .. , 16. In each step two lanes share
 // the channels between them, as long as there is more than one: at the end a lane has `left` channels from `first` on.

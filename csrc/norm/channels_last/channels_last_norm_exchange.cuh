@@ -33,7 +33,7 @@ template <int width> __device__ __forceinline__ channel_tile<width> cluster_tile
 
 constexpr uint32_t group_team = 32;  // lanes that together merge what a block has of one group
 constexpr uint32_t channel_team = 8; // lanes that together merge what a block has of one channel
-constexpr int parts_ahead = 4;       // partial results that such a lane reads together, so that their latencies overlap
+constexpr int parts_ahead = 4;       // partial results that such a lane reads together, so that their latencies overlap; each takes 3 registers
 
 // Values that the blocks of a cluster write into this one's shared memory, each at the place where it has them in its own.
 struct cluster_mailbox {

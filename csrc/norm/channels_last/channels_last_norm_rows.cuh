@@ -9,9 +9,13 @@
 
 namespace bops {
 
-template <int rows> constexpr int rows_cluster_threads = rows > 4 ? 480 : 640; // of a block whose threads hold `rows` rows, at most
-constexpr uint32_t rows_channels = 512;                                        // of a tile, at most
-constexpr int shift_lanes = 8;                                                 // lanes of a block whose mean shift is the shift of a group
+// Threads of a block whose threads hold `rows` rows, at most: 640 leave a thread 96 registers, of which 4 rows take 16; 480 leave it 136, of which 8
+// rows take 32.
+template <int rows> constexpr int rows_cluster_threads = rows > 4 ? 480 : 640;
+constexpr uint32_t rows_channels = 512; // of a tile, at most: their parameters and statistics take 8 KB of shared memory
+// A group's shift is the mean of the shifts of the block's first 8 lanes. A whole warp reads each of them; with fewer lanes the shift is more often
+// so far from the mean that sums are taken again.
+constexpr int shift_lanes = 8;
 
 // What a block and a thread work on: a tile of whole groups in a chunk of the rows of a sample.
 template <typename T> struct rows_tile {
@@ -188,13 +192,13 @@ template <typename T, int rows, bool has_extras> __global__ void __launch_bounds
 // Host: the form `rows`.
 template <typename T> bops_status channels_last_norm_rows_kernels(const forward_call<bops_channels_last_norm_rows_choice> &f) {
     const auto &c = f.c;
-    auto a = last_arguments<T>(f, {c.tile_vectors, c.chunks, 0, c.threads}, c.overlaps);
+    const auto a = last_arguments<T>(f, {c.tile_vectors, c.chunks, 0, c.threads}, c.overlaps);
     const channel_last_shape &g = a.g;
-    a.slots = c.thread_rows;
     launch_shape shape;
     shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.block = dim3(g.tile_vectors, g.lanes);
     shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
     const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T));
+    // Moments, as float4, of each group in each chunk; of two parts of each thread two sums and a shift.
     shape.shared_bytes = channels / g.group_channels * g.chunks * 16 + 2 * g.tile_vectors * g.lanes * 12;
     if (f.has_extras()) return f.call(c.thread_rows == 4 ? channel_last_rows<T, 4, true> : channel_last_rows<T, 8, true>, shape, a);
     return f.call(c.thread_rows == 4 ? channel_last_rows<T, 4, false> : channel_last_rows<T, 8, false>, shape, a);

@@ -284,7 +284,8 @@ template <bool is_block> struct list_team {
     }
 };
 
-constexpr int merge_batch = 6; // partial results that a lane loads together, so that their latencies overlap
+// Partial results that a lane loads together, so that their latencies overlap. Lists of moments with more, which are 192 for a warp, are read twice.
+constexpr int merge_batch = 6;
 
 // Walks over the parts lane, lane + lanes, .. of a list of chunks of `channels` channels: channel is part % channels, chunk part / channels.
 struct part_walk {

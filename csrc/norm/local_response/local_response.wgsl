@@ -1,5 +1,7 @@
 // What forward and backward of LocalResponseNorm share: d = k + alpha / size * sum of x^2, and its powers.
 
+const AFTER: u32 = SIZE - SIZE / 2u - 1u; // channels of a window behind its own
+
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) index: u32,

@@ -145,7 +145,9 @@ template <int bytes, typename T> __device__ __forceinline__ packed<bytes> load_c
 
 constexpr int response_threads = 256; // of a block of the form direct; of a block of the forms rows and tile, at most
 constexpr int walk_threads = 128;     // of a block of the form walk
-constexpr int walk_parts_window = 7;  // channels of a window, at most, where a thread of the form walk owns several elements
+// Channels of a window, at most, where a thread of the form walk owns several elements. Registers hold the window and as many loads of each element:
+// 56 numbers for four elements.
+constexpr int walk_parts_window = 7;
 
 // What a thread of the form walk owns of each channel. One part: a vector; the vectors of all samples are numbered through. Several parts: single
 // elements; a warp owns 32 * parts neighbours of one sample, a thread every 32nd of them, and the warps of all samples are numbered through.
@@ -198,7 +200,7 @@ template <int parts> struct walk_place {
 };
 
 // Form rows: the values of the channels next to a thread's own, through shared memory. A position of the block has 4 zeros, the `width` values of
-// each of its threads, and 4 zeros.
+// each of its threads, and 4 zeros, since windows of up to 9 channels reach 4 beyond their own.
 extern __shared__ __align__(16) float response_shared[];
 template <int width> struct neighbours {
     float4 *own; // of this thread

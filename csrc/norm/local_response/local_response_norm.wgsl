@@ -19,8 +19,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-const AFTER: u32 = SIZE - SIZE / 2u - 1u; // channels of a window behind its own
-
 // The window, its latest channel last.
 var<private> ring: array<Value, SIZE>;
 

@@ -21,8 +21,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-const AFTER: u32 = SIZE - SIZE / 2u - 1u; // channels of a window behind its own
-
 // Values of the latest SIZE channels, the latest last: x; e = dy d^-beta, dy until d is known; the terms slope e x d^(-1/2); the roots d^(-1/2).
 var<private> x_ring: array<Value, SIZE>;
 var<private> e_ring: array<Value, SIZE>;

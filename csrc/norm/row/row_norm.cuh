@@ -7,6 +7,9 @@
 
 namespace bops {
 
+// The statistics of a row; its mean is shift + correction.
+template <typename A> struct row_statistics { A shift, correction, rstd; };
+
 template <typename A> struct row_norm_arguments {
     bops_row_norm_params p;
     bops_row_norm_operands o;
@@ -15,7 +18,7 @@ template <typename A> struct row_norm_arguments {
     uint32_t chunks;                 // split: parts of a row
     uint32_t overlaps;               // 1: the launch may begin while the previous kernel ends; 2: and lets the next one begin at once (resident)
     moments<A> *chunk_moments;       // split: [rows][chunks]
-    moments<A> *row_moments;         // split: [rows]; shift: mean before correction, sum: correction, square: rstd
+    row_statistics<A> *statistics;   // split: [rows]
 };
 
 // The vectors that a block of a team has of a row: `slice` from number `first` on, as far as the row's `all` vectors go.
@@ -26,8 +29,6 @@ template <typename T, typename Arguments, typename Tensor>
 __device__ __forceinline__ T *row_of(const Arguments &a, Tensor *tensor, uint32_t row, const bops_row_strides &s) {
     return static_cast<T *>(tensor) + row_offset(row, s, a.p.extent1, a.p.extent2);
 }
-
-template <typename A> struct row_statistics { A shift, correction, rstd; };
 
 // The statistics of a row from the moments of all of its elements.
 template <bool centered, typename A>

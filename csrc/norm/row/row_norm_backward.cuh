@@ -11,10 +11,11 @@ template <typename A> struct row_norm_backward_arguments {
     bops_row_norm_backward_params p;
     bops_row_norm_backward_operands o;
     A weight_offset, reciprocal_cols;
-    uint32_t weight_is_wide; // weight, dweight and dbias are f32, and the other operands are not
-    // cluster: blocks that share a row. slice_vectors: vectors of the row that each of them has. chunks: of a row (split), or turns of a block that is not
-    // late (persistent, where there are late blocks). late_blocks: at the end of the grid (persistent).
-    uint32_t cluster, slice_vectors, stages, flush_rows, flushes, chunks, late_blocks;
+    uint32_t weight_is_wide;         // weight, dweight and dbias are f32, and the other operands are not
+    uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has
+    uint32_t stages, flush_rows, flushes;
+    uint32_t chunks;                     // split: of a row; persistent, where there are late blocks: early_turns of the choice
+    uint32_t late_blocks;                // persistent: at the end of the grid
     uint32_t first_block;                // few rows: the block, among those of rows and of strips, that block 0 of the launch is
     uint64_t partial_rows, partial_cols; // partial_cols: cols, rounded up to whole lines of the L2
     A *partial_dweight, *partial_dbias;  // [partial_rows][partial_cols]

@@ -24,12 +24,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-fn parameter_elements() -> u32 {
-    return params.cols;
-}
-
 const HAS_PARAMETERS: bool = WANTS_DWEIGHT || WANTS_DBIAS;
-const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // split: columns of a slice that is not the last
 
 // A thread's chunks of a row as they were read, and g and xhat if UNPACKED, where registers have room for that.
 var<private> held_dy: array<vec4<u32>, CHUNKS>;
@@ -96,17 +91,6 @@ fn normalized(x: vec4<u32>, part: u32, mean: f32, rstd: f32) -> vec4<f32> {
     return v * rstd;
 }
 
-fn with_weight(dy: vec4<f32>, col: u32) -> vec4<f32> {
-    if (HAS_weight) {
-        var weight = weight_quad(col);
-        if (!CENTERED) {
-            weight = weight + params.weight_offset;
-        }
-        return dy * weight;
-    }
-    return dy;
-}
-
 // The thread's part of sum(g) and sum(g * xhat). It also adds to the thread's gradients of the parameters.
 fn thread_sums(place: Place, first_col: u32, mean: f32, rstd: f32) -> vec2<f32> {
     var g_sum = vec4<f32>();
@@ -127,7 +111,7 @@ fn thread_sums(place: Place, first_col: u32, mean: f32, rstd: f32) -> vec2<f32> 
                     dbias_sums[k * QUADS + part] += dy;
                 }
                 if (WANTS_DX) {
-                    let g = with_weight(dy, col + 4u * part);
+                    let g = weighted(dy, col + 4u * part);
                     if (CENTERED) {
                         g_sum += g;
                     }
@@ -169,7 +153,7 @@ fn store_dx(row: u32, place: Place, next: Place, first_col: u32, mean: f32, rstd
                     g = held_g[k * QUADS + part];
                     xhat = held_xhat[k * QUADS + part];
                 } else {
-                    g = with_weight(quad(dy_words, part), col + 4u * part);
+                    g = weighted(quad(dy_words, part), col + 4u * part);
                     xhat = normalized(x_words, part, mean, rstd);
                 }
                 var rest = xhat * means.y;
@@ -244,11 +228,8 @@ fn hand_on_sums(thread: u32, partial: u32, first_col: u32, end_col: u32, is_firs
 // A member's part of sum(g) and sum(g * xhat) of a row, from the sums of the row's slices in the workspace.
 fn slice_sums(at: Invocation, row: u32) -> vec2<f32> {
     var sums = vec2<f32>();
-    for (var base = 0u; base < params.sum_slices; base += member_count(at)) {
-        let slice = base + member_index(at);
-        if (slice < params.sum_slices) {
-            sums += work_read(row * params.sum_slices + slice).xy;
-        }
+    for (var slice = member_index(at); slice < params.sum_slices; slice += member_count(at)) {
+        sums += work_read(row * params.sum_slices + slice).xy;
     }
     return sums;
 }
@@ -268,7 +249,7 @@ fn known_of(at: Invocation, row: u32) -> Known {
     return known;
 }
 
-// Whether that is read while the row before is finished. While a team of short rows waits, other teams are at work.
+// Whether that is read while the row before is finished. Teams of up to 128 threads lie in workgroups of 128: while one waits, others are at work.
 const KNOWS_AHEAD: bool = SPLIT || (PREFETCH && THREADS > 128u);
 
 // The row of a thread's team in a turn, perhaps past the last.

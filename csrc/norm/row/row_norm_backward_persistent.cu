@@ -152,6 +152,8 @@ template <typename T, bool centered, int columns, int threads, bool clustered, b
 // up the parameters' gradients for them. A block is (threads of a row, rows) or, if `clustered`, one of the blocks of a cluster that holds one row;
 // the blocks of a cluster exchange the sums of one row while they work on the next one and on the one before. Late blocks, which are the last of the
 // grid, begin as other blocks end and take the rows that are left.
+//
+// Blocks per SM: the most that the tables in Rust ask for. Three of 256 threads leave a thread 80 registers, two of 256 or one of 512 leave it 128.
 template <typename T, bool centered, int columns, int threads, bool clustered, bool has_dh>
 __global__ void __launch_bounds__(threads, columns <= 8     ? 3
                                            : threads == 256 ? 2

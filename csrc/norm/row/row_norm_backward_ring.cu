@@ -79,7 +79,8 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> str
 
 // Teams, which are blocks or clusters, walk over rows. A thread's ring holds its vectors of dy and x of three rows: of the row that is summed, of the
 // row before, which is finished, and the first `lookahead` vectors of the next one. As soon as a vector is done with, its slot fetches another one.
-// The blocks of a cluster exchange the sums of a row while they write the row before.
+// The blocks of a cluster exchange the sums of a row while they write the row before. With a lookahead of 5 the rings of an SM's 512 threads take
+// 208 KiB, almost all of its shared memory; with one of 3 they take 176 KiB, and fewer bytes are in flight.
 template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(512, 1)
     row_norm_backward_ring(const __grid_constant__ row_norm_backward_arguments<float> a) {
     if (!has_sm_90) return;

@@ -43,7 +43,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> str
 
     // Replaces the thread's part of a row by its sum with the residual, which it writes to h. `at` is a copy: the row is read again.
     __device__ __forceinline__ void add_residuals(ring at, uint32_t row) const {
-        constexpr int batch = 4; // vectors of the residual in flight
+        constexpr int batch = 4; // vectors of the residual in flight: each takes 4 registers, beside those of the parameters
         const T *const residual = row_of<const T>(a, a.o.residual, row, a.p.residual);
         T *const h = row_of<T>(a, a.o.h, row, a.p.h);
 #pragma unroll
@@ -127,6 +127,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> str
 // Teams, which are blocks or clusters, walk over rows. A thread's ring holds its vectors of three rows: of the row whose moments are summed, of the
 // row before, which is finished, and the first `lookahead` vectors of the next one. As soon as a vector is written out, its slot fetches another one,
 // so that memory is read all the time. A thread of 4 vectors takes about half the registers of one of 8, so that a block may have twice as many.
+// A lookahead of 5 is faster than one of 11, which shared memory has room for as well: measured on an H200 (docs/rejected.md).
 template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1)
     row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
     if (!has_sm_90) return;

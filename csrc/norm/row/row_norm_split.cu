@@ -93,7 +93,7 @@ template <typename A, bool centered> __global__ void __launch_bounds__(merge_thr
         if constexpr (!centered) __syncthreads(); // before the next row writes the slots
         if (threadIdx.x == 0) {
             const row_statistics<A> s = finish_statistics<centered>(moments<A>{total.shift, sums[0], sums[1]}, a);
-            a.row_moments[row] = {s.shift, s.correction, s.rstd};
+            a.statistics[row] = {s.shift, s.correction, s.rstd};
             save_statistics<centered>(s, a, row);
         }
     }
@@ -115,8 +115,7 @@ template <typename T, typename P, bool centered, int vec_bytes> __global__ void 
         packed<vec_bytes> data[split_vectors];
 #pragma unroll
         for (int v = 0; v < split_vectors; ++v) data[v] = is_valid(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
-        const moments<A> m = a.row_moments[row];
-        const row_statistics<A> s = {m.shift, m.sum, m.square};
+        const row_statistics<A> s = a.statistics[row];
         T *const y = row_of<T>(a, a.o.y, row, a.p.y);
 #pragma unroll
         for (int v = 0; v < split_vectors; ++v) {
@@ -149,7 +148,7 @@ template <typename Action> bops_status for_row_norm_split(const bops_row_norm_sp
             auto a = row_norm_arguments_of<A>(p, o);
             a.chunks = c.chunks;
             a.chunk_moments = static_cast<moments<A> *>(workspace);
-            a.row_moments = a.chunk_moments + p.rows * c.chunks;
+            a.statistics = reinterpret_cast<row_statistics<A> *>(a.chunk_moments + p.rows * c.chunks);
             launch_shape shape, merge_shape;
             shape.grid = dim3(c.grid), shape.block = dim3(split_threads);
             merge_shape.grid = dim3(uint32_t(p.rows < c.grid ? p.rows : c.grid)), merge_shape.block = dim3(merge_threads);

@@ -22,7 +22,7 @@ use super::{Current, Device, LEGACY_STREAM};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
 use crate::narrow::single;
-use crate::ops::conv::Pass;
+use crate::ops::conv::pass::Pass;
 
 /// What an engine may use of the workspace where the options set no limit.
 pub(crate) const WORKSPACE_BYTES: u64 = 256 << 20;

@@ -14,7 +14,8 @@ use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult,
 };
 
-use calls::{Numbers, Prepared};
+pub(crate) use prepared::Numbers;
+use prepared::Prepared;
 
 use super::{DeviceKind, DeviceProps, Located};
 use crate::dtype::DType;
@@ -23,13 +24,15 @@ use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::options::WorkspaceReq;
 
-pub(crate) mod calls;
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 mod interop;
+mod prepared;
 
 /// Kernels remembered as prepared. Where more shapes than that come and go, all are forgotten, and prepared again in microseconds.
 const MOST_PREPARED: usize = 4096;
+/// The most blocks of a launch that strides over its work: enough to keep any device busy.
+pub(crate) const MOST_STRIDING_BLOCKS: u64 = 1 << 19;
 /// Handle of a context's legacy default stream.
 const LEGACY_STREAM: usize = 1;
 

@@ -17,7 +17,7 @@ const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// The element type of the array that each accessor binds: it stands in the text, and the least size of the binding follows from it.
-const STORED: [(&str, &str); 43] = [
+const STORED: [(&str, &str); 41] = [
     ("chunks_f32_in", "vec4<f32>"),
     ("chunks_f32_out", "vec4<f32>"),
     ("chunks_in", "vec4<u32>"),
@@ -53,8 +53,6 @@ const STORED: [(&str, &str); 43] = [
     ("quads_f32_in", "vec4<u32>"),
     ("quads_half_in", "vec4<u32>"),
     ("quads_of_pairs_in", "vec2<u32>"),
-    ("statistics_in", "f32"),
-    ("statistics_out", "f32"),
     ("values_f32_in", "u32"),
     ("values_half_in", "u32"),
     ("widened_halves_in", "u32"),

@@ -127,7 +127,7 @@ impl ConvDescriptor {
 
     /// The output as it is declared.
     fn output(&self) -> TensorDesc {
-        self.0.slots.at(table::Y).map_or(self.0.fields.x, |slot| slot.desc) // It is always declared.
+        self.0.slots.always(table::Y).desc
     }
 
     fn wanted_backwards(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {

@@ -7,13 +7,12 @@ use crate::dtype::{DType, Real};
 use crate::error::Reason;
 use crate::narrow::signed;
 use crate::ops::gemm::geometry::{Epilogue, Extent, Vector};
-use crate::ops::valid::{Fields, Valid};
-use crate::plan::Descriptor;
+use crate::ops::valid::{Described, Fields, Valid};
 use crate::slots::{Slot, Slots};
 use crate::tensor::TensorDesc;
 
 /// The ops that compute a contraction.
-pub(super) trait Contracting: Descriptor {
+pub(super) trait Contracting: Described {
     /// What the kernels compute.
     fn contraction(&self) -> Contraction;
 }
@@ -207,7 +206,7 @@ impl Contraction {
     }
 
     fn new(pass: Pass, shape: &Shape, slots: &Slots, epilogue: Epilogue<Strided>) -> Self {
-        let [x, weight, y] = pass.tensors().map(|index| View::new(slots, index));
+        let [x, weight, y] = pass.tensors().map(|index| View { slot: slots.always(index) });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         let axes = shape.axes.map(|axis| {
             let [stride, dilation, before] = [axis.stride, axis.dilation, axis.before].map(signed);
@@ -264,8 +263,8 @@ impl ChannelSums {
         Self {
             channels: desc.dims()[1],
             terms: Indices { lead: desc.dims()[0], axes, lead_last: false },
-            dy: View::new(slots, table::DY).of_images(0),
-            dbias: vector(View::new(slots, table::DBIAS).slot, 0),
+            dy: View { slot: slots.always(table::DY) }.of_images(0),
+            dbias: vector(slots.always(table::DBIAS), 0),
             beta,
         }
     }
@@ -282,11 +281,7 @@ struct View<'s> {
     slot: &'s Slot,
 }
 
-impl<'s> View<'s> {
-    fn new(slots: &'s Slots, index: usize) -> Self {
-        Self { slot: slots.at(index).unwrap_or(&slots[0]) } // It is always declared.
-    }
-
+impl View<'_> {
     /// The stride of an extent; 0 if the extent is 1.
     fn stride(&self, extent: usize) -> u64 {
         if self.slot.desc.dims()[extent] > 1 { self.slot.desc.strides()[extent] } else { 0 }

@@ -122,6 +122,7 @@ mod depthwise;
 mod fast;
 mod forward;
 mod geometry;
+pub(crate) mod pass;
 mod product;
 #[cfg(feature = "wgpu")]
 mod wgpu;
@@ -134,6 +135,7 @@ pub use forward::{ConvArgs, ConvDescriptor, ConvPlan};
 #[cfg(feature = "cuda")]
 use cuda::{ConvForm, GemmForm, OwnForm};
 use geometry::Contracting;
+use pass::Pass;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
 
@@ -151,17 +153,6 @@ operands! { $
         DWEIGHT dweight: Out, always => "Gradient of the weight.";
         DBIAS dbias: Out, always => "Gradient of the bias.";
     }
-}
-
-/// Which of the three products of a convolution an op computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Pass {
-    /// y, from x and the weight.
-    Forward,
-    /// The gradient of x, from those of y and the weight.
-    Data,
-    /// The gradient of the weight, from x and the gradient of y.
-    Weight,
 }
 
 impl Pass {

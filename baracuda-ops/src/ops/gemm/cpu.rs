@@ -40,9 +40,14 @@ pub(super) fn gradients(
     let dpre = (bytes > 0).then(|| Tensor::scratch(dpre, &mut memory));
     let values = Values { operands, dpre };
 
-    // 1. The gradient of the pre-activation.
+    // 1. The gradient of the pre-activation, and the sums of its columns.
+    let sums = geometry.dbias.as_ref();
     match &geometry.dpre {
-        Some(Dpre::Recomputed(product)) => multiply(product, values),
+        Some(Dpre::Recomputed(product)) => {
+            multiply(product, values);
+            let dpre = |at| values.load(&product.out, product.out.at(&product.batch, at));
+            column_sums(sums, operands, [product.batch.count(), product.m, product.n], dpre);
+        }
         Some(Dpre::Elementwise(pass)) => {
             if let Some(stored) = &pass.dpre {
                 let rows = pass.batch.count() * pass.m;
@@ -54,37 +59,25 @@ pub(super) fn gradients(
                     }
                 });
             }
+            column_sums(sums, operands, [pass.batch.count(), pass.m, pass.n], |at| values.dpre(pass, at));
         }
         None => {}
     }
 
-    // 2. The sums of its columns.
-    if let Some(sums) = &geometry.dbias {
-        match &geometry.dpre {
-            Some(Dpre::Recomputed(product)) => {
-                let dpre = |at| values.load(&product.out, product.out.at(&product.batch, at));
-                column_sums(sums, operands, [product.batch.count(), product.m, product.n], dpre);
-            }
-            Some(Dpre::Elementwise(pass)) => {
-                column_sums(sums, operands, [pass.batch.count(), pass.m, pass.n], |at| values.dpre(pass, at));
-            }
-            None => {}
-        }
-    }
-
-    // 3. The gradients of the factors.
+    // 2. The gradients of the factors.
     for product in [&geometry.da, &geometry.db].into_iter().flatten() {
         multiply(product, values);
     }
 }
 
-/// The gradient of the bias, given dpre.
+/// The gradient of the bias, if it is wanted, given dpre.
 fn column_sums(
-    sums: &ColumnSums,
+    sums: Option<&ColumnSums>,
     operands: &Operands<'_>,
     [batch, rows, cols]: [u64; 3],
     dpre: impl Fn(At) -> f64 + Sync,
 ) {
+    let Some(sums) = sums else { return };
     let Some(grad) = operands.get(sums.sums.position) else { return };
     let cols_of_task = COLS as u64;
     threads::for_each(cols.div_ceil(cols_of_task), batch.saturating_mul(rows).saturating_mul(cols), |task| {

@@ -12,7 +12,7 @@ use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, relay};
 use crate::ops::norm::Gradients;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
 operands! { $
@@ -112,11 +112,9 @@ impl GemmDescriptor {
         };
         let gradient = |is_wanted: bool, dtype| is_wanted.then_some(Gradient { dtype, beta: Real::default() });
         let dtype = fields.a.dtype();
+        let a = GemmFactor { desc: fields.a, is_transposed: fields.transpose_a };
+        let b = GemmFactor { desc: fields.b, is_transposed: fields.transpose_b };
         let mut backward = BackwardFields {
-            a: fields.a,
-            b: fields.b,
-            transpose_a: fields.transpose_a,
-            transpose_b: fields.transpose_b,
             alpha: fields.alpha,
             bias: fields.bias,
             activation: fields.activation,
@@ -126,7 +124,7 @@ impl GemmDescriptor {
             da: gradient(wanted.da, dtype),
             db: gradient(wanted.db, dtype),
             dbias: fields.bias.and_then(|dtype| gradient(wanted.dbias, dtype)),
-            layouts: Layouts::new(),
+            ..BackwardFields::of(a, b)
         };
         let saved = backward.saved_operand().map(|index| (index, name(index)));
         for (forward, name) in saved.into_iter().chain([(table::OUT, "dout")]) {

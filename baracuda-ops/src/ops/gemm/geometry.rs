@@ -10,7 +10,7 @@ use super::forward::{self, ForwardFields};
 use super::{Saved, Shape, Valid};
 use crate::dtype::DType;
 use crate::ops::activation::Activation;
-use crate::slots::Slots;
+use crate::slots::{Slot, Slots};
 use crate::tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 
 /// Most batch extents of a product.
@@ -152,7 +152,28 @@ impl<M> Epilogue<M> {
     }
 }
 
+impl Matrix {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    fn transposed(&self) -> Self {
+        Self { rows: self.cols, cols: self.rows, ..*self }
+    }
+}
+
 impl Product {
+    /// The product whose rows are the columns of this one. A bias is one of its rows.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn transposed(&self) -> Self {
+        Self {
+            m: self.n,
+            n: self.m,
+            left: self.right.transposed(),
+            right: self.left.transposed(),
+            out: self.out.transposed(),
+            epilogue: self.epilogue.map(|beside| beside.transposed()),
+            ..*self
+        }
+    }
+
     /// Whether nothing is written.
     pub(crate) fn is_empty(&self) -> bool {
         self.m == 0 || self.n == 0 || self.batch.count() == 0
@@ -178,7 +199,7 @@ impl Product {
     pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
         let (fields, shape, slots) = (&valid.fields, &valid.derived, &valid.slots);
         let [left, right] = factors(shape, &fields.a, &fields.b, [forward::table::A, forward::table::B]);
-        let out = View::operand(slots, forward::table::OUT).unwrap_or(left); // out is always declared
+        let out = View::of(slots.always(forward::table::OUT));
         let (bias, pre) = (vector(slots, forward::table::BIAS), View::operand(slots, forward::table::PRE));
         let epilogue = Epilogue::forward(bias, fields.activation, pre);
         Tensors { left, right, out, epilogue, is_summed: false }.product(shape, fields.alpha.get())
@@ -236,7 +257,7 @@ impl BackwardGeometry {
         let (dtype, alpha) = (fields.a.dtype(), fields.alpha.get());
         let [a, b] = factors(shape, &fields.a, &fields.b, [backward::table::A, backward::table::B]);
         let in_workspace = View { place: MatrixPlace::Dpre, desc: shape.output, is_transposed: false };
-        let dout = View::operand(slots, backward::table::DOUT).unwrap_or(in_workspace); // dout is always declared
+        let dout = View::of(slots.always(backward::table::DOUT));
         let is_dout = fields.activation.is_identity() && dout.desc.dtype() == dtype;
         let is_stored = !is_dout && (fields.da.is_some() || fields.db.is_some());
 
@@ -288,9 +309,12 @@ struct View {
 }
 
 impl View {
+    fn of(slot: &Slot) -> Self {
+        Self { place: MatrixPlace::Operand(slot.index), desc: slot.desc, is_transposed: false }
+    }
+
     fn operand(slots: &Slots, position: usize) -> Option<Self> {
-        let slot = slots.at(position)?;
-        Some(Self { place: MatrixPlace::Operand(position), desc: slot.desc, is_transposed: false })
+        slots.at(position).map(Self::of)
     }
 
     fn transposed_if(self, transposed: bool) -> Self {

@@ -237,7 +237,7 @@ macro_rules! product_fields {
 
         impl $Fields {
             /// The fields of a product of two factors; every other field has its default.
-            fn of(a: GemmFactor, b: GemmFactor) -> Self {
+            pub(super) fn of(a: GemmFactor, b: GemmFactor) -> Self {
                 let (transpose_a, transpose_b) = (a.is_transposed, b.is_transposed);
                 Self { transpose_a, transpose_b, ..Self::minimal(a.desc, b.desc) }
             }

@@ -10,6 +10,7 @@ pub mod rms_norm;
 mod row_norm;
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 mod spatial;
+mod statistics;
 
 pub use batch_norm::{
     BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormBackwardPlan, BatchNormDescriptor,

@@ -100,12 +100,10 @@ impl Geometry {
         if strides_of(axis).all(|stride| stride == 1) || (dims[axis] == 1 && inner == 1) {
             return rows(tensors, &others, dims[axis]).map(Self::of_rows);
         }
-        if inner == 1 {
+        Reason::unless(inner > 1, || {
             let strides: Vec<_> = tensors.iter().map(|t| t.strides()).collect();
-            let reason =
-                format!("neither axis {axis} nor what it strides over is dense in every operand: strides {strides:?}");
-            return Err(reason.into());
-        }
+            format!("neither axis {axis} nor what it strides over is dense in every operand: strides {strides:?}")
+        })?;
         let RowGeometry { rows: outer, extents, strides, .. } = rows(tensors, blocks, 1)?;
         let steps: Vec<u64> = strides_of(axis).collect();
         let bytes = output.dtype().size_bytes();
@@ -127,13 +125,12 @@ fn is_dense(slots: &[Slot], axis: usize) -> bool {
 /// Refuses lines that are no rows, where that is known before anything is computed.
 pub(super) fn check_rows(slots: &[Slot], axis: usize) -> Result<(), Reason> {
     let is_long = slots[0].desc.dims().get(axis).is_some_and(|&dim| dim > 1);
-    if is_long && !is_dense(slots, axis) { Err("it takes rows, and the axis is not dense".into()) } else { Ok(()) }
+    Reason::unless(!is_long || is_dense(slots, axis), || "it takes rows, and the axis is not dense")
 }
 
 /// Refuses lines that are rows, where that is known before anything is computed.
 pub(super) fn check_channels(slots: &[Slot], axis: usize) -> Result<(), Reason> {
-    let reason = "it takes lines that lie side by side, and the axis is dense";
-    if is_dense(slots, axis) { Err(reason.into()) } else { Ok(()) }
+    Reason::unless(!is_dense(slots, axis), || "it takes lines that lie side by side, and the axis is dense")
 }
 
 /// Rows of `cols` elements over the extents `axes`.

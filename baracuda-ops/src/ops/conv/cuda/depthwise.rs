@@ -7,13 +7,13 @@ use baracuda_ops_sys as sys;
 
 use super::product::merged;
 use super::{AddUp, workspace};
-use crate::backend::cuda::calls::{self, calls};
 use crate::backend::cuda::{c_activation, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, BuildError, Built, Candidate};
 use crate::narrow::{signed, word};
+use crate::ops::calls::{self, calls};
 use crate::ops::conv::depthwise::{self, lanes};
 use crate::ops::conv::geometry::{Contraction, Strided};
 use crate::ops::conv::{Pass, SpatialAxis};
@@ -28,9 +28,9 @@ type Calls = calls::Calls<
 >;
 
 /// Forward and the gradient of the data.
-const FORWARD: Calls = calls!(bops_conv_depthwise_prepare, bops_conv_depthwise_launch);
+const FORWARD: Calls = calls!(bops_conv_depthwise);
 /// The gradient of the weight.
-const WEIGHT: Calls = calls!(bops_conv_depthwise_weight_prepare, bops_conv_depthwise_weight_launch);
+const WEIGHT: Calls = calls!(bops_conv_depthwise_weight);
 
 /// Extents of the kernels that there is code for.
 const WALKED: [u32; 3] = [3, 5, 7];
@@ -45,14 +45,15 @@ struct Blocks {
     /// If a thread has four channels.
     of_four: u64,
 }
-/// Forward and the gradient of the data. This and the next were chosen on an H200.
+/// Blocks of forward and of the gradient of the data, chosen on an H200.
 const BLOCKS_OUTPUT: Blocks = Blocks { of_one: 16, of_four: 4 };
+/// Blocks of the gradient of the weight, chosen on an H200.
 const BLOCKS_WEIGHT: Blocks = Blocks { of_one: 6, of_four: 3 };
 /// The fewest rows of a strip. Its windows see `kernel - 1` rows more, which the neighbouring strip loads as well.
 const LEAST_ROWS: u64 = 7;
 /// Coordinates are below this, so that sums of two fit into 32 bits.
 const REACH: i128 = 1 << 30;
-/// Spatial extents.
+/// Number of spatial axes.
 const AXES: usize = sys::BOPS_CONV_DEPTHWISE_AXES as usize;
 /// Columns, or channels, of one access of a thread.
 const FOUR: u64 = 4;
@@ -60,17 +61,11 @@ const FOUR: u64 = 4;
 /// A product with its launches.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
-    pass: Pass,
-    dtype: DType,
+    of: Contraction,
     pub(super) params: sys::bops_conv_depthwise_params,
     pub(super) choice: sys::bops_conv_depthwise_choice,
     /// Only in the gradient of the weight.
     last: Option<AddUp>,
-    gathered: usize,
-    plain: usize,
-    bias: Option<usize>,
-    out: usize,
-    other: Option<usize>,
 }
 
 pub(super) fn candidate<'d>(of: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
@@ -130,20 +125,7 @@ impl Planned {
             Reason::unless(reach < REACH, || format!("it counts coordinates in 30 bits, they reach {reach}"))?;
             params.first[at] = i32::try_from(first).unwrap_or(i32::MAX);
         }
-        let mut planned = Self {
-            pass,
-            dtype,
-            params,
-            choice: sys::bops_conv_depthwise_choice::default(),
-            last: None,
-            gathered: gathered.position,
-            plain: plain.position,
-            bias: bias.map(|bias| bias.position),
-            out: out.position,
-            other: other.map(|pre| pre.position),
-        };
         // 2. How threads share the output.
-        let params = &planned.params;
         let align = |of: &Strided| of.align_bytes >= FOUR * of.dtype.size_bytes();
         let is_aligned =
             gathered.align_bytes >= FOUR * dtype.size_bytes() && align(output) && other.as_ref().is_none_or(align);
@@ -190,7 +172,7 @@ impl Planned {
             && [sys::BOPS_IDENTITY, sys::BOPS_RELU].contains(&params.activation)
             && out.dtype == dtype
             && (four || out_run > 1);
-        planned.choice = sys::bops_conv_depthwise_choice {
+        let choice = sys::bops_conv_depthwise_choice {
             kernel: width,
             channels: word(each),
             lanes: word(lanes(channels / each, most_lanes)),
@@ -204,19 +186,20 @@ impl Planned {
             out_run,
             light: u32::from(is_light),
         };
-        planned.share_rows(out, limits)?;
+        let mut planned = Self { of: *of, params, choice, last: None };
+        planned.share_rows(limits)?;
         Ok(planned)
     }
 
     /// Chooses the rows of a strip so that there are about as many blocks as run at once, and for the gradient of the weight what adds up their sums.
-    fn share_rows(&mut self, dweight: &Strided, limits: &Limits<'_>) -> Result<(), Reason> {
-        let Self { params, choice, .. } = self;
+    fn share_rows(&mut self, limits: &Limits<'_>) -> Result<(), Reason> {
+        let Self { of, params, choice, .. } = self;
         let [height, width] = params.out_extents.map(u64::from);
         let (all, across) = (u64::from(params.samples) * height, width.div_ceil(choice.columns.into()));
         extent(all, "rows")?;
         let tiles = u64::from(params.channels.div_ceil(choice.channels * choice.lanes));
         let workers = u64::from(sys::BOPS_CONV_DEPTHWISE_THREADS / choice.lanes);
-        let is_weight = self.pass == Pass::Weight;
+        let is_weight = of.pass == Pass::Weight;
         let blocks = if is_weight { BLOCKS_WEIGHT } else { BLOCKS_OUTPUT };
         let places = if choice.channels > 1 { blocks.of_four } else { blocks.of_one };
         let mut most = (places * u64::from(limits.props.multiprocessors) / tiles).max(1);
@@ -237,6 +220,7 @@ impl Planned {
             Reason::unless(groups * n * 4 <= limits.workspace_bytes, || {
                 format!("it needs {} bytes of workspace for its {groups} parts", 4 * n * groups)
             })?;
+            let dweight = &of.out;
             let [.., rows, cols] = dweight.axes;
             let stride = merged(&[params.channels.into(), kernel, kernel], &[dweight.column, rows, cols]);
             let Some(stride) = stride else { return Err("the gradient has to be dense".into()) };
@@ -247,15 +231,15 @@ impl Planned {
     }
 
     fn build(self, device: &Device) -> Result<Built, BuildError> {
-        let Self { dtype, params, choice, last, gathered, plain, bias, out, other, .. } = self;
-        let dtype = c_dtype(dtype)?;
+        let Self { of: Contraction { gathered, plain, out, epilogue, .. }, params, choice, last } = self;
+        let dtype = c_dtype(gathered.dtype)?;
         let is_weight = last.is_some();
         let operands = move |located: &Located<'_>| sys::bops_conv_depthwise_operands {
-            gathered: located.pointer(gathered),
-            plain: located.pointer(plain),
-            bias: located.optional(bias),
-            out: if is_weight { located.workspace_pointer() } else { located.pointer(out) },
-            other: located.optional(other),
+            gathered: located.pointer(gathered.position),
+            plain: located.pointer(plain.position),
+            bias: located.optional(epilogue.bias.map(|bias| bias.position)),
+            out: if is_weight { located.workspace_pointer() } else { located.pointer(out.position) },
+            other: located.optional(epilogue.beside.map(|pre| pre.position)),
         };
         match last {
             Some(add_up) => add_up.build(device, &WEIGHT, (dtype, params, choice), operands),

@@ -14,11 +14,11 @@ use baracuda_ops_sys as sys;
 
 use super::geometry::{Contracting, Contraction};
 use super::{ConvBackwardBiasDescriptor, Pass};
-use crate::backend::cuda::calls::{Calls, Numbers, calls};
-use crate::backend::cuda::{self, Launch, Props, c_dtype};
+use crate::backend::cuda::{self, Launch, Numbers, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
+use crate::ops::calls::{Calls, calls};
 pub(super) use crate::ops::gemm::cuda::GemmForm;
 use crate::ops::gemm::cuda::launch::{Forms, prepare_dbias};
 use crate::ops::gemm::cuda::product::Limits;
@@ -89,13 +89,16 @@ impl<D: Contracting> Kernel<D> for ConvForm {
 
 /// The candidate of one of our own forms.
 fn candidate<'d>(form: OwnForm, contraction: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
-    // None if nothing is written.
-    let planned = (!contraction.is_empty()).then(|| Planned::new(form, contraction, limits)).transpose()?;
-    let choice = Choice::of(planned.as_ref());
+    let planned = Planned::new(form, contraction, limits)?;
+    let choice = Choice {
+        turns: planned.turns.map(|turn| turn.map(|turn| turn.params)),
+        first: planned.choice,
+        finish: planned.product.finish.map(|(choice, _)| choice),
+    };
     Ok(Candidate {
-        workspace: workspace(planned.as_ref().map_or(0, |planned| planned.product.scratch_bytes)),
-        launches: planned.as_ref().map_or(0, Planned::launches),
-        math: if planned.as_ref().is_some_and(|planned| planned.rounds_to_tf32) { Math::Tf32 } else { Math::Strict },
+        workspace: workspace(planned.product.scratch_bytes),
+        launches: planned.launches(),
+        math: if planned.rounds_to_tf32 { Math::Tf32 } else { Math::Strict },
         ..Candidate::new(choice, move |device| build(planned, device))
     })
 }
@@ -125,28 +128,16 @@ struct Choice {
     finish: Option<sys::bops_gemm_finish_choice>,
 }
 
-impl Choice {
-    fn of(planned: Option<&Planned>) -> Self {
-        Self {
-            turns: planned.map_or([None; 2], |planned| planned.turns.map(|turn| turn.map(|turn| turn.params))),
-            first: planned.and_then(|planned| planned.choice),
-            finish: planned.and_then(|planned| planned.product.finish.map(|(choice, _)| choice)),
-        }
-    }
-}
-
 /// Makes the launches ready to run.
-fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError> {
+fn build(planned: Planned, device: &Device) -> Result<Built, BuildError> {
     let device = cuda::Device::of(device)?;
-    let Some(Planned { product, params, choice, turns, .. }) = planned else {
-        return Ok(Built(Exec::Cuda(Launch::new("bops_conv", |_, _| 0))));
-    };
+    let Planned { product, params, choice, turns, .. } = planned;
     let dtype = c_dtype(product.dtype)?;
     let forms = Forms { device, params, dtype };
     let prepared = choice.map(|first| match first {
-        First::Wgmma(choice) => forms.prepare(&calls!(bops_conv_wgmma_prepare, bops_conv_wgmma_launch), choice),
-        First::Mma(choice) => forms.prepare(&calls!(bops_conv_mma_prepare, bops_conv_mma_launch), choice),
-        First::Simt(choice) => forms.prepare(&calls!(bops_conv_simt_prepare, bops_conv_simt_launch), choice),
+        First::Wgmma(choice) => forms.prepare(&calls!(bops_conv_wgmma), choice),
+        First::Mma(choice) => forms.prepare(&calls!(bops_conv_mma), choice),
+        First::Simt(choice) => forms.prepare(&calls!(bops_conv_simt), choice),
     });
     let first = prepared.transpose()?;
     for turn in turns.iter().flatten() {

@@ -40,7 +40,7 @@ pub(super) struct Planned {
     /// The epilogue, the parts of the sums and `gemm_finish`.
     pub(super) product: gemm::Planned,
     pub(super) params: sys::bops_conv_params,
-    /// `None` if there are no terms.
+    /// `None` if there are no terms, or nothing is written.
     pub(super) choice: Option<First>,
     pub(super) rounds_to_tf32: bool,
     /// Copies that are read in place of the gathered and of the plain factor.
@@ -52,18 +52,15 @@ impl Planned {
         let Contraction { groups, n, gathered, plain, .. } = contraction;
         // The type of the call is that of the factors, of which one may be f32 beside another of 16 bits.
         let dtype = if plain.dtype.size_bytes() < gathered.dtype.size_bytes() { plain.dtype } else { gathered.dtype };
-        let bare = |product, params| Self {
-            product,
-            params,
-            choice: None,
-            rounds_to_tf32: form == OwnForm::Mma && dtype == DType::F32,
-            turns: [None; 2],
-        };
+        let bare = |product, params| Self { product, params, choice: None, rounds_to_tf32: false, turns: [None; 2] };
+        if contraction.is_empty() {
+            let product = gemm::Planned::bare(&lowered(contraction, dtype), false)?;
+            return Ok(bare(product, Default::default()));
+        }
         if contraction.terms.count() == 0 {
             // All sums are 0: the columns of all groups become those of one group.
             let product = lowered(&Contraction { groups: 1, n: n * groups, ..*contraction }, dtype);
-            let product = gemm::Planned::without_terms(&product)?;
-            return Ok(Self { rounds_to_tf32: false, ..bare(product, Default::default()) });
+            return Ok(bare(gemm::Planned::without_terms(&product)?, Default::default()));
         }
         let product = lowered(contraction, dtype);
         let (params, reach) = params(contraction, &product)?;
@@ -91,6 +88,7 @@ impl Planned {
                 limits.check_tensor_cores(dtype)?;
                 contraction.factor_type()?;
                 Reason::unless(!is_long, || format!("it counts coordinates in 32 bits, their parts reach {reach}"))?;
+                planned.rounds_to_tf32 = dtype == DType::F32;
                 in_steps(&mut planned.product, contraction, &product, limits)?
             }
         };
@@ -104,23 +102,6 @@ impl Planned {
         let turns = self.turns.iter().flatten().map(|_| 1).sum::<u32>();
         turns + u32::from(self.choice.is_some()) + u32::from(self.product.finish.is_some())
     }
-}
-
-/// The choice of a form whose factors come to shared memory through asynchronous copies.
-fn in_steps(
-    planned: &mut gemm::Planned,
-    contraction: &Contraction,
-    product: &Product,
-    limits: &Limits<'_>,
-) -> Result<sys::bops_gemm_choice, Reason> {
-    let element_bytes = product.left.dtype.size_bytes();
-    let mut choice = planned.tiled(product, Tiles::choose(product, TileSizes::IN_STEPS, limits), false)?;
-    let accesses = Accesses::choose(contraction, element_bytes);
-    choice.left_bytes = word(if accesses.gathered_in_chunks { 16 } else { element_bytes });
-    choice.right_bytes = word(if accesses.plain_in_chunks { 16 } else { element_bytes });
-    choice.left_across = u32::from(accesses.gathered_across);
-    choice.right_across = u32::from(accesses.plain_across);
-    Ok(choice)
 }
 
 /// The stride of digits that can be joined into one index; 1 if all their extents are 1.
@@ -235,47 +216,46 @@ fn element(number: i128) -> Result<i64, Reason> {
     i64::try_from(number).map_err(|_| format!("it counts elements in 64 bits, got a distance of {number}").into())
 }
 
-/// How asynchronous copies bring the factors to shared memory: in chunks of 16 bytes or element by element, and along the terms or across.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Accesses {
-    gathered_in_chunks: bool,
-    gathered_across: bool,
-    plain_in_chunks: bool,
-    plain_across: bool,
-}
-
-impl Accesses {
-    fn choose(contraction: &Contraction, element_bytes: u64) -> Self {
-        let Contraction { groups, rows, terms, gathered, plain, .. } = contraction;
-        let each = 16 / element_bytes;
-        // 1. The plain factor: along the terms, along the columns, or neither.
-        let extents = terms.digits();
-        let strides = plain.digits(terms);
-        let of_group = if *groups > 1 { plain.group } else { 0 };
-        let is_aligned = |stride: u64| stride.is_multiple_of(each);
-        let starts = plain.align_bytes >= 16 && is_aligned(of_group);
-        let (run, others) = run(&extents, &strides);
-        let along = starts && is_aligned(run) && is_aligned(plain.column) && others.into_iter().all(is_aligned);
-        let all = extents.iter().zip(&strides).filter(|&(&extent, _)| extent > 1).map(|(_, &stride)| stride);
-        let across = plain.column == 1 && starts && all.into_iter().all(is_aligned);
-        let plain_across = !along && plain.column == 1;
-        // 2. The gathered factor: chunks are elements of the lead, which have equal coordinates along every axis.
-        let Gathered { group, row_lead, term_lead, axes, align_bytes, .. } = *gathered;
-        let of_group = if *groups > 1 { group } else { 0 };
-        let starts = align_bytes >= 16 && is_aligned(of_group) && axes.iter().all(|axis| is_aligned(axis.stride));
-        let is_fastest = |indices: &Indices, stride: u64| {
-            stride == 1 && is_aligned(indices.lead) && (indices.lead_last || indices.axes == [1; MAX_AXES])
-        };
-        let along_terms = starts && is_fastest(terms, term_lead) && is_aligned(row_lead);
-        let along_rows = starts && is_fastest(rows, row_lead) && is_aligned(term_lead);
-        let gathered_across = along_rows && !along_terms && plain_across;
-        Self {
-            gathered_in_chunks: along_terms || gathered_across,
-            gathered_across,
-            plain_in_chunks: if plain_across { across } else { along },
-            plain_across,
-        }
-    }
+/// The choice of a form whose factors come to shared memory through asynchronous copies: in chunks of 16 bytes or element by element, and along the terms or
+/// across.
+fn in_steps(
+    planned: &mut gemm::Planned,
+    contraction: &Contraction,
+    product: &Product,
+    limits: &Limits<'_>,
+) -> Result<sys::bops_gemm_choice, Reason> {
+    let Contraction { groups, rows, terms, gathered, plain, .. } = contraction;
+    let element_bytes = product.left.dtype.size_bytes();
+    let each = 16 / element_bytes;
+    // 1. The plain factor: along the terms, along the columns, or neither.
+    let extents = terms.digits();
+    let strides = plain.digits(terms);
+    let of_group = if *groups > 1 { plain.group } else { 0 };
+    let is_aligned = |stride: u64| stride.is_multiple_of(each);
+    let starts = plain.align_bytes >= 16 && is_aligned(of_group);
+    let (run, others) = run(&extents, &strides);
+    let along = starts && is_aligned(run) && is_aligned(plain.column) && others.into_iter().all(is_aligned);
+    let all = extents.iter().zip(&strides).filter(|&(&extent, _)| extent > 1).map(|(_, &stride)| stride);
+    let across = plain.column == 1 && starts && all.into_iter().all(is_aligned);
+    let plain_across = !along && plain.column == 1;
+    // 2. The gathered factor: chunks are elements of the lead, which have equal coordinates along every axis.
+    let Gathered { group, row_lead, term_lead, axes, align_bytes, .. } = *gathered;
+    let of_group = if *groups > 1 { group } else { 0 };
+    let starts = align_bytes >= 16 && is_aligned(of_group) && axes.iter().all(|axis| is_aligned(axis.stride));
+    let is_fastest = |indices: &Indices, stride: u64| {
+        stride == 1 && is_aligned(indices.lead) && (indices.lead_last || indices.axes == [1; MAX_AXES])
+    };
+    let along_terms = starts && is_fastest(terms, term_lead) && is_aligned(row_lead);
+    let along_rows = starts && is_fastest(rows, row_lead) && is_aligned(term_lead);
+    let gathered_across = along_rows && !along_terms && plain_across;
+    // 3. The choice.
+    let bytes = |in_chunks: bool| word(if in_chunks { 16 } else { element_bytes });
+    let mut choice = planned.tiled(product, Tiles::choose(product, TileSizes::IN_STEPS, limits), false)?;
+    choice.left_bytes = bytes(along_terms || gathered_across);
+    choice.right_bytes = bytes(if plain_across { across } else { along });
+    choice.left_across = u32::from(gathered_across);
+    choice.right_across = u32::from(plain_across);
+    Ok(choice)
 }
 
 /// The number of contiguous elements of the last digits, and the strides of the other digits.

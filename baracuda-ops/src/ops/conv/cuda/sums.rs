@@ -30,7 +30,7 @@ pub(super) enum First {
 
 /// Blocks of an SM among which the rows are shared out.
 const BLOCKS: u64 = 2;
-/// The most rows that a thread adds up, eight of them pair by pair: 32 additions in a chain, as the error budget assumes.
+/// The most rows that a thread adds up: eight rows in a tree, and up to 32 such sums in one chain (docs/numerics.md).
 const MOST_ROWS: u64 = 8 * 32;
 
 /// The launches.
@@ -192,7 +192,8 @@ fn in_vectors(
     Some((params, wanted))
 }
 
-/// Rows of a part, in sums down columns element by element.
+/// Rows of a part, in sums down columns element by element. A thread of the kernel `dpre` adds up 16 of them for each of its four columns. With
+/// fewer, there are more parts to write and to add up; with more, there are fewer blocks.
 const ROWS: u64 = 128;
 
 /// Sums down the columns of matrices whose columns are channels, and whose rows are as many of the last digits as can be joined into one index.

@@ -67,17 +67,12 @@ impl Planned {
     fn new<D: Contracting>(descriptor: &D, options: &PlanOptions, ask: Ask) -> Result<Self, Reason> {
         let contraction = descriptor.contraction();
         let pass = contraction.pass;
-        let slot = |row: usize| descriptor.slots().iter().find(|slot| slot.index == row);
-        let ([Some(x), Some(weight), Some(y)], Some(written)) =
-            (pass.tensors().map(slot), slot(contraction.out.position))
-        else {
-            return Err("an operand is not declared".into()); // Each always is.
-        };
-
-        let factors = match pass {
-            Pass::Forward => [x, weight],
-            Pass::Data => [weight, y],
-            Pass::Weight => [x, y],
+        let slots = &descriptor.valid().slots;
+        let [x, weight, y] = pass.tensors().map(|row| slots.always(row));
+        let (factors, written) = match pass {
+            Pass::Forward => ([x, weight], y),
+            Pass::Data => ([weight, y], x),
+            Pass::Weight => ([x, y], weight),
         };
         let [dtype, other] = factors.map(|factor| factor.desc.dtype());
         Reason::unless(other == dtype, || format!("it multiplies factors of one type, got {dtype} and {other}"))?;
@@ -88,14 +83,14 @@ impl Planned {
             let (name, dtype) = (written.name, written.desc.dtype());
             format!("sums that cuDNN adds to {name} err as if they were first rounded to {dtype}")
         })?;
-        Reason::unless(slot(table::PRE).is_none(), || "it writes y only, not what the activation is applied to")?;
+        Reason::unless(slots.at(table::PRE).is_none(), || "it writes y only, not what the activation is applied to")?;
         match activation {
             Activation::Identity => {}
             Activation::Relu if ask == Ask::Pinned => {}
             Activation::Relu => return Err("with ReLU, which has to keep NaN, cuDNN has slow engines only".into()),
             _ => return Err(format!("cuDNN does not say how exact its {} is", activation.name()).into()),
         }
-        let bias = slot(table::BIAS);
+        let bias = slots.at(table::BIAS);
         if let Some(bias) = bias {
             let (got, dtype) = (bias.desc.dtype(), y.desc.dtype());
             Reason::unless(got == dtype, || format!("it adds a bias of the type of y, {dtype}; got {got}"))?;

@@ -18,9 +18,10 @@ use crate::ops::gemm::wgpu::sums_step;
 const WORKGROUP: u32 = 128;
 /// The greatest extent of a kernel: `MOST_TAPS` in depthwise.wgsl.
 const MOST_TAPS: u64 = 7;
-/// The greatest extent of a kernel of which a thread has the gradients of four channels.
+/// The greatest extent of a kernel of which a thread has the gradients of four channels: the sums of its 25 taps take 100 registers; those of a kernel of
+/// 7 by 7 would take 196.
 const MOST_TAPS_OF_FOUR: u64 = 5;
-/// The most neighbouring threads with different channels: for as many the weight of the largest kernel fits into 16 KiB of workgroup memory.
+/// The most neighbouring threads with different channels: with 16 of them the weight of the largest kernel fits into 16 KiB of workgroup memory.
 const MOST_LANES: u64 = 16;
 /// Strips are shortened until there are about this many threads, four times as many as a GPU of 132 SMs holds at once. Chosen on an H200, as were the numbers of
 /// quads in [`Shares::of`].
@@ -29,7 +30,8 @@ const BUSY_THREADS: u64 = 1 << 20;
 const LEAST_ROWS: u64 = 8;
 /// The most rows of a strip: drivers that run shaders on the CPU end loops after 65535 iterations.
 const MOST_ROWS: u64 = 1024;
-/// Workgroups of the gradient of the weight, each of which leaves a sum for every tap of its channels.
+/// Workgroups of the gradient of the weight, each of which leaves a sum for every tap of its channels: their 2^18 threads are as many as a GPU of 132 SMs
+/// holds at once. More would leave more sums to add up.
 const WEIGHT_GROUPS: u64 = 2048;
 /// The most strips of a thread in the gradient of the weight.
 const MOST_ROUNDS: u64 = 32;
@@ -235,7 +237,6 @@ impl<'c> Depthwise<'c> {
         let Contraction { plain, epilogue, .. } = self.of;
         let Epilogue { bias, activation, beside: pre, beta, .. } = *epilogue;
         let [rows, columns] = self.axes;
-        let [gathered_sample, gathered_channel, gathered_row, gathered_column] = strides_of(&self.gathered).map(stride);
         let is_data = self.of.pass == Pass::Data;
         let weight_axes = [plain.axes[1], plain.axes[2]].map(stride);
         let last = self.kernel.map(|extent| word(extent) - 1);
@@ -246,8 +247,6 @@ impl<'c> Depthwise<'c> {
             0
         };
         let beside = pre.unwrap_or(*self.output);
-        let [out_sample, out_channel, out_row, out_column] = strides_of(self.output).map(stride);
-        let [beside_sample, beside_channel, beside_row, beside_column] = strides_of(&beside).map(stride);
         params! {
             groups: u32 = word(shares.groups),
             groups_x: u32 = grid[0],
@@ -266,23 +265,11 @@ impl<'c> Depthwise<'c> {
             gathered_columns: u32 = word(columns.extent),
             first_row: u32 = wrapped(self.first[0]),
             first_column: u32 = wrapped(self.first[1]),
-            gathered_sample: u32 = gathered_sample,
-            gathered_channel: u32 = gathered_channel,
-            gathered_row: u32 = gathered_row,
-            gathered_column: u32 = gathered_column,
             weight_first: u32 = weight_first,
             weight_channel: u32 = stride(if is_data { plain.group } else { plain.column }),
             weight_row: u32 = weight_row,
             weight_column: u32 = weight_column,
-            out_sample: u32 = out_sample,
-            out_channel: u32 = out_channel,
-            out_row: u32 = out_row,
-            out_column: u32 = out_column,
             out_n: u32 = stride(self.step(self.output)),
-            beside_sample: u32 = beside_sample,
-            beside_channel: u32 = beside_channel,
-            beside_row: u32 = beside_row,
-            beside_column: u32 = beside_column,
             beside_n: u32 = stride(self.step(&beside)),
             has_beside: u32 = pre.is_some().into(),
             has_bias: u32 = bias.is_some().into(),
@@ -291,6 +278,9 @@ impl<'c> Depthwise<'c> {
             beta: f32 = single(beta),
             part_length: u32 = word(part_length),
             padding: [u32; 3] = [0; 3],
+            gathered: [u32; 4] = strides_of(&self.gathered).map(stride),
+            out: [u32; 4] = strides_of(self.output).map(stride),
+            beside: [u32; 4] = strides_of(&beside).map(stride),
         }
     }
 

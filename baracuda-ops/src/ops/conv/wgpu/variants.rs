@@ -25,9 +25,7 @@ const SHAPES: [([u64; 4], u64); 6] = [
 const DEPTHWISE: [[u64; 2]; 5] = [[3, 3], [5, 5], [7, 7], [1, 4], [1, 1]];
 
 pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
-    let _ = add_variants(&mut variants);
-    variants.into_texts()
+    Variants::collect(add_variants)
 }
 
 /// # Errors

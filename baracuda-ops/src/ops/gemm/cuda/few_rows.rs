@@ -19,72 +19,62 @@ const NARROW: u64 = 16;
 /// Terms of a sum up to which a few blocks are as fast as any number of them.
 const SHORT_TERMS: u64 = 2048;
 
-/// The few rows: those of the product, or of the transposed one.
-pub(super) struct FewRows {
-    pub(super) is_swapped: bool,
-    pub(super) rows: u64,
-    /// Columns of the few rows.
-    pub(super) others: u64,
-}
-
-impl FewRows {
-    /// # Errors
-    /// What no form for few rows multiplies.
-    pub(super) fn of(product: &Product) -> Result<Self, Reason> {
-        let (dtype, m, n) = (product.left.dtype, product.m, product.n);
-        Reason::unless(matches!(dtype, DType::F16 | DType::BF16), || {
-            format!("it has instructions for f16 and bf16, none for {dtype}")
-        })?;
-        let is_swapped = m > ROWS;
-        let (rows, others) = if is_swapped { (n, m) } else { (m, n) };
-        Reason::unless(rows <= ROWS && rows != 0, || format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}"))?;
-        Reason::unless(
-            !product.epilogue.is_derivative() && product.summed.is_empty(),
-            || "it makes no derivatives, and sums over k alone",
-        )?;
-        Ok(Self { is_swapped, rows, others })
-    }
+/// The product with the few rows, and whether it is the transposed one.
+///
+/// # Errors
+/// What no form for few rows multiplies.
+pub(super) fn few_rows(product: &Product) -> Result<(Product, bool), Reason> {
+    let (dtype, m, n) = (product.left.dtype, product.m, product.n);
+    Reason::unless(matches!(dtype, DType::F16 | DType::BF16), || {
+        format!("it has instructions for f16 and bf16, none for {dtype}")
+    })?;
+    let is_swapped = m > ROWS;
+    let of = if is_swapped { product.transposed() } else { *product };
+    Reason::unless(of.m <= ROWS && of.m != 0, || format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}"))?;
+    Reason::unless(
+        !product.epilogue.is_derivative() && product.summed.is_empty(),
+        || "it computes no derivatives and has no summed extents besides k",
+    )?;
+    Ok((of, is_swapped))
 }
 
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
-    let FewRows { is_swapped, rows, others } = FewRows::of(product)?;
-    let (dtype, k) = (product.left.dtype, product.k);
-    Reason::unless(k != 0 && k.is_multiple_of(8), || format!("it takes a multiple of 8 terms, got {k}"))?;
+    let (of, is_swapped) = few_rows(product)?;
+    let Product { n, k, left, right, .. } = &of;
+    Reason::unless(*k != 0 && k.is_multiple_of(8), || format!("it takes a multiple of 8 terms, got {k}"))?;
 
-    // 1. The factors, as strides of rows or columns and of k.
-    let of_left = (&product.left, product.left.rows, product.left.cols);
-    let of_right = (&product.right, product.right.cols, product.right.rows);
-    let ((left, left_row, left_k), (right, column, right_k)) =
-        if is_swapped { (of_right, of_left) } else { (of_left, of_right) };
+    // 1. The factors: along k or, of the other factor, across.
     let is_along = |stride: u64, other: u64, extent: u64, matrix: &Matrix, bytes: u64| {
         stride == 1 && (is_in_vectors(matrix, &product.batch, bytes, if extent == 1 { 0 } else { other }))
     };
-    Reason::unless(is_along(left_k, left_row, rows, left, VECTOR_BYTES), || {
+    Reason::unless(is_along(left.cols, left.rows, of.m, left, VECTOR_BYTES), || {
         format!(
-            "it takes the few rows along k at multiples of {VECTOR_BYTES} bytes, got strides of {left_row} and {left_k}"
+            "it takes the few rows along k at multiples of {VECTOR_BYTES} bytes, got strides of {} and {}",
+            left.rows, left.cols
         )
     })?;
     let multiprocessors = u64::from(limits.props.multiprocessors);
-    let blocks = |columns: u64| others.div_ceil(columns).saturating_mul(product.batch.count());
+    let blocks = |columns: u64| n.div_ceil(columns).saturating_mul(product.batch.count());
     let is_busy = 10 * blocks(WIDE) >= 9 * multiprocessors;
     let fits_across = |columns: u64| {
         let vector = columns / 8;
-        others.is_multiple_of(vector) && is_along(column, right_k, k, right, vector * dtype.size_bytes())
+        n.is_multiple_of(vector) && is_along(right.cols, right.rows, *k, right, vector * right.dtype.size_bytes())
     };
-    let (columns, right_across) = if is_along(right_k, column, others, right, VECTOR_BYTES) {
+    let (columns, right_across) = if is_along(right.rows, right.cols, *n, right, VECTOR_BYTES) {
         (if is_busy { WIDE } else { NARROW }, false)
     } else if is_busy && fits_across(WIDE) {
         (WIDE, true)
     } else if fits_across(NARROW) {
         (NARROW, true)
     } else {
-        let least = NARROW / 8 * dtype.size_bytes();
+        let least = NARROW / 8 * right.dtype.size_bytes();
         return Err(format!(
-            "it takes the other factor along k at multiples of {VECTOR_BYTES} bytes, or across at multiples of {least}, got strides of {column} and {right_k}"
+            "it takes the other factor along k at multiples of {VECTOR_BYTES} bytes, or across at multiples of {least}, got strides of {} and {}",
+            right.cols, right.rows
         )
         .into());
     };
-    Reason::unless(limits.is_pinned || k <= SHORT_TERMS || 4 * blocks(columns) >= multiprocessors, || {
+    Reason::unless(limits.is_pinned || *k <= SHORT_TERMS || 4 * blocks(columns) >= multiprocessors, || {
         let blocks = blocks(columns);
         format!("its {blocks} blocks would leave most of {multiprocessors} SMs idle")
     })?;

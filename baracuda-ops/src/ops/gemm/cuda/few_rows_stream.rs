@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::few_rows::FewRows;
+use super::few_rows::few_rows;
 use super::product::{First, Limits, Planned, bounded_blocks, out_in_quads};
 use super::wgmma;
 use crate::error::Reason;
@@ -24,23 +24,19 @@ const LEAST_BYTES: u64 = 8 << 20;
 
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
     wgmma::runs_on(limits.props)?;
-    let FewRows { is_swapped, others, .. } = FewRows::of(product)?;
-    let (m, n, k) = (product.m, product.n, product.k);
+    let (of, is_swapped) = few_rows(product)?;
+    let Product { m: rows, n: others, k, left, right, .. } = of;
     Reason::unless(k != 0 && others != 0 && product.batch.count() != 0, || {
-        format!("it takes products of at least one term, got {k} of {m} rows and {n} columns")
+        format!("it takes products of at least one term, got {k} of {} rows and {} columns", product.m, product.n)
     })?;
 
-    // 1. The factors, as strides of rows or columns and of k.
+    // 1. The factors.
     wgmma::fits_copy_engine(product)?;
-    let of_left = ("a", &product.left, [m, product.left.rows], [k, product.left.cols]);
-    let of_right = ("b", &product.right, [n, product.right.cols], [k, product.right.rows]);
-    let (few, other) = if is_swapped { (of_right, of_left) } else { (of_left, of_right) };
-    let (name, matrix, rows, depth) = few;
-    Reason::unless(!wgmma::is_across(name, matrix, rows, depth, product)?, || {
-        format!("it takes the few rows along k, got strides of {} and {}", rows[1], depth[1])
+    let [few, other] = if is_swapped { ["b", "a"] } else { ["a", "b"] };
+    Reason::unless(!wgmma::is_across(few, &left, [rows, left.rows], [k, left.cols], product)?, || {
+        format!("it takes the few rows along k, got strides of {} and {}", left.rows, left.cols)
     })?;
-    let (name, matrix, columns, depth) = other;
-    let right_across = wgmma::is_across(name, matrix, columns, depth, product)?;
+    let right_across = wgmma::is_across(other, &right, [others, right.cols], [k, right.rows], product)?;
 
     // 2. The blocks.
     let multiprocessors = u64::from(limits.props.multiprocessors);

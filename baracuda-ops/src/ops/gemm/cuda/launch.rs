@@ -5,10 +5,10 @@ use std::ffi::c_void;
 use baracuda_ops_sys as sys;
 
 use super::product::{Planned, Source};
-use crate::backend::cuda::calls::{Calls, Numbers};
-use crate::backend::cuda::{self, c_dtype};
+use crate::backend::cuda::{self, Numbers, c_dtype};
 use crate::dtype::DType;
 use crate::error::BuildError;
+use crate::ops::calls::Calls;
 
 /// A launch of a product: `parts` of the operands is where the product's region of the workspace begins.
 pub(in crate::ops) type ProductLaunch = dyn Fn(&sys::bops_gemm_operands, *mut c_void) -> i32 + Send + Sync;

@@ -15,13 +15,13 @@ use baracuda_ops_sys as sys;
 
 use super::geometry::{BackwardGeometry, ColumnSums, Dpre, DprePass, Matrix, MatrixPlace, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{self, Launch, c_activation, c_dtype, cublaslt};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::narrow::{to_usize, word};
+use crate::ops::calls::calls;
 use crate::options::{Math, PlanOptions, WorkspaceReq};
 use crate::plan::{Descriptor, form_name};
 
@@ -69,23 +69,16 @@ enum Work {
 /// The launches of a run and the workspace that they share.
 #[derive(Default)]
 struct Schedule {
-    dpre: Option<Made>,
+    /// How dpre is made: element by element, or as a product.
+    pass: Option<PlannedPass>,
+    recomputed: Option<Planned>,
     dbias: Option<(sys::bops_gemm_dbias_params, DType, usize)>,
     products: Vec<Planned>,
     /// What the products read in the place of factors, and what these are copies of. Those of operands are made first, those of dpre behind it.
     copies: Vec<(MatrixPlace, FactorCopy)>,
-    /// Where the regions of the workspace begin; dpre is the first.
-    sums_start: u64,
-    copies_start: u64,
-    scratch_start: u64,
+    at: Regions,
     bytes: u64,
     launches: u32,
-}
-
-/// How dpre is made.
-enum Made {
-    Elementwise(Box<PlannedPass>),
-    Product(Box<Planned>),
 }
 
 struct PlannedPass {
@@ -119,7 +112,7 @@ impl Schedule {
         }
         schedule.share_copies();
         let scratch = schedule.planned().map(|planned| planned.scratch_bytes).max().unwrap_or(0);
-        schedule.bytes = schedule.scratch_start + scratch;
+        schedule.bytes = schedule.at.scratch_start + scratch;
         schedule.launches += schedule.planned().map(Planned::launches).sum::<u32>();
         schedule.launches += word(schedule.copies.len() as u64);
         Ok(schedule)
@@ -127,20 +120,16 @@ impl Schedule {
 
     /// Gives copies of factors their places, one to those of several products that are the same.
     fn share_copies(&mut self) {
-        let Self { dpre, products, copies, scratch_start, .. } = self;
-        let of_dpre = match dpre {
-            Some(Made::Product(planned)) => Some(&mut **planned),
-            _ => None,
-        };
-        self.copies_start = *scratch_start;
-        for planned in of_dpre.into_iter().chain(products) {
+        let Self { recomputed, products, copies, at, .. } = self;
+        at.copies_start = at.scratch_start;
+        for planned in recomputed.iter_mut().chain(products) {
             for (place, copy) in [planned.left, planned.right].into_iter().zip(&mut planned.copies) {
                 let Some(copy) = copy else { continue };
                 match copies.iter().find(|(of, made)| *of == place && FactorCopy { at: copy.at, ..*made } == *copy) {
                     Some((_, made)) => copy.at = made.at,
                     None => {
-                        copy.at = *scratch_start - self.copies_start;
-                        *scratch_start += regions(copy.bytes());
+                        copy.at = at.scratch_start - at.copies_start;
+                        at.scratch_start += regions(copy.bytes());
                         copies.push((place, *copy));
                     }
                 }
@@ -149,11 +138,7 @@ impl Schedule {
     }
 
     fn planned(&self) -> impl Iterator<Item = &Planned> {
-        let of_dpre = match &self.dpre {
-            Some(Made::Product(planned)) => Some(&**planned),
-            _ => None,
-        };
-        of_dpre.into_iter().chain(&self.products)
+        self.recomputed.iter().chain(&self.products)
     }
 
     fn backward(&mut self, form: GemmForm, geometry: &BackwardGeometry, limits: &Limits<'_>) -> Result<(), Reason> {
@@ -176,7 +161,7 @@ impl Schedule {
                     sum_bytes =
                         sum_rows.saturating_mul(product.n).saturating_mul(product::accumulator_bytes(planned.dtype));
                 }
-                self.dpre = Some(Made::Product(Box::new(planned)));
+                self.recomputed = Some(planned);
             }
             Some(Dpre::Elementwise(pass)) if pass.m > 0 && pass.n > 0 && pass.batch.count() > 0 => {
                 let dtype = match geometry.da.as_ref().or(geometry.db.as_ref()) {
@@ -189,12 +174,12 @@ impl Schedule {
                     sum_bytes = sum_rows.saturating_mul(pass.n).saturating_mul(product::accumulator_bytes(dtype));
                 }
                 self.launches += 1;
-                self.dpre = Some(Made::Elementwise(Box::new(planned)));
+                self.pass = Some(planned);
             }
             _ => dpre_bytes = 0,
         }
-        self.sums_start = regions(dpre_bytes);
-        self.scratch_start = self.sums_start + regions(sum_bytes);
+        self.at.sums_start = regions(dpre_bytes);
+        self.at.scratch_start = self.at.sums_start + regions(sum_bytes);
         if let Some(ColumnSums { n, sums, beta }) = geometry.dbias.filter(|sums| sums.n > 0) {
             let params = sys::bops_gemm_dbias_params { rows: sum_rows, n, stride: sums.stride, beta };
             bounded_blocks([n.div_ceil(32)])?;
@@ -202,7 +187,7 @@ impl Schedule {
             self.launches += 1;
         }
         // 2. The products.
-        let of_products = limits.less(self.scratch_start);
+        let of_products = limits.less(self.at.scratch_start);
         for product in products {
             self.products.push(Planned::new(form, product, &of_products)?);
         }
@@ -298,9 +283,8 @@ impl<D: Working> Kernel<D> for GemmForm {
                     return Err(reason.into());
                 }
                 GemmForm::Wgmma if !is_better => {
-                    let tiles = "of as many tiles as the device has SMs";
-                    let what = "forward with an activation or pre, and where rows lie at no multiples of 16 bytes";
-                    return Err(format!("it is faster {what}, {tiles}").into());
+                    let what = "forward with an activation or pre, or with rows that are not at multiples of 16 bytes";
+                    return Err(format!("it is chosen for {what}, if there are at least as many tiles as SMs").into());
                 }
                 _ => {}
             }
@@ -367,9 +351,7 @@ impl Schedule {
 
     fn build(self, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
-        let Self {
-            dpre, dbias, products, copies, sums_start, copies_start, scratch_start, launches: mut count, ..
-        } = self;
+        let Self { pass, recomputed, dbias, products, copies, at, launches: mut count, .. } = self;
         let mut launches: Vec<Box<Run>> = Vec::new();
         let mut product = |planned: Planned, at| {
             let calls = planned.calls.len() as u64;
@@ -378,16 +360,16 @@ impl Schedule {
             count += word(calls * u64::from(of_call.saturating_sub(1)));
             Ok::<_, BuildError>(run)
         };
-        let at = Regions { sums_start, copies_start, scratch_start };
         let (of_dpre, of_operands): (Vec<_>, Vec<_>) =
             copies.into_iter().partition(|(place, _)| *place == MatrixPlace::Dpre);
         for (place, copy) in of_operands {
             launches.push(copy.prepare(device, place, at)?);
         }
-        match dpre {
-            Some(Made::Elementwise(pass)) => launches.push(pass.prepare(device, at)?),
-            Some(Made::Product(planned)) => launches.push(product(*planned, at)?),
-            None => {}
+        if let Some(pass) = pass {
+            launches.push(pass.prepare(device, at)?);
+        }
+        if let Some(planned) = recomputed {
+            launches.push(product(planned, at)?);
         }
         if let Some((params, dtype, index)) = dbias {
             let add_up = prepare_dbias(device, params, dtype)?;
@@ -412,7 +394,7 @@ impl Schedule {
 /// Part of a run; returns the status of its launches.
 type Run = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
 
-/// Where regions of the workspace begin.
+/// Where the regions of the workspace begin; dpre is the first.
 #[derive(Clone, Copy, Default)]
 pub(in crate::ops) struct Regions {
     sums_start: u64,
@@ -474,16 +456,12 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
     let forms = Forms { device, params: planned.params, dtype };
     let mut of_call = 1;
     let prepared = planned.first.map(|first| match first {
-        First::Simt(choice) => forms.prepare(&calls!(bops_gemm_simt_prepare, bops_gemm_simt_launch), choice),
-        First::Mma(choice) => forms.prepare(&calls!(bops_gemm_mma_prepare, bops_gemm_mma_launch), choice),
-        First::FewRows(choice) => forms.prepare(&calls!(bops_gemm_few_rows_prepare, bops_gemm_few_rows_launch), choice),
-        First::FewRowsStream(choice) => {
-            forms.prepare(&calls!(bops_gemm_few_rows_stream_prepare, bops_gemm_few_rows_stream_launch), choice)
-        }
-        First::Wgmma(choice) => forms.prepare(&calls!(bops_gemm_wgmma_prepare, bops_gemm_wgmma_launch), choice),
-        First::WgmmaWords(choice) => {
-            forms.prepare(&calls!(bops_gemm_wgmma_words_prepare, bops_gemm_wgmma_words_launch), choice)
-        }
+        First::Simt(choice) => forms.prepare(&calls!(bops_gemm_simt), choice),
+        First::Mma(choice) => forms.prepare(&calls!(bops_gemm_mma), choice),
+        First::FewRows(choice) => forms.prepare(&calls!(bops_gemm_few_rows), choice),
+        First::FewRowsStream(choice) => forms.prepare(&calls!(bops_gemm_few_rows_stream), choice),
+        First::Wgmma(choice) => forms.prepare(&calls!(bops_gemm_wgmma), choice),
+        First::WgmmaWords(choice) => forms.prepare(&calls!(bops_gemm_wgmma_words), choice),
         First::Vendor(problem) => {
             let plan = device.cublaslt()?.plan(device, &problem)?;
             of_call = plan.launches();

@@ -168,9 +168,9 @@ impl Planned {
 
     /// A product without launches. Its m and n may have changed places.
     pub(in crate::ops) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
+        let product = &if is_swapped { product.transposed() } else { *product };
         let params = lowered(product, is_swapped)?;
-        let Epilogue { bias, beside, .. } = product.epilogue;
-        let [left, right] = if is_swapped { [&product.right, &product.left] } else { [&product.left, &product.right] };
+        let Product { left, right, epilogue: Epilogue { bias, beside, .. }, .. } = product;
         Ok(Self {
             params,
             finish_params: params,
@@ -330,20 +330,26 @@ impl Tiles {
     pub(in crate::ops) fn choose(product: &Product, sizes: TileSizes, limits: &Limits<'_>) -> Self {
         let TileSizes { large, small, least_terms } = sizes;
         let sms = u64::from(limits.props.multiprocessors);
-        let blocks = |tile: u64| {
-            product.m.div_ceil(tile).saturating_mul(product.n.div_ceil(tile)).saturating_mul(product.batch.count())
-        };
-        let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
-        let splits = |tile: u64| {
-            let wanted =
-                (sms / blocks(tile)).min(product.terms() / least_terms).min(most_bytes / dense_bytes(product).max(1));
-            wanted.max(1)
-        };
-        let with = |tile: u64| Self { tile, splits: splits(tile) };
+        let blocks = |tile: u64| tiles([product.m, product.n], [tile; 2], product);
+        let shares = product.terms() / least_terms;
+        let with = |tile: u64| Self { tile, splits: splits(product, blocks(tile), shares, limits) };
         let is_wide = product.m.min(product.n) > small;
         let chosen = with(large);
         if is_wide && 4 * blocks(large).saturating_mul(chosen.splits) >= 3 * sms { chosen } else { with(small) }
     }
+}
+
+/// Tiles with such extents of all matrices of a product, whose m and n may have changed places.
+pub(super) fn tiles([m, n]: [u64; 2], [rows, columns]: [u64; 2], product: &Product) -> u64 {
+    m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(product.batch.count())
+}
+
+/// Blocks that share the sums of each of so many tiles: several if there are fewer tiles than SMs. A sum has `shares` that are worth writing and reading a
+/// part of it.
+pub(super) fn splits(product: &Product, tiles: u64, shares: u64, limits: &Limits<'_>) -> u64 {
+    let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
+    let wanted = u64::from(limits.props.multiprocessors) / tiles.max(1);
+    wanted.min(shares).min(most_bytes / dense_bytes(product).max(1)).max(1)
 }
 
 /// Whether threads walk along the first index of the product that the kernel sees. Column sums of dpre are over m, whichever index that is.
@@ -424,16 +430,18 @@ fn factor(of: &Matrix) -> sys::bops_gemm_factor {
     sys::bops_gemm_factor { matrix: matrix(of), summed: of.summed }
 }
 
-/// The kernels' parameters. If `swapped`, they are those of the product whose rows are the columns of this one.
-fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params, Reason> {
+/// The kernels' parameters, of a product that may be the transposed one: then the bias is one of its rows.
+fn lowered(product: &Product, is_transposed: bool) -> Result<sys::bops_gemm_params, Reason> {
     let Epilogue { formula, bias, activation, beside, beta } = product.epilogue;
+    let bias_stride = bias.map_or(0, |bias| bias.stride);
+    let [row, column] = if is_transposed { [bias_stride, 0] } else { [0, bias_stride] };
     let epilogue = match formula {
         Formula::Forward => sys::BOPS_GEMM_FORWARD,
         Formula::Derivative => sys::BOPS_GEMM_DERIVATIVE,
         Formula::Gradient => sys::BOPS_GEMM_GRADIENT,
     };
     let other = beside.unwrap_or(product.out);
-    let params = sys::bops_gemm_params {
+    Ok(sys::bops_gemm_params {
         m: product.m,
         n: product.n,
         k: product.k,
@@ -445,7 +453,7 @@ fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params,
         right: factor(&product.right),
         out: matrix(&product.out),
         other: matrix(&other),
-        bias: sys::bops_gemm_matrix { row: 0, column: bias.map_or(0, |bias| bias.stride), batch: [0; MAX_BATCH] },
+        bias: sys::bops_gemm_matrix { row, column, batch: [0; MAX_BATCH] },
         out_dtype: c_dtype(product.out.dtype)?,
         other_dtype: c_dtype(other.dtype)?,
         bias_dtype: c_dtype(bias.map_or(product.out.dtype, |bias| bias.dtype))?,
@@ -453,23 +461,5 @@ fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params,
         activation: c_activation(activation),
         alpha: product.alpha,
         beta,
-    };
-    Ok(if is_swapped { swapped(params) } else { params })
-}
-
-fn swapped(params: sys::bops_gemm_params) -> sys::bops_gemm_params {
-    let turned =
-        |matrix: sys::bops_gemm_matrix| sys::bops_gemm_matrix { row: matrix.column, column: matrix.row, ..matrix };
-    let turned_factor =
-        |factor: sys::bops_gemm_factor| sys::bops_gemm_factor { matrix: turned(factor.matrix), ..factor };
-    sys::bops_gemm_params {
-        m: params.n,
-        n: params.m,
-        left: turned_factor(params.right),
-        right: turned_factor(params.left),
-        out: turned(params.out),
-        other: turned(params.other),
-        bias: turned(params.bias),
-        ..params
-    }
+    })
 }

@@ -115,7 +115,7 @@ fn wgmma_takes_what_the_copy_engine_does() {
     let by_columns = GemmDescriptor::new(a, b).unwrap().layout("out", by_columns).unwrap();
     assert!(GemmForm::Wgmma.accept(&by_columns, &pinned(), &h200(), Ask::Pinned).is_ok());
     let by_columns = by_columns.bias(DType::BF16).unwrap();
-    assert!(refusal(&GemmForm::Wgmma, &by_columns, pinned()).contains("row after row"));
+    assert!(refusal(&GemmForm::Wgmma, &by_columns, pinned()).contains("rows are contiguous"));
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let target = source.map_or(product.out, |(_, matrix)| matrix);
     let is_swapped = !is_row_major(&target, product);
     if let Some(bias) = bias {
-        Reason::unless(!is_swapped, || "it adds a bias to the columns of an out that lies row after row only")?;
+        Reason::unless(!is_swapped, || "a bias needs an out whose rows are contiguous")?;
         Reason::unless(bias.dtype == product.out.dtype, || {
             format!("it adds a bias of the type of out, {}; got {}", product.out.dtype, bias.dtype)
         })?;
@@ -85,16 +85,12 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
             })?;
         }
     }
-    let (m, n, k) = (product.m, product.n, product.k);
-    let ((rows, columns), first, second, out) = if is_swapped {
-        let first = factor("a", &product.left, calls.axis, [m, product.left.rows], [k, product.left.cols])?;
-        let second = factor("b", &product.right, calls.axis, [k, product.right.rows], [n, product.right.cols])?;
-        ((m, n), first, second, factor("out", &target, calls.axis, [m, target.rows], [n, target.cols])?)
-    } else {
-        let first = factor("b", &product.right, calls.axis, [n, product.right.cols], [k, product.right.rows])?;
-        let second = factor("a", &product.left, calls.axis, [k, product.left.cols], [m, product.left.rows])?;
-        ((n, m), first, second, factor("out", &target, calls.axis, [n, target.cols], [m, target.rows])?)
-    };
+    let of = Product { out: target, ..*product };
+    let (of, [left_name, right_name]) = if is_swapped { (of, ["a", "b"]) } else { (of.transposed(), ["b", "a"]) };
+    let Product { m: rows, n: columns, k, left, right, out, .. } = of;
+    let first = factor(left_name, &left, calls.axis, [rows, left.rows], [k, left.cols])?;
+    let second = factor(right_name, &right, calls.axis, [k, right.rows], [columns, right.cols])?;
+    let out = factor("out", &out, calls.axis, [rows, out.rows], [columns, out.cols])?;
     let rounds_to_tf32 = dtype == DType::F32 && limits.math == Math::Tf32;
     let problem = ProductProblem {
         dtype,
@@ -113,17 +109,15 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         workspace_bytes,
     };
 
-    // 3. The launches. Operands are those of the library: in reverse order unless out lies column after column.
+    // 3. The launches. Operands are those of the library, which takes the factors in reverse order.
     let mut planned = Planned::bare(product, false)?;
-    if is_swapped {
-        std::mem::swap(&mut planned.left, &mut planned.right);
-    }
+    (planned.left, planned.right) = (right.place, left.place);
     if let Some((source, _)) = source {
         planned.finish(product, Sums { splits: 1, source }, false)?;
         planned.finish_params.alpha = 1.0;
     }
     planned.first = Some(First::Vendor(problem));
-    planned.calls = calls.starts(product, &target, is_swapped);
+    planned.calls = calls.starts(&of);
     planned.product_bytes = product_bytes;
     planned.scratch_bytes = product_bytes + workspace_bytes;
     planned.rounds_to_tf32 = rounds_to_tf32;
@@ -177,12 +171,11 @@ impl Calls {
     }
 
     /// Where the operands of each call begin, in bytes: the first factor of the library, the second, and what it writes.
-    fn starts(&self, product: &Product, target: &Matrix, is_swapped: bool) -> Vec<[u64; 3]> {
-        let [first, second] =
-            if is_swapped { [&product.left, &product.right] } else { [&product.right, &product.left] };
+    fn starts(&self, product: &Product) -> Vec<[u64; 3]> {
         let mut starts = vec![[0; 3]];
         for (axis, &extent) in product.batch.iter().enumerate().filter(|&(axis, _)| axis != self.axis) {
-            let steps = [first, second, target].map(|matrix| matrix.batch[axis] * matrix.dtype.size_bytes());
+            let steps =
+                [product.left, product.right, product.out].map(|matrix| matrix.batch[axis] * matrix.dtype.size_bytes());
             let along = |start: [u64; 3]| {
                 (0..extent).map(move |index| std::array::from_fn(|operand| start[operand] + index * steps[operand]))
             };

@@ -8,7 +8,7 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Epilogue, Extents, Formula, Matrix, Product};
 
-use super::product::{FactorCopy, First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes};
+use super::product::{FactorCopy, First, Limits, Planned, Source, Sums, bounded_blocks, dense_bytes, splits, tiles};
 use super::{WORKSPACE_ALIGN, regions, vendor, wgmma_words};
 
 /// What divides strides of factors and their addresses, in bytes.
@@ -23,8 +23,8 @@ const DEPTH: u64 = 64;
 const LEAST_STEPS: u64 = 8;
 /// The least time that a copy of a factor has to save: that of its launch.
 const LEAST_PICOSECONDS_SAVED: u64 = 5_000_000;
-/// Rows of tiles that are walked over together.
-pub(super) const GROUP: u32 = 8;
+/// Rows of tiles of a band; `band_rows` of `csrc/gemm/gemm.cuh` says why there are 8.
+pub(super) const BAND_ROWS: u32 = 8;
 
 /// Rows of a tile, whose column sums are one line.
 const ROWS: u64 = 128;
@@ -58,8 +58,7 @@ pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
         return has_pass
             && plan(product, limits).is_ok_and(|planned| wgmma_words::is_better(product, &planned, limits));
     }
-    let tiles = product.m.div_ceil(ROWS).saturating_mul(product.n.div_ceil(COLUMNS));
-    let is_busy = tiles.saturating_mul(product.batch.count()) >= limits.props.multiprocessors.into();
+    let is_busy = tiles([product.m, product.n], [ROWS, COLUMNS], product) >= limits.props.multiprocessors.into();
     let saves = |planned: &Planned| picoseconds_saved(product, planned) > LEAST_PICOSECONDS_SAVED;
     is_busy && plan(product, limits).is_ok_and(|planned| has_pass || saves(&planned))
 }
@@ -92,7 +91,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     })?;
     Reason::unless(
         !is_swapped || (product.epilogue.bias.is_none() && !product.epilogue.is_derivative()),
-        || "it adds a bias to, and sums, the columns of an out that lies row after row only",
+        || "a bias and column sums need an out whose rows are contiguous",
     )?;
     if let Some(other) = &product.epilogue.beside {
         let (stride, extent) = if is_swapped { (other.rows, product.m) } else { (other.cols, product.n) };
@@ -146,7 +145,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         rows: word(ROWS),
         columns: word(columns),
         splits: word(splits),
-        group: GROUP,
+        group: BAND_ROWS,
         blocks: limits.props.multiprocessors,
         wide: u32::from(is_wide),
         copies: u32::from(is_copied && splits == 1),
@@ -331,16 +330,11 @@ struct Tiling {
 impl Tiling {
     /// Wide tiles if they take less time, which is the time of the columns that one SM computes. Several blocks share the sums of a tile if there are fewer
     /// tiles than SMs and k is long.
-    fn choose(product: &Product, [m, n]: [u64; 2], may_be_wide: bool, limits: &Limits<'_>) -> Self {
+    fn choose(product: &Product, extents: [u64; 2], may_be_wide: bool, limits: &Limits<'_>) -> Self {
         let multiprocessors = u64::from(limits.props.multiprocessors);
-        let tiles =
-            |columns: u64| m.div_ceil(ROWS).saturating_mul(n.div_ceil(columns)).saturating_mul(product.batch.count());
+        let tiles = |columns: u64| tiles(extents, [ROWS, columns], product);
         let steps = product.k.div_ceil(DEPTH).saturating_mul(product.summed.count());
-        let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
-        let splits = (multiprocessors / tiles(COLUMNS))
-            .min(steps / LEAST_STEPS)
-            .min(most_bytes / dense_bytes(product).max(1))
-            .max(1);
+        let splits = splits(product, tiles(COLUMNS), steps / LEAST_STEPS, limits);
         let cost = |columns: u64| tiles(columns).div_ceil(multiprocessors).saturating_mul(columns);
         let is_faster = cost(WIDE_COLUMNS).saturating_mul(WIDE_COST_PERCENT) < cost(COLUMNS).saturating_mul(100);
         let columns = if may_be_wide && splits == 1 && is_faster { WIDE_COLUMNS } else { COLUMNS };

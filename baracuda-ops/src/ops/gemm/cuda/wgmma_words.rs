@@ -2,8 +2,8 @@
 
 use baracuda_ops_sys as sys;
 
-use super::product::{First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes, in_quads};
-use super::wgmma::GROUP;
+use super::product::{First, Limits, Planned, Source, Sums, bounded_blocks, dense_bytes, in_quads, splits, tiles};
+use super::wgmma::BAND_ROWS;
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Matrix, Product};
@@ -18,20 +18,6 @@ const TALL_COST_PERCENT: u64 = 96;
 const DEPTH: u64 = 32;
 /// Steps from which on a block's share of a sum is worth writing and reading a part of it.
 const LEAST_STEPS: u64 = 16;
-
-/// Blocks that share the sums of a tile: several if there are fewer tiles than SMs and k is long.
-fn splits(product: &Product, limits: &Limits<'_>) -> u64 {
-    let steps = product.k.div_ceil(DEPTH).saturating_mul(product.summed.count());
-    let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
-    (u64::from(limits.props.multiprocessors) / tiles([product.m, product.n], TILE, product).max(1))
-        .min(steps / LEAST_STEPS)
-        .min(most_bytes / dense_bytes(product).max(1))
-        .max(1)
-}
-
-fn tiles([m, n]: [u64; 2], rows: u64, product: &Product) -> u64 {
-    m.div_ceil(rows).saturating_mul(n.div_ceil(TILE)).saturating_mul(product.batch.count())
-}
 
 /// Operations of this kernel in a picosecond, on an H200: 330 to 366 if k is at least 4096.
 const OPERATIONS_PER_PS: u64 = 345;
@@ -51,7 +37,7 @@ pub(super) fn is_better(product: &Product, planned: &Planned, limits: &Limits<'_
     let vendor_operations = VENDOR_OPERATIONS_PER_PS[copies.clone().count()];
     let of_copies = copies.fold(0, |sum: u64, copy| sum.saturating_add(2 * copy.bytes() / BYTES_PER_PS + LAUNCH_PS));
     let of_pass = LAUNCH_PS.saturating_add(dense_bytes(product).saturating_mul(2) / BYTES_PER_PS);
-    let is_busy = 4 * tiles([product.m, product.n], TILE, product) >= 3 * u64::from(limits.props.multiprocessors);
+    let is_busy = 4 * tiles([product.m, product.n], [TILE; 2], product) >= 3 * u64::from(limits.props.multiprocessors);
     is_busy
         && (operations / OPERATIONS_PER_PS).saturating_add(of_copies)
             < (operations / vendor_operations).saturating_add(of_pass)
@@ -68,7 +54,8 @@ pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> 
         let (fast, slow) = if is_swapped { (matrix.rows, matrix.cols) } else { (matrix.cols, matrix.rows) };
         in_quads(matrix, fast, if m == 1 { 0 } else { slow }, &product.batch)
     };
-    let splits = splits(product, limits);
+    let steps = product.k.div_ceil(DEPTH).saturating_mul(product.summed.count());
+    let splits = splits(product, tiles([m, n], [TILE; 2], product), steps / LEAST_STEPS, limits);
     let are_in_quads =
         splits > 1 || is_in_quads(&product.out) && product.epilogue.beside.as_ref().is_none_or(is_in_quads);
     Reason::unless(n.is_multiple_of(4) && are_in_quads, || {
@@ -78,10 +65,10 @@ pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> 
     // 2. The tiles.
     let reads = splits == 1 && product.epilogue.reads();
     let multiprocessors = u64::from(limits.props.multiprocessors);
-    let cost = |rows: u64| tiles([m, n], rows, product).div_ceil(multiprocessors).saturating_mul(rows);
+    let cost = |rows: u64| tiles([m, n], [rows, TILE], product).div_ceil(multiprocessors).saturating_mul(rows);
     let is_faster = cost(TALL_ROWS).saturating_mul(TALL_COST_PERCENT) < cost(TILE).saturating_mul(100);
     let rows = if is_faster && splits == 1 && !reads { TALL_ROWS } else { TILE };
-    bounded_blocks([tiles([m, n], rows, product), splits])?;
+    bounded_blocks([tiles([m, n], [rows, TILE], product), splits])?;
 
     let mut planned = Planned::bare(product, is_swapped)?;
     planned.rounds_to_tf32 = true;
@@ -93,7 +80,7 @@ pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> 
     planned.first = Some(First::WgmmaWords(sys::bops_gemm_wgmma_words_choice {
         rows: word(rows),
         splits: word(splits),
-        group: GROUP,
+        group: BAND_ROWS,
         blocks: limits.props.multiprocessors,
         reads: u32::from(reads),
     }));

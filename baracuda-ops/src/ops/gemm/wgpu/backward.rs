@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
-/// Neighbouring quads of columns in a workgroup of the pass for dpre.
+/// Neighbouring quads of columns in a workgroup of the pass for dpre: one for each thread of a subgroup of 32, so that it reads 512 bytes of a row of f32.
 const PASS_QUADS: u32 = 32;
 
 /// How the pass for dpre is divided.
@@ -136,6 +136,8 @@ fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) 
 
 /// The number of sums of a quad of columns above which more than 32 threads share them.
 const MANY_PARTIALS: u64 = 256;
+/// Fewest threads that share the sums of a quad of columns.
+const FEWEST_LANES: u64 = 4;
 
 /// The dispatch that adds up `partials` sums of each of `n` columns and `beta` times what an operand holds. `n` is a multiple of four.
 pub(in crate::ops) fn sums_step(
@@ -147,7 +149,8 @@ pub(in crate::ops) fn sums_step(
 ) -> Result<StepBuilder, Reason> {
     let workgroup = tree_workgroup(props);
     let most_lanes = if partials > MANY_PARTIALS { 64 } else { 32 };
-    let lanes = word((partials / 2).next_power_of_two().clamp(4, most_lanes));
+    // Each adds up about two sums, within limits.
+    let lanes = word((partials / 2).next_power_of_two().clamp(FEWEST_LANES, most_lanes));
     let column_quads = workgroup / lanes;
     let quads = n.div_ceil(4);
     let grid = groups(quads.div_ceil(column_quads.into()), props)?;

@@ -25,9 +25,9 @@ pub(in crate::ops) struct Tile {
     pub(in crate::ops) busy: u64,
 }
 
-/// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over the speed that reads from workgroup memory
-/// leave for products: a thread of 8 x 8 elements reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, and one of 4 x 4 reads 2 for 16. `busy`
-/// is for a GPU of 132 SMs with 8 subgroups each. Both are derived, not measured.
+/// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over its speed relative to the largest tile, which is
+/// taken as 1, 3/4 and 9/20: a thread of 8 x 8 elements reads 4 quads from workgroup memory for 64 products, one of 8 x 4 reads 3 for 32, and one of
+/// 4 x 4 reads 2 for 16. `busy` is for a GPU of 132 SMs with 8 subgroups each. Both are estimates, not measured.
 const TILES: [Tile; 3] = [
     Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132 },
     Tile { rows: 64, cols: 64, row_quads: 2, col_quads: 1, cost: 5461, busy: 264 },
@@ -121,25 +121,13 @@ impl Factor<'_> {
 /// The transposed product, if the output's columns are contiguous and its rows are not. A product that adds up columns is left as it is: it writes to the
 /// workspace, whose rows are contiguous.
 fn rows_first(product: &Product) -> (Product, bool) {
-    let Product { out, epilogue, .. } = product;
-    let is_turned = out.rows == 1 && product.m > 1 && (out.cols != 1 || product.n == 1);
-    let flipped = |matrix: &Matrix| Matrix { rows: matrix.cols, cols: matrix.rows, ..*matrix };
-    if !is_turned || epilogue.is_derivative() {
-        return (*product, false);
-    }
-    let turned = Product {
-        m: product.n,
-        n: product.m,
-        left: flipped(&product.right),
-        right: flipped(&product.left),
-        out: flipped(out),
-        epilogue: epilogue.map(|pre| flipped(&pre)),
-        ..*product
-    };
-    (turned, true)
+    let Product { m, n, out, epilogue, .. } = product;
+    let has_columns = out.rows == 1 && *m > 1 && (out.cols != 1 || *n == 1);
+    let is_turned = has_columns && !epilogue.is_derivative();
+    (if is_turned { product.transposed() } else { *product }, is_turned)
 }
 
-/// Mesa's driver for processors silently ends the loops of a shader after 65535 iterations in all; a step takes two.
+/// Mesa's driver that runs shaders on the CPU silently ends the loops of a shader after 65535 iterations in all; a step takes two.
 pub(in crate::ops) const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
 
 /// The dispatch of a product, if it writes anything. Operands that a product lacks are bound to others in their place, so that one shader serves
@@ -164,7 +152,7 @@ pub(super) fn step(
     Reason::unless(!props.is_cpu || steps <= MOST_STEPS_IN_SOFTWARE, || {
         let most = MOST_STEPS_IN_SOFTWARE * DEPTH;
         let terms = product.terms();
-        format!("drivers for processors leave long loops: sums have at most {most} terms there, got {terms}")
+        format!("drivers that run shaders on the CPU end long loops: sums have at most {most} terms there, got {terms}")
     })?;
     let [tiles_m, tiles_n] = tile.tiles([*m, *n]);
     let count = tile.count(product);

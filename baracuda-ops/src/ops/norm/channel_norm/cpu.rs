@@ -3,6 +3,7 @@
 use super::{BackwardFields, ChannelNorm, ChannelShape, ForwardFields, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::narrow::to_usize;
+use crate::ops::norm::statistics::Statistics;
 
 /// A tensor `[batch, channels, spatial..]`. It takes the same memory whatever its extents, which may be huge where strides are 0.
 struct Segments<'a> {
@@ -141,35 +142,6 @@ impl ChannelShape {
     /// The group of a segment.
     fn group_of(&self, (n, c): (u64, u64)) -> u64 {
         if self.groups == 0 { c } else { n * self.groups + c / self.group_segments().max(1) }
-    }
-}
-
-/// Statistics of a group: the mean, then the variance about it, corrected for the mean's rounding error.
-#[derive(Clone, Copy)]
-struct Statistics {
-    mean: f64,
-    /// The mean of the differences from `mean`, which is its rounding error.
-    correction: f64,
-    /// The biased variance.
-    var: f64,
-}
-
-impl Statistics {
-    fn of(values: &[f64]) -> Self {
-        if values.is_empty() {
-            return Self { mean: 0.0, correction: 0.0, var: f64::NAN };
-        }
-        let n = values.len() as f64;
-        let mean = values.iter().copied().collect::<Sum>().total() / n;
-        let correction = values.iter().map(|x| x - mean).collect::<Sum>().total() / n;
-        let square = values.iter().map(|x| (x - mean) * (x - mean)).collect::<Sum>().total() / n;
-        let var = square - correction * correction;
-        // `f64::max` would return 0 for NaN.
-        Self { mean, correction, var: if var < 0.0 { 0.0 } else { var } }
-    }
-
-    fn rstd(&self, eps: f64) -> f64 {
-        1.0 / (self.var + eps).sqrt()
     }
 }
 

@@ -36,9 +36,6 @@ pub(crate) struct ChannelGeometry {
     /// The widest vector in bytes, at most 16, in which every run of adjacent elements of every tensor can be moved: contiguous a segment,
     /// channels last the channels of one position. Runs start at multiples of it and are a whole number of it.
     pub(crate) vector_bytes: u64,
-    /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the run of all segments
-    /// of a group of one sample.
-    group_vector_bytes: Option<u64>,
     /// Strides by the operand's index, of those that are declared.
     strides: [Option<(usize, ChannelStrides)>; TENSORS],
 }
@@ -81,38 +78,26 @@ impl ChannelGeometry {
             }
         }
         // One alignment of all: that of the addresses, of the runs' lengths and of the steps between runs.
-        let mut common = 16;
         let (run, run_extent) = match order {
             ChannelOrder::Contiguous => (shape.spatial, shape.channels),
             ChannelOrder::ChannelsLast => (shape.channels, shape.spatial),
         };
         let size = slots.all_at(operands).next().map_or(1, |slot| slot.desc.dtype().size_bytes());
+        let mut common = 16 | run.wrapping_mul(size);
         for (slot, (_, strides)) in slots.all_at(operands).zip(strides.iter().flatten()) {
             common |= slot.desc.align_bytes();
             if shape.batch > 1 {
                 common |= strides.batch.wrapping_mul(size);
             }
+            if run_extent > 1 {
+                let step = match order {
+                    ChannelOrder::Contiguous => strides.channel,
+                    ChannelOrder::ChannelsLast => strides.spatial,
+                };
+                common |= step.wrapping_mul(size);
+            }
         }
-        let width = |multiple: u64| 1 << multiple.trailing_zeros();
-        let mut steps = common | run.wrapping_mul(size);
-        for (_, strides) in strides.iter().flatten().filter(|_| run_extent > 1) {
-            let step = match order {
-                ChannelOrder::Contiguous => strides.channel,
-                ChannelOrder::ChannelsLast => strides.spatial,
-            };
-            steps |= step.wrapping_mul(size);
-        }
-        let is_gapless = order == ChannelOrder::Contiguous
-            && (shape.channels <= 1 || strides.iter().flatten().all(|(_, s)| s.channel == shape.spatial));
-        let channels = shape.channels.checked_div(shape.groups).unwrap_or(1);
-        let group_run = channels.wrapping_mul(run).wrapping_mul(size);
-        Ok(Self {
-            shape,
-            order,
-            vector_bytes: width(steps),
-            group_vector_bytes: is_gapless.then(|| width(common | group_run)),
-            strides,
-        })
+        Ok(Self { shape, order, vector_bytes: 1 << common.trailing_zeros(), strides })
     }
 
     /// Channels last: whether the rows of channels of all samples lie at one stride in every tensor.
@@ -163,12 +148,10 @@ mod tests {
         let found = geometry(&[x, x], 3).unwrap();
         assert_eq!((found.order, found.shape.spatial), (ChannelOrder::Contiguous, 40));
         assert_eq!(found.strides(forward::Y), ChannelStrides { batch: 240, channel: 40, spatial: 1 });
-        assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, Some(16)));
+        assert_eq!(found.vector_bytes, 16);
         assert_eq!(found.strides(forward::RESIDUAL), ChannelStrides::default());
-        // 49 elements of 2 bytes: only the runs of a group, of 2 * 49, are wider.
         let odd = TensorDesc::contiguous(DType::BF16, &[2, 6, 7, 7]).unwrap();
-        let found = geometry(&[odd, odd], 3).unwrap();
-        assert_eq!((found.vector_bytes, found.group_vector_bytes), (2, Some(4)));
+        assert_eq!(geometry(&[odd, odd], 3).unwrap().vector_bytes, 2);
     }
 
     #[test]
@@ -177,7 +160,7 @@ mod tests {
         let found = geometry(&[x, x], 0).unwrap();
         assert_eq!(found.order, ChannelOrder::ChannelsLast);
         assert_eq!(found.strides(forward::X), ChannelStrides { batch: 24 * 35, channel: 1, spatial: 24 });
-        assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, None));
+        assert_eq!(found.vector_bytes, 16);
         assert!(found.is_merged());
         let padded = strided(DType::F16, &[2, 24, 5, 7], &[24 * 36, 1, 24 * 7, 24]);
         assert!(!geometry(&[x, padded], 0).unwrap().is_merged());
@@ -192,7 +175,7 @@ mod tests {
         let dense = TensorDesc::contiguous(DType::F32, &[2, 3, 4, 4]).unwrap();
         let found = geometry(&[slice, dense], 3).unwrap();
         assert_eq!(found.strides(forward::X), ChannelStrides { batch: 100, channel: 32, spatial: 1 });
-        assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, None));
+        assert_eq!(found.vector_bytes, 16);
         let shifted = dense.for_offset(4).unwrap();
         assert_eq!(geometry(&[dense, shifted], 3).unwrap().vector_bytes, 4);
     }

@@ -328,9 +328,7 @@ impl ForwardFields {
     pub(crate) fn inference(x: TensorDesc) -> Self {
         Self { inference: true, ..Self::plain(x, None) }
     }
-}
 
-impl ForwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
         let x = self.x;
@@ -437,9 +435,7 @@ impl BackwardFields {
     pub(crate) fn recomputes(&self) -> bool {
         !self.activation.is_identity() && !self.from_y
     }
-}
 
-impl BackwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use backward::{
             BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,

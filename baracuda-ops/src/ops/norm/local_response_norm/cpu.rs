@@ -14,7 +14,10 @@ use crate::plan::MAX_WORK;
 
 /// The reference kernel of a pass, which `compute` computes.
 pub(super) fn accept(norm: &Valid, compute: impl Fn(&Valid, &Operands<'_>) + Send + Sync + 'static) -> Accepted<'_> {
-    bounded(&norm.fields)?;
+    let (size, terms) = (norm.fields.size, additions(&norm.fields));
+    Reason::unless(terms <= MAX_WORK, || {
+        format!("windows of {size} over x have {terms} terms, the limit is {MAX_WORK}")
+    })?;
     Ok(norm.on_cpu(compute))
 }
 
@@ -24,16 +27,6 @@ const CHANNELS: usize = 1;
 /// Terms of all sums. A term takes about as long as an element of another op does.
 fn additions(fields: &Fields) -> u64 {
     fields.x.elements().saturating_mul(fields.size.min(fields.x.dims()[1]))
-}
-
-/// Refuses windows whose sums would have too many terms in all.
-fn bounded(fields: &Fields) -> Result<(), Reason> {
-    match additions(fields) {
-        terms if terms > MAX_WORK => {
-            Err(format!("windows of {} over x have {terms} terms, the limit is {MAX_WORK}", fields.size).into())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The window of `size` channels that begins `before` channels before channel c, cut off at the first and the last channel.

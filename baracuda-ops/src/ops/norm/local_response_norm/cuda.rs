@@ -7,8 +7,8 @@
 //! | `tile` | a row of threads some channels of a position, in shared memory | neighbouring channels |
 //! | `direct` | a thread an element, and reads its whole window again | the rest |
 //!
-//! They are tried in this order. Only `walk` leaves something to others that it could do: what lies so that neighbouring channels are the better
-//! read.
+//! They are tried in this order. Only `walk` leaves to others what it could do: tensors with a channel stride of 1 whose samples have one position each, of
+//! which accesses along channels are wider.
 
 use std::fmt::Debug;
 
@@ -22,29 +22,33 @@ use sys::{
 };
 
 use super::{Geometry, UNROLLED, Valid, backward, forward};
-use crate::backend::Device;
-use crate::backend::cuda::calls::{Calls, Numbers, calls};
-use crate::backend::cuda::{Props, c_dtype};
+use crate::backend::Located;
+use crate::backend::cuda::{Numbers, Props, c_dtype};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
+use crate::ops::calls::{Calls, calls};
 use crate::ops::valid::Direction;
 use crate::options::WorkspaceReq;
 
 pub(super) fn walk<'d>(norm: &'d Valid, props: &Props, ask: Ask) -> Accepted<'d> {
-    candidate(norm, WALK, |geometry| walk_choice(geometry, norm.op.kind, props, ask))
+    let calls = (calls!(bops_local_response_norm_walk), calls!(bops_local_response_norm_backward_walk));
+    candidate(norm, calls, |geometry| walk_choice(geometry, norm.op.kind, props, ask))
 }
 
 pub(super) fn rows<'d>(norm: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
-    candidate(norm, ROWS, rows_choice)
+    let calls = (calls!(bops_local_response_norm_rows), calls!(bops_local_response_norm_backward_rows));
+    candidate(norm, calls, rows_choice)
 }
 
 pub(super) fn tile<'d>(norm: &'d Valid, props: &Props, _: Ask) -> Accepted<'d> {
-    candidate(norm, TILE, |geometry| tile_choice(geometry, norm.op.kind, props))
+    let calls = (calls!(bops_local_response_norm_tile), calls!(bops_local_response_norm_backward_tile));
+    candidate(norm, calls, |geometry| tile_choice(geometry, norm.op.kind, props))
 }
 
 pub(super) fn direct<'d>(norm: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
-    let candidate = candidate(norm, DIRECT, direct_choice)?;
+    let calls = (calls!(bops_local_response_norm_direct), calls!(bops_local_response_norm_backward_direct));
+    let candidate = candidate(norm, calls, direct_choice)?;
     // One number of the accumulator type for each element.
     let element_bytes = norm.fields.x.dtype().accumulator().size_bytes();
     let workspace_bytes = norm.fields.x.elements().checked_mul(element_bytes);
@@ -58,33 +62,16 @@ pub(super) fn direct<'d>(norm: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     })
 }
 
-/// The C functions of a form with the choice `C`, in both passes.
-struct FormCalls<C> {
-    forward: Calls<sys::bops_dtype, ForwardParams, C, ForwardOperands>,
-    backward: Calls<sys::bops_dtype, BackwardParams, C, BackwardOperands>,
-}
-
-const WALK: FormCalls<Walk> = FormCalls {
-    forward: calls!(bops_local_response_norm_walk_prepare, bops_local_response_norm_walk_launch),
-    backward: calls!(bops_local_response_norm_backward_walk_prepare, bops_local_response_norm_backward_walk_launch),
-};
-const ROWS: FormCalls<Rows> = FormCalls {
-    forward: calls!(bops_local_response_norm_rows_prepare, bops_local_response_norm_rows_launch),
-    backward: calls!(bops_local_response_norm_backward_rows_prepare, bops_local_response_norm_backward_rows_launch),
-};
-const TILE: FormCalls<Tile> = FormCalls {
-    forward: calls!(bops_local_response_norm_tile_prepare, bops_local_response_norm_tile_launch),
-    backward: calls!(bops_local_response_norm_backward_tile_prepare, bops_local_response_norm_backward_tile_launch),
-};
-const DIRECT: FormCalls<Direct> = FormCalls {
-    forward: calls!(bops_local_response_norm_direct_prepare, bops_local_response_norm_direct_launch),
-    backward: calls!(bops_local_response_norm_backward_direct_prepare, bops_local_response_norm_backward_direct_launch),
-};
+/// The C functions of a form with the choice `C`: forward and backward.
+type FormCalls<C> = (
+    Calls<sys::bops_dtype, ForwardParams, C, ForwardOperands>,
+    Calls<sys::bops_dtype, BackwardParams, C, BackwardOperands>,
+);
 
 /// How a form serves a descriptor, in one launch if there are elements.
 fn candidate<'d, C: Numbers + Debug>(
     norm: &'d Valid,
-    calls: FormCalls<C>,
+    (of_forward, of_backward): FormCalls<C>,
     choose: impl FnOnce(&Geometry) -> Result<C, Reason>,
 ) -> Accepted<'d> {
     let geometry = Geometry::new(norm)?;
@@ -94,36 +81,25 @@ fn candidate<'d, C: Numbers + Debug>(
     // The size of the window, the number of channels, from which shared memory follows, and whether roots give the powers.
     let numbers = [geometry.size, geometry.channels, u64::from(geometry.half_powers > 0)];
     let has_work = geometry.elements() > 0;
-    let build = move |device: &Device| {
-        let strides = |operand: usize| {
-            let [batch, channel, spatial] = geometry.strides[operand];
-            sys::bops_channel_strides { batch, channel, spatial }
-        };
-        let Geometry { batch, channels, spatial, size, scale, half_powers, .. } = geometry;
-        match norm.op.kind {
-            Direction::Forward => {
-                let [x, y] = [forward::X, forward::Y].map(strides);
-                let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k, half_powers };
-                calls.forward.build(
-                    device,
-                    has_work,
-                    (dtype, params, choice, numbers),
-                    |located| forward::memory!(pointers ForwardOperands, located),
-                )
-            }
-            Direction::Backward => {
-                let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(strides);
-                let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k, half_powers };
-                calls.backward.build(
-                    device,
-                    has_work,
-                    (dtype, params, choice, numbers),
-                    |located| backward::memory!(pointers BackwardOperands, located),
-                )
-            }
-        }
+    let strides = |operand: usize| {
+        let [batch, channel, spatial] = geometry.strides[operand];
+        sys::bops_channel_strides { batch, channel, spatial }
     };
-    Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
+    let Geometry { batch, channels, spatial, size, scale, half_powers, .. } = geometry;
+    Ok(match norm.op.kind {
+        Direction::Forward => {
+            let [x, y] = [forward::X, forward::Y].map(strides);
+            let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k, half_powers };
+            let operands = |located: &Located<'_>| forward::memory!(pointers ForwardOperands, located);
+            of_forward.candidate(has_work, (dtype, params, choice, numbers), operands)
+        }
+        Direction::Backward => {
+            let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(strides);
+            let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k, half_powers };
+            let operands = |located: &Located<'_>| backward::memory!(pointers BackwardOperands, located);
+            of_backward.candidate(has_work, (dtype, params, choice, numbers), operands)
+        }
+    })
 }
 
 /// Threads of a block of `walk`, as in the kernels.
@@ -144,7 +120,8 @@ const TILE_THREADS: u64 = 128;
 const FEWEST_POSITION_THREADS: u64 = 8;
 /// Most threads that share a position of `tile`.
 const MOST_POSITION_THREADS: u64 = 256;
-/// Most bytes of shared memory that a tile takes: 8 KiB less than what a block has without asking for more.
+/// Most bytes of shared memory that a tile takes: an SM of an H200 has room for five such tiles, but only for four of 48 KiB, which is what a block has
+/// without asking for more.
 const TILE_BYTES: u64 = 40 << 10;
 /// Most chunks: blocks in the second dimension of a grid.
 const MOST_CHUNKS: u64 = 65535;
@@ -152,26 +129,21 @@ const MOST_CHUNKS: u64 = 65535;
 /// Refuses more blocks than the first dimension of a grid has.
 fn within(blocks: u64) -> Result<(), Reason> {
     let most = (1u64 << 31) - 1;
-    if blocks > most {
-        return Err(format!("it needs {blocks} blocks, a launch has at most {most}").into());
-    }
-    Ok(())
+    Reason::unless(blocks <= most, || format!("it needs {blocks} blocks, a launch has at most {most}"))
 }
 
 /// Refuses f64, which `direct` alone serves.
 fn check_narrow(geometry: &Geometry) -> Result<(), Reason> {
-    if geometry.element_bytes > 4 { Err("it has no elements of f64".into()) } else { Ok(()) }
+    Reason::unless(geometry.element_bytes <= 4, || "it has no elements of f64")
 }
 
 /// Refuses what kernels do not hold in registers.
 fn check_unrolled(geometry: &Geometry) -> Result<(), Reason> {
     check_narrow(geometry)?;
     geometry.check_unrolled()?;
+    // `walk` numbers channels in signed 32 bits, up to some windows beyond the last.
     let (channels, most) = (geometry.channels, 1 << 30);
-    if channels >= most {
-        return Err(format!("it counts fewer than {most} channels, here are {channels}").into());
-    }
-    Ok(())
+    Reason::unless(channels < most, || format!("it takes fewer than {most} channels, here are {channels}"))
 }
 
 /// # Errors
@@ -179,9 +151,7 @@ fn check_unrolled(geometry: &Geometry) -> Result<(), Reason> {
 fn walk_choice(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) -> Result<Walk, Reason> {
     let Geometry { batch, channels, spatial, size, element_bytes, position_bytes, half_powers, .. } = *geometry;
     check_unrolled(geometry)?;
-    if position_bytes == 0 {
-        return Err("its positions are neighbours, which they are not in every tensor here".into());
-    }
+    Reason::unless(position_bytes > 0, || "it needs a spatial stride of 1 in every tensor")?;
     if ask == Ask::Chosen && geometry.prefers_channels() {
         return Err("channels are neighbours, for which rows and tile read memory in wider accesses".into());
     }
@@ -216,17 +186,13 @@ fn rows_choice(geometry: &Geometry) -> Result<Rows, Reason> {
     if geometry.half_powers == 0 {
         return Err("its powers come from roots: beta is 0.5, 0.75 or 1, and k a normal number of f32".into());
     }
-    if channel_bytes < 16 {
-        return Err(
-            format!("it reads 16 bytes of neighbouring channels at a time, here they allow {channel_bytes}").into()
-        );
-    }
+    Reason::unless(channel_bytes >= 16, || {
+        format!("it reads 16 bytes of neighbouring channels at a time, here they allow {channel_bytes}")
+    })?;
     let vectors = channels * element_bytes / 16;
-    if vectors == 0 || vectors > MOST_ROWS_THREADS || batch * spatial == 0 {
-        return Err(
-            format!("a position has {vectors} vectors of channels, the limits are 1 and {MOST_ROWS_THREADS}").into()
-        );
-    }
+    Reason::unless((1..=MOST_ROWS_THREADS).contains(&vectors) && batch * spatial > 0, || {
+        format!("a position has {vectors} vectors of channels, the limits are 1 and {MOST_ROWS_THREADS}")
+    })?;
     within(batch * spatial)?;
     Ok(Rows { block_threads: word(ROWS_THREADS.max(vectors)) })
 }
@@ -238,7 +204,7 @@ fn tile_choice(geometry: &Geometry, pass: Direction, props: &Props) -> Result<Ti
     check_narrow(geometry)?;
     let positions = batch * spatial;
     if channel_bytes == 0 || positions == 0 {
-        return Err("its channels are neighbours, which they are not in every tensor here".into());
+        return Err("it needs a channel stride of 1 in every tensor, and at least one position".into());
     }
     // Of a tile with its halo, forward keeps x, backward x and two more.
     let arrays = if pass == Direction::Forward { 1 } else { 3 };

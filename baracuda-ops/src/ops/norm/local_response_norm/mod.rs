@@ -116,9 +116,7 @@ impl Fields {
     fn plain(x: TensorDesc, size: u64) -> Self {
         Self::minimal(x, size, default_alpha(), default_beta(), default_k())
     }
-}
 
-impl Fields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         let x = self.x;
         float(op, "x", &x)?;
@@ -336,12 +334,8 @@ impl Geometry {
 
     /// Refuses windows that kernels do not hold in registers.
     fn check_unrolled(&self) -> Result<(), Reason> {
-        let is_unrolled = UNROLLED.contains(&self.size);
-        if is_unrolled {
-            Ok(())
-        } else {
-            Err(format!("its windows have 3, 5, 7 or 9 channels, here {}", self.size).into())
-        }
+        let size = self.size;
+        Reason::unless(UNROLLED.contains(&size), || format!("its windows have 3, 5, 7 or 9 channels, here {size}"))
     }
 
     /// Whether threads beside each other should take neighbouring channels, not neighbouring positions.

@@ -41,8 +41,9 @@ pub(super) struct Direct {
     workgroup_threads: u32,
 }
 
-/// Invocations of a workgroup of `walk`, and of the other forms.
+/// Invocations of a workgroup of `walk`.
 const WALK_WORKGROUP: u64 = 128;
+/// Invocations of a workgroup of `rows` and `direct`.
 const WORKGROUP: u64 = 256;
 /// Invocations that keep an H200 busy: 1024 on each of its 132 multiprocessors.
 const BUSY_INVOCATIONS: u64 = 132 * 1024;
@@ -195,9 +196,7 @@ pub(super) fn walk(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, 
     let norm = Norm::new(norm, props)?;
     norm.geometry.check_unrolled()?;
     let Geometry { batch, channels, spatial, size, position_bytes, .. } = norm.geometry;
-    if position_bytes == 0 {
-        return Err("its positions are neighbours, which they are not in every tensor here".into());
-    }
+    Reason::unless(position_bytes > 0, || "it needs a spatial stride of 1 in every tensor")?;
     if ask == Ask::Chosen && norm.geometry.prefers_channels() {
         return Err("channels are neighbours, for which rows and direct read memory in wider accesses".into());
     }
@@ -223,9 +222,7 @@ pub(super) fn rows(norm: &Valid, props: &Props, _: Ask) -> Result<Work<Rows>, Re
         return Err("it reads four neighbouring channels at a time, here rows of channels are not whole fours".into());
     }
     let (workgroup, vectors) = (norm.workgroup(WORKGROUP), channels / 4);
-    if vectors > workgroup {
-        return Err(format!("a position has {vectors} invocations, the limit is {workgroup}").into());
-    }
+    Reason::unless(vectors <= workgroup, || format!("a position has {vectors} invocations, the limit is {workgroup}"))?;
     let blocks = workgroup / vectors;
     let workgroups = (batch * spatial).div_ceil(blocks);
     let spread = Spread { workgroup, width: 4, vectors, blocks, chunk: channels, workgroups };
@@ -257,7 +254,7 @@ pub(super) fn direct(norm: &Valid, props: &Props, _: Ask) -> Result<Work<Direct>
         [("terms", 0), ("roots", roots_start)].map(|(name, offset)| Binding::partials(name, offset, bytes, accessor))
     };
     let mut of_terms = norm.bindings(&[backward::DY, backward::X], 1);
-    of_terms.push(Binding::absent("dx", "absent_elements_out"));
+    of_terms.push(Binding::absent("dx", "absent_elements"));
     of_terms.extend(partials("elements_f32_out"));
     let mut of_dx = norm.bindings(&[backward::DY, backward::X, backward::DX], 1);
     of_dx.extend(partials("elements_f32_in"));

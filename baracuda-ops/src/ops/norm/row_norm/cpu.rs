@@ -3,6 +3,7 @@
 use super::{BackwardFields, ForwardFields, RowNorm, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
 use crate::narrow::to_usize;
+use crate::ops::norm::statistics::Statistics;
 use crate::tensor::TensorDesc;
 
 /// A tensor by rows: its first `outer` extents number them.
@@ -58,30 +59,12 @@ fn parameter(operands: &Operands<'_>, position: usize) -> Option<Vec<f64>> {
     Some(Rows::new(tensor, 0).load(0))
 }
 
-/// Statistics of a row: the mean, then the variance about it, corrected for the mean's rounding error.
-struct Statistics {
-    mean: f64,
-    /// The mean of the differences from `mean`, which is its rounding error.
-    correction: f64,
-    rstd: f64,
-}
-
-fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> Statistics {
-    let n = row.len() as f64;
-    if kind == RowNorm::Rms {
-        let mean_square = row.iter().map(|x| x * x).collect::<Sum>().total() / n;
-        return Statistics { mean: 0.0, correction: 0.0, rstd: 1.0 / (mean_square + eps).sqrt() };
+fn statistics(kind: RowNorm, row: &[f64]) -> Statistics {
+    let mean_square = || row.iter().map(|x| x * x).collect::<Sum>().total() / row.len() as f64;
+    match kind {
+        RowNorm::Layer => Statistics::of(row),
+        RowNorm::Rms => Statistics { mean: 0.0, correction: 0.0, var: mean_square() },
     }
-    if row.is_empty() {
-        return Statistics { mean: 0.0, correction: 0.0, rstd: f64::NAN };
-    }
-    let mean = row.iter().copied().collect::<Sum>().total() / n;
-    let correction = row.iter().map(|x| x - mean).collect::<Sum>().total() / n;
-    let square = row.iter().map(|x| (x - mean) * (x - mean)).collect::<Sum>().total() / n;
-    let var = square - correction * correction;
-    // `f64::max` would return 0 for NaN.
-    let var = if var < 0.0 { 0.0 } else { var };
-    Statistics { mean, correction, rstd: 1.0 / (var + eps).sqrt() }
 }
 
 /// How many rows there are, and what gives an operand by rows.
@@ -115,7 +98,8 @@ pub(in crate::ops::norm) fn forward(norm: &Valid<ForwardFields>, operands: &Oper
                 *value = rounded(x.dtype(), *value + other);
             }
         }
-        let Statistics { mean, correction, rstd } = statistics(norm.op.kind, &values, norm.fields.eps.get());
+        let statistics = statistics(norm.op.kind, &values);
+        let (Statistics { mean, correction, .. }, rstd) = (statistics, statistics.rstd(norm.fields.eps.get()));
         // SAFETY: each row is one task, and the whole row was read before.
         unsafe {
             if let Some(h) = &h {

@@ -207,9 +207,7 @@ impl ForwardFields {
     pub(crate) fn plain(x: TensorDesc, normalized_dims: usize) -> Self {
         Self::minimal(x, normalized_dims, default_eps())
     }
-}
 
-impl ForwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
         let x = self.x;
@@ -262,9 +260,7 @@ impl BackwardFields {
     pub(crate) fn plain(x: TensorDesc, normalized_dims: usize) -> Self {
         Self { dx: true, ..Self::minimal(x, normalized_dims) }
     }
-}
 
-impl BackwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
         let x = self.x;

@@ -3,26 +3,18 @@
 use baracuda_ops_sys as sys;
 
 use super::Valid;
-use crate::backend::Device;
-use crate::backend::cuda::calls::{self, calls};
 use crate::backend::cuda::{Props, c_activation, c_dtype};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Candidate};
+use crate::kernel::Accepted;
 use crate::narrow::word;
+use crate::ops::calls::calls;
 use crate::ops::pointwise::dense::DenseRun;
 use crate::ops::valid::Direction;
 
 /// Threads of a block, as in the kernels.
 const THREADS: u64 = 256;
-/// Blocks of a grid.
+/// The most blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
-
-/// The C functions of a pass with the operands `O`.
-type Calls<O> = calls::Calls<sys::bops_dtype, sys::bops_activation_params, sys::bops_activation_choice, O>;
-
-const FORWARD: Calls<sys::bops_activation_operands> = calls!(bops_activation_prepare, bops_activation_launch);
-const BACKWARD: Calls<sys::bops_activation_backward_operands> =
-    calls!(bops_activation_backward_prepare, bops_activation_backward_launch);
 
 /// The kernels of both passes.
 pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
@@ -37,15 +29,14 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
         from_y: u32::from(valid.fields.from_y),
     };
     let choice = sys::bops_activation_choice { vec_bytes: word(vec_bytes) };
-    let (has_work, [input, saved, output]) = (run.elements > 0, valid.operands());
-    let build = move |device: &Device| match valid.op.kind {
-        Direction::Forward => FORWARD.build(device, has_work, (dtype, params, choice, ()), move |located| {
+    let (has_work, kernels, [input, saved, output]) = (run.elements > 0, (dtype, params, choice, ()), valid.operands());
+    Ok(match valid.op.kind {
+        Direction::Forward => calls!(bops_activation).candidate(has_work, kernels, move |located| {
             sys::bops_activation_operands { x: located.pointer(input), y: located.pointer(output) }
         }),
-        Direction::Backward => BACKWARD.build(device, has_work, (dtype, params, choice, ()), move |located| {
+        Direction::Backward => calls!(bops_activation_backward).candidate(has_work, kernels, move |located| {
             let (dy, saved, dx) = (located.pointer(input), located.pointer(saved), located.pointer(output));
             sys::bops_activation_backward_operands { dy, saved, dx }
         }),
-    };
-    Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
+    })
 }

@@ -5,8 +5,9 @@
 
 use baracuda_ops_sys as sys;
 
-use crate::backend::cuda::Props;
+use crate::backend::cuda::{MOST_STRIDING_BLOCKS, Props};
 use crate::narrow::{grid, word};
+use crate::ops::rows::threads_for;
 
 pub(super) type RowsResident = sys::bops_softmax_rows_resident_choice;
 pub(super) type RowsShared = sys::bops_softmax_rows_shared_choice;
@@ -44,9 +45,9 @@ const SHORT_THREADS: u64 = 64;
 const MOST_THIN_VECTORS: u64 = 1024;
 /// Fewest threads of a block that shares a row with others.
 const FEWEST_CLUSTER_THREADS: u64 = 64;
-/// Threads of a block that stages x in shared memory: with few vectors of x, and with more.
+/// Threads of a block of `rows_shared`, forward: with up to `SHARED_VECTORS` vectors of x, and with more.
 const SHARED_THREADS: [u64; 2] = [256, 512];
-/// Vectors of x up to which such a block has few.
+/// Vectors of x up to which a block of `rows_shared` has the first of `SHARED_THREADS`.
 const SHARED_VECTORS: u64 = 2048;
 /// Bytes of shared memory that kernels declare themselves and that the device keeps for itself.
 const RESERVED_SHARED_BYTES: u64 = 4096;
@@ -60,8 +61,6 @@ const ROW_CHUNK: u64 = 1024;
 const CHANNEL_CHUNK: u64 = 32;
 /// Threads of a block of `split`.
 const SPLIT_THREADS: u64 = 256;
-/// Blocks of a launch that strides over its work.
-const MAX_GRID: u64 = 1 << 19;
 
 /// How rows of up to `up_to` vectors are held: vectors of a thread, blocks of a cluster.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +138,7 @@ const SHARED_CHANNELS: [&[ChannelHolding]; 2] = [
     &[channel(1024, SHARED_CHANNEL_VECTORS, 4)],
     &[channel(1024, SHARED_CHANNEL_VECTORS, 8), channel(1024, SHARED_CHANNEL_VECTORS, 4)],
 ];
-/// How many vectors of a thread lie in shared memory in that form, of 2 and of 4 bytes: those of y and, of 2 bytes, 10 of dy.
+/// How many vectors of a thread lie in shared memory in `channels_shared`, of 2 and of 4 bytes: those of y and, of 2 bytes, 10 of dy.
 const STAGED_VECTORS: [u64; 2] = [26, 16];
 /// Forward of 2 bytes, if all tiles are resident at once, one or two on a multiprocessor: a block takes two tiles if a tile has more threads than
 /// this.
@@ -194,14 +193,10 @@ impl Lines {
     }
 }
 
-/// A grid that leaves multiprocessors idle gains from its launch beginning early; a larger one only pays for waiting blocks.
+/// Whether the launch may begin while the previous kernel ends. A grid of at most two blocks for each SM gains by that; the waiting blocks of a larger one
+/// would take the places of running blocks.
 fn overlaps(props: &Props, blocks: u64) -> u32 {
     u32::from(props.capability >= 90 && blocks <= 2 * u64::from(props.multiprocessors))
-}
-
-/// Threads that hold `vectors` vectors of a row: a power of two up to 32, or a multiple of 32.
-fn team(vectors: u64) -> u64 {
-    if vectors <= WARP { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(WARP) }
 }
 
 /// Why none of some holdings takes rows of so many accesses.
@@ -237,7 +232,7 @@ pub(super) fn rows_resident(lines: &Lines, props: &Props) -> Result<RowsResident
             return None;
         }
         let fewest = if cluster > 1 { FEWEST_CLUSTER_THREADS } else { 1 };
-        let threads_per_row = team(all.div_ceil(cluster).div_ceil(vectors)).max(fewest);
+        let threads_per_row = threads_for(all.div_ceil(cluster).div_ceil(vectors)).max(fewest);
         let rows = if threads_per_row <= WARP { SHORT_THREADS / threads_per_row } else { 1 };
         let blocks = lines.outer.div_ceil(rows) * cluster;
         Some(RowsResident {
@@ -274,7 +269,7 @@ pub(super) fn rows_shared(lines: &Lines, props: &Props) -> Result<RowsShared, St
             return None;
         }
         let threads = match lines.is_backward {
-            true => team(slice.div_ceil(vectors)).max(FEWEST_CLUSTER_THREADS),
+            true => threads_for(slice.div_ceil(vectors)).max(FEWEST_CLUSTER_THREADS),
             false => SHARED_THREADS[usize::from(slice > SHARED_VECTORS)],
         };
         Some(RowsShared { threads: word(threads), cluster: word(cluster), grid: grid(lines.outer * cluster)? })
@@ -375,7 +370,6 @@ impl Tiled {
         Ok(Self {
             threads: word(threads * tiles),
             tiles: word(tiles),
-            // There is no use for more threads than columns.
             grid: word(blocks),
             overlaps: overlaps(props, blocks),
         })
@@ -392,7 +386,7 @@ pub(super) fn split(lines: &Lines) -> Result<(Split, u64), String> {
         false => (lines.dim.div_ceil(CHANNEL_CHUNK), lines.inner.div_ceil(elements).div_ceil(SPLIT_THREADS)),
     };
     let chunks = chunks.max(1);
-    let blocks = lines.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID);
+    let blocks = lines.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MOST_STRIDING_BLOCKS);
     let too_many = |_| format!("lines of {} elements make {chunks} chunks", lines.dim);
     let choice = Split { vec_bytes, chunks: u32::try_from(chunks).map_err(too_many)?, grid: word(blocks) };
     // Each part and each line has a sum and, forward, a maximum.

@@ -10,16 +10,17 @@ use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 
-use choice::{ChannelsResident, ChannelsShared, Lines, RowsResident, RowsShared, Split};
+use choice::{ChannelsResident, Lines, RowsResident, RowsShared, Split};
 
 use super::geometry::{Geometry, Tensors, check_channels, check_rows};
 use super::{BackwardFields, ForwardFields, Valid, backward, forward};
-use crate::backend::cuda::calls::{self, Numbers, calls};
-use crate::backend::cuda::{Launch, Props, c_dtype};
+use crate::backend::cuda::{Launch, Numbers, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
+use crate::ops::calls::{self, calls};
+use crate::ops::rows::c_rows;
 use crate::ops::valid::Fields;
 use crate::options::WorkspaceReq;
 
@@ -48,13 +49,10 @@ pub(super) struct Along {
 impl Pass for ForwardFields {
     type Operands = sys::bops_softmax_operands;
     const IS_BACKWARD: bool = false;
-    const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> =
-        calls!(bops_softmax_rows_resident_prepare, bops_softmax_rows_resident_launch);
-    const ROWS_SHARED: Calls<RowsShared, Self::Operands> =
-        calls!(bops_softmax_rows_shared_prepare, bops_softmax_rows_shared_launch);
-    const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> =
-        calls!(bops_softmax_channels_resident_prepare, bops_softmax_channels_resident_launch);
-    const SPLIT: Calls<Split, Self::Operands> = calls!(bops_softmax_split_prepare, bops_softmax_split_launch);
+    const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> = calls!(bops_softmax_rows_resident);
+    const ROWS_SHARED: Calls<RowsShared, Self::Operands> = calls!(bops_softmax_rows_shared);
+    const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> = calls!(bops_softmax_channels_resident);
+    const SPLIT: Calls<Split, Self::Operands> = calls!(bops_softmax_split);
 
     fn along(&self) -> Along {
         Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
@@ -68,14 +66,10 @@ impl Pass for ForwardFields {
 impl Pass for BackwardFields {
     type Operands = sys::bops_softmax_backward_operands;
     const IS_BACKWARD: bool = true;
-    const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> =
-        calls!(bops_softmax_backward_rows_resident_prepare, bops_softmax_backward_rows_resident_launch);
-    const ROWS_SHARED: Calls<RowsShared, Self::Operands> =
-        calls!(bops_softmax_backward_rows_shared_prepare, bops_softmax_backward_rows_shared_launch);
-    const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> =
-        calls!(bops_softmax_backward_channels_resident_prepare, bops_softmax_backward_channels_resident_launch);
-    const SPLIT: Calls<Split, Self::Operands> =
-        calls!(bops_softmax_backward_split_prepare, bops_softmax_backward_split_launch);
+    const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> = calls!(bops_softmax_backward_rows_resident);
+    const ROWS_SHARED: Calls<RowsShared, Self::Operands> = calls!(bops_softmax_backward_rows_shared);
+    const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> = calls!(bops_softmax_backward_channels_resident);
+    const SPLIT: Calls<Split, Self::Operands> = calls!(bops_softmax_backward_split);
 
     fn along(&self) -> Along {
         Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
@@ -101,12 +95,11 @@ pub(super) fn channels_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Prop
     Task::new(softmax)?.candidate(F::CHANNELS_RESIDENT, |lines| choice::channels_resident(lines, props))
 }
 
-/// The type of x, which forward has alone.
+/// Backward alone: y, and a part of dy, in shared memory.
 pub(super) fn channels_shared<'d>(softmax: &'d Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
-    const CALLS: Calls<ChannelsShared, sys::bops_softmax_backward_operands> =
-        calls!(bops_softmax_backward_channels_shared_prepare, bops_softmax_backward_channels_shared_launch);
     check_channels(&softmax.slots, softmax.fields.axis)?;
-    Task::new(softmax)?.candidate(CALLS, |lines| choice::channels_shared(lines, props))
+    Task::new(softmax)?
+        .candidate(calls!(bops_softmax_backward_channels_shared), |lines| choice::channels_shared(lines, props))
 }
 
 pub(super) fn split<'d, F: Pass>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
@@ -133,14 +126,7 @@ impl<O: 'static> Task<O> {
         let Along { axis, is_log, scale } = softmax.fields.along();
         let tensors = Tensors::of(&softmax.slots)?;
         let Geometry { outer, dim, inner, extents, strides, steps, vector_bytes } = tensors.geometry(axis)?;
-        // If there is one outer extent only, it is outermost, for which kernels have a short path.
-        let is_lone = extents == [1, outer];
-        let [extent1, extent2] = if is_lone { [1, 1] } else { extents };
-        let strides = std::array::from_fn(|tensor| match strides.get(tensor) {
-            Some(&[_, _, s2]) if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
-            Some(&[s0, s1, s2]) => sys::bops_row_strides { s0, s1, s2 },
-            None => sys::bops_row_strides::default(),
-        });
+        let ([extent1, extent2], strides) = c_rows(outer, extents, &strides);
         let steps = std::array::from_fn(|tensor| steps.get(tensor).copied().unwrap_or(0));
         let (dtype, other) = (tensors.dtype, tensors.other);
         let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| word(dtype.size_bytes()));
@@ -177,7 +163,6 @@ impl<O: 'static> Task<O> {
         let choice = choose(&lines)?;
         // Lines that fill every thread have kernels of their own.
         let extents = [lines.dim, lines.outer, lines.inner];
-        let build = move |device: &Device| calls.build(device, true, (of, params, choice, extents), operands);
-        Ok(Candidate::new(choice, build))
+        Ok(calls.candidate(true, (of, params, choice, extents), operands))
     }
 }

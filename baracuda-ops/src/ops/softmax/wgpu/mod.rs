@@ -89,12 +89,15 @@ struct Scale {
     /// The whole scale over log(2).
     log2: f32,
     is_long: bool,
-    /// 0, or next to it.
+    /// 0, or next to it: below `FLAT_BELOW`.
     is_flat: bool,
 }
 
 /// 2^-64: times this, the greatest numbers differ by 2^65.
 const TINY: f64 = 5.421010862427522e-20;
+/// |scale| below which the shader leaves padding, which is -infinity, out of sums: times a scale that the driver flushes to 0 it would be NaN. That
+/// happens below 2^-190, where the scale over `TINY` is subnormal; this limit is far above it.
+const FLAT_BELOW: f64 = 1e-30;
 
 impl Scale {
     fn new(scale: f64) -> Self {
@@ -110,7 +113,7 @@ impl Scale {
         let high = if is_power_of_two { whole } else { f32::from_bits(whole.to_bits() & 0xffff_f000) };
         let rest = single(magnitude - f64::from(high));
         let log2 = single((magnitude * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)));
-        Self { lessening, high, rest, log2, is_long: !is_power_of_two, is_flat: scale.abs() < 1e-30 }
+        Self { lessening, high, rest, log2, is_long: !is_power_of_two, is_flat: scale.abs() < FLAT_BELOW }
     }
 }
 
@@ -284,15 +287,9 @@ fn work(
             // How its elements are packed, the first file of their prelude.
             files.extend(other_type.prelude().first());
         }
-        files.extend([
-            "common/exponential",
-            "common/team",
-            "common/chunk",
-            "common/row",
-            spread.file(),
-            pass.file,
-            entries.file,
-        ]);
+        files.extend(["common/exponential", "common/team", "common/chunk", "common/row"]);
+        files.extend(spread.files());
+        files.extend([pass.file, entries.file]);
         let mut bindings: Vec<Binding> = pass.inputs.iter().map(|&operand| input(operand)).collect();
         bindings.push(match has_output {
             true => operands.operand(pass.output, output, "absent_out"),

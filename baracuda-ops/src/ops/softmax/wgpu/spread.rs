@@ -59,7 +59,7 @@ const FEWEST_ACROSS: u64 = 4;
 const MOST_ACROSS: u64 = 32;
 /// Lines of at least `LONG_LINE` elements are split if fewer workgroups than this would hold them: most of the device would be idle.
 const FEW_GROUPS: u64 = 96;
-/// Elements of a line.
+/// Elements from which on a line is split if fewer than `FEW_GROUPS` workgroups would hold the lines.
 const LONG_LINE: u64 = 512;
 
 /// Lines as the shaders take them.
@@ -88,15 +88,11 @@ impl ShaderLines {
     }
 
     fn check_rows(&self) -> Result<(), Reason> {
-        if self.lines.is_rows() { Ok(()) } else { Err("it takes rows, and lines lie side by side".into()) }
+        Reason::unless(self.lines.is_rows(), || "it takes rows, and lines lie side by side")
     }
 
     fn check_channels(&self) -> Result<(), Reason> {
-        if self.lines.is_rows() {
-            Err("it takes lines that lie side by side, and the axis is dense".into())
-        } else {
-            Ok(())
-        }
+        Reason::unless(!self.lines.is_rows(), || "it takes lines that lie side by side, and the axis is dense")
     }
 
     /// Chunks of a row.
@@ -115,7 +111,7 @@ impl ShaderLines {
         [widest.min(FEWEST_ACROSS), widest]
     }
 
-    /// Most threads of a workgroup over channels: they meet in its memory, a quad of lines each at a time.
+    /// Most threads of a workgroup over channels: all quads of each thread's lines lie in its memory at once.
     fn most_column_threads(&self, props: &Props) -> u64 {
         let bytes = u64::from(props.max_workgroup_bytes);
         MOST_COLUMN_THREADS.min(u64::from(props.max_threads)).min(bytes / (4 * self.elements))
@@ -169,11 +165,10 @@ impl Spread {
             let most = fitting.map(|(threads, chunks, _)| u64::from(threads) * u64::from(chunks)).max().unwrap_or(0);
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it holds at most {most} here").into());
         };
-        if ask == Ask::Chosen && view.lines.outer < FEW_ROWS && team(view.lines.outer).is_none() {
-            return Err(
-                "so few long rows leave workgroups idle that share out the others' work: split is faster".into()
-            );
-        }
+        ask.leave_if(
+            view.lines.outer < FEW_ROWS && team(view.lines.outer).is_none(),
+            "so few long rows leave most workgroups without work: split is faster",
+        )?;
         let turns = view.lines.outer.div_ceil(held.rows());
         let rounds = if held.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
         let groups = turns.div_ceil(rounds);
@@ -185,18 +180,16 @@ impl Spread {
         view.check_rows()?;
         let numbers = tables.twice.ok_or("it computes no gradients")?;
         let (threads, most_threads) = (numbers.0, props.max_threads);
-        if threads > most_threads {
-            return Err(
-                format!("it needs workgroups of {threads} threads, this device has at most {most_threads}").into()
-            );
-        }
+        Reason::unless(threads <= most_threads, || {
+            format!("it needs workgroups of {threads} threads, this device has at most {most_threads}")
+        })?;
         let (team, row_chunks) = (Team::of_slices(numbers, props), view.row_chunks());
         let most = MOST_TURNS * team.slice_chunks();
         if row_chunks > most {
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it takes at most {most}").into());
         }
         if ask == Ask::Chosen && view.lines.outer < FEW_ROWS {
-            return Err("so few rows leave workgroups idle that share out the others' work: split is faster".into());
+            return Err("so few rows leave most workgroups without work: split is faster".into());
         }
         let (slices, groups) = (row_chunks.div_ceil(team.slice_chunks()), view.lines.outer.div_ceil(team.rows()));
         Ok(Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads: 0 })
@@ -216,14 +209,10 @@ impl Spread {
         let deep = view.lines.dim.div_ceil(tables.column_chunks[usize::from(view.is_half())]).next_power_of_two();
         let across = (COLUMN_THREADS / deep.min(COLUMN_THREADS)).clamp(narrowest, widest);
         let groups = view.lines.outer * columns.div_ceil(across);
-        if deep * across > most_threads {
-            let threads = deep * across;
-            return Err(format!(
-                "lines of {} elements take {threads} threads, the limit is {most_threads}",
-                view.lines.dim
-            )
-            .into());
-        }
+        let (dim, all_threads) = (view.lines.dim, deep * across);
+        Reason::unless(all_threads <= most_threads, || {
+            format!("lines of {dim} elements take {all_threads} threads, the limit is {most_threads}")
+        })?;
         if ask == Ask::Chosen && groups < FEW_GROUPS && view.lines.dim >= LONG_LINE {
             return Err(format!("{groups} workgroups leave the device idle: split is faster").into());
         }
@@ -251,11 +240,11 @@ impl Spread {
         Self { threads, slices, columns, rounds: 1, groups, part_quads }
     }
 
-    /// The file with which the threads of a line meet.
-    pub(super) fn file(&self) -> &'static str {
+    /// The files that share a line among threads, and with which these meet.
+    pub(super) fn files(&self) -> Vec<&'static str> {
         match self.threads {
-            Threads::Team(team) => team.reduce.file(),
-            Threads::Columns(_) => "common/column",
+            Threads::Team(team) => vec!["common/row_part", team.reduce.file()],
+            Threads::Columns(_) => vec!["common/column"],
         }
     }
 

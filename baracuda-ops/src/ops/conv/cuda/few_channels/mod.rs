@@ -8,13 +8,13 @@ use baracuda_ops_sys as sys;
 
 use super::depthwise::{extent, last_two, strides};
 use super::{AddUp, workspace};
-use crate::backend::Located;
-use crate::backend::cuda::calls::{self, calls};
 use crate::backend::cuda::{c_activation, c_dtype};
+use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
 use crate::kernel::{Accepted, Built, Candidate};
 use crate::narrow::word;
+use crate::ops::calls::{self, calls};
 use crate::ops::conv::geometry::{Contraction, Strided};
 use crate::ops::conv::{Pass, Shape, SpatialAxis};
 use crate::ops::gemm::cuda::product::Limits;
@@ -27,12 +27,9 @@ mod tiles;
 type Calls<C> =
     calls::Calls<sys::bops_dtype, sys::bops_conv_few_channels_params, C, sys::bops_conv_few_channels_operands>;
 
-const FORWARD: Calls<sys::bops_conv_few_channels_choice> =
-    calls!(bops_conv_few_channels_prepare, bops_conv_few_channels_launch);
-const WEIGHT: Calls<sys::bops_conv_few_channels_choice> =
-    calls!(bops_conv_few_channels_weight_prepare, bops_conv_few_channels_weight_launch);
-const DATA: Calls<sys::bops_conv_few_channels_data_choice> =
-    calls!(bops_conv_few_channels_data_prepare, bops_conv_few_channels_data_launch);
+const FORWARD: Calls<sys::bops_conv_few_channels_choice> = calls!(bops_conv_few_channels);
+const WEIGHT: Calls<sys::bops_conv_few_channels_choice> = calls!(bops_conv_few_channels_weight);
+const DATA: Calls<sys::bops_conv_few_channels_data_choice> = calls!(bops_conv_few_channels_data);
 
 /// Channels of x, at most.
 const MOST_CHANNELS: u64 = sys::BOPS_CONV_FEW_CHANNELS_MOST as u64;
@@ -63,15 +60,9 @@ const PREFERRED_PRODUCTS: u64 = 1 << 26;
 /// A product with its launches.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
-    dtype: DType,
+    of: Contraction,
     pub(super) params: sys::bops_conv_few_channels_params,
     pub(super) choice: Choice,
-    x: usize,
-    y: usize,
-    /// None in the gradient of the weight.
-    weight: Option<usize>,
-    bias: Option<usize>,
-    other: Option<usize>,
 }
 
 /// What was chosen for each pass.
@@ -91,7 +82,7 @@ pub(super) fn candidate<'d>(of: &Contraction, limits: &Limits<'_>) -> Accepted<'
     Ok(Candidate {
         workspace: workspace(part_bytes),
         launches,
-        math: if planned.dtype == DType::F32 { Math::Tf32 } else { Math::Strict },
+        math: if of.gathered.dtype == DType::F32 { Math::Tf32 } else { Math::Strict },
         ..Candidate::new(planned.choice, move |device| planned.build(device))
     })
 }
@@ -110,28 +101,22 @@ impl Planned {
                 Choice::Weight(choice, add_up)
             }
         };
-        let Epilogue { bias, beside, .. } = &of.epilogue;
-        Ok(Self {
-            dtype: of.gathered.dtype,
-            params,
-            choice,
-            x: roles.x.position,
-            y: roles.y.position,
-            weight: (of.pass != Pass::Weight).then_some(of.plain.position),
-            bias: bias.as_ref().map(|bias| bias.position),
-            other: beside.as_ref().map(|pre| pre.position),
-        })
+        Ok(Self { of: *of, params, choice })
     }
 
-    fn build(self, device: &crate::backend::Device) -> Result<Built, BuildError> {
-        let Self { dtype, params, choice, x, y, weight, bias, other } = self;
-        let dtype = c_dtype(dtype)?;
+    fn build(self, device: &Device) -> Result<Built, BuildError> {
+        let Self { of, params, choice } = self;
+        let dtype = c_dtype(of.gathered.dtype)?;
+        let Roles { x, y, .. } = Roles::of(&of);
+        // The gradient of the weight goes to the workspace.
+        let weight = (of.pass != Pass::Weight).then_some(of.plain.position);
+        let Epilogue { bias, beside, .. } = of.epilogue;
         let operands = move |located: &Located<'_>| sys::bops_conv_few_channels_operands {
-            x: located.pointer(x),
+            x: located.pointer(x.position),
             weight: located.optional(weight),
-            bias: located.optional(bias),
-            y: located.pointer(y),
-            other: located.optional(other),
+            bias: located.optional(bias.map(|bias| bias.position)),
+            y: located.pointer(y.position),
+            other: located.optional(beside.map(|pre| pre.position)),
         };
         match choice {
             Choice::Forward(choice) => FORWARD.build(device, true, (dtype, params, choice, ()), operands),

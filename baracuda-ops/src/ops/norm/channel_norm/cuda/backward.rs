@@ -9,37 +9,10 @@ use super::super::backward::{
 use super::channels_last::{cluster, passes, rows, slabs};
 use super::contiguous::{held, relay, segment, single, split, stripe};
 use super::{BackwardFields, ChannelProblem, Form, Located, Pass, Task, Valid, c_strides, specialisation};
-use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{Props, c_activation};
 use crate::error::Reason;
 use crate::kernel::Accepted;
-
-type Calls<C> = super::Calls<BackwardFields, C>;
-
-const STRIPE: Calls<stripe::Choice> =
-    calls!(bops_channel_norm_backward_stripe_prepare, bops_channel_norm_backward_stripe_launch);
-const SEGMENT: Calls<segment::Choice> =
-    calls!(bops_channel_norm_backward_segment_prepare, bops_channel_norm_backward_segment_launch);
-const RELAY: Calls<relay::BackwardChoice> =
-    calls!(bops_channel_norm_backward_relay_prepare, bops_channel_norm_backward_relay_launch);
-const SINGLE: Calls<single::BackwardChoice> =
-    calls!(bops_channel_norm_backward_single_prepare, bops_channel_norm_backward_single_launch);
-const SINGLE_MASKED: Calls<single::MaskedChoice> =
-    calls!(bops_channel_norm_backward_single_masked_prepare, bops_channel_norm_backward_single_masked_launch);
-const HELD: Calls<held::Choice> =
-    calls!(bops_channel_norm_backward_held_prepare, bops_channel_norm_backward_held_launch);
-const SPLIT: Calls<split::Choice> =
-    calls!(bops_channel_norm_backward_split_prepare, bops_channel_norm_backward_split_launch);
-const CHANNELS_LAST_ROWS: Calls<rows::Choice> =
-    calls!(bops_channels_last_norm_backward_rows_prepare, bops_channels_last_norm_backward_rows_launch);
-const CHANNELS_LAST_CLUSTER: Calls<cluster::Choice> =
-    calls!(bops_channels_last_norm_backward_cluster_prepare, bops_channels_last_norm_backward_cluster_launch);
-const CHANNELS_LAST_SLABS: Calls<slabs::Choice> =
-    calls!(bops_channels_last_norm_backward_slabs_prepare, bops_channels_last_norm_backward_slabs_launch);
-const CHANNELS_LAST_COOPERATIVE: Calls<passes::Choice> =
-    calls!(bops_channels_last_norm_backward_cooperative_prepare, bops_channels_last_norm_backward_cooperative_launch);
-const CHANNELS_LAST_SPLIT: Calls<passes::SplitChoice> =
-    calls!(bops_channels_last_norm_backward_split_prepare, bops_channels_last_norm_backward_split_launch);
+use crate::ops::calls::calls;
 
 impl Pass for BackwardFields {
     type Params = sys::bops_channel_norm_backward_params;
@@ -86,20 +59,28 @@ impl Pass for BackwardFields {
     fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {
         let p = &task.problem;
         Ok(match form {
-            Form::Stripe => task.candidate(&STRIPE, stripe::backward(p)?),
-            Form::Segment => task.candidate(&SEGMENT, segment::backward(p)?),
-            Form::Relay => task.candidate(&RELAY, relay::backward(p)?),
-            Form::Single => task.candidate(&SINGLE, single::backward(p)?),
-            Form::SingleMasked => task.candidate(&SINGLE_MASKED, single::masked_backward(p)?),
-            Form::Held => task.candidate(&HELD, held::backward(p)?),
-            Form::Split => task.candidate(&SPLIT, split::backward(p)?),
-            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, rows::backward(p)?),
-            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, cluster::backward(p)?),
-            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, slabs::backward(p)?),
-            Form::ChannelsLastCooperative => {
-                task.candidate(&CHANNELS_LAST_COOPERATIVE, passes::cooperative_backward(p)?)
+            Form::Stripe => task.candidate(calls!(bops_channel_norm_backward_stripe), stripe::backward(p)?),
+            Form::Segment => task.candidate(calls!(bops_channel_norm_backward_segment), segment::backward(p)?),
+            Form::Relay => task.candidate(calls!(bops_channel_norm_backward_relay), relay::backward(p)?),
+            Form::Single => task.candidate(calls!(bops_channel_norm_backward_single), single::backward(p)?),
+            Form::SingleMasked => {
+                task.candidate(calls!(bops_channel_norm_backward_single_masked), single::masked_backward(p)?)
             }
-            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, passes::split_backward(p)?),
+            Form::Held => task.candidate(calls!(bops_channel_norm_backward_held), held::backward(p)?),
+            Form::Split => task.candidate(calls!(bops_channel_norm_backward_split), split::backward(p)?),
+            Form::ChannelsLastRows => task.candidate(calls!(bops_channels_last_norm_backward_rows), rows::backward(p)?),
+            Form::ChannelsLastCluster => {
+                task.candidate(calls!(bops_channels_last_norm_backward_cluster), cluster::backward(p)?)
+            }
+            Form::ChannelsLastSlabs => {
+                task.candidate(calls!(bops_channels_last_norm_backward_slabs), slabs::backward(p)?)
+            }
+            Form::ChannelsLastCooperative => {
+                task.candidate(calls!(bops_channels_last_norm_backward_cooperative), passes::cooperative_backward(p)?)
+            }
+            Form::ChannelsLastSplit => {
+                task.candidate(calls!(bops_channels_last_norm_backward_split), passes::split_backward(p)?)
+            }
             Form::ChannelsLastResident => return Err("it computes forward".into()),
         })
     }

@@ -7,30 +7,10 @@ use super::super::forward::{BIAS, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VA
 use super::channels_last::{cluster, passes, resident, rows, slabs};
 use super::contiguous::{relay, segment, single, split, stripe};
 use super::{ChannelProblem, Form, ForwardFields, Located, Pass, Task, Valid, c_strides, specialisation};
-use crate::backend::cuda::calls::calls;
 use crate::backend::cuda::{Props, c_activation};
 use crate::error::Reason;
 use crate::kernel::Accepted;
-
-type Calls<C> = super::Calls<ForwardFields, C>;
-
-const STRIPE: Calls<stripe::Choice> = calls!(bops_channel_norm_stripe_prepare, bops_channel_norm_stripe_launch);
-const SEGMENT: Calls<segment::Choice> = calls!(bops_channel_norm_segment_prepare, bops_channel_norm_segment_launch);
-const RELAY: Calls<relay::Choice> = calls!(bops_channel_norm_relay_prepare, bops_channel_norm_relay_launch);
-const SINGLE: Calls<single::Choice> = calls!(bops_channel_norm_single_prepare, bops_channel_norm_single_launch);
-const SPLIT: Calls<split::Choice> = calls!(bops_channel_norm_split_prepare, bops_channel_norm_split_launch);
-const CHANNELS_LAST_ROWS: Calls<rows::Choice> =
-    calls!(bops_channels_last_norm_rows_prepare, bops_channels_last_norm_rows_launch);
-const CHANNELS_LAST_CLUSTER: Calls<cluster::Choice> =
-    calls!(bops_channels_last_norm_cluster_prepare, bops_channels_last_norm_cluster_launch);
-const CHANNELS_LAST_SLABS: Calls<slabs::Choice> =
-    calls!(bops_channels_last_norm_slabs_prepare, bops_channels_last_norm_slabs_launch);
-const CHANNELS_LAST_RESIDENT: Calls<resident::Choice> =
-    calls!(bops_channels_last_norm_resident_prepare, bops_channels_last_norm_resident_launch);
-const CHANNELS_LAST_COOPERATIVE: Calls<passes::Choice> =
-    calls!(bops_channels_last_norm_cooperative_prepare, bops_channels_last_norm_cooperative_launch);
-const CHANNELS_LAST_SPLIT: Calls<passes::SplitChoice> =
-    calls!(bops_channels_last_norm_split_prepare, bops_channels_last_norm_split_launch);
+use crate::ops::calls::calls;
 
 impl Pass for ForwardFields {
     type Params = sys::bops_channel_norm_params;
@@ -75,19 +55,21 @@ impl Pass for ForwardFields {
     fn choose(form: Form, task: &Task<Self>) -> Accepted<'static> {
         let p = &task.problem;
         Ok(match form {
-            Form::Stripe => task.candidate(&STRIPE, stripe::forward(p)?),
-            Form::Segment => task.candidate(&SEGMENT, segment::forward(p)?),
-            Form::Relay => task.candidate(&RELAY, relay::forward(p)?),
-            Form::Single => task.candidate(&SINGLE, single::forward(p)?),
-            Form::Split => task.candidate(&SPLIT, split::forward(p)?),
-            Form::ChannelsLastRows => task.candidate(&CHANNELS_LAST_ROWS, rows::forward(p)?),
-            Form::ChannelsLastCluster => task.candidate(&CHANNELS_LAST_CLUSTER, cluster::forward(p)?),
-            Form::ChannelsLastSlabs => task.candidate(&CHANNELS_LAST_SLABS, slabs::forward(p)?),
-            Form::ChannelsLastResident => task.candidate(&CHANNELS_LAST_RESIDENT, resident::forward(p)?),
-            Form::ChannelsLastCooperative => {
-                task.candidate(&CHANNELS_LAST_COOPERATIVE, passes::cooperative_forward(p)?)
+            Form::Stripe => task.candidate(calls!(bops_channel_norm_stripe), stripe::forward(p)?),
+            Form::Segment => task.candidate(calls!(bops_channel_norm_segment), segment::forward(p)?),
+            Form::Relay => task.candidate(calls!(bops_channel_norm_relay), relay::forward(p)?),
+            Form::Single => task.candidate(calls!(bops_channel_norm_single), single::forward(p)?),
+            Form::Split => task.candidate(calls!(bops_channel_norm_split), split::forward(p)?),
+            Form::ChannelsLastRows => task.candidate(calls!(bops_channels_last_norm_rows), rows::forward(p)?),
+            Form::ChannelsLastCluster => task.candidate(calls!(bops_channels_last_norm_cluster), cluster::forward(p)?),
+            Form::ChannelsLastSlabs => task.candidate(calls!(bops_channels_last_norm_slabs), slabs::forward(p)?),
+            Form::ChannelsLastResident => {
+                task.candidate(calls!(bops_channels_last_norm_resident), resident::forward(p)?)
             }
-            Form::ChannelsLastSplit => task.candidate(&CHANNELS_LAST_SPLIT, passes::split_forward(p)?),
+            Form::ChannelsLastCooperative => {
+                task.candidate(calls!(bops_channels_last_norm_cooperative), passes::cooperative_forward(p)?)
+            }
+            Form::ChannelsLastSplit => task.candidate(calls!(bops_channels_last_norm_split), passes::split_forward(p)?),
             Form::SingleMasked | Form::Held => return Err("it computes gradients".into()),
         })
     }

@@ -15,14 +15,14 @@ use std::fmt::Debug;
 use baracuda_ops_sys as sys;
 
 use super::{BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, ForwardFields};
-use crate::backend::cuda::calls::{self, Numbers};
-use crate::backend::cuda::{self, Props, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::cuda::{self, Numbers, Props, c_dtype};
+use crate::backend::{Backend, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate, Kernel};
 use crate::narrow::word;
 use crate::ops::activation::Activation;
+use crate::ops::calls;
 use crate::ops::valid::{Described, Fields, Valid};
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::form_name;
@@ -137,13 +137,13 @@ struct Task<F: Pass> {
 
 impl<F: Pass> Task<F> {
     /// The candidate of a form that has made its choice.
-    fn candidate<C: Numbers + Debug>(&self, calls: &'static Calls<F, C>, chosen: Chosen<C>) -> Candidate<'static> {
+    fn candidate<C: Numbers + Debug>(&self, calls: Calls<F, C>, chosen: Chosen<C>) -> Candidate<'static> {
         let Self { problem, of, params, has_work } = *self;
         let Chosen { choice, workspace_bytes, launches } = chosen;
-        // The extents and the activation decide, too, which kernels a form has.
-        let build = move |device: &Device| calls.build(device, has_work, (of, params, choice, problem), F::operands);
         let workspace = WorkspaceReq::new(workspace_bytes, 16);
-        Candidate { workspace, launches, ..Candidate::new(choice, build) }
+        // The extents and the activation decide, too, which kernels a form has.
+        let candidate = calls.candidate(has_work, (of, params, choice, problem), F::operands);
+        Candidate { workspace, launches, ..candidate }
     }
 }
 

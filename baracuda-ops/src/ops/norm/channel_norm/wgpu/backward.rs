@@ -8,9 +8,9 @@ use super::team::{
     ColumnSpread, FEW_CHANNEL_PARTS, GaplessResident, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
     resident_backward_team, sum_columns,
 };
-use super::{ChannelsLastTile, Parts, Pass, Resident, Segments, Share, Split, Task, WgslForm, check};
+use super::{ChannelsLastTile, Parts, Pass, Resident, Segments, Share, Split, Task, WgslForm};
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, padded, params};
+use crate::backend::wgpu::{Binding, Props, ShaderType, StepBuilder, check_reach, groups, padded, params};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
@@ -48,7 +48,8 @@ impl Pass for BackwardFields {
     fn accept(form: WgslForm, norm: &Valid<Self>, props: &Props, ask: Ask) -> Accepted<'static> {
         let fields = &norm.fields;
         let dense = [WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS];
-        let dtype = check(&norm.slots, &dense, fields.x.dtype(), props)?;
+        let dtype = ShaderType::of(fields.x.dtype())?;
+        check_reach(&norm.slots, &dense, props)?;
         let geometry = norm.geometry()?;
         form.check_order(geometry.order)?;
         let saved = if fields.from_y { Y } else { RESIDUAL };
@@ -83,8 +84,8 @@ impl Backward<'_> {
             saved.bound_if(uses.inputs, "absent_in"),
             operands.parameter(WEIGHT).bound_if(uses.weight || recomputes, "absent_elements"),
             operands.parameter(BIAS).bound_if(recomputes, "absent_elements"),
-            statistics(MEAN, "statistics_in", "absent_statistics"),
-            statistics(RSTD, "statistics_in", "absent_statistics"),
+            statistics(MEAN, "elements_f32_in", "absent_elements"),
+            statistics(RSTD, "elements_f32_in", "absent_elements"),
             statistics(RUNNING_MEAN, "elements_f32_in", "absent_elements"),
             statistics(RUNNING_VAR, "elements_f32_in", "absent_elements"),
             operands.output(DX).bound_if(uses.outputs, "absent_out"),
@@ -159,16 +160,9 @@ impl Backward<'_> {
 
     /// Refuses what no form serves that takes the means over groups in the dispatch that writes dx.
     fn check_means(&self) -> Result<(), Reason> {
-        if !self.norm.fields.dx {
-            return Err("it takes means for dx, which is not asked for".into());
-        }
-        if self.norm.fields.inference {
-            return Err("it takes means over groups, in inference dx depends on none".into());
-        }
-        if self.segments.is_empty() {
-            return Err("it takes means of elements, here are none".into());
-        }
-        Ok(())
+        Reason::unless(self.norm.fields.dx, || "it takes means for dx, which is not asked for")?;
+        Reason::unless(!self.norm.fields.inference, || "it takes means over groups, in inference dx depends on none")?;
+        Reason::unless(!self.segments.is_empty(), || "it takes means of elements, here are none")
     }
 
     /// A form that is one dispatch.

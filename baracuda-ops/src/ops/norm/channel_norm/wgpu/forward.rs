@@ -6,9 +6,9 @@ use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
 use super::team::{
     ColumnSpread, GaplessResident, MULTIPROCESSORS, Mergers, PersistentTeam, Spread, Tile, merge_team, resident_team,
 };
-use super::{ChannelsLastTile, Parts, Pass, Persistent, Resident, Segments, Share, Split, Task, WgslForm, check};
+use super::{ChannelsLastTile, Parts, Pass, Persistent, Resident, Segments, Share, Split, Task, WgslForm};
 use crate::backend::wgpu::team::{Keep, Team};
-use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, padded, params};
+use crate::backend::wgpu::{Binding, Props, ShaderType, StepBuilder, check_reach, groups, padded, params};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::{single, word};
@@ -22,7 +22,7 @@ const APPLY_COLUMNS: ColumnSpread =
 
 /// Threads of a workgroup that applies statistics if chunks span channels.
 const GAPLESS_APPLY_THREADS: u32 = 256;
-/// Chunks of such a thread.
+/// Chunks of a thread that applies statistics if chunks span channels.
 const GAPLESS_APPLY_CHUNKS: u32 = 2;
 
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
@@ -50,7 +50,8 @@ impl Pass for ForwardFields {
     fn accept(form: WgslForm, norm: &Valid<Self>, props: &Props, ask: Ask) -> Accepted<'static> {
         let fields = &norm.fields;
         let dense = [WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES];
-        let dtype = check(&norm.slots, &dense, fields.x.dtype(), props)?;
+        let dtype = ShaderType::of(fields.x.dtype())?;
+        check_reach(&norm.slots, &dense, props)?;
         let geometry = norm.geometry()?;
         form.check_order(geometry.order)?;
         let segments = Segments::new(&geometry, dtype, &[X, RESIDUAL, Y]);
@@ -76,7 +77,7 @@ impl Forward<'_> {
             ChannelOrder::Contiguous => operands.parameter(operand).bound_if(uses.y, "absent_elements"),
             ChannelOrder::ChannelsLast => operands.parameter_quads(operand).bound_if(uses.y, "absent_quads"),
         };
-        let saved = |operand| operands.other(operand, uses.saved.then_some("statistics_out"), "absent_statistics");
+        let saved = |operand| operands.other(operand, uses.saved.then_some("elements_f32_out"), "absent_elements");
         vec![
             operands.input(X).bound_if(uses.x, "absent_in"),
             operands.input(RESIDUAL).bound_if(uses.y, "absent_in"),
@@ -155,12 +156,8 @@ impl Forward<'_> {
     /// Refuses what no form serves that finishes statistics in the dispatch that writes y.
     fn check_statistics(&self) -> Result<(), Reason> {
         let fields = &self.norm.fields;
-        if fields.inference {
-            return Err("it takes statistics, in inference there are none to take".into());
-        }
-        if self.segments.is_empty() {
-            return Err("it takes statistics of elements, here are none".into());
-        }
+        Reason::unless(!fields.inference, || "it takes statistics, in inference there are none to take")?;
+        Reason::unless(!self.segments.is_empty(), || "it takes statistics of elements, here are none")?;
         if fields.cumulative {
             return Err("all of its workgroups would read the count of batches while one of them writes it".into());
         }
@@ -208,6 +205,7 @@ impl Forward<'_> {
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), self.props)?;
         let files = [
             "norm/channel/channel_norm_update",
+            "norm/moments",
             "norm/channel/channel_norm_moments",
             "norm/channel/channel_norm_place",
             "norm/channel/channel_norm_resident",
@@ -257,9 +255,7 @@ impl Forward<'_> {
 
     /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are at most statistics and a count of batches.
     fn split(self) -> Accepted<'static> {
-        if self.norm.fields.inference {
-            return Err("it takes statistics, in inference there are none to take".into());
-        }
+        Reason::unless(!self.norm.fields.inference, || "it takes statistics, in inference there are none to take")?;
         let forward = self.split_in_parts()?;
         let Self { norm, segments, .. } = &forward;
         let fields = &norm.fields;
@@ -287,9 +283,7 @@ impl Forward<'_> {
 
     /// y from the running statistics.
     fn inference(self) -> Accepted<'static> {
-        if !self.norm.fields.inference {
-            return Err("it applies running statistics, which inference alone reads".into());
-        }
+        Reason::unless(self.norm.fields.inference, || "it applies running statistics, which inference alone reads")?;
         let steps = if self.segments.is_empty() { Vec::new() } else { vec![self.apply_known()?] };
         self.candidate((), steps, 0)
     }
@@ -303,7 +297,8 @@ impl Forward<'_> {
         let mut flags = Vec::new();
         match spread {
             Spread::Slices(team) => {
-                files.extend(["norm/channel/channel_norm_moments", "norm/channel/channel_norm_split_moments"]);
+                files.extend(["norm/moments", "norm/channel/channel_norm_moments"]);
+                files.push("norm/channel/channel_norm_split_moments");
                 flags.push(("UNPACKED", team.keep == Keep::Values));
             }
             Spread::Columns(columns) => {

@@ -9,7 +9,7 @@
 //! | `resident` | registers of a team of threads | 1 |
 //! | `channels_last_tile` | registers of a workgroup, channels last | 1 |
 //! | `split_fused`, `channels_last_split_fused` | nowhere: what it is made from is read twice. Parts of groups are reduced, then the dispatch that writes merges them | 2 |
-//! | `split_merge`, `channels_last_split_merge` | nowhere; a dispatch in between merges the parts | up to 4 |
+//! | `split_merge`, `channels_last_split_merge` | nowhere; a dispatch of its own merges the parts | up to 4 |
 //! | `apply`, `channels_last_apply` | inference: no statistics are taken | 1 |
 //!
 //! [`WgslForm::ALL`] is the order in which they are tried, and the first that accepts runs. A form that is one of several to choose from also
@@ -25,9 +25,7 @@ mod variants;
 
 use super::ChannelOrder;
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{
-    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, most_bytes,
-};
+use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, most_bytes};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -36,7 +34,6 @@ use crate::narrow::word;
 use crate::ops::valid::{Described, Fields, Valid};
 use crate::options::PlanOptions;
 use crate::plan::form_name;
-use crate::slots::Slot;
 use crate::slots::Slots;
 
 use segments::Segments;
@@ -85,15 +82,9 @@ impl WgslForm {
                 | Self::ChannelsLastSplitMerge
                 | Self::ChannelsLastApply
         );
-        match order {
-            ChannelOrder::Contiguous if is_last => {
-                Err("its channels are last, here the spatial extents are contiguous".into())
-            }
-            ChannelOrder::ChannelsLast if !is_last => {
-                Err("its spatial extents are contiguous, here channels are last".into())
-            }
-            _ => Ok(()),
-        }
+        let lies_last = order == ChannelOrder::ChannelsLast;
+        Reason::unless(!is_last || lies_last, || "its channels are last, here the spatial extents are contiguous")?;
+        Reason::unless(is_last || !lies_last, || "its spatial extents are contiguous, here channels are last")
     }
 }
 
@@ -250,13 +241,6 @@ impl Split {
     fn of<F: Fields>(task: &Task<'_, F>) -> Self {
         Self { group_parts: word(task.group_parts()), slices: word(task.parts.slices) }
     }
-}
-
-/// Refuses what no form serves. Returns the type of x.
-fn check(slots: &[Slot], dense: &[usize], dtype: DType, props: &Props) -> Result<ShaderType, Reason> {
-    let shader_type = ShaderType::of(dtype)?;
-    check_reach(slots, dense, props)?;
-    Ok(shader_type)
 }
 
 /// What the params of a dispatch say of its own share of the work.

@@ -31,9 +31,9 @@ const SLICES_OF_SEVERAL: (Keep, &[(u32, u32)]) =
 /// From this many segments on, teams of 32 threads keep a large GPU busy: they add up without a barrier, and each thread has more loads in
 /// flight than one of a larger team.
 const MANY_SEGMENTS: u64 = 4096;
-/// Chunks of a thread of such a team: the fewest with which the team holds a segment of more than 32 chunks.
+/// Chunks of a thread of a team of 32 threads, if there are at least `MANY_SEGMENTS` segments: the first that holds a segment of more than 32 chunks.
 const CHUNKS_OF_MANY: &[u32] = &[2, 4];
-/// The team for the moments of at least `MANY_SEGMENTS` segments of 16-bit elements that such teams do not hold.
+/// The team for the moments of at least `MANY_SEGMENTS` segments of 16-bit elements that teams of 32 threads with `CHUNKS_OF_MANY` do not hold.
 const MOMENTS_OF_MANY_HALF: (u32, u32, Keep) = (64, 7, Keep::Words);
 /// The team that takes the place of 128 or more threads of 4 chunks, if segments are few and an activation takes many instructions: a thread would
 /// compute its 4 chunks longer than the loads of others hide.
@@ -54,9 +54,9 @@ const RESIDENT_HALF: &Teams = &[
 /// Threads above which a multiprocessor has no room for a second workgroup. Where groups are more than multiprocessors, smaller workgroups
 /// are faster: one loads while the other stores.
 const MOST_THREADS_OF_TWO: u32 = 512;
-/// Groups below which long ones are faster in slices: as many workgroups would leave most multiprocessors idle.
+/// Groups below which groups of at least `LONG_GROUP_CHUNKS` are faster in slices: a workgroup for each group would leave most multiprocessors idle.
 const FEW_GROUPS: u64 = 48;
-/// Chunks from which on a group counts as long there.
+/// Chunks from which on a group is faster in slices if there are fewer than `FEW_GROUPS` groups.
 const LONG_GROUP_CHUNKS: u64 = 2048;
 
 /// Teams of persistent workgroups, one on each multiprocessor, which take groups one after the other. The kernel handles up to 5 chunks of a
@@ -66,8 +66,8 @@ const PERSISTENT: &Teams = &[(Keep::Words, &[(256, 5), (1024, 2), (832, 4), (102
 const PERSISTENT_ALONE: &Teams = &[(Keep::Words, &[(256, 5), (1024, 5)])];
 /// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group, if a workgroup takes several groups.
 const FEWEST_PERSISTENT_CHUNKS: u64 = 2048;
-/// As `FEWEST_PERSISTENT_CHUNKS`, if a workgroup takes one group.
-const FEWEST_PERSISTENT_ALONE_CHUNKS: u64 = 3073;
+/// As `FEWEST_PERSISTENT_CHUNKS`, if a workgroup takes one group: more chunks than the largest team of `RESIDENT_HALF` holds.
+const FEWEST_PERSISTENT_ALONE_CHUNKS: u64 = 1024 * 3 + 1;
 /// Most chunks of a group for which persistent workgroups are faster: a thread of 5 chunks has no registers to read the next group ahead.
 const MOST_PERSISTENT_CHUNKS: u64 = 4096;
 /// Groups from which on persistent workgroups are faster: with fewer groups the last round keeps too few workgroups busy.
@@ -78,11 +78,11 @@ const RESIDENT_BACKWARD: &Teams = &[(
     Keep::Words,
     &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (1024, 2), (1024, 3)],
 )];
-/// Chunks of dy up to which the gradients of the parameters are worth reading dy and x a second time, in the dispatch that holds the groups.
+/// Chunks of dy up to which the dispatch that holds the groups also reads dy and x a second time for the gradients of the parameters.
 const FEW_CHUNKS: u64 = 1 << 18;
-/// Most chunks of a channel for each thread that adds up its gradients in that dispatch.
+/// In the resident backward dispatch: most chunks of a channel for each thread that adds up the gradients of its parameters.
 const MOST_CHANNEL_CHUNKS: u64 = 16;
-/// Most chunks of a thread in that dispatch if elements go through an activation that takes many instructions.
+/// In the resident backward dispatch: most chunks of a thread if elements go through an activation that takes many instructions.
 const MOST_CHUNKS_OF_ACTIVATION: u32 = 2;
 
 /// A workgroup that holds rows of chunks, and how many of them each thread holds.
@@ -101,7 +101,7 @@ const fn holding(threads: u32, thread_rows: u32) -> Holding {
 const GAPLESS: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(512, 7)];
 /// As `GAPLESS`, for dy and x.
 const GAPLESS_OF_SEVERAL: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(896, 4)];
-/// Most chunks of such a channel in a sample: one thread adds up their sums one after the other.
+/// Most chunks of one sample's part of a channel, in the form `gapless_resident`: one thread adds up their sums one after the other.
 const MOST_SHARED_CHUNKS: u64 = 30;
 
 /// Workgroups that hold whole groups where channels are last, the first that suffices; a row is one spatial element.
@@ -112,26 +112,26 @@ const TILES_OF_SEVERAL: &[Holding] = &[holding(128, 3), holding(256, 3), holding
 const TILES_NARROW: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(512, 11)];
 /// As `TILES_OF_SEVERAL`, in narrow chunks.
 const TILES_NARROW_OF_SEVERAL: &[Holding] = &[holding(256, 3), holding(512, 3), holding(512, 11)];
-/// Most groups of such a workgroup.
+/// Most groups of a workgroup that holds whole groups where channels are last.
 const MOST_TILE_GROUPS: u64 = 4;
-/// Fewest chunks of one row in such a workgroup: from 4 on they fill segments of memory.
+/// Fewest chunks of one row in a workgroup that holds whole groups where channels are last: from 4 on they fill segments of memory.
 const FEWEST_TILE_COLUMNS: u64 = 4;
-/// Most chunks of one row in a workgroup that holds whole groups; more were not timed.
+/// Most chunks of one row in a workgroup that holds whole groups where channels are last; more were not timed.
 const MOST_TILE_COLUMNS: u64 = 32;
 /// Threads below each other that add up the gradients of parameters, in the workgroups of the dispatch that holds whole groups.
 pub(super) const SUM_LANES: u32 = 64;
-/// Most rows that each of these threads adds up.
+/// Most rows that each of `SUM_LANES` threads adds up for the gradients of parameters.
 const MOST_SUM_ROWS: u64 = 32;
 
-/// Parts of a group up to which it is faster if every workgroup merges the parts of its groups than if a dispatch in between merges them once.
+/// Parts of a group up to which every workgroup that writes merges the parts of its groups itself: faster than a dispatch that merges parts once.
 const FEW_PARTS: u64 = 64;
-/// Workgroups of the dispatch that writes up to which each of them merges the parts of its groups.
+/// Workgroups of the dispatch that writes up to which each of them merges the parts of its groups itself.
 const FEW_WORKGROUPS: u64 = 2048;
 /// Most parts that a thread of a merging workgroup holds in registers.
 const MOST_HELD_PARTS: u64 = 8;
-/// Fewest threads of a team that merges in such a workgroup.
+/// Fewest threads of a team that merges the parts of a group.
 const FEWEST_MERGERS: u64 = 8;
-/// Most threads that merge the parts of one group in the dispatch in between.
+/// Most threads that merge the parts of one group in the dispatch that merges parts.
 const MOST_MERGERS: u32 = 1024;
 /// Parts of a channel up to which one thread adds them up.
 pub(super) const FEW_CHANNEL_PARTS: u64 = 4;
@@ -152,7 +152,7 @@ const FEWEST_ROWS: u64 = 4;
 const FEW_ROWS: u64 = 8;
 /// The time that a workgroup takes to start, in rows of a thread.
 const ROWS_OF_START: u64 = 6;
-/// Most slices of a sample.
+/// Most slices of a sample: each leaves parts of its groups, which at most `MOST_MERGERS` threads merge.
 const MOST_SLICES: u64 = 1024;
 
 /// Chunks of a row in the workgroups that add up the gradients of parameters, 32 bytes: times `SUM_LANES` they are no more threads than the
@@ -219,18 +219,12 @@ impl PersistentTeam {
     pub(super) fn new(segments: &Segments, props: &Props, ask: Ask) -> Result<Self, Reason> {
         let (chunks, groups) = (segments.group_chunks(), segments.group_count);
         let is_alone = groups <= MULTIPROCESSORS;
-        if ask == Ask::Chosen {
-            let fewest = if is_alone { FEWEST_PERSISTENT_ALONE_CHUNKS } else { FEWEST_PERSISTENT_CHUNKS };
-            let is_apt = segments.is_half()
-                && chunks >= fewest
-                && (is_alone || (groups >= FEWEST_PERSISTENT_GROUPS && chunks <= MOST_PERSISTENT_CHUNKS))
-                && (groups >= FEW_GROUPS || chunks < LONG_GROUP_CHUNKS);
-            if !is_apt {
-                return Err(
-                    "it is faster for long groups of 16-bit elements that fill all multiprocessors evenly".into()
-                );
-            }
-        }
+        let fewest = if is_alone { FEWEST_PERSISTENT_ALONE_CHUNKS } else { FEWEST_PERSISTENT_CHUNKS };
+        let is_apt = segments.is_half()
+            && chunks >= fewest
+            && (is_alone || (groups >= FEWEST_PERSISTENT_GROUPS && chunks <= MOST_PERSISTENT_CHUNKS))
+            && (groups >= FEW_GROUPS || chunks < LONG_GROUP_CHUNKS);
+        ask.leave_if(!is_apt, "it is faster for long groups of 16-bit elements that fill all multiprocessors evenly")?;
         let table = if is_alone { PERSISTENT_ALONE } else { PERSISTENT };
         let numbers = first_that_holds(table, chunks, props.max_threads).ok_or_else(|| too_long(chunks, props))?;
         Ok(Self {
@@ -251,11 +245,9 @@ pub(super) fn resident_backward_team(
     ask: Ask,
 ) -> Result<Team, Reason> {
     let chunks = segments.group_chunks();
-    if ask == Ask::Chosen && chunks * segments.group_count > FEW_CHUNKS {
-        return Err(
-            format!("more than {FEW_CHUNKS} chunks are faster in slices, which read dy and x once for all").into()
-        );
-    }
+    Reason::unless(ask == Ask::Pinned || chunks * segments.group_count <= FEW_CHUNKS, || {
+        format!("more than {FEW_CHUNKS} chunks are faster in slices, which read dy and x once for all")
+    })?;
     let found = first_that_holds(RESIDENT_BACKWARD, chunks, props.max_threads);
     let found = found.map(|numbers| team(numbers, props)).ok_or_else(|| too_long(chunks, props))?;
     let is_quick = found.chunks <= MOST_CHUNKS_OF_ACTIVATION || is_short(activation);
@@ -269,7 +261,7 @@ pub(super) fn resident_backward_team(
 /// The team that merges `parts` parts of a group.
 pub(super) fn merge_team(parts: u64, props: &Props) -> Team {
     let most = MOST_MERGERS.min(props.max_threads);
-    let threads = word(parts.clamp(8, u64::from(most)).next_power_of_two());
+    let threads = word(parts.clamp(FEWEST_MERGERS, u64::from(most)).next_power_of_two());
     team((threads.min(most), 1, Keep::Words), props)
 }
 
@@ -343,9 +335,7 @@ impl Columns {
     /// # Errors
     /// It has too few threads for them.
     fn merge_team(self, segments: &Segments, props: &Props) -> Result<Team, Reason> {
-        if segments.groups_are_channels {
-            return Err("it merges groups of channels, here each channel is one".into());
-        }
+        Reason::unless(!segments.groups_are_channels, || "it merges groups of channels, here each channel is one")?;
         let groups = self.tile_groups(segments);
         let threads = u64::from(self.workgroup) / groups.next_power_of_two();
         if threads < FEWEST_MERGERS {
@@ -440,9 +430,7 @@ impl Tile {
     pub(super) fn of_gradients(segments: &Segments, props: &Props, ask: Ask) -> Result<Self, Reason> {
         let is_few = segments.all_chunks() <= FEW_CHUNKS
             && segments.batch * segments.spatial.div_ceil(u64::from(SUM_LANES)) <= MOST_SUM_ROWS;
-        if ask == Ask::Chosen && !is_few {
-            return Err("it reads dy and x twice for the gradients of parameters; slices are faster".into());
-        }
+        ask.leave_if(!is_few, "it reads dy and x twice for the gradients of parameters; slices are faster")?;
         let table = if segments.is_narrow() { TILES_NARROW_OF_SEVERAL } else { TILES_OF_SEVERAL };
         let tile = Self::of_table(table, segments, props)?;
         let bytes = 8 * segments.elements * u64::from(sum_columns(segments) * SUM_LANES) + tile.team.reduce_bytes();
@@ -602,7 +590,7 @@ impl Spread {
     /// `group_parts` parts of its groups.
     ///
     /// # Errors
-    /// Threads do not hold the parts, or, if the form is chosen, a dispatch in between is faster.
+    /// Threads do not hold the parts, or, if the form is chosen, the dispatch that merges parts is faster.
     pub(super) fn merging(
         self,
         segments: &Segments,
@@ -618,13 +606,11 @@ impl Spread {
     fn mergers(self, segments: &Segments, group_parts: u64, props: &Props, ask: Ask) -> Result<Mergers, Reason> {
         if ask == Ask::Chosen && self.workgroups(segments) > FEW_WORKGROUPS {
             let why = format!("more than {FEW_WORKGROUPS} workgroups would merge");
-            return Err(format!("{why}; one dispatch in between is faster").into());
+            return Err(format!("{why}; one dispatch that merges the parts is faster").into());
         }
         let team = match self {
             Self::Slices(_) if ask == Ask::Chosen && group_parts > FEW_PARTS => {
-                return Err(
-                    format!("a group has {group_parts} parts; one dispatch in between merges them faster").into()
-                );
+                return Err(format!("a group has {group_parts} parts; a dispatch of its own merges them faster").into());
             }
             Self::Slices(team) => team,
             Self::Columns(columns) => columns.merge_team(segments, props)?,

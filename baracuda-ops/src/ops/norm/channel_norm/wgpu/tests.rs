@@ -12,6 +12,7 @@ use crate::ops::norm::{
     InstanceNormBackwardDescriptor, InstanceNormDescriptor,
 };
 use crate::plan::Descriptor;
+use crate::slots::Slot;
 use crate::tensor::TensorDesc;
 
 fn plain(kind: ChannelNorm, x: TensorDesc) -> Valid<ForwardFields> {

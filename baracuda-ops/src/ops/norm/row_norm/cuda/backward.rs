@@ -8,56 +8,51 @@ use baracuda_ops_sys as sys;
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid, backward};
-use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Sums, Task, Then, grid, threads_for};
+use super::{ByKind, MAX_THREADS, RowProblem, Rows, Sums, Task, Then, grid};
 use crate::backend::Located;
 use crate::backend::cuda::Props;
-use crate::backend::cuda::calls::calls;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::word;
+use crate::ops::calls::calls;
+use crate::ops::rows::threads_for;
 
 type Params = sys::bops_row_norm_backward_params;
 type Operands = sys::bops_row_norm_backward_operands;
-
-const FEW_ROWS: Calls<Params, sys::bops_row_norm_backward_few_rows_choice, Operands> =
-    calls!(bops_row_norm_backward_few_rows_prepare, bops_row_norm_backward_few_rows_launch);
-const COOPERATIVE: Calls<Params, sys::bops_row_norm_backward_cooperative_choice, Operands> =
-    calls!(bops_row_norm_backward_cooperative_prepare, bops_row_norm_backward_cooperative_launch);
-const RING: Calls<Params, sys::bops_row_norm_backward_ring_choice, Operands> =
-    calls!(bops_row_norm_backward_ring_prepare, bops_row_norm_backward_ring_launch);
-const PERSISTENT: Calls<Params, sys::bops_row_norm_backward_persistent_choice, Operands> =
-    calls!(bops_row_norm_backward_persistent_prepare, bops_row_norm_backward_persistent_launch);
-const SPLIT: Calls<Params, sys::bops_row_norm_backward_split_choice, Operands> =
-    calls!(bops_row_norm_backward_split_prepare, bops_row_norm_backward_split_launch);
-/// The launch that follows those of a form.
-const PARAMETERS: Calls<Params, Sums, Operands> =
-    calls!(bops_row_norm_backward_parameters_prepare, bops_row_norm_backward_parameters_launch);
+type FewRowsChoice = sys::bops_row_norm_backward_few_rows_choice;
+type CooperativeChoice = sys::bops_row_norm_backward_cooperative_choice;
+type RingChoice = sys::bops_row_norm_backward_ring_choice;
+type PersistentChoice = sys::bops_row_norm_backward_persistent_choice;
+type SplitChoice = sys::bops_row_norm_backward_split_choice;
 
 /// One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients.
 pub(in crate::ops::norm) fn few_rows<'d>(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
-    Ok(task.candidate(&FEW_ROWS, few_rows_choice(&task.problem, ask)?))
+    Ok(task.candidate(calls!(bops_row_norm_backward_few_rows), few_rows_choice(&task.problem, ask)?))
 }
 
 /// Teams of blocks, on whichever SMs they run, walk over rows and exchange sums through the workspace.
 pub(in crate::ops::norm) fn cooperative<'d>(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
     let (choice, bytes) = cooperative_choice(&task.problem, ask)?;
-    Ok(task.candidate_of(&COOPERATIVE, choice, 1, bytes, task.sums(choice.partial_rows, choice.overlaps)))
+    let sums = task.sums(choice.partial_rows, choice.overlaps);
+    Ok(task.candidate_of(calls!(bops_row_norm_backward_cooperative), choice, 1, bytes, sums))
 }
 
 /// Teams, blocks or clusters, walk over rows and read ahead through rings of vectors in shared memory.
 pub(in crate::ops::norm) fn ring<'d>(norm: &Valid<BackwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
     let (choice, bytes) = ring_choice(&task.problem, ask)?;
-    Ok(task.candidate_of(&RING, choice, 1, bytes, task.sums(choice.partial_rows, choice.overlaps)))
+    let sums = task.sums(choice.partial_rows, choice.overlaps);
+    Ok(task.candidate_of(calls!(bops_row_norm_backward_ring), choice, 1, bytes, sums))
 }
 
 /// Teams, each a part of a block, a block or a cluster, walk over rows with fixed columns and stage whole rows in shared memory.
 pub(in crate::ops::norm) fn persistent<'d>(norm: &Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
     let (choice, bytes) = persistent_choice(&task.problem)?;
-    Ok(task.candidate_of(&PERSISTENT, choice, 1, bytes, task.sums(choice.partial_rows, choice.overlaps)))
+    let sums = task.sums(choice.partial_rows, choice.overlaps);
+    Ok(task.candidate_of(calls!(bops_row_norm_backward_persistent), choice, 1, bytes, sums))
 }
 
 /// Three launches over chunks of rows: sums, merge, apply. Without rows there is only the launch for the parameters' gradients, which are zeros.
@@ -65,14 +60,15 @@ pub(in crate::ops::norm) fn split<'d>(norm: &Valid<BackwardFields>, props: &Prop
     let task = task(norm, props)?;
     let (choice, bytes) = split_choice(&task.problem)?;
     let launches = if task.problem.rows > 0 && task.problem.cols > 0 { 3 } else { 0 };
-    Ok(task.candidate_of(&SPLIT, choice, launches, bytes, task.sums(choice.partial_rows, 0)))
+    let sums = task.sums(choice.partial_rows, 0);
+    Ok(task.candidate_of(calls!(bops_row_norm_backward_split), choice, launches, bytes, sums))
 }
 
 impl Task<Params, Operands> {
     /// The launch that adds up so many partial rows, if there are any.
     fn sums(&self, partial_rows: u32, overlaps: u32) -> Option<Then<Params, Operands>> {
         let has_sums = self.problem.has_parameter_gradients && self.problem.cols > 0;
-        has_sums.then_some((&PARAMETERS, Sums { partial_rows, overlaps }))
+        has_sums.then_some((calls!(bops_row_norm_backward_parameters), Sums { partial_rows, overlaps }))
     }
 }
 
@@ -98,6 +94,8 @@ fn operands(located: &Located<'_>) -> Operands {
 
 /// The most additions between an element and its sum over rows (docs/numerics.md).
 pub(super) const LONGEST_CHAIN: u64 = 48;
+/// Additions of `LONGEST_CHAIN` that forms whose accumulators are registers leave unused, as a reserve.
+const SPARE_ADDITIONS: u64 = 3;
 
 /// Bytes of partial rows.
 fn partial_bytes(p: &RowProblem, partial_rows: u64) -> Result<u64, Reason> {
@@ -120,14 +118,15 @@ fn partial_row_count(partial_rows: u64) -> Result<u32, Reason> {
 pub(super) fn column_sum_chain(partial_rows: u64) -> u64 {
     let threads = partial_rows.div_ceil(4).next_power_of_two().min(32);
     let blocks = partial_rows.div_ceil(threads * 4);
+    // Two additions join four rows.
     let cascade = if blocks <= 8 { blocks } else { 8 + blocks.div_ceil(8).min(8) } + 2;
     cascade + u64::from(threads.ilog2())
 }
 
-/// Turns of a team from which on there may be fewer teams than are resident.
+/// Turns of a team from which on there may be fewer teams than are resident: then fewer than one team in 16 is left out.
 const EVEN_FROM_TURNS: u64 = 16;
 
-/// How many of the `resident` teams take `items` in turn. `is_even`: no more teams than their turns need, so that all have as many turns.
+/// How many of the `resident` teams take `items` in turn. `is_even`: the fewest teams that need no more turns than all resident ones.
 pub(super) fn teams_for(items: u64, resident: u64, is_even: bool) -> u64 {
     let turns = items.div_ceil(resident);
     if is_even && turns >= EVEN_FROM_TURNS { items.div_ceil(turns) } else { items.min(resident) }
@@ -136,7 +135,7 @@ pub(super) fn teams_for(items: u64, resident: u64, is_even: bool) -> u64 {
 /// Rows whose gradients an accumulator takes before it becomes a partial row, in each of `teams` teams that take `turns` rows: as many as the
 /// longest chain of additions allows, since partial rows are traffic.
 fn rows_of_one_level(turns: u64, teams: u64) -> u64 {
-    let fits = |&rows: &u64| rows + 3 + column_sum_chain(teams * turns.div_ceil(rows)) <= LONGEST_CHAIN;
+    let fits = |&rows: &u64| rows + SPARE_ADDITIONS + column_sum_chain(teams * turns.div_ceil(rows)) <= LONGEST_CHAIN;
     let most = (1..LONGEST_CHAIN).rev().find(fits).unwrap_or(1);
     turns.div_ceil(turns.div_ceil(most))
 }
@@ -152,7 +151,7 @@ const FEW_ROWS_COLUMN_THREADS: u64 = MAX_THREADS / 8;
 /// Additions between a thread's sum and the sum of the column: two in a warp, and one for each of 16 warps.
 const FEW_ROWS_CHAIN: u64 = 2 + 16;
 
-pub(super) fn few_rows_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_backward_few_rows_choice, Reason> {
+pub(super) fn few_rows_choice(p: &RowProblem, ask: Ask) -> Result<FewRowsChoice, Reason> {
     let vectors = p.check_vectors()?;
     let most_rows = match ask {
         Ask::Chosen => FEW_ROWS_UP_TO,
@@ -164,7 +163,7 @@ pub(super) fn few_rows_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_
     }
     // A strip of columns has eight vectors.
     let grid = grid(p.rows + vectors.div_ceil(8))?;
-    Ok(sys::bops_row_norm_backward_few_rows_choice { grid, overlaps: p.overlaps() })
+    Ok(FewRowsChoice { grid, overlaps: p.overlaps() })
 }
 
 // ---- cooperative ------------------------------------------------------------------------------------------------------------
@@ -196,20 +195,13 @@ const FULL_RING_VECTORS: u64 = 8192;
 
 /// Serves rows so long that a team of many blocks is faster than a cluster: it takes every multiprocessor, holds more rows, and leaves fewer partial
 /// rows. Returns the bytes of workspace, too.
-pub(super) fn cooperative_choice(
-    p: &RowProblem,
-    ask: Ask,
-) -> Result<(sys::bops_row_norm_backward_cooperative_choice, u64), Reason> {
+pub(super) fn cooperative_choice(p: &RowProblem, ask: Ask) -> Result<(CooperativeChoice, u64), Reason> {
     p.check_capability(90)?;
     let all = p.check_walk()?;
     p.check_one_stride()?;
-    if p.has_residual {
-        return Err("it takes no dh".into());
-    }
+    Reason::unless(!p.has_residual, || "it takes no dh")?;
     let Cooperative { above_vectors, readers, vectors } = COOPERATIVE_KERNELS.of(p);
-    if ask == Ask::Chosen && all <= above_vectors {
-        return Err("forms whose teams are blocks or clusters are faster for rows of this length".into());
-    }
+    ask.leave_if(all <= above_vectors, "forms whose teams are blocks or clusters are faster for rows of this length")?;
     if ask == Ask::Chosen
         && p.element_bytes == 2
         && p.is_centered
@@ -223,16 +215,12 @@ pub(super) fn cooperative_choice(
     let resident = u64::from(p.multiprocessors) * blocks_per_sm;
     let team_blocks = all.div_ceil(readers * vectors);
     let most = resident.min(u64::from(sys::BOPS_ROW_NORM_COOPERATIVE_TEAM));
-    if team_blocks > most {
-        return Err(format!("a row takes {team_blocks} blocks, the limit is {most}").into());
-    }
+    Reason::unless(team_blocks <= most, || format!("a row takes {team_blocks} blocks, the limit is {most}"))?;
     // Sums under way take as much shared memory again as other kernels declare.
     let shared_bytes = stages * COOPERATIVE_TURN_VECTORS * readers * 32;
-    if !p.has_shared(shared_bytes + super::RESERVED_SHARED, blocks_per_sm) {
-        return Err(
-            format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes").into()
-        );
-    }
+    Reason::unless(p.has_shared(shared_bytes + super::RESERVED_SHARED, blocks_per_sm), || {
+        format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes")
+    })?;
     let turn_rows = COOPERATIVE_TURN_VECTORS / vectors;
     let most_teams = resident / team_blocks;
     if ask == Ask::Chosen && p.rows < most_teams * turn_rows * stages {
@@ -242,11 +230,11 @@ pub(super) fn cooperative_choice(
     // 16 additions on each of two levels leave 13 of the longest chain for the column sums.
     let (flush_rows, flushes) = (16, 16);
     let partial_rows = teams * p.rows.div_ceil(teams * turn_rows).div_ceil(flush_rows * flushes / turn_rows);
-    let chain = flush_rows + flushes + 3 + column_sum_chain(partial_rows);
+    let chain = flush_rows + flushes + SPARE_ADDITIONS + column_sum_chain(partial_rows);
     if chain > LONGEST_CHAIN {
         return Err(format!("{} rows make chains of {chain} additions, the limit is {LONGEST_CHAIN}", p.rows).into());
     }
-    let choice = sys::bops_row_norm_backward_cooperative_choice {
+    let choice = CooperativeChoice {
         vectors: word(vectors),
         readers: word(readers),
         team_blocks: word(team_blocks),
@@ -269,13 +257,14 @@ pub(super) fn cooperative_choice(
 struct Ring {
     /// Threads of a block.
     threads: u64,
-    /// Vectors of a thread's ring: those of the row that is read, those of the row before, which is finished, and three or five more.
+    /// Vectors of dy and of x in a thread's ring: those of the row that is read, those of the row before, which is finished, and three or five more.
+    /// With five more, the rings of 512 threads take 208 KiB of an SM's 227, which has no room for a sixth.
     slots: u64,
     /// Blocks that share a row.
     cluster: u64,
     /// Blocks that share an SM: as many as its shared memory has room for.
     blocks_per_sm: u64,
-    /// Whether there are no more teams than their turns need.
+    /// Whether the grid is reduced to the fewest teams that need no more turns (`teams_for`).
     is_even: bool,
 }
 
@@ -320,28 +309,24 @@ const RING_ABOVE_VECTORS: ByKind<u64> =
 const RING_ABOVE_VECTORS_WITHOUT_DH: u64 = 2048;
 
 /// Long rows, with the parameters' gradients in registers. Returns the bytes of workspace, too.
-pub(super) fn ring_choice(p: &RowProblem, ask: Ask) -> Result<(sys::bops_row_norm_backward_ring_choice, u64), Reason> {
+pub(super) fn ring_choice(p: &RowProblem, ask: Ask) -> Result<(RingChoice, u64), Reason> {
     let all = p.check_ring(ask)?;
     let is_held = p.element_bytes == 2 && p.is_centered && !p.has_residual && all <= RING_ABOVE_VECTORS_WITHOUT_DH;
-    if ask == Ask::Chosen && (is_held || all <= RING_ABOVE_VECTORS.of(p)) {
-        return Err("persistent is faster for rows that it holds on chip".into());
-    }
+    ask.leave_if(is_held || all <= RING_ABOVE_VECTORS.of(p), "persistent is faster for rows that it holds on chip")?;
     let holds = |ring: &&Ring| all <= ring.threads * RING_VECTORS * ring.cluster;
     let found = RINGS.of(p).iter().find(holds).filter(|ring| ring.cluster <= u64::from(p.max_cluster));
     let Some(&Ring { threads, slots, cluster, blocks_per_sm, is_even }) = found else {
         return Err(format!("a row has {all} vectors of 16 bytes, more than clusters of the device hold").into());
     };
     let shared_bytes = slots * threads * 32;
-    if !p.has_shared(shared_bytes, blocks_per_sm) {
-        return Err(
-            format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes").into()
-        );
-    }
+    Reason::unless(p.has_shared(shared_bytes, blocks_per_sm), || {
+        format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes")
+    })?;
     let teams = teams_for(p.rows, p.resident_teams(cluster, blocks_per_sm), is_even);
     let turns = p.rows.div_ceil(teams);
     let flush_rows = rows_of_one_level(turns, teams);
     let partial_rows = teams * turns.div_ceil(flush_rows);
-    let choice = sys::bops_row_norm_backward_ring_choice {
+    let choice = RingChoice {
         vectors: word(RING_VECTORS),
         slots: word(slots),
         threads: word(threads),
@@ -373,7 +358,7 @@ struct Persistent {
     /// Whether the last rows are left to late blocks: memory does not serve multiprocessors evenly, and those that are ahead take more.
     /// RMSNorm alone.
     has_late: bool,
-    /// Whether there are no more blocks than their turns need.
+    /// Whether the grid is reduced to the fewest teams that need no more turns (`teams_for`).
     is_even: bool,
 }
 
@@ -462,9 +447,7 @@ const LATE_ROWS: u64 = 20;
 const LATE_TURNS: u64 = 16;
 
 /// Returns the bytes of workspace, too.
-pub(super) fn persistent_choice(
-    p: &RowProblem,
-) -> Result<(sys::bops_row_norm_backward_persistent_choice, u64), Reason> {
+pub(super) fn persistent_choice(p: &RowProblem) -> Result<(PersistentChoice, u64), Reason> {
     p.check_walk()?;
     p.check_one_stride()?;
     let (in_block, in_cluster) =
@@ -475,8 +458,7 @@ pub(super) fn persistent_choice(
     let (choice, partial_rows) = found
         .or_else(|| in_cluster.iter().find_map(of_clusters))
         .ok_or_else(|| no_persistent(p, in_block, in_cluster))?;
-    let choice =
-        sys::bops_row_norm_backward_persistent_choice { partial_rows: partial_row_count(partial_rows)?, ..choice };
+    let choice = PersistentChoice { partial_rows: partial_row_count(partial_rows)?, ..choice };
     Ok((choice, partial_bytes(p, partial_rows)?))
 }
 
@@ -550,11 +532,7 @@ impl Placed {
 }
 
 /// The choice of a kernel whose teams are so many blocks, if it serves, and the partial rows.
-fn persistent_in(
-    p: &RowProblem,
-    kernel: &Persistent,
-    cluster: u64,
-) -> Option<(sys::bops_row_norm_backward_persistent_choice, u64)> {
+fn persistent_in(p: &RowProblem, kernel: &Persistent, cluster: u64) -> Option<(PersistentChoice, u64)> {
     let Persistent { threads, blocks_per_sm, stages, has_late, is_even, .. } = *kernel;
     // Steps 1 and 2.
     let placed = Placed::new(p, kernel, cluster).filter(|placed| p.has_shared(placed.shared_bytes, blocks_per_sm))?;
@@ -577,7 +555,7 @@ fn persistent_in(
         _ => (10, 8),
     };
     let partial_rows = (teams + late_blocks) * turns.div_ceil(flush_rows * flushes.max(1));
-    let choice = sys::bops_row_norm_backward_persistent_choice {
+    let choice = PersistentChoice {
         vectors: word(vectors),
         threads_per_row: word(threads_per_row),
         threads: word(threads),
@@ -602,12 +580,12 @@ const SPLIT_BLOCKS: u64 = 4;
 const SPLIT_THREADS: u64 = 256;
 
 /// Returns the bytes of workspace, too.
-pub(super) fn split_choice(p: &RowProblem) -> Result<(sys::bops_row_norm_backward_split_choice, u64), Reason> {
+pub(super) fn split_choice(p: &RowProblem) -> Result<(SplitChoice, u64), Reason> {
     let vec_bytes = p.vec_bytes();
     let (chunks, grid) = p.split_grid(vec_bytes)?;
     let flush_rows = 16;
     if p.rows == 0 || p.cols == 0 {
-        let choice = sys::bops_row_norm_backward_split_choice { vec_bytes, ..Default::default() };
+        let choice = SplitChoice { vec_bytes, ..Default::default() };
         return Ok((choice, 0));
     }
     // The longest partial rows that still keep every multiprocessor busy.
@@ -619,7 +597,7 @@ pub(super) fn split_choice(p: &RowProblem) -> Result<(sys::bops_row_norm_backwar
     let flushes = [16, 8, 4, 2].into_iter().find(is_busy).unwrap_or(1);
     let partial_rows = p.rows.div_ceil(flush_rows * flushes);
     let bytes = p.split_bytes(chunks, 2).and_then(|sums| partial_bytes(p, partial_rows).ok()?.checked_add(sums));
-    let choice = sys::bops_row_norm_backward_split_choice {
+    let choice = SplitChoice {
         vec_bytes,
         chunks,
         grid,

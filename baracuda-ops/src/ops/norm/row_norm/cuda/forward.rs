@@ -7,58 +7,46 @@ use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid, forward};
-use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, grid, threads_for};
+use super::{ByKind, MAX_THREADS, RowProblem, Rows, Task, grid};
 use crate::backend::Located;
 use crate::backend::cuda::Props;
-use crate::backend::cuda::calls::calls;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::word;
+use crate::ops::calls::calls;
+use crate::ops::rows::threads_for;
 
 type Params = sys::bops_row_norm_params;
 type Operands = sys::bops_row_norm_operands;
 
-const RESIDENT: Calls<Params, sys::bops_row_norm_resident_choice, Operands> =
-    calls!(bops_row_norm_resident_prepare, bops_row_norm_resident_launch);
-const PACKED: Calls<Params, sys::bops_row_norm_packed_choice, Operands> =
-    calls!(bops_row_norm_packed_prepare, bops_row_norm_packed_launch);
-const PACKED_WARP: Calls<Params, sys::bops_row_norm_packed_warp_choice, Operands> =
-    calls!(bops_row_norm_packed_warp_prepare, bops_row_norm_packed_warp_launch);
-const SHARED: Calls<Params, sys::bops_row_norm_shared_choice, Operands> =
-    calls!(bops_row_norm_shared_prepare, bops_row_norm_shared_launch);
-const RING: Calls<Params, sys::bops_row_norm_ring_choice, Operands> =
-    calls!(bops_row_norm_ring_prepare, bops_row_norm_ring_launch);
-const SPLIT: Calls<Params, sys::bops_row_norm_split_choice, Operands> =
-    calls!(bops_row_norm_split_prepare, bops_row_norm_split_launch);
-
 /// LayerNorm alone: a row in the registers of a block as 16-bit elements.
 pub(in crate::ops::norm) fn packed<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
-    Ok(task.candidate(&PACKED, packed_choice(&task.problem, ask)?))
+    Ok(task.candidate(calls!(bops_row_norm_packed), packed_choice(&task.problem, ask)?))
 }
 
 /// LayerNorm alone: a row in the registers of a warp as 16-bit elements.
 pub(in crate::ops::norm) fn packed_warp<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
-    Ok(task.candidate(&PACKED_WARP, packed_warp_choice(&task.problem, ask)?))
+    Ok(task.candidate(calls!(bops_row_norm_packed_warp), packed_warp_choice(&task.problem, ask)?))
 }
 
 /// Teams walk over rows and read ahead through rings of vectors in shared memory.
 pub(in crate::ops::norm) fn ring<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
-    Ok(task.candidate(&RING, ring_choice(&task.problem, ask)?))
+    Ok(task.candidate(calls!(bops_row_norm_ring), ring_choice(&task.problem, ask)?))
 }
 
 /// A row in the shared memory of a block or a cluster.
 pub(in crate::ops::norm) fn shared<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
-    Ok(task.candidate(&SHARED, shared_choice(&task.problem, ask)?))
+    Ok(task.candidate(calls!(bops_row_norm_shared), shared_choice(&task.problem, ask)?))
 }
 
 /// A row in the registers of part of a block, of a block or of a cluster.
 pub(in crate::ops::norm) fn resident<'d>(norm: &Valid<ForwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
     let task = task(norm, props)?;
-    Ok(task.candidate(&RESIDENT, resident_choice(&task.problem)?))
+    Ok(task.candidate(calls!(bops_row_norm_resident), resident_choice(&task.problem)?))
 }
 
 /// Three launches over chunks of rows: moments, merge, apply. Rows without columns have statistics all the same.
@@ -66,7 +54,7 @@ pub(in crate::ops::norm) fn split<'d>(norm: &Valid<ForwardFields>, props: &Props
     let task = task(norm, props)?;
     let (choice, workspace_bytes) = split_choice(&task.problem)?;
     let has_work = task.problem.rows > 0 && (task.problem.cols > 0 || norm.fields.stats);
-    Ok(task.candidate_of(&SPLIT, choice, if has_work { 3 } else { 0 }, workspace_bytes, None))
+    Ok(task.candidate_of(calls!(bops_row_norm_split), choice, if has_work { 3 } else { 0 }, workspace_bytes, None))
 }
 
 fn task(norm: &Valid<ForwardFields>, props: &Props) -> Result<Task<Params, Operands>, Reason> {
@@ -102,9 +90,7 @@ fn check_packed(p: &RowProblem, ask: Ask) -> Result<u64, Reason> {
         return Err("it has kernels of 16-bit elements alone, with parameters of the same type".into());
     }
     let vectors = p.check_vectors()?;
-    if ask == Ask::Chosen && p.is_thin(vectors) {
-        return Err("resident spreads few rows over more threads".into());
-    }
+    ask.leave_if(p.is_thin(vectors), "resident spreads few rows over more threads")?;
     Ok(vectors)
 }
 
@@ -129,7 +115,7 @@ const WARP_BUDGET_VECTORS: u64 = 96;
 /// Waves in which `resident` is faster if rows fill its threads of four vectors, too. A wave is the rows that fill the register budget.
 const RESIDENT_WAVES: RangeInclusive<u64> = 2..=8;
 /// Rows for each multiprocessor up to which `resident` is faster: a launch of few blocks lets the next one begin early.
-const WARP_ROWS_FROM: u64 = 8;
+const RESIDENT_ROWS_UP_TO: u64 = 8;
 
 pub(super) fn packed_warp_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_packed_warp_choice, Reason> {
     let all = check_packed(p, ask)?;
@@ -137,17 +123,13 @@ pub(super) fn packed_warp_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_r
     if !all.is_multiple_of(32) || !WARP_VECTORS.contains(&vectors) {
         return Err("a row has to fill a warp, three to eight vectors of 16 bytes a lane".into());
     }
-    if p.has_residual {
-        return Err("it adds no residual".into());
-    }
+    Reason::unless(!p.has_residual, || "it adds no residual")?;
     p.check_one_stride()?;
-    if ask == Ask::Chosen {
-        let waves = (p.rows * vectors).div_ceil(WARP_BUDGET_VECTORS * multiprocessors);
-        let fills_resident = all.is_multiple_of(32 * PACKED_VECTORS);
-        if p.rows <= WARP_ROWS_FROM * multiprocessors || (fills_resident && RESIDENT_WAVES.contains(&waves)) {
-            return Err("resident is faster for so few rows".into());
-        }
-    }
+    let waves = (p.rows * vectors).div_ceil(WARP_BUDGET_VECTORS * multiprocessors);
+    let fills_resident = all.is_multiple_of(32 * PACKED_VECTORS);
+    let are_few =
+        p.rows <= RESIDENT_ROWS_UP_TO * multiprocessors || (fills_resident && RESIDENT_WAVES.contains(&waves));
+    ask.leave_if(are_few, "resident is faster for so few rows")?;
     let grid = grid(p.rows.div_ceil(2))?;
     Ok(sys::bops_row_norm_packed_warp_choice { vectors: word(vectors), grid, overlaps: p.overlaps() })
 }
@@ -159,7 +141,8 @@ pub(super) fn packed_warp_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_r
 struct Ring {
     /// Vectors of a row and a thread.
     vectors: u64,
-    /// Vectors of a thread's ring: those of the row that is read, those of the row before, which is finished, and five more.
+    /// Vectors of a thread's ring: those of the row that is read, those of the row before, which is finished, and five more: `lookahead` of
+    /// `row_norm_ring.cu`. Eleven more were slower (docs/rejected.md).
     slots: u64,
     /// Threads of a block.
     threads: u64,
@@ -191,12 +174,8 @@ const RING_ABOVE_VECTORS: u64 = 4096;
 
 pub(super) fn ring_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_ring_choice, Reason> {
     let all = p.check_ring(ask)?;
-    if ask == Ask::Chosen && all <= RING_ABOVE_VECTORS {
-        return Err("forms that hold a row on chip are faster for rows of up to 64 KiB".into());
-    }
-    if ask == Ask::Chosen && slices(p).is_some() {
-        return Err("resident is faster: clusters exchange one sum a row".into());
-    }
+    ask.leave_if(all <= RING_ABOVE_VECTORS, "forms that hold a row on chip are faster for rows of up to 64 KiB")?;
+    ask.leave_if(slices(p).is_some(), "resident is faster: clusters exchange one sum a row")?;
     let held = |ring: &Ring| {
         let cluster = all.div_ceil(ring.threads * ring.vectors).next_power_of_two();
         (cluster <= ring.most_blocks.min(u64::from(p.max_cluster))).then_some((*ring, cluster))
@@ -206,11 +185,9 @@ pub(super) fn ring_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm
     };
     let Ring { vectors, slots, threads, blocks_per_sm, .. } = ring;
     let shared_bytes = slots * threads * 16;
-    if !p.has_shared(shared_bytes, blocks_per_sm) {
-        return Err(
-            format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes").into()
-        );
-    }
+    Reason::unless(p.has_shared(shared_bytes, blocks_per_sm), || {
+        format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes")
+    })?;
     let teams = p.resident_teams(cluster, blocks_per_sm).min(p.rows);
     Ok(sys::bops_row_norm_ring_choice {
         vectors: word(vectors),
@@ -235,14 +212,10 @@ const SHARED_BLOCK_VECTORS: u64 = 4096;
 const SHARED_CLUSTER_BLOCK_VECTORS: u64 = 2048;
 
 pub(super) fn shared_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_shared_choice, Reason> {
-    if p.element_bytes != 2 {
-        return Err("it has kernels of 16-bit elements alone".into());
-    }
+    Reason::unless(p.element_bytes == 2, || "it has kernels of 16-bit elements alone")?;
     let all = p.check_vectors()?;
     let above = if p.is_centered { LAYER_NORM_SHARED_ABOVE } else { RMS_NORM_SHARED_ABOVE };
-    if ask == Ask::Chosen && all <= above {
-        return Err("resident is faster for rows that registers hold well".into());
-    }
+    ask.leave_if(all <= above, "resident is faster for rows that registers hold well")?;
     let fits = |vectors: u64, most: u64| vectors <= most && p.has_shared(vectors * 16, 1);
     let in_cluster = |cluster: &u64| fits(all.div_ceil(*cluster), SHARED_CLUSTER_BLOCK_VECTORS);
     let cluster = if fits(all, SHARED_BLOCK_VECTORS) { Some(1) } else { p.clusters().find(in_cluster) };
@@ -259,6 +232,8 @@ pub(super) fn shared_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_no
 const MANY_THREADS: u64 = 1024;
 /// Threads of a block of several short rows.
 const SHORT_ROWS_THREADS: u64 = 128;
+/// The fewest threads of a block that shares a row with other blocks, so that each has several warps.
+const FEWEST_CLUSTER_THREADS: u64 = 64;
 /// The longest rows of 4-byte elements, in vectors, whose threads have two vectors; and four vectors. Threads of longer rows have eight.
 #[derive(Clone, Copy, Debug)]
 struct Spread {
@@ -275,12 +250,8 @@ const RMS_NORM_16_TWO_VECTORS: u64 = 128;
 const SLICES_ABOVE_VECTORS: u64 = 2048;
 
 pub(super) fn resident_choice(p: &RowProblem) -> Result<sys::bops_row_norm_resident_choice, Reason> {
-    if p.element_bytes == 8 {
-        return Err("it has no kernels of f64".into());
-    }
-    if p.rows == 0 || p.cols == 0 {
-        return Err("there are no rows, or they have no columns".into());
-    }
+    Reason::unless(p.element_bytes < 8, || "it has no kernels of f64")?;
+    Reason::unless(p.rows > 0 && p.cols > 0, || "there are no rows, or they have no columns")?;
     p.check_row_count()?;
     let chosen = many_threads(p).or_else(|| slices(p)).or_else(|| resident_in(p, 1));
     // The smallest cluster whose blocks have at most 256 threads, or else 512.
@@ -311,13 +282,13 @@ fn resident_in(p: &RowProblem, cluster: u64) -> Option<sys::bops_row_norm_reside
         (16, _) => 8,
         _ => 16,
     };
-    let per_row = threads_for(slice.div_ceil(vectors)).max(if cluster > 1 { 64 } else { 1 });
+    let per_row = threads_for(slice.div_ceil(vectors)).max(if cluster > 1 { FEWEST_CLUSTER_THREADS } else { 1 });
     if per_row > MAX_THREADS {
         return None;
     }
     let block_rows = if per_row <= 32 { SHORT_ROWS_THREADS / per_row } else { 1 };
     let blocks = p.rows.div_ceil(block_rows) * cluster;
-    // A grid that leaves multiprocessors idle lets the next launch begin at once. A larger grid does not: the next launch's waiting blocks would take
+    // A grid of at most two blocks for each SM lets the next launch begin at once. A larger grid does not: the next launch's waiting blocks would take
     // the places of its own.
     let is_small = blocks <= 2 * u64::from(p.multiprocessors);
     Some(sys::bops_row_norm_resident_choice {

@@ -8,20 +8,19 @@ pub(in crate::ops::norm) mod forward;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::c_void;
 use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 
 use super::{RowNorm, Valid};
-use crate::backend::cuda::calls::{self, Numbers};
-use crate::backend::cuda::{self, Launch, Props, c_dtype, resident_clusters};
+use crate::backend::cuda::{self, Launch, MOST_STRIDING_BLOCKS, Numbers, Props, c_dtype, resident_clusters};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
-use crate::kernel::{Ask, Built, Candidate, Exec};
+use crate::kernel::{Ask, Candidate};
 use crate::narrow::word;
-use crate::ops::rows::RowGeometry;
+use crate::ops::calls;
+use crate::ops::rows::{RowGeometry, c_rows};
 use crate::ops::valid::Fields;
 use crate::options::WorkspaceReq;
 use crate::slots::Slot;
@@ -30,11 +29,8 @@ use crate::tensor::TensorDesc;
 
 /// Threads of the largest block of most forms.
 const MAX_THREADS: u64 = 512;
-/// Threads of the blocks of a split form, and vectors of a chunk of a row that such a block takes: `split_threads` and `split_vectors` in
-/// `row_norm_split.cuh`.
+/// Vectors of a chunk of a row, which a block of a split form takes: `split_threads * split_vectors` of `row_norm_split.cuh`.
 const CHUNK_VECTORS: u64 = 256 * 4;
-/// The most blocks of a launch that strides over its work: enough to keep any device busy.
-const MAX_STRIDING_GRID: u64 = 1 << 19;
 /// Bytes of shared memory that kernels declare themselves and the device keeps for itself, at most.
 const RESERVED_SHARED: u64 = 4096;
 /// Alignment of the workspace: a line of the L2.
@@ -160,22 +156,14 @@ impl RowProblem {
     }
 
     fn check_row_count(&self) -> Result<(), Reason> {
-        let limit = u32::MAX;
-        if self.rows > u64::from(limit) {
-            Err(format!("{} rows, the limit is {limit}", self.rows).into())
-        } else {
-            Ok(())
-        }
+        let (rows, limit) = (self.rows, u32::MAX);
+        Reason::unless(rows <= u64::from(limit), || format!("{rows} rows, the limit is {limit}"))
     }
 
     /// Refuses rows that accesses of 16 bytes do not move, and an absence of rows. Returns the vectors of a row.
     fn check_vectors(&self) -> Result<u64, Reason> {
-        if self.rows == 0 || self.cols == 0 {
-            return Err("there are no rows, or they have no columns".into());
-        }
-        if self.element_bytes == 8 {
-            return Err("it has no kernels of f64".into());
-        }
+        Reason::unless(self.rows > 0 && self.cols > 0, || "there are no rows, or they have no columns")?;
+        Reason::unless(self.element_bytes < 8, || "it has no kernels of f64")?;
         self.check_row_count()?;
         match self.vec_bytes() {
             16 => Ok(self.cols / self.elements(16)),
@@ -185,24 +173,20 @@ impl RowProblem {
 
     /// Refuses rows that teams cannot walk over, since they count in 32 bits past the last row. Returns the vectors of a row.
     fn check_walk(&self) -> Result<u64, Reason> {
-        let limit = 1 << 31;
-        if self.rows >= limit {
-            return Err(format!("{} rows, walks over them have fewer than {limit}", self.rows).into());
-        }
+        let (rows, limit) = (self.rows, 1 << 31);
+        Reason::unless(rows < limit, || format!("{rows} rows, walks over them have fewer than {limit}"))?;
         self.check_vectors()
     }
 
     fn check_one_stride(&self) -> Result<(), Reason> {
-        let words = "the rows of each tensor have to lie at one stride below 2^32 elements";
-        if self.has_one_stride { Ok(()) } else { Err(words.into()) }
+        Reason::unless(self.has_one_stride, || "the rows of each tensor have to lie at one stride below 2^32 elements")
     }
 
     fn check_capability(&self, need: u32) -> Result<(), Reason> {
-        if self.capability >= need {
-            return Ok(());
-        }
-        let [need, has] = [need, self.capability].map(|capability| format!("{}.{}", capability / 10, capability % 10));
-        Err(format!("it needs compute capability {need}, the device has {has}").into())
+        Reason::unless(self.capability >= need, || {
+            let [need, has] = [need, self.capability].map(|number| format!("{}.{}", number / 10, number % 10));
+            format!("it needs compute capability {need}, the device has {has}")
+        })
     }
 
     /// What the ring forms ask of rows, whose parameters stay in registers as they came. Returns the vectors of a row.
@@ -213,35 +197,25 @@ impl RowProblem {
             // If there are several strides, the ring forms find each vector's row by divisions.
             self.check_one_stride()?;
         }
-        match self.parameter_bytes {
-            0 => Ok(vectors),
-            bytes if bytes == self.element_bytes => Ok(vectors),
-            _ => Err("the parameters have to be of x's type".into()),
-        }
+        let are_of_x = [0, self.element_bytes].contains(&self.parameter_bytes);
+        Reason::unless(are_of_x, || "the parameters have to be of x's type")?;
+        Ok(vectors)
     }
 
     /// Chunks of a row and blocks of a split form, whose accesses have so many bytes.
     fn split_grid(&self, vec_bytes: u32) -> Result<(u32, u32), Reason> {
         self.check_row_count()?;
         let chunks = self.cols.div_ceil(self.elements(vec_bytes)).div_ceil(CHUNK_VECTORS).max(1);
-        let grid = word(self.rows.saturating_mul(chunks).clamp(1, MAX_STRIDING_GRID));
-        match u32::try_from(chunks) {
-            Ok(chunks) => Ok((chunks, grid)),
-            Err(_) => {
-                Err(format!("rows of {} columns make {chunks} chunks, the limit is {}", self.cols, u32::MAX).into())
-            }
-        }
+        let grid = word(self.rows.saturating_mul(chunks).clamp(1, MOST_STRIDING_BLOCKS));
+        let (cols, limit) = (self.cols, u32::MAX);
+        let too_many = |_| format!("rows of {cols} columns make {chunks} chunks, the limit is {limit}");
+        Ok((u32::try_from(chunks).map_err(too_many)?, grid))
     }
 
     /// Bytes of so many numbers for each chunk of a row, and once more for the row.
     fn split_bytes(&self, chunks: u32, numbers: u64) -> Option<u64> {
         self.rows.checked_mul(u64::from(chunks) + 1)?.checked_mul(numbers * u64::from(self.accumulator_bytes))
     }
-}
-
-/// Threads that hold a row of so many vectors, one each: a power of two up to 32, or a multiple of 32.
-fn threads_for(vectors: u64) -> u64 {
-    if vectors <= 32 { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(32) }
 }
 
 /// The blocks of a launch, if one dimension of a grid has room for them.
@@ -279,15 +253,9 @@ impl Rows {
         extents == [1, 1] && strides.iter().all(|stride| u32::try_from(stride.s0).is_ok())
     }
 
-    /// Extents and strides for the kernels. If there is one row extent only, it is outermost, for which kernels have a short path.
+    /// Extents and strides for the kernels.
     fn c(&self) -> ([u64; 2], [sys::bops_row_strides; 4]) {
-        let RowGeometry { rows, extents, strides, .. } = &self.geometry;
-        let is_lone = *extents == [1, *rows];
-        let of_tensor = |tensor: usize| match strides[tensor] {
-            [_, _, s2] if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
-            [s0, s1, s2] => sys::bops_row_strides { s0, s1, s2 },
-        };
-        (if is_lone { [1, 1] } else { *extents }, std::array::from_fn(of_tensor))
+        c_rows(self.geometry.rows, self.geometry.extents, &self.geometry.strides)
     }
 
     fn specialisation(&self, kind: RowNorm, has_dh: bool) -> Result<sys::bops_row_norm_specialisation, Reason> {
@@ -303,14 +271,11 @@ impl Rows {
 /// The C functions of a form with parameters `P`, operands `O` and the choice `C`.
 type Calls<P, C, O> = calls::Calls<sys::bops_row_norm_specialisation, P, C, O>;
 
-/// A launch with the operands of a run, the workspace and the stream; returns its status.
-type Run<O> = Box<dyn Fn(&O, *mut c_void, *mut c_void) -> sys::bops_status + Send + Sync>;
-
 /// The choice of the launch that adds up partial rows.
 type Sums = sys::bops_row_norm_backward_parameters_choice;
 
 /// The launch that follows those of a form.
-type Then<P, O> = (&'static Calls<P, Sums, O>, Sums);
+type Then<P, O> = (Calls<P, Sums, O>, Sums);
 
 /// A norm, in the terms in which its forms are asked.
 struct Task<P, O> {
@@ -323,7 +288,7 @@ struct Task<P, O> {
 
 impl<P: Copy + Send + Sync + 'static, O: 'static> Task<P, O> {
     /// The candidate of a form of one launch without workspace, which has made its choice.
-    fn candidate<'d, C: Numbers + Debug>(&self, calls: &'static Calls<P, C, O>, choice: C) -> Candidate<'d> {
+    fn candidate<'d, C: Numbers + Debug>(&self, calls: Calls<P, C, O>, choice: C) -> Candidate<'d> {
         self.candidate_of(calls, choice, 1, 0, None)
     }
 
@@ -331,30 +296,28 @@ impl<P: Copy + Send + Sync + 'static, O: 'static> Task<P, O> {
     /// `then` follows.
     fn candidate_of<'d, C: Numbers + Debug>(
         &self,
-        calls: &'static Calls<P, C, O>,
+        calls: Calls<P, C, O>,
         choice: C,
         launches: u32,
         workspace_bytes: u64,
         then: Option<Then<P, O>>,
     ) -> Candidate<'d> {
         let Self { of, params, operands, .. } = *self;
+        let all_launches = launches + u32::from(then.is_some());
         let build = move |device: &Device| {
             let device = cuda::Device::of(device)?;
-            let mut runs: Vec<Run<O>> = Vec::new();
-            if launches > 0 {
-                runs.push(Box::new(calls.prepare(device, of, params, choice, ())?));
-            }
-            if let Some((calls, choice)) = then {
-                runs.push(Box::new(calls.prepare(device, of, params, choice, ())?));
-            }
+            let first = (launches > 0).then(|| calls.prepare(device, of, params, choice, ())).transpose()?;
+            let then = then.map(|(calls, choice)| calls.prepare(device, of, params, choice, ())).transpose()?;
             let start = move |located: &Located<'_>, stream| {
                 let (operands, workspace) = (operands(located), located.workspace_pointer());
-                runs.iter().map(|run| run(&operands, workspace, stream)).find(|&status| status != 0).unwrap_or(0)
+                match (first.as_ref().map_or(0, |run| run(&operands, workspace, stream)), &then) {
+                    (0, Some(then)) => then(&operands, workspace, stream),
+                    (status, _) => status,
+                }
             };
-            Ok(Built(Exec::Cuda(Launch::new(calls.name, start))))
+            Ok(Launch::new(calls.name, start).into())
         };
         let workspace = WorkspaceReq::new(workspace_bytes, WORKSPACE_ALIGN);
-        let launches = launches + u32::from(then.is_some());
-        Candidate { workspace, launches, ..Candidate::new(choice, build) }
+        Candidate { workspace, launches: all_launches, ..Candidate::new(choice, build) }
     }
 }

@@ -1,4 +1,6 @@
 //! The forms of backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
+//!
+//! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid};
@@ -33,7 +35,7 @@ const RESIDENT: [&Teams; 2] = [
 ];
 /// As `RESIDENT`, for longer rows: a thread keeps only the sums.
 const RELOADING: &Teams = &[(Keep::Nothing, &[(1024, 4), (512, 8)])];
-/// Most quads of sums for each chunk that leave such a thread enough registers.
+/// Most quads of sums for each chunk that leave a thread of `RELOADING` enough registers.
 const RELOADING_SUMS: u64 = 2;
 
 /// Workgroups that keep a large GPU busy: 132 multiprocessors with as many threads as registers allow.
@@ -50,30 +52,36 @@ const fn busy_groups(team: Team, is_half: bool, is_split: bool) -> u64 {
 
 /// Most additions that follow each other in a parameter's gradient (docs/numerics.md).
 pub(super) const LONGEST_CHAIN: u64 = 48;
-/// Most rows that a thread adds up.
+/// Most rows that a thread adds up: 16 blocks of 16 rounds make chains of 31 additions, which leaves 17 of `LONGEST_CHAIN` for the sums over threads and
+/// over partial sums.
 const MOST_ROUNDS: u64 = 256;
-/// Chunks of dy up to which the workgroups of the dispatch that computes dx also read dy and x a second time for the gradients of the parameters:
-/// this saves a dispatch.
+/// Chunks of dy up to which `few_rows` serves, whose one dispatch reads dy and x a second time for the gradients of the parameters: 1 MiB. With more, the
+/// second reading takes longer than the further dispatch of `resident`.
 const FEW_CHUNKS: u64 = 1 << 16;
-/// Chunks of columns side by side in such a workgroup.
+/// Chunks of columns side by side in a workgroup of `few_rows` that adds up rows: 128 bytes of each row, which are whole lines of the cache. With more,
+/// fewer threads share a column, and each adds up more rows.
 const FEW_COLUMNS: u32 = 8;
-/// Most rows that a thread of such a workgroup adds up, unless the form is asked for by name.
+/// Most rows that a thread of `few_rows` adds up, unless the form is asked for by name.
 const FEW_LANE_ROWS: u64 = 8;
-/// Most rows that a thread of such a workgroup may add up: its lanes meet in at most 7 more additions.
+/// Most rows that a thread of `few_rows` may add up: its lanes meet in at most 7 more additions.
 const MOST_LANE_ROWS: u64 = LONGEST_CHAIN - 7;
-/// Workgroup memory of every device.
+/// Bytes of workgroup memory that every device has at least.
 const WORKGROUP_BYTES: u64 = 16384;
 
 /// Threads of the workgroups that sum the parameters' gradients.
 const PARAMETER_WORKGROUP: u32 = 256;
 
-/// Sums of a chunk of columns from which on more than 32 threads share them.
+/// The number of sums of a chunk of columns above which more than 32 threads share them.
 const MANY_PARTIALS: u64 = 256;
 
-/// Threads of such a workgroup that share the `partials` sums of a chunk of columns.
+/// Fewest threads that share the sums of a chunk of columns.
+const FEWEST_LANES: u64 = 4;
+
+/// Threads of a workgroup of `PARAMETER_WORKGROUP` threads that share the `partials` sums of a chunk of columns: so many that each adds up about
+/// two, within limits.
 fn parameter_lanes(partials: u64) -> u32 {
     let most = if partials > MANY_PARTIALS { 64 } else { 32 };
-    word((partials / 2).next_power_of_two().clamp(4, most))
+    word((partials / 2).next_power_of_two().clamp(FEWEST_LANES, most))
 }
 
 /// Additions that follow each other where `partials` sums are added up: in one of a thread's four chains, of these, and of the threads.
@@ -142,9 +150,7 @@ impl Backward {
             if !fields.dx || !has_parameters || row_count == 0 || cols == 0 {
                 return Err("it takes dx and a parameter's gradient of rows that are not empty".into());
             }
-            if ask == Ask::Chosen && row_count * rows.chunks > FEW_CHUNKS {
-                return Err("resident is faster: it reads so many elements once".into());
-            }
+            ask.leave_if(row_count * rows.chunks > FEW_CHUNKS, "resident is faster: it reads so many elements once")?;
         }
 
         let kind = usize::from(rows.is_half());
@@ -209,10 +215,16 @@ impl Backward {
         let operands = Binder { slots };
         let input = |operand| operands.operand(operand, rows.dtype.chunks_in(), "absent_in");
         let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
-        let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
+        let statistics = |operand| operands.operand(operand, ["elements_f32_in"; 2], "absent_elements");
         let workspace = |accessor| Binding::partials("work", 0, workspace_bytes, accessor);
         let step = |entry, files: &[&'static str], team: Team, flags, grid, bindings| {
-            let step = rows.step(entry, [&[], files], (norm.op.kind, team), params(grid, 0), grid);
+            let step = rows.step(
+                entry,
+                [&["norm/row/row_norm_parameters"], files],
+                (norm.op.kind, team),
+                params(grid, 0),
+                grid,
+            );
             StepBuilder { flags, bindings, ..step }
         };
         let has_next = partition.rounds * partition.blocks > 1;
@@ -233,13 +245,11 @@ impl Backward {
         if self == Self::FewRows {
             let lane_rows = row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS));
             let most_lane_rows = if ask == Ask::Chosen { FEW_LANE_ROWS } else { MOST_LANE_ROWS };
+            // `lane_sums` of row_norm_backward_few_rows.wgsl: for each quad of a chunk 16 bytes of half of the threads.
             let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
             if lane_rows > most_lane_rows || memory > WORKGROUP_BYTES {
-                let limits = format!("the limits are {most_lane_rows} and {WORKGROUP_BYTES}");
-                return Err(format!(
-                    "a thread adds up {lane_rows} rows in {memory} bytes of workgroup memory, {limits}"
-                )
-                .into());
+                let why = format!("a thread adds up {lane_rows} rows in {memory} bytes of workgroup memory");
+                return Err(format!("{why}, the limits are {most_lane_rows} and {WORKGROUP_BYTES}").into());
             }
             let row_groups = row_count.div_ceil(team.rows());
             let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;

@@ -1,4 +1,6 @@
 //! The forms of forward: rows on chip, or split over workgroups with their moments in the workspace.
+//!
+//! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid};
@@ -87,11 +89,11 @@ impl Forward {
         let output = |operand| operands.operand(operand, rows.dtype.chunks_out(), "absent_out");
         let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
         let bias = operands.operand(BIAS, parameter(fields.bias.unwrap_or(DType::F32))?, "absent_quads");
-        let statistics = |operand| operands.operand(operand, ["statistics_out"; 2], "absent_statistics");
+        let statistics = |operand| operands.operand(operand, ["elements_f32_out"; 2], "absent_elements");
         let absent_weights = [WEIGHT, BIAS].map(|operand| operands.absent(operand, "absent_quads"));
-        let absent_statistics = [MEAN, RSTD].map(|operand| operands.absent(operand, "absent_statistics"));
+        let absent_statistics = [MEAN, RSTD].map(|operand| operands.absent(operand, "absent_elements"));
         let step = |entry, files: &[&'static str], keep: Keep, params, bindings| {
-            let files = [&["common/number"][..], files];
+            let files = [&["common/number", "norm/moments", "norm/row/row_norm_parameters"][..], files];
             let flags = keep.flags(rounds > 1).to_vec();
             StepBuilder { flags, bindings, ..rows.step(entry, files, (norm.op.kind, team), params, grid) }
         };

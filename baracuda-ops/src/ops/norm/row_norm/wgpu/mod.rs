@@ -61,9 +61,7 @@ impl Rows {
         props: &Props,
     ) -> Result<Team, Reason> {
         let (row_count, cols) = (self.geometry.rows, self.geometry.cols);
-        if ask == Ask::Chosen && Team::is_better_split(row_count, self.chunks) {
-            return Err("split is faster for few long rows".into());
-        }
+        ask.leave_if(Team::is_better_split(row_count, self.chunks), "split is faster for few long rows")?;
         find(&|table| Team::holding(table, row_count, self.chunks, props))
             .ok_or_else(|| format!("rows of {cols} columns exceed the registers of a workgroup").into())
     }
@@ -88,7 +86,7 @@ impl Rows {
         grid: [u32; 2],
     ) -> StepBuilder {
         let kind = if kind == RowNorm::Layer { "norm/row/layer_norm" } else { "norm/row/rms_norm" };
-        let shared = ["common/team", "common/chunk", "common/row", team.reduce.file(), kind];
+        let shared = ["common/team", "common/chunk", "common/row", "common/row_part", team.reduce.file(), kind];
         let files = [&self.dtype.prelude(), before, &shared[..], after].concat();
         let step = StepBuilder::new(entry, files, params, grid);
         StepBuilder { constants: team.constants(), can_chunk: self.can_chunk, ..step }

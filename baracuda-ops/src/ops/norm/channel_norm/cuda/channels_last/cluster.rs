@@ -17,7 +17,8 @@ const MOST_TILE_BYTES: u64 = 256;
 const WANTED_ROWS: u64 = 8;
 /// Blocks of fewer threads have half of `WANTED_ROWS` a thread.
 const FEW_THREADS: u64 = 160;
-/// The most rows of a thread.
+/// The most rows of a thread: forward, the copies of all of them are asked for at once, and while the first four rows are added up those of 24 are in
+/// flight. `copy_wait_groups` leaves at most 27 in flight; it would wait for all copies if a thread had 32 rows.
 const MOST_ROWS: u64 = 28;
 /// Rows of a thread up to which forward with groups prefers clusters to slabs.
 const SLAB_ROWS: u64 = 16;
@@ -131,16 +132,20 @@ impl Rows<'_> {
         let wanted = wanted.max(channels).next_multiple_of(step);
         let mut threads = wanted.min(THREADS / step * step);
         while threads >= channels {
-            let (lanes, step_lanes) = (threads / tile, 32_u64.div_ceil(tile));
+            // Partial results have the pitch of `lane_parts`: whole warps of lanes, and a gap that spreads neighbouring vectors over banks.
+            let (lanes, gap) = (threads / tile, 32_u64.div_ceil(tile));
             let rows = of_chunk.div_ceil(lanes);
             let sums = if self.tensors == 1 {
                 let folds = group_channels + 1 >= self.width || 2 * group_channels == self.width;
                 let parts = if folds { 2 } else { self.width };
-                let room = parts * tile * (lanes.next_multiple_of(32) + step_lanes);
+                let room = parts * tile * (lanes.next_multiple_of(32) + gap);
+                // 12 bytes of a part are two sums and a shift; 16 bytes are the moments of a group in a block, as float4.
                 room * 12 + channels / group_channels * cluster * 16 + FORWARD_SHARED_BYTES
             } else {
+                // If both halves of a warp have the same vectors, two lanes leave their sums together.
                 let lanes = if 16_u64.is_multiple_of(tile) { lanes / 2 } else { lanes };
-                let room = self.width * tile * (lanes.next_multiple_of(32) + step_lanes);
+                let room = self.width * tile * (lanes.next_multiple_of(32) + gap);
+                // 8 bytes are two sums: of a part, and of a channel in a block.
                 room * 8 + channels * cluster * 8 + BACKWARD_SHARED_BYTES
             };
             let shared_bytes = rows * threads * 16 * self.tensors + sums;

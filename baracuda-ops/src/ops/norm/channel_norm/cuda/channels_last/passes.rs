@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Answer, BATCH_ROWS, BUSY, CHAIN_ROWS, ChannelProblem, Chosen, Rows, THREADS};
+use crate::backend::cuda::MOST_STRIDING_BLOCKS;
 use crate::error::Reason;
 use crate::narrow::{grid, word};
 
@@ -34,8 +35,6 @@ struct SplitBlock {
 const WITH_SUMS: SplitBlock = SplitBlock { threads: 512, rows: 32 };
 /// Of the launch that only writes.
 const WITHOUT_SUMS: SplitBlock = SplitBlock { threads: 256, rows: 4 };
-/// The most blocks of `split`, which take tiles and chunks in turn.
-const MOST_BLOCKS: u64 = 1 << 19;
 
 pub(in super::super) fn cooperative_forward(p: &ChannelProblem) -> Answer<Choice> {
     cooperative(Rows::forward(p)?.on_chip()?)
@@ -117,7 +116,7 @@ impl Rows<'_> {
             chunks: self.chunks(chunks).ok_or_else(|| format!("{} samples of {chunks} chunks", self.samples))?,
             is_merged: self.merged(),
             threads: word(block.threads),
-            blocks: word(items.min(MOST_BLOCKS)),
+            blocks: word(items.min(MOST_STRIDING_BLOCKS)),
             overlaps,
         })
     }

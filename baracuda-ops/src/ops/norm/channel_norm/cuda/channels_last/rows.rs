@@ -9,7 +9,8 @@ use crate::narrow::{to_usize, word};
 
 pub(in super::super) type Choice = sys::bops_channels_last_norm_rows_choice;
 
-/// How many rows of a thread the registers hold if a block has so many threads.
+/// How many rows of a thread the registers hold if a block has so many threads: 640 leave a thread 96 registers, 480 leave it 136, and 320 leave it 200. A
+/// row takes 4 of them, backward 8.
 struct Registers {
     threads: u64,
     rows: u64,
@@ -18,9 +19,10 @@ struct Registers {
 const IN_CLUSTERS: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 480, rows: 8 }];
 /// Of the kernels that run in a grid.
 const IN_GRID: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 320, rows: 8 }];
-/// The number of rows that a block reads side by side is a multiple of this.
+/// The number of rows that a block reads side by side is a multiple of this: backward, a thread adds up its columns in four chains (`sum_lanes`).
 const LANE_STEP: u64 = 4;
-/// Above this many rows side by side, their number is a multiple of it.
+/// Above this many rows side by side, their number is a multiple of it: `rows_part`, the fewest values of a column that one thread adds up backward, where
+/// all such threads have as many.
 const WHOLE_LANES: u64 = 16;
 /// Vectors that the channels of a group may lie in, forward, where one warp goes through them.
 const GROUP_VECTORS: u64 = 16;
@@ -38,8 +40,10 @@ const LEAST_THREADS: u64 = 128;
 const MOST_LANES: u64 = 32;
 /// In a grid: bytes of the narrowest tile that is not a whole row.
 const TILE_BYTES: u64 = 128;
-/// Quads of columns of sums that one block of a grid merges, at most.
+/// Quads of columns of sums that one block of a grid merges, at most: one for each lane of a warp.
 const QUADS: u64 = 32;
+/// Channels whose sums one block of a grid merges, at most: a channel has two sums.
+const MERGED_CHANNELS: u64 = QUADS * 4 / 2;
 
 pub(in super::super) fn forward(p: &ChannelProblem) -> Answer<Choice> {
     let rows = Rows::forward(p)?.on_chip()?;
@@ -123,7 +127,7 @@ impl Rows<'_> {
                 let all = units * chunks;
                 let fits = IN_GRID.iter().any(|registers| threads <= registers.threads && rows <= registers.rows);
                 let is_busy = p.is_pinned || (all as f64) >= LEAST_BUSY * blocks as f64;
-                let has_mergers = all / tiles * QUADS * 2 >= channels;
+                let has_mergers = all / tiles * MERGED_CHANNELS >= channels;
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
@@ -143,6 +147,7 @@ impl Rows<'_> {
             thread_rows: word(rows),
             overlaps: u32::from(p.capability >= 90),
         };
+        // Two sums of a group for each chunk, which are read in quads: `message_pitch` of channels_last_norm_backward_rows.cuh.
         let workspace_bytes = self.workspace_bytes(chunks, 2 * chunks.next_multiple_of(4)).ok()?;
         Some(Chosen { workspace_bytes, ..Chosen::alone(choice) })
     }

@@ -47,11 +47,9 @@ impl ChannelProblem {
             self.order == ChannelOrder::Contiguous || !self.has_elements(),
             "the spatial extents do not have stride 1 in every tensor",
         )?;
-        match self.shape.batch.checked_mul(self.shape.channels) {
-            Some(segments) if segments < limit && self.shape.batch < limit => Ok(()),
-            _ => Err(format!("{} samples of {} channels, the limit is {limit}", self.shape.batch, self.shape.channels)
-                .into()),
-        }
+        let (batch, channels) = (self.shape.batch, self.shape.channels);
+        let are_few = batch < limit && batch.checked_mul(channels).is_some_and(|segments| segments < limit);
+        Reason::unless(are_few, || format!("{batch} samples of {channels} channels, the limit is {limit}"))
     }
 
     /// The widest access that the layouts allow.
@@ -73,6 +71,7 @@ impl ChannelProblem {
         let all = self.shape.group_segments().checked_mul(self.segment_vectors());
         let groups = self.shape.group_count();
         needs(all != Some(0) && groups > 0, "there are no elements")?;
+        // Kernels number vectors in 32 bits, also those that the last threads would have beyond the group; a grid has fewer than 2^31 blocks.
         let limit = 1 << 31;
         all.filter(|&all| all < limit && groups < limit).ok_or_else(|| {
             format!("{groups} groups of {all:?} vectors of 16 bytes, the limit of both is {limit}").into()

@@ -38,10 +38,14 @@ const LEAST_RESIDUAL_BYTES: u64 = 48 << 10;
 const HELD_CLUSTER: u32 = 4;
 /// Bytes under way beyond the group that hide the exchange of a team's sums.
 const AHEAD_BYTES: u64 = 96 << 10;
+/// In a grid: how many of `AHEAD_BYTES` may be missing.
+const MISSING_BYTES: u64 = AHEAD_BYTES / 2;
 /// What a group costs in a cluster beyond its bytes. In bytes.
 const GROUP_COST: u64 = 12 << 10;
 /// What the instructions of a step cost for each tensor and each element of a vector. In bytes.
 const STEP_COST: u64 = 1 << 10;
+/// As `STEP_COST`, forward through an activation with exponentials.
+const STEP_COST_OF_EXPONENTIALS: u64 = 2 * STEP_COST;
 
 /// Forward in a grid.
 struct Grid {
@@ -56,7 +60,7 @@ const GRID: Grid = Grid { threads: &[224, 256, 320, 352, 384], clusters: 8 };
 const RESIDUAL_GRID: Grid = Grid { threads: &[224, 256, 288, 320, 352, 384], clusters: 2 };
 /// Bytes of x from which a grid is faster than reading x twice, and than clusters that leave SMs without work.
 const GRID_BYTES: u64 = 32 << 20;
-/// Bytes of the largest groups without room in a cluster that a grid takes even if all of them have fewer bytes: of larger ones no figures are known.
+/// If no cluster holds a group, a grid takes groups of up to this many bytes even if x has fewer than `GRID_BYTES`. Larger ones were not measured.
 const LONE_GROUP_BYTES: u64 = 4608 << 10;
 /// Bytes of a group from which a grid is faster in any case: a cluster of 8 has no room for them.
 const GRID_GROUP_BYTES: u64 = 1792 << 10;
@@ -192,6 +196,7 @@ impl Teams<'_> {
     fn are_faster_than(&self, one: &single::Choice) -> bool {
         let p = self.of.p;
         if p.adds_residual() {
+            // Three quarters of the SMs have work.
             let is_busy = self.teams * self.blocks >= p.multiprocessors / 4 * 3;
             return is_busy && self.bytes >= LEAST_RESIDUAL_BYTES;
         }
@@ -240,7 +245,8 @@ fn cluster_threads(p: &ChannelProblem, arrays: u64) -> impl Iterator<Item = u64>
         false if arrays == 1 && p.has_extra => (LEAST_THREADS, MOST_RESIDUAL_THREADS, 32),
         false => (LEAST_THREADS, MOST_THREADS, 32),
         true if p.has_long_segments() => (LEAST_EXPONENTIAL_THREADS, MOST_EXPONENTIAL_THREADS, EVEN_THREADS),
-        true => (LEAST_EXPONENTIAL_THREADS, MOST_EXPONENTIAL_THREADS, 64),
+        // Half as many threads add up, which have to be whole warps.
+        true => (LEAST_EXPONENTIAL_THREADS, MOST_EXPONENTIAL_THREADS, 2 * 32),
     };
     (fewest..=most).rev().step_by(to_usize(step))
 }
@@ -310,11 +316,11 @@ fn forward_in_grid(p: &ChannelProblem, grid: &Grid, cluster_rounds: Option<u64>,
         2 => TURN_OF_2_BYTES,
         _ => TURN_OF_4_BYTES,
     };
-    let instructions = if is_exponential { 2 * STEP_COST } else { STEP_COST };
+    let instructions = if is_exponential { STEP_COST_OF_EXPONENTIALS } else { STEP_COST };
     let candidates = in_grid(p, 1, grid.threads, instructions).filter(|teams| p.is_even(teams.of.threads));
     let costs = candidates.filter_map(|teams| {
         let missing = teams.missing_bytes(AHEAD_BYTES);
-        let is_starved = missing > AHEAD_BYTES / 2 && !always;
+        let is_starved = missing > MISSING_BYTES && !always;
         let has_rival = rival_rounds.is_some_and(|rounds| teams.rounds > rounds);
         let of_group = teams.time + missing + turn + teams.steps * GRID_STEP;
         (!is_starved && !has_rival).then_some((teams.grid_time(of_group), teams))
@@ -375,6 +381,7 @@ fn backward_in_grid(p: &ChannelProblem, always: bool) -> Option<BackwardChoice> 
     if !p.is_at_most_relu() || !is_large && !always {
         return None;
     }
+    // Instructions of a step are not counted: with at most a ReLU memory takes longer. Bytes that are missing under way count half.
     let costs = in_grid(p, 2, &BACKWARD_GRID_THREADS, 0).filter_map(|teams| {
         let missing = teams.missing_bytes(BACKWARD_AHEAD_BYTES);
         let is_starved = missing > BACKWARD_MISSING_BYTES && !always;

@@ -27,7 +27,8 @@ const LEAST_FEW_VECTORS: u64 = 2;
 const MOST_FEW_VECTORS: u64 = 4;
 /// The most threads of a block that shares an SM with one other. Smaller blocks might lie three on one SM while another has one.
 const PAIR_THREADS: u64 = 512;
-/// Vectors of a thread if there are more than two blocks for each SM: the most that kernels serve.
+/// Vectors of a thread if there are more than two blocks for each SM, measured. With more, fewer threads of an SM compute at once; with fewer, blocks
+/// have more threads, so that fewer blocks share an SM.
 const SHARED_VECTORS: u64 = 15;
 /// Vectors of a thread that registers may hold, the preferred number first.
 const REGISTER_VECTORS: [u64; 2] = [4, 2];
@@ -35,9 +36,10 @@ const REGISTER_VECTORS: [u64; 2] = [4, 2];
 const CLUSTER_OF_SEVEN: u64 = 7;
 /// Shared memory of a block beside its group, in bytes.
 const OWN_SHARED_BYTES: u64 = 3 << 10;
-/// If more blocks follow, the first blocks of an SM start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block.
+/// If more blocks follow, the first blocks of an SM start `STAGGER_CYCLES` clock cycles apart for every `STAGGER_BYTES` bytes of a block: about the time
+/// that a block takes to fetch its group. Measured: blocks of 50 KB are fastest 4000 cycles apart (docs/rejected.md).
 const STAGGER_CYCLES: u64 = 2;
-/// Bytes of a block for which its SM waits `STAGGER_CYCLES`.
+/// Bytes of a block for which the next block of its SM starts `STAGGER_CYCLES` later.
 const STAGGER_BYTES: u64 = 25;
 /// The largest cluster that is made of blocks half as large, four of which share an SM in place of two, for elements of 16 bits.
 const HALVED_CLUSTER_OF_16_BITS: u64 = 2;
@@ -56,30 +58,34 @@ const WARP_ROWS: u64 = 27;
 const ROW_BYTES: u64 = ROW_TENSOR_BYTES + 8;
 /// Bytes of a row of dy and of x, each of 32 vectors of 16 bytes.
 const ROW_TENSOR_BYTES: u64 = 2 * 32 * 16;
-/// Vectors of the shortest segments for which `held` may be faster: its steps have a warp or more for each segment.
+/// Vectors of a segment from which on `held` may be faster, measured. In a step of `held` no warp has vectors of two segments: with so many vectors at
+/// most a fifth of the lanes have none, with fewer it may be all lanes but one.
 const HELD_SEGMENT_VECTORS: u64 = 128;
 /// Bytes of dpre in a row, if it is kept.
 const DPRE_ROW_BYTES: u64 = 32 * 16;
-/// The first two blocks of an SM start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block.
+/// The first two blocks of an SM start so many clock cycles apart for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block. Measured: blocks of
+/// 100 KB are fastest about 5000 cycles apart (docs/rejected.md). For each byte of a block that is less time than forward, whose blocks write as many
+/// bytes as they read; backward they write half as many.
 const BACKWARD_STAGGER_CYCLES: u64 = 3;
-/// As `BACKWARD_STAGGER_CYCLES`, through SiLU.
+/// As `BACKWARD_STAGGER_CYCLES`, through SiLU, whose blocks compute longer: those of 100 KB are fastest about 8000 cycles apart.
 const BACKWARD_STAGGER_CYCLES_OF_SILU: u64 = 5;
-/// Bytes of dy and x in a block for which its SM waits `BACKWARD_STAGGER_CYCLES`.
+/// Bytes of dy and x in a block for which the next block of its SM starts `BACKWARD_STAGGER_CYCLES` later.
 const BACKWARD_STAGGER_BYTES: u64 = 64;
 
-/// Backward of f32 if several blocks of clusters share an SM: the clusters that are tried.
+/// Backward of f32 in clusters whose blocks share SMs: cluster sizes that are tried, in blocks.
 const SHARING_CLUSTERS: [u64; 3] = [2, 4, 8];
-/// Backward of f32 if several blocks of clusters share an SM: blocks for each SM, in all, at least.
+/// Backward of f32 in clusters whose blocks share SMs: the fewest blocks of the launch for each SM.
 const SHARING_BLOCKS: u64 = 8;
-/// Vectors of a thread of such a block, at least.
+/// Backward of f32 in clusters whose blocks share SMs: the fewest vectors of a thread.
 const SHARING_VECTORS: u64 = 4;
-/// Warps of such a block, at least.
+/// Backward of f32 in clusters whose blocks share SMs: the fewest warps of a block, unless its threads would have fewer vectors than `SHARING_VECTORS`.
 const SHARING_WARPS: u64 = 8;
-/// Warps of all such blocks of an SM.
+/// Backward of f32 in clusters whose blocks share SMs: warps of all blocks of an SM.
 const SHARING_ALL_WARPS: u64 = 32;
-/// Bytes of dy and x in a block up to which blocks that wait for the previous kernel are no hindrance.
+/// Backward of f32 in clusters whose blocks share SMs: bytes of dy and x in a block up to which the launch may begin while the previous kernel ends.
+/// Larger waiting blocks take more of the shared memory that running blocks could have.
 const SHARING_EARLY_BYTES: u64 = 32 << 10;
-/// Blocks of an SM where clusters of 7 fill the device.
+/// Backward of f32: clusters of 7 blocks are taken if this many of their blocks share an SM and the groups fill the device.
 const RESIDENTS_OF_SEVENS: u64 = 4;
 
 /// Backward in clusters that have the teams of all samples and therefore need no further launch: the most bytes of dy and x in a block, of f32 without
@@ -89,14 +95,15 @@ const MERGED_PLAIN_BYTES: u64 = 40 << 10;
 const MERGED_OTHER_BYTES: u64 = 24 << 10;
 /// The most blocks of a cluster that has the teams of all samples.
 const MERGED_BLOCKS: u64 = 8;
-/// The most blocks of such clusters for each SM in all: further ones cost more than the launch that adds up the samples.
+/// The most blocks for each SM in a launch whose clusters have the teams of all samples: further ones cost more than the launch that adds up the
+/// samples.
 const MERGED_SM_BLOCKS: u64 = 4;
 
 /// Backward through a ReLU that a residual or y decides: blocks that share an SM.
 const MASKED_RESIDENTS: u64 = 4;
-/// Backward through a ReLU that a residual or y decides: threads of a block.
+/// Backward through a ReLU that a residual or y decides: threads of a block. Four such blocks have 896 threads, for which an SM has 72 registers each.
 const MASKED_THREADS: u64 = 224;
-/// Backward through a ReLU that a residual or y decides: threads of a block if there are two an SM, at most.
+/// Backward through a ReLU that a residual or y decides: threads of a block if there are at most two for each SM. Two such blocks have 896 threads, too.
 const MASKED_PAIR_THREADS: u64 = 448;
 /// Backward through a ReLU that a residual or y decides: vectors of a thread, at most.
 const MASKED_VECTORS: u64 = 8;

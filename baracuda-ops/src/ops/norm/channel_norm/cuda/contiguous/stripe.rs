@@ -25,6 +25,9 @@ const REGISTER_THREADS: u64 = 256;
 const REGISTER_SAMPLES: u64 = 13;
 /// The longest chain of additions, over the samples of a thread and across threads: what the budget of the sums allows.
 const CHAIN: u64 = 48;
+/// Additions that end a chain, as `stripe_share::channel_sum` of `channel_norm_stripe.cuh` has them: two that join four sums of a thread, and five across
+/// a warp.
+const CHAIN_END: u64 = 2 + 5;
 /// Samples of a thread, at least, unless there are fewer: they outweigh the additions across threads.
 const SAMPLES: u64 = 8;
 
@@ -78,7 +81,7 @@ fn layout(p: &ChannelProblem, arrays: u64, resident_threads: u64) -> Option<Chos
     let is_held = arrays == 1 && size == 2 && p.is_at_most_relu() && in_registers > 0;
     let is_held = is_held && shape.batch.div_ceil(in_registers) <= REGISTER_SAMPLES;
     let samples_at_once = if is_held { in_registers } else { samples_of(threads).min(room / sums) };
-    let chain = shape.batch.div_ceil(samples_at_once.max(1)) + shape.spatial.div_ceil(32) * samples_at_once + 7;
+    let chain = shape.batch.div_ceil(samples_at_once.max(1)) + shape.spatial.div_ceil(32) * samples_at_once + CHAIN_END;
     (samples_at_once > 0 && chain <= CHAIN).then_some(())?;
     let choice = Choice {
         channels: word(channels),

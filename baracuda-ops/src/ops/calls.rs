@@ -1,15 +1,14 @@
 //! A form at the C ABI: two functions, of which one prepares kernels and the other launches them.
 
-use std::any::Any;
 use std::ffi::c_void;
-use std::hash::{Hash, Hasher};
+use std::fmt::Debug;
 
 use baracuda_ops_sys::{bops_status, bops_stream};
 
-use super::{Device, Launch};
 use crate::backend::Located;
+use crate::backend::cuda::{Device, Launch, Numbers};
 use crate::error::{BuildError, Result};
-use crate::kernel::Built;
+use crate::kernel::{Built, Candidate};
 
 /// The functions that `BOPS_FORM` of `csrc/bops.h` declares. `S` tells the compiled kernels of the form apart, besides its choice `C`; `P` are the
 /// params and `O` the operands of a run.
@@ -21,26 +20,17 @@ pub(crate) struct Calls<S, P, C, O> {
         unsafe extern "C" fn(*const S, *const P, *const C, *const O, *mut c_void, bops_stream) -> bops_status,
 }
 
-/// The [`Calls`] of a form, by its two functions.
+/// The [`Calls`] of a form, by its name.
 macro_rules! calls {
-    ($prepare:ident, $launch:ident) => {
-        $crate::backend::cuda::calls::Calls {
-            name: $crate::backend::cuda::calls::without_prepare(stringify!($prepare)),
-            prepare: ::baracuda_ops_sys::$prepare,
-            launch: ::baracuda_ops_sys::$launch,
+    ($form:ident) => {
+        $crate::ops::calls::Calls {
+            name: stringify!($form),
+            prepare: ::baracuda_ops_sys::forms::$form::prepare,
+            launch: ::baracuda_ops_sys::forms::$form::launch,
         }
     };
 }
 pub(crate) use calls;
-
-/// The name of a function without its ending `_prepare`.
-pub(crate) const fn without_prepare(name: &'static str) -> &'static str {
-    name.split_at(name.len() - "_prepare".len()).0
-}
-
-/// Numbers for C functions, which kernels may be told apart by.
-pub(crate) trait Numbers: Copy + Hash + Eq + Send + Sync + 'static {}
-impl<T: Copy + Hash + Eq + Send + Sync + 'static> Numbers for T {}
 
 impl<S: Numbers, P: Copy + Send + Sync + 'static, C: Numbers, O: 'static> Calls<S, P, C, O> {
     /// Prepares the kernels of a choice, and returns what launches them with the operands of a run, the workspace and the stream, and returns the
@@ -78,52 +68,19 @@ impl<S: Numbers, P: Copy + Send + Sync + 'static, C: Numbers, O: 'static> Calls<
         let start = move |located: &Located<'_>, stream| run(&operands(located), located.workspace_pointer(), stream);
         Ok(Launch::new(self.name, start).into())
     }
-}
 
-/// A set of prepared kernels, as a value that tells it from all others, of any type.
-pub(super) trait Prepared: Any + Send {
-    fn is(&self, other: &dyn Any) -> bool;
-    fn hash_into(&self, state: &mut dyn Hasher);
-}
-
-impl<K: Hash + Eq + Send + 'static> Prepared for K {
-    fn is(&self, other: &dyn Any) -> bool {
-        other.downcast_ref() == Some(self)
-    }
-
-    fn hash_into(&self, mut state: &mut dyn Hasher) {
-        self.type_id().hash(&mut state);
-        self.hash(&mut state);
-    }
-}
-
-impl PartialEq for dyn Prepared {
-    fn eq(&self, other: &Self) -> bool {
-        self.is(other)
-    }
-}
-
-impl Eq for dyn Prepared {}
-
-impl Hash for dyn Prepared {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.hash_into(state);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::Prepared;
-
-    #[test]
-    fn kernels_are_told_apart_by_type_and_value() {
-        let mut prepared: HashSet<Box<dyn Prepared>> = HashSet::new();
-        assert!(prepared.insert(Box::new(("a", [1u32, 2]))));
-        assert!(prepared.insert(Box::new(("a", [1u32, 3]))));
-        assert!(prepared.insert(Box::new(("b", [1u32, 2]))));
-        assert!(prepared.insert(Box::new(("a", (1u32, 2u32)))));
-        assert!(!prepared.insert(Box::new(("a", [1u32, 2]))));
+    /// The candidate that [`build`](Self::build) builds: one launch without workspace, or none without work.
+    pub(crate) fn candidate(
+        self,
+        has_work: bool,
+        kernels: (S, P, C, impl Numbers),
+        operands: impl Fn(&Located<'_>) -> O + Send + Sync + 'static,
+    ) -> Candidate<'static>
+    where
+        C: Debug,
+    {
+        let (_, _, choice, _) = kernels;
+        let build = move |device: &crate::backend::Device| self.build(device, has_work, kernels, operands);
+        Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) }
     }
 }
