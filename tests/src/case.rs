@@ -413,13 +413,13 @@ impl Case {
         is_one_of(&FORMS) || is_one_of(&ROW_FORMS)
     }
 
-    /// Whether a device that refuses the case with this error may do so: the case asks by name for a form of a norm that keeps
-    /// more in shared memory than a block has there, and says so, and with as much as a block has at most anywhere the device serves it.
+    /// Whether a device that refuses the case with this error may do so: it names a limit of the device that the case exceeds, and with as much as
+    /// devices have at most the device serves it. Such a limit is the shared memory of a block, of which some forms of norms take what an A100
+    /// lacks, and the number of workgroups, of which `wgpu-plain` has few.
     pub fn may_be_refused_on(&self, device: &DeviceProps, error: &Error) -> bool {
         let Error::Unsupported { tried, .. } = error else { return false };
-        let Some(name) = self.options.kernel.as_deref() else { return false };
-        let names_memory = |reason: String| reason.contains("shared memory");
-        let lacks_memory = match device {
+        let name = self.options.kernel.as_deref();
+        let exceeded: Option<(DeviceProps, &str)> = match device {
             #[cfg(feature = "cuda")]
             DeviceProps::Cuda(props) => {
                 // A block of an A100 has 163 KiB, with which every form has room for the shapes of the cases; one of an H200 has 227 KiB.
@@ -427,15 +427,30 @@ impl Case {
                 const MOST: u32 = 227 << 10;
                 const FORMS: [&str; 7] =
                     ["_ring", "_cooperative", "_persistent", "_resident", "_slabs", "_rows_shared", "_few_channels"];
-                let mut larger = props.clone();
-                larger.shared_bytes = MOST;
-                props.shared_bytes < ENOUGH
-                    && FORMS.iter().any(|form| name.ends_with(form))
-                    && self.descriptor.supported_with(&DeviceProps::Cuda(larger), &self.options).is_ok()
+                let takes_memory = name.is_some_and(|name| FORMS.iter().any(|form| name.ends_with(form)));
+                (props.shared_bytes < ENOUGH && takes_memory).then(|| {
+                    let mut larger = props.clone();
+                    larger.shared_bytes = MOST;
+                    (DeviceProps::Cuda(larger), "shared memory")
+                })
             }
-            _ => false,
+            #[cfg(feature = "wgpu")]
+            DeviceProps::Wgpu(props) => {
+                // Of one dimension; every adapter has them.
+                const GROUPS: u32 = 65_535;
+                (props.max_groups < GROUPS).then(|| {
+                    let mut larger = props.clone();
+                    larger.max_groups = GROUPS;
+                    (DeviceProps::Wgpu(larger), "workgroups, the limit")
+                })
+            }
+            _ => None,
         };
-        lacks_memory && tried.iter().any(|tried| tried.kernel == name && names_memory(tried.reason.to_string()))
+        let Some((larger, limit)) = exceeded else { return false };
+        let is_named = tried
+            .iter()
+            .any(|tried| name.is_none_or(|name| name == tried.kernel) && tried.reason.to_string().contains(limit));
+        is_named && self.descriptor.supported_with(&larger, &self.options).is_ok()
     }
 
     /// Whether a device must refuse the case.

@@ -7,7 +7,7 @@ use baracuda_ops::{AnyDescriptor, AnyPlan, Backend, DType, Device, DeviceProps, 
 
 use crate::case::Case;
 
-/// The most workgroups of one dimension on `wgpu-plain`, where no case has more than the square of it.
+/// The most workgroups of one dimension on `wgpu-plain`, which refuses the few cases that need more than the square of it.
 #[cfg(feature = "wgpu")]
 const PLAIN_GROUPS: u32 = 16;
 /// Plans that a target keeps: of the cases that trials side by side are on.

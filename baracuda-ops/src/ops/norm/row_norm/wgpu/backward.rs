@@ -256,7 +256,7 @@ impl Backward {
             let grid = groups(row_groups + parameter_groups, props)?;
             if grid[1] > 1 {
                 // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
-                return Err("its workgroups exceed one dimension of a grid".into());
+                return Err(format!("it needs {} rows of workgroups, the limit is one", grid[1]).into());
             }
             let gradient = |operand| {
                 let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
