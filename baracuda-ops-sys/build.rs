@@ -5,8 +5,8 @@
 //!
 //! nvcc takes minutes, so both are kept for other builds (profiles, feature sets, unpacked packages, checkouts), in the folder that
 //! `BARACUDA_KERNEL_CACHE` names, else in `baracuda-kernels` of the target folder. An entry holds object and log of one source file and is
-//! found by a digest of the file's preprocessed text for each architecture and for the host, of all flags, and of the compilers. The
-//! folder holds up to 2 GiB; the entries that were used least recently go first.
+//! found by a digest of the file and of what it includes from `csrc`, without comments, of the other headers, of all flags, and of the
+//! compilers. The folder holds up to 2 GiB; the entries that were used least recently go first.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -135,10 +135,6 @@ mod cuda {
     /// The architectures built by default: Ampere and Hopper; later ones start from PTX of the highest.
     const DEFAULT_ARCHS: &str = "80;90";
 
-    /// Set where the kernels are run by tests/emulator, to the folder of what stands in for the CUDA runtime. The emulator reads PTX: files for
-    /// `sm_90a` alone then have that in place of machine code.
-    const EMULATED: &str = "BARACUDA_EMULATED";
-
     pub(super) fn compile(crate_dir: &Path, csrc: &Path) {
         // Not PATH, which editors and shells each set their own way, and not BARACUDA_KERNEL_CACHE, from where the same kernels come: they
         // would make and link everything again at each change of hands.
@@ -147,7 +143,6 @@ mod cuda {
             "CUDA_HOME",
             "CUDA_PATH",
             "BARACUDA_CUDA_ARCHS",
-            EMULATED,
             "DOCS_RS",
             "NVCC_CCBIN",
             "NVCC_PREPEND_FLAGS",
@@ -189,11 +184,10 @@ mod cuda {
         let mut sources = Vec::new();
         scan(csrc, &mut sources);
         sources.sort();
-        let emulated = env::var_os(EMULATED);
         let jobs: Vec<Job> = sources
             .iter()
             .filter(|path| path.extension().is_some_and(|e| e == "cu"))
-            .map(|path| Job::new(path, csrc, &out_dir, &archs, emulated.is_some()))
+            .map(|path| Job::new(path, csrc, &out_dir, &archs))
             .collect();
         if jobs.is_empty() {
             fail(&[format!("no .cu file under {}", csrc.display())]);
@@ -214,10 +208,6 @@ mod cuda {
             job.report();
         }
 
-        // Before the folders of the toolkit, which has the runtime itself.
-        if let Some(folder) = emulated {
-            println!("cargo::rustc-link-search=native={}", Path::new(&folder).display());
-        }
         let mut archive = cc::Build::new();
         archive.cuda(true).cudart("static").cpp_link_stdlib(None);
         archive.objects(jobs.iter().map(|job| &job.object));

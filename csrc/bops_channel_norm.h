@@ -127,11 +127,11 @@ typedef struct {
     uint32_t overlaps;
 } bops_channel_norm_backward_held_choice;
 
-/* `relay`, forward: teams walk over groups, which stay in a ring of places in shared memory until they are written. In a block three kinds of warps work
- * at once: `threads` threads write one group; as many, or half as many in a cluster with silu, add up the next one; 64 more, in a grid 96, fetch vectors
- * and merge moments. In a step each thread that writes takes two vectors, so a place has threads * 32 bytes. The ring has more places than a group has
- * steps, beside those for a residual. No activation but relu and silu. With a residual groups = 0, the activation is at most relu, and 32 more threads
- * fetch it. Compute capability 9.0. */
+/* `relay`, forward: teams walk over groups, which stay in a ring of places in shared memory until they are written. In a block several kinds of warps
+ * work at once: `threads` threads write one group; as many, or half as many in a cluster with silu, add up the next one; 64 more, in a grid 96, with
+ * repeated_steps 160, fetch vectors and merge moments. In all a block has at most 896 threads, relay_threads of channel_norm_relay.cuh. In a step each
+ * thread that writes takes two vectors, so a place has threads * 32 bytes. The ring has more places than a group has steps, beside those for a residual.
+ * No activation but relu and silu. With a residual groups = 0, the activation is at most relu, and 32 more threads fetch it. Compute capability 9.0. */
 typedef struct {
     bops_norm_team team;      /* in a grid a block a multiprocessor */
     uint32_t team_blocks;     /* of a team, in a grid up to 160 */
@@ -141,7 +141,7 @@ typedef struct {
     uint32_t repeated_steps;  /* in a grid whose groups do not fit: steps of a group in one block that are fetched twice; else 0 */
     uint32_t repeated_places; /* places for each of the two readings of repeated steps; the ring has more other places than there are other steps */
     uint32_t arriving_places; /* in a grid: places that are being filled at once */
-    uint32_t threads;         /* that write: up to 416, with a residual or in a grid 384, in a cluster with silu 512 */
+    uint32_t threads;         /* that write: up to 416; with a residual or in a grid 384; with repeated_steps 352; in a cluster with silu 512 */
     uint32_t blocks;          /* team_blocks times teams, at most as many as are resident */
     uint32_t overlaps;
 } bops_channel_norm_relay_choice;

@@ -138,7 +138,7 @@ typedef struct {
 
 enum {
     BOPS_CONV_SUMS_THREADS = 256, /* threads of a block */
-    BOPS_CONV_SUMS_LOADS = 16     /* accesses of a thread in a part of a channel */
+    BOPS_CONV_SUMS_LOADS = 16     /* accesses of a thread in a part of a channel: two batches of 8 that are in flight together */
 };
 
 /* dtype: of dy. parts: of the accumulator type; or dbias, if one part is the whole channel. */

@@ -10,11 +10,14 @@ extern "C" {
 /* y[n, k, o] = sum over c and r of x[n, c, stride * o + r + first] * weight[k, c, r], for one group without dilation; elements outside x are 0. The
  * gradient of the weight is dweight[k, c, r] = sum over n and o of x[n, c, stride * o + r + first] * dy[n, k, o], and that of the data
  * dx[n, c, i] = sum over k, r and o with stride * o + r + first = i of dy[n, k, o] * weight[k, c, r].
- * A chunk is 16 bytes of shared memory, which one ldmatrix address selects. */
+ * A chunk is 16 bytes of shared memory, which one ldmatrix address selects.
+ * POSITIONS, FILTERS, CHUNKS and COLUMNS set how many sums a thread of the four warps of a block has: 64 forward and in the gradient of the data, 112 in
+ * the gradient of the weight. With larger numbers each element in shared memory serves more products, but sums take more registers; with more filters of
+ * a block, x is loaded less often. CHUNKS are seven for each warp: windows of 7 x 7 pixels of 16 bits, padded to 4 channels, have 28. */
 enum {
-    BOPS_CONV_FEW_CHANNELS_MOST = 8,        /* channels of x, at most */
+    BOPS_CONV_FEW_CHANNELS_MOST = 8,        /* channels of x, at most: 16-bit elements of a chunk */
     BOPS_CONV_FEW_CHANNELS_FILTERS = 64,    /* filters of a block */
-    BOPS_CONV_FEW_CHANNELS_POSITIONS = 128, /* positions of a tile, at most */
+    BOPS_CONV_FEW_CHANNELS_POSITIONS = 128, /* positions of a tile, at most: two groups for each warp */
     BOPS_CONV_FEW_CHANNELS_GROUP = 16,      /* neighbouring positions that one instruction multiplies */
     BOPS_CONV_FEW_CHANNELS_CHUNKS = 28,     /* chunks of the windows that a block of the gradient of the weight has sums for, at most */
     BOPS_CONV_FEW_CHANNELS_COLUMNS = 64     /* columns of the product in the gradient of the data, at most */

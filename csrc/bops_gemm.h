@@ -91,11 +91,11 @@ BOPS_FORM(bops_gemm_few_rows, bops_dtype, bops_gemm_params, bops_gemm_few_rows_c
 
 /* What Rust chose for gemm_wgmma. out and other have stride 1 along n, bias has stride 0 along m. */
 typedef struct {
-    uint32_t rows;    /* of a tile: 128 */
-    uint32_t columns; /* of a tile: 128, or 192 if `copies` and not `reads` */
-    uint32_t splits;  /* as in bops_gemm_choice */
-    uint32_t group;   /* rows of tiles that are walked over together */
-    uint32_t blocks;  /* as many as run at once */
+    uint32_t rows;      /* of a tile: 128 */
+    uint32_t columns;   /* of a tile: 128, or 192 if `copies` and not `reads` */
+    uint32_t splits;    /* as in bops_gemm_choice */
+    uint32_t band_rows; /* rows of tiles of a band, which neighbouring blocks take column after column */
+    uint32_t blocks;    /* as many as run at once */
     uint32_t wide; /* 1: in out and other eight elements of 16 bits from any multiple of eight on start at a multiple of 16 bytes, and two of f32 from
                          any multiple of two on at a multiple of 8 bytes */
     uint32_t

@@ -23,11 +23,11 @@ BOPS_FORM(bops_gemm_few_rows_stream, bops_dtype, bops_gemm_params, bops_gemm_few
 
 /* What Rust chose for gemm_wgmma_words. */
 typedef struct {
-    uint32_t rows;   /* of a tile of 128 columns: 128, or 192 if the epilogue reads nothing */
-    uint32_t splits; /* as in bops_gemm_choice */
-    uint32_t group;  /* rows of tiles of a band, which are walked over together */
-    uint32_t blocks; /* as many as run at once */
-    uint32_t reads;  /* 1: the epilogue reads dout, or the previous contents of out, and there is one split */
+    uint32_t rows;      /* of a tile of 128 columns: 128, or 192 if the epilogue reads nothing */
+    uint32_t splits;    /* as in bops_gemm_choice */
+    uint32_t band_rows; /* rows of tiles of a band, which neighbouring blocks take column after column */
+    uint32_t blocks;    /* as many as run at once */
+    uint32_t reads;     /* 1: the epilogue reads dout, or the previous contents of out, and there is one split */
 } bops_gemm_wgmma_words_choice;
 
 /* As gemm_wgmma, for factors of f32 along k that are rounded to tf32; the dtype of the call is BOPS_F32, as are all operands. n is a multiple of four; out

@@ -38,8 +38,7 @@ typedef struct {
 } bops_local_response_norm_backward_operands;
 
 /* walk: a thread owns neighbouring positions and walks over channels with the window in registers. Any x, y, dy, dx with spatial stride 1, dtype
- * not f64, size 3, 5, 7 or 9. A thread owns one vector if size is 9, and one
- * element if half_powers is 0. */
+ * not f64, size 3, 5, 7 or 9. A thread owns one element if half_powers is 0. */
 typedef struct {
     uint32_t vector_bytes;   /* of one access: those of 4 elements or of 1. Spatial extent, strides and starts are multiples of it */
     uint32_t thread_vectors; /* accesses of a channel that a thread owns: 1, with one element an access also 2 or 4 */
@@ -48,7 +47,7 @@ typedef struct {
 } bops_local_response_norm_walk_choice;
 
 /* rows: the threads of a position own all its channels, 16 bytes each, and give each other the values next to theirs. Channel stride 1, strides,
- * starts and the bytes of all channels multiples of 16, at most 256 such vectors, dtype not f64, size 3, 5, 7 or 9, half_powers not 0. */
+ * starts and the bytes of all channels multiples of 16, at most 256 such vectors, dtype not f64, size 3, 5, 7 or 9. */
 typedef struct {
     uint32_t block_threads; /* at most 256: as many whole positions as they have room for */
 } bops_local_response_norm_rows_choice;

@@ -186,11 +186,12 @@ typedef struct {
 BOPS_ROW_NORM_FORM(ring, backward_)
 
 enum {
-    /* Turns that a block's ring holds: the turn that is summed, the four before it, whose sums are on their way, and the one that arrives. */
+    /* Turns that a block's ring holds: the turn that is summed, the four before it, whose sums are on their way, and the one that arrives.
+     * A turn takes 32 KB of an SM, whose shared memory has no room for a seventh. */
     BOPS_ROW_NORM_COOPERATIVE_STAGES = 6,
     /* Turns of a team whose sums have places in the workspace: a power of two above the ten turns that blocks may be apart. */
     BOPS_ROW_NORM_COOPERATIVE_TURNS = 16,
-    /* The most blocks of a team, five for each lane of the warp that receives their sums. */
+    /* The most blocks of a team, five for each lane of the warp that receives their sums: more than an H200 has SMs. */
     BOPS_ROW_NORM_COOPERATIVE_TEAM = 160,
     /* Bytes of a message, with which a block tells its team the sums of a row. */
     BOPS_ROW_NORM_COOPERATIVE_MESSAGE = 16

@@ -1,4 +1,5 @@
-// Copies chunks of 16 bytes, 4 a thread: the yardstick of the memory-bound kernels. Complete in itself.
+// Copies chunks of 16 bytes: the yardstick of the memory-bound kernels. A thread loads its four chunks before it stores the first, so that their latencies
+// overlap; a workgroup has the most threads that WebGPU promises. Complete in itself.
 @group(0) @binding(0) var<storage, read> source: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> destination: array<vec4<u32>>;
 

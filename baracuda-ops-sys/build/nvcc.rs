@@ -4,8 +4,9 @@
 use super::cache::{Cache, Made};
 use blake3::{Hash, Hasher};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
@@ -26,7 +27,11 @@ const FLAG_VARIABLES: [&str; 2] = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"];
 /// nvcc with what all files have in common.
 pub(crate) struct Nvcc {
     template: Command,
-    /// Whether it takes flags from its environment.
+    csrc: PathBuf,
+    /// A folder to write to.
+    scratch: PathBuf,
+    /// Whether it takes flags from its environment. They may ask for debug information, which names files and lines: comments then count, and
+    /// where `csrc` lies.
     is_steered: bool,
     /// The digest of the compilers and the flags.
     identity: Hash,
@@ -35,7 +40,17 @@ pub(crate) struct Nvcc {
 impl Nvcc {
     /// `template` has the flags that lead to the headers in `csrc`; `scratch` is a folder to write to.
     pub(crate) fn new(template: Command, csrc: &Path, scratch: &Path) -> io::Result<Self> {
-        let mut nvcc = Nvcc { template, is_steered: false, identity: Hash::from_bytes(Default::default()) };
+        let flags = FLAG_VARIABLES.map(|name| {
+            let own = template.get_envs().find(|(set, _)| *set == name);
+            own.map_or_else(|| env::var_os(name), |(_, value)| value.map(OsStr::to_os_string))
+        });
+        let nvcc = Nvcc {
+            template,
+            csrc: csrc.to_path_buf(),
+            scratch: scratch.to_path_buf(),
+            is_steered: flags.iter().any(Option::is_some),
+            identity: Hash::from_bytes(Default::default()),
+        };
         let mut hasher = Hasher::new();
         field(&mut hasher, &nvcc.command().arg("--version").output()?.stdout);
         // nvcc may be a script that adds flags; the tools beside it come in packages of their own.
@@ -51,18 +66,14 @@ impl Nvcc {
         let host = nvcc.command().args(["-E", "-Xcompiler", "--version"]).arg(&empty).output()?;
         field(&mut hasher, &host.stdout);
         field(&mut hasher, &host.stderr);
-        for arg in nvcc.template.get_args() {
-            // Where the sources lie has no influence on what becomes of them.
-            field(&mut hasher, arg.to_string_lossy().replace(&*csrc.to_string_lossy(), "csrc").as_bytes());
+        for arg in nvcc.template.get_args().map(OsStr::to_string_lossy) {
+            let arg = if nvcc.is_steered { arg.into_owned() } else { arg.replace(&*csrc.to_string_lossy(), "csrc") };
+            field(&mut hasher, arg.as_bytes());
         }
-        for name in FLAG_VARIABLES {
-            let own = nvcc.template.get_envs().find(|(set, _)| *set == name);
-            let flags = own.map_or_else(|| env::var_os(name), |(_, value)| value.map(OsStr::to_os_string));
-            nvcc.is_steered |= flags.is_some();
-            field(&mut hasher, flags.unwrap_or_default().as_encoded_bytes());
+        for value in flags {
+            field(&mut hasher, value.unwrap_or_default().as_encoded_bytes());
         }
-        nvcc.identity = hasher.finalize();
-        Ok(nvcc)
+        Ok(Nvcc { identity: hasher.finalize(), ..nvcc })
     }
 
     fn command(&self) -> Command {
@@ -77,7 +88,7 @@ impl Nvcc {
         command
     }
 
-    /// `source` as the preprocessor leaves it: for one architecture, or for the host, where `__CUDA_ARCH__` is not defined.
+    /// A file as the preprocessor leaves it: for one architecture, or for the host, where `__CUDA_ARCH__` is not defined.
     fn preprocessed(&self, source: &Path, arch: &str, host: bool) -> Option<Vec<u8>> {
         let mut command = self.command();
         command.arg("-gencode").arg(format!("arch=compute_{arch},code=sm_{arch}"));
@@ -88,11 +99,7 @@ impl Nvcc {
         if !status.success() {
             return None;
         }
-        // Without the places that lines came from, nothing changes with a comment or with the folder; warnings that are restored may name
-        // the line of an earlier comment. Debug information, which flags from the environment may ask for, is made of such places.
-        if self.is_steered {
-            return Some(stdout);
-        }
+        // Without the places that lines came from, which differ between folders.
         let mut text = Vec::with_capacity(stdout.len());
         for line in stdout.split_inclusive(|&byte| byte == b'\n').filter(|line| !is_blank_or_place(line)) {
             text.extend_from_slice(line);
@@ -100,22 +107,35 @@ impl Nvcc {
         Some(text)
     }
 
-    /// The digest of everything that the object of `job` is made from, and the length of its text; none where the preprocessor fails.
-    fn key(&self, job: &Job) -> Option<(Hash, usize)> {
+    /// The digest of the headers outside `csrc` that its files include; none where the preprocessor fails.
+    fn outside(&self, code: &Code, jobs: &[Job]) -> Option<Hash> {
+        let all = self.scratch.join("headers.cu");
+        fs::write(&all, code.outside.iter().map(|name| format!("#include {name}\n")).collect::<String>()).ok()?;
+        let archs: BTreeSet<&String> = jobs.iter().flat_map(|job| &job.archs).collect();
+        let host = archs.first().map(|&arch| (arch, true));
+        let mut hasher = Hasher::new();
+        for (arch, is_host) in archs.into_iter().map(|arch| (arch, false)).chain(host) {
+            field(&mut hasher, &self.preprocessed(&all, arch, is_host)?);
+        }
+        Some(hasher.finalize())
+    }
+
+    /// The digest of everything that the object of `job` is made from, and the length of its text.
+    fn key(&self, job: &Job, code: &Code, outside: &Hash) -> (Hash, usize) {
         let mut hasher = Hasher::new();
         field(&mut hasher, self.identity.as_bytes());
+        field(&mut hasher, outside.as_bytes());
         field(&mut hasher, job.stem.as_bytes());
         for target in job.gencode() {
             field(&mut hasher, target.as_bytes());
         }
         let mut length = 0;
-        let passes = job.archs.iter().map(|arch| (arch, false)).chain([(&job.archs[0], true)]);
-        for (arch, host) in passes {
-            let text = self.preprocessed(&job.source, arch, host)?;
-            field(&mut hasher, &text);
+        for (path, text) in code.of(&job.inside) {
+            field(&mut hasher, path.to_string_lossy().as_bytes());
+            field(&mut hasher, text.as_bytes());
             length += text.len();
         }
-        Some((hasher.finalize(), length))
+        (hasher.finalize(), length)
     }
 
     /// Leaves object and log of every job in place, those that the cache lacks by compiling them on `cores` threads; false if nvcc failed,
@@ -125,12 +145,16 @@ impl Nvcc {
             sources.iter().map(|path| fs::metadata(path).and_then(|file| file.modified()).ok()).collect()
         };
         let before = times();
-        let mut missing: Vec<(&Job, Option<Hash>, usize)> = in_parallel(jobs, cores, |job| match self.key(job) {
-            Some((key, length)) => match cache.find(&key) {
+        // Where they cannot be read, nvcc says why.
+        let code = Code::read(&self.csrc, sources, self.is_steered).unwrap_or_default();
+        let outside = self.outside(&code, jobs);
+        let mut missing: Vec<(&Job, Option<Hash>, usize)> = in_parallel(jobs, cores, |job| {
+            let Some(outside) = &outside else { return Some((job, None, 0)) };
+            let (key, length) = self.key(job, &code, outside);
+            match cache.find(&key) {
                 Some(made) if job.write(&made) => None,
                 _ => Some((job, Some(key), length)),
-            },
-            None => Some((job, None, 0)),
+            }
         })
         .into_iter()
         .flatten()
@@ -195,6 +219,112 @@ impl Nvcc {
     }
 }
 
+/// The files of `csrc`, by their paths inside it.
+#[derive(Default)]
+struct Code {
+    /// Of each file: its text, without comments if they do not count, and the files that it includes.
+    files: BTreeMap<PathBuf, (String, Vec<PathBuf>)>,
+    /// What they include besides, in quotes or angle brackets.
+    outside: BTreeSet<String>,
+}
+
+impl Code {
+    fn read(csrc: &Path, sources: &[PathBuf], comments_count: bool) -> io::Result<Self> {
+        let inside = |path: &PathBuf| path.strip_prefix(csrc).unwrap_or(path).to_path_buf();
+        let known: BTreeSet<PathBuf> = sources.iter().map(inside).collect();
+        let mut code = Code::default();
+        for source in sources {
+            let (path, text) = (inside(source), fs::read_to_string(source)?);
+            let bare = without_comments(&text);
+            let mut own = Vec::new();
+            for name in bare.lines().filter_map(included) {
+                let quoted = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+                let folders = [path.parent().unwrap_or(Path::new("")), Path::new("")];
+                let found = quoted.and_then(|name| folders.iter().find_map(|folder| known.get(&joined(folder, name)?)));
+                match found {
+                    Some(file) => own.push(file.clone()),
+                    None => _ = code.outside.insert(name.to_string()),
+                }
+            }
+            code.files.insert(path, (if comments_count { text } else { bare }, own));
+        }
+        Ok(code)
+    }
+
+    /// A file and all that it includes, whatever conditions are around that.
+    fn of(&self, file: &Path) -> BTreeMap<&Path, &str> {
+        let (mut found, mut open) = (BTreeMap::new(), vec![file]);
+        while let Some((path, (text, included))) = open.pop().and_then(|path| self.files.get_key_value(path)) {
+            if found.insert(path.as_path(), text.as_str()).is_none() {
+                open.extend(included.iter().map(PathBuf::as_path));
+            }
+        }
+        found
+    }
+}
+
+/// What a line includes: `"name"` or `<name>`.
+fn included(line: &str) -> Option<&str> {
+    let directive = line.trim_start().strip_prefix('#')?.trim_start();
+    Some(directive.strip_prefix("include")?.trim())
+}
+
+/// The path of what a file in `folder` calls `name`, unless it leaves the folder that paths begin in.
+fn joined(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut path = PathBuf::new();
+    for part in folder.join(name).components() {
+        match part {
+            Component::ParentDir if !path.pop() => return None,
+            Component::ParentDir | Component::CurDir => {}
+            part => path.push(part),
+        }
+    }
+    Some(path)
+}
+
+/// A C++ text without comments, ends of lines that they leave blank, and blank lines. A text with raw strings stays as it is.
+fn without_comments(text: &str) -> String {
+    if text.contains("R\"") {
+        return text.to_string();
+    }
+    let mut bare = String::with_capacity(text.len());
+    let (mut rest, mut last) = (text, ' ');
+    while let Some(first) = rest.chars().next() {
+        let length = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            // A comment separates what is around it.
+            bare.push(' ');
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else {
+            // Between digits, ' separates thousands.
+            let is_literal = first == '"' || first == '\'' && !last.is_alphanumeric();
+            let length = if is_literal { literal(rest, first) } else { first.len_utf8() };
+            bare.push_str(&rest[..length]);
+            length
+        };
+        last = first;
+        rest = &rest[length..];
+    }
+    let lines = bare.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The bytes of the string or character that `text` begins with, up to the end of its line if it has none.
+fn literal(text: &str, quote: char) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\n' => return at,
+            '\\' => is_escaped = true,
+            _ if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
 /// Fields are told apart by their lengths.
 fn field(hasher: &mut Hasher, bytes: &[u8]) {
     hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
@@ -227,46 +357,39 @@ fn in_parallel<'a, T: Sync, R: Send>(items: &'a [T], threads: usize, work: impl 
 /// One source file on its way to an object.
 pub(crate) struct Job {
     source: PathBuf,
-    /// Its path inside `csrc`, as a file name.
+    /// Its path inside `csrc`.
+    inside: PathBuf,
+    /// That path as a file name, without its ending.
     stem: String,
     pub(crate) object: PathBuf,
     pub(crate) log: PathBuf,
     /// As nvcc names them.
     archs: Vec<String>,
-    /// For a driver that reads PTX alone: there is no machine code, and no other architecture.
-    is_interpreted: bool,
 }
 
 impl Job {
-    /// `archs` ascend and are at least one. `is_emulated`: the kernels run on an interpreter of PTX, for which there has to be that of `sm_90a` too.
-    pub(crate) fn new(source: &Path, csrc: &Path, out_dir: &Path, archs: &[u32], is_emulated: bool) -> Self {
-        let inside = source.strip_prefix(csrc).unwrap_or(source).with_extension("");
-        let stem: Vec<_> = inside.iter().map(OsStr::to_string_lossy).collect();
-        let stem = stem.join("-");
+    /// `archs` ascend and are at least one.
+    pub(crate) fn new(source: &Path, csrc: &Path, out_dir: &Path, archs: &[u32]) -> Self {
+        let inside = source.strip_prefix(csrc).unwrap_or(source).to_path_buf();
+        let stem = inside.with_extension("").iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("-");
         let is_specific = fs::read_to_string(source).is_ok_and(|text| text.lines().any(|line| line == ASKS_FOR_SM_90A));
-        let is_interpreted = is_emulated && is_specific && archs.contains(&90);
-        let archs = if is_interpreted { &[90] } else { archs };
         let name = |&arch: &u32| if is_specific && arch == 90 { "90a".to_string() } else { arch.to_string() };
         Job {
             source: source.to_path_buf(),
+            inside,
             object: out_dir.join(format!("{stem}.o")),
             log: out_dir.join(format!("{stem}.log")),
             archs: archs.iter().map(name).collect(),
-            is_interpreted,
             stem,
         }
     }
 
-    /// Machine code of every architecture; PTX of the lowest and the highest, from which others start, but from that of `sm_90a` none does: it is for
-    /// interpreters.
+    /// Machine code of every architecture; PTX of the lowest and the highest. Later GPUs start from it, but for that of `sm_90a`, which no other GPU
+    /// runs: it is there for tests/emulator, which interprets PTX.
     fn gencode(&self) -> Vec<String> {
-        if self.is_interpreted {
-            return self.archs.iter().map(|a| format!("arch=compute_{a},code=compute_{a}")).collect();
-        }
         let sass = self.archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
         let mut ends = vec![&self.archs[0], &self.archs[self.archs.len() - 1]];
         ends.dedup();
-        ends.retain(|arch| !arch.ends_with('a'));
         sass.chain(ends.into_iter().map(|a| format!("arch=compute_{a},code=compute_{a}"))).collect()
     }
 

@@ -426,7 +426,7 @@ pub struct bops_gemm_wgmma_choice {
     pub rows: u32,
     pub columns: u32,
     pub splits: u32,
-    pub group: u32,
+    pub band_rows: u32,
     pub blocks: u32,
     pub wide: u32,
     pub copies: u32,
@@ -722,7 +722,7 @@ pub struct bops_gemm_few_rows_stream_choice {
 pub struct bops_gemm_wgmma_words_choice {
     pub rows: u32,
     pub splits: u32,
-    pub group: u32,
+    pub band_rows: u32,
     pub blocks: u32,
     pub reads: u32,
 }

@@ -20,7 +20,6 @@ struct World {
     root: PathBuf,
     csrc: PathBuf,
     archs: Vec<u32>,
-    is_emulated: bool,
     args: Vec<&'static str>,
     variables: Vec<(&'static str, &'static str)>,
     _turn: MutexGuard<'static, ()>,
@@ -30,7 +29,7 @@ struct World {
 /// executed.
 static TURN: Mutex<()> = Mutex::new(());
 
-const KERNEL: &str = "kernel 1 // a comment\n80: of Ampere\n90: of Hopper\nhost: of the host\n";
+const KERNEL: &str = "#include \"deep/header.h\"\n#include <toolkit.h>\nkernel 1 // a comment\n";
 
 impl World {
     fn new(test: &str) -> Self {
@@ -41,16 +40,12 @@ impl World {
         let nvcc = root.join("nvcc");
         fs::write(&nvcc, include_str!("nvcc.sh")).unwrap();
         fs::set_permissions(&nvcc, fs::Permissions::from_mode(0o755)).unwrap();
-        let world = World {
-            root,
-            csrc,
-            archs: vec![80, 90],
-            is_emulated: false,
-            args: vec!["-O3"],
-            variables: Vec::new(),
-            _turn: turn,
-        };
+        let world = World { root, csrc, archs: vec![80, 90], args: vec!["-O3"], variables: Vec::new(), _turn: turn };
+        fs::create_dir(world.csrc.join("deep")).unwrap();
+        world.write("deep/header.h", "#include \"../other.h\"\nheader /* of the kernel */ 1\n");
+        world.write("other.h", "other\n");
         world.write("kernel.cu", KERNEL);
+        fs::write(world.root.join("toolkit.h"), "80: 1\n90: 1\nhost: 1\n").unwrap();
         world
     }
 
@@ -69,10 +64,14 @@ impl World {
         let out_dir = self.root.join("out");
         let _ = fs::remove_dir_all(&out_dir);
         fs::create_dir(&out_dir).unwrap();
-        let mut sources: Vec<PathBuf> = fs::read_dir(&self.csrc).unwrap().map(|file| file.unwrap().path()).collect();
+        let files = |folder: &Path| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect::<Vec<_>>();
+        let mut sources = files(&self.csrc);
+        sources.extend(files(&self.csrc.join("deep")));
+        sources.retain(|path| path.is_file());
         sources.sort();
-        let job = |path: &PathBuf| Job::new(path, &self.csrc, &out_dir, &self.archs, self.is_emulated);
-        let jobs: Vec<Job> = sources.iter().map(job).collect();
+        let job = |path: &PathBuf| Job::new(path, &self.csrc, &out_dir, &self.archs);
+        let jobs: Vec<Job> =
+            sources.iter().filter(|path| path.extension().is_some_and(|e| e == "cu")).map(job).collect();
         let mut command = Command::new(self.root.join("nvcc"));
         command.env_remove("NVCC_PREPEND_FLAGS").env_remove("NVCC_APPEND_FLAGS").env_remove("NVCC_CCBIN");
         command.arg("-I").arg(&self.csrc).args(&self.args).envs(self.variables.iter().copied());
@@ -130,6 +129,7 @@ fn comments_and_lines_do_not_count_unless_flags_of_the_environment_may_ask_for_t
     let mut world = World::new("comments");
     assert!(world.compiles());
     world.write("kernel.cu", &format!("\n{}", KERNEL.replace("a comment", "another one")));
+    world.write("deep/header.h", "// A line more.\n#include \"../other.h\"\nheader /* of\nall kernels */ 1\n");
     assert!(!world.compiles());
     world.variables.push(("NVCC_APPEND_FLAGS", "-lineinfo"));
     assert!(world.compiles());
@@ -142,9 +142,32 @@ fn comments_and_lines_do_not_count_unless_flags_of_the_environment_may_ask_for_t
 fn everything_else_that_the_object_is_made_from_counts() {
     let mut world = World::new("everything");
     assert!(world.compiles());
-    for changed in ["kernel 2", "80: changed", "90: changed", "host: changed", "#pragma unroll"] {
+    // What looks like a comment is none in a string, nor behind a quote in a number or an escaped one.
+    let texts = [
+        "kernel 2",
+        "#pragma unroll",
+        "\"//1\"",
+        "\"//2\"",
+        "1'000 '\"' \"/*1\"",
+        "1'000 '\"' \"/*2\"",
+        "\"\\\"//1\"",
+        "\"\\\"//2\"",
+        "R\"(//1)\"",
+        "R\"(//2)\"",
+    ];
+    for changed in texts {
         world.write("kernel.cu", &format!("{KERNEL}{changed}\n"));
         assert!(world.compiles(), "{changed}");
+    }
+    for header in ["other.h", "deep/header.h"] {
+        world.write(header, "another\n");
+        assert!(world.compiles(), "{header}");
+    }
+    world.write("of_others.h", "no part of the kernel\n");
+    assert!(!world.compiles(), "a header that is not included");
+    for text in ["80: 2\n90: 1\nhost: 1\n", "80: 2\n90: 2\nhost: 1\n", "80: 2\n90: 2\nhost: 2\n"] {
+        fs::write(world.root.join("toolkit.h"), text).unwrap();
+        assert!(world.compiles(), "{text}");
     }
     world.args.push("-lineinfo");
     assert!(world.compiles(), "a flag");
@@ -163,19 +186,14 @@ fn everything_else_that_the_object_is_made_from_counts() {
 }
 
 #[test]
-fn an_emulated_build_compiles_anew_what_is_for_sm_90a_alone() {
-    let mut world = World::new("emulated");
-    world.write("other.cu", KERNEL);
+fn code_for_sm_90a_is_there_as_machine_code_and_as_ptx() {
+    let world = World::new("sm_90a");
     world.write("kernel.cu", &format!("// Compiled for sm_90a in place of sm_90.\n{KERNEL}"));
-    let log = |made: Option<Made>| String::from_utf8(made.unwrap().log).unwrap();
-    let (_, made) = world.build();
-    let ordinary = log(made);
-    assert!(ordinary.contains("arch=compute_90a,code=sm_90a") && !ordinary.contains("code=compute_90a"), "{ordinary}");
-    world.is_emulated = true;
-    let (compiled, made) = world.build();
-    assert_eq!(compiled, ["kernel.cu"]);
-    let emulated = log(made);
-    assert!(emulated.contains("for arch=compute_90a,code=compute_90a") && !emulated.contains("sm_"), "{emulated}");
+    let log = String::from_utf8(world.build().1.unwrap().log).unwrap();
+    for target in ["80,code=sm_80", "90a,code=sm_90a", "80,code=compute_80", "90a,code=compute_90a"] {
+        assert!(log.contains(&format!("arch=compute_{target}")), "{target}: {log}");
+    }
+    assert!(!log.contains("compute_90,"), "{log}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Stands for nvcc in tests/kernel_cache.rs. Of a source file, lines that begin with `80:` or `90:` are text of one architecture, lines
-# that begin with `host:` text of the host; `//` begins a comment. Every compilation is noted in `compiled` beside this file. A line `edited`
-# in a source file adds a line to it while it is compiled; a line `wrong` is an error.
+# Stands for nvcc in tests/kernel_cache.rs. It finds toolkit.h beside this file, where lines that begin with `80:` or `90:` are text of one
+# architecture, lines that begin with `host:` text of the host. Every compilation is noted in `compiled` beside this file. A line `edited` in a
+# source file adds a line to it while it is compiled; a line `wrong` is an error.
 set -eu
 here=$(dirname "$0")
 mode=compile archs='' host='' out='' source=''
@@ -29,7 +29,7 @@ arch=${archs##*sm_}
 if [ "$mode" = preprocess ]; then
     echo "# 1 \"$source\""
     if [ -n "$host" ]; then kept=host; else kept=$arch; fi
-    sed -e 's|//.*||' "$source" | grep -E "^$kept:|^[^:]*$"
+    if grep -q toolkit.h "$source"; then grep "^$kept:" "$here/toolkit.h"; fi
     exit
 fi
 basename "$source" >>"$here/compiled"

@@ -1,5 +1,5 @@
 // Activations of four elements and their derivatives: the functions of activation.cuh. An activation is a value of bops_activation, a constant of
-// the pipeline or a parameter. WGSL bounds the errors of exp and tanh too loosely and lets implementations assume that there are no NaN: tanh is
+// the text or a parameter. WGSL bounds the errors of exp and tanh too loosely and lets implementations assume that there are no NaN: tanh is
 // made from a polynomial, exponentials stay in the range of exp2, and NaN is found by its bits.
 const IDENTITY: u32 = 0u;
 const RELU: u32 = 1u;
@@ -85,7 +85,7 @@ fn exp_half_square(x: vec4<f32>) -> vec4<f32> {
     let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) & vec4<u32>(0xfffff000u));
     let rest = -0.5 * ((x - high) * (x + high));
     let scaled = scaled_exp(-0.5 * (high * high));
-    // `rest` is what the square of the high part leaves out, below 2^-12 x^2: three terms of its exponential suffice. Beyond 15 the result is 0.
+    // `rest` is what the square of the high part leaves out, below 2^-11 x^2: three terms of its exponential suffice. Beyond 15 the result is 0.
     let series = rest * (1.0 + rest * (0.5 + rest * (1.0 / 6.0)));
     let correction = select(series, vec4<f32>(), are_beyond(x, 15.0));
     return scaled + scaled * correction;

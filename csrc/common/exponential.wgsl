@@ -1,13 +1,13 @@
 // Exponentials and logarithms with errors of a few units in the last place; WGSL bounds those of the built-in functions more loosely.
 
-// exp(t) for t up to 89; 0 for t below -88. The power of 2 that is split off is exact, so that the error does not grow with |t|. Callers handle
-// NaN themselves.
+// exp(t) for t from -87.6 to 88.3. The result is 0 from -87.7 downwards and infinite from 88.4 to 89; t must not be greater than 89. The power of 2 that
+// is split off is exact, so that the error does not grow with |t|. Callers handle NaN themselves.
 fn exponential(t: vec4<f32>) -> vec4<f32> {
     return exponential_of_sum(t, vec4<f32>());
 }
 
-// exp(high + low), where |low| is at most |high| / 1000; otherwise as exponential. Its argument is bounded by -127 log(2) = -88.0296919, where the
-// bits of `power` are 0, and so is the result.
+// exp(high + low), where |low| is at most |high| / 1000, for arguments as those of `exponential`. They are bounded from below by
+// -127 log(2) = -88.0296919, where the bits of `power` are 0, and so is the result.
 fn exponential_of_sum(high: vec4<f32>, low: vec4<f32>) -> vec4<f32> {
     let within_range = max(high, vec4<f32>(-88.0296919));
     let low_within_range = select(low, vec4<f32>(), high < vec4<f32>(-88.0296919));

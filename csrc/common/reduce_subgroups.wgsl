@@ -9,7 +9,9 @@ struct Invocation {
 }
 
 const MOST_SUBGROUPS: u32 = THREADS / NARROWEST; // of a team
-// Up to this many subgroups a thread reads all of their sums; of more, each lane reads some, and the subgroup adds up again.
+// Up to this many subgroups, which are 512 threads in subgroups of 32, a thread reads all of their sums, one after the other. Of more subgroups each
+// lane reads some sums, and the subgroup adds up again, in five exchanges if it has 32 threads. With a larger number the chain of reads would be
+// longer, with a smaller one short chains would be replaced by the exchanges.
 const FEW_SUBGROUPS: u32 = 16u;
 
 var<workgroup> subgroup_sums: array<vec2<f32>, 2u * WORKGROUP / NARROWEST>;

@@ -9,7 +9,7 @@ struct RowPart {
     end_col: u32, // chunks from here on are none of the thread's
 }
 
-// Of the row that the thread's team takes in a round, whose number may be params.rounds: then no row exists.
+// The thread's part of the row that its team takes in round `round`. `round` may be params.rounds: then no row exists.
 fn team_part(at: Invocation, round: u32, cols: u32) -> RowPart {
     let thread = thread_index(at);
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
@@ -19,7 +19,8 @@ fn team_part(at: Invocation, round: u32, cols: u32) -> RowPart {
     return RowPart(row, row, exists, thread % THREADS * ELEMENTS, select(0u, cols, exists));
 }
 
-// Of the slice with the workgroup's number, [rows][slices], or `from_last` with that number counted from the last slice on. WORKGROUP = THREADS.
+// The thread's part of the slice whose number, in [rows][slices], is that of the workgroup; with `from_last` slices are numbered from the last one on.
+// The workgroup is one team: WORKGROUP is THREADS.
 fn slice_part(at: Invocation, slices: u32, cols: u32, from_last: bool) -> RowPart {
     let number = at.workgroup.y * params.groups_x + at.workgroup.x;
     let last = params.rows * slices - 1u;

@@ -243,7 +243,9 @@ template <bool centered, typename A> __device__ __forceinline__ moments<A> merge
 
 // Adds up a long list on levels, each of which passes its sum on after `chain` additions, so that roundings stay few.
 template <typename A> struct cascade {
-    static constexpr uint32_t chain = 8; // additions on one level
+    // Additions on one level. Four levels take 4096 numbers in chains of 8, 32 additions in a row. With chains of 16 there could be 64 in a row, more
+    // than docs/numerics.md allows; with chains of 4 the last level would grow beyond 4 from 256 numbers on.
+    static constexpr uint32_t chain = 8;
     A level[4] = {};
     uint32_t added = 0;
     __device__ __forceinline__ void add(A v) {

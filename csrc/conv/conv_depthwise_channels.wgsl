@@ -12,7 +12,7 @@ fn held_weight(group: u32, thread: u32, place: Place) -> Weight {
     for (var i = thread; i < KERNEL_ROWS * KERNEL_COLUMNS * LANES; i += WORKGROUP) {
         let tap = i / LANES;
         // In place of channels past the last, the last one again.
-        let channels = vec4<u32>((tile + i % LANES) * CHANNELS) + vec4<u32>(0u, 1u, 2u, 3u);
+        let channels = vec4<u32>((tile + i % LANES) * QUAD_CHANNELS) + vec4<u32>(0u, 1u, 2u, 3u);
         let of_tap = params.weight_first
             + (KERNEL_ROWS - 1u - tap / KERNEL_COLUMNS) * params.weight_row
             + tap % KERNEL_COLUMNS * params.weight_column;

@@ -118,5 +118,5 @@ fn conv_depthwise_weight(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(l
     }
     // 2. The sums of the workgroup.
     let tile = group % params.tiles * LANES + thread % LANES;
-    leave_sums(thread, group / params.tiles * params.part_length, tile * CHANNELS, sums);
+    leave_sums(thread, group / params.tiles * params.part_length, tile * QUAD_CHANNELS, sums);
 }

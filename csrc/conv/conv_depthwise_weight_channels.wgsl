@@ -34,7 +34,7 @@ fn leave_tap(thread: u32, at: u32, channel: u32, column: u32, tap: vec4<f32>) {
     }
     let sums = workers_sum(thread, tap);
     if (thread < LANES) {
-        for (var i = 0u; i < CHANNELS && channel + i < params.channels; i++) {
+        for (var i = 0u; i < QUAD_CHANNELS && channel + i < params.channels; i++) {
             partials_put(at + i * (KERNEL_ROWS * KERNEL_COLUMNS) + column, sums[i]);
         }
     }

@@ -8,11 +8,11 @@ namespace bops {
 namespace conv {
 namespace {
 
-// Chunks of the windows that a warp has sums for, at most; and pairs of them, which one ldmatrix reads.
+// Chunks of the windows that a warp has sums for, at most, which take 112 registers of a thread; and pairs of them, which one ldmatrix reads.
 constexpr int warp_chunks = BOPS_CONV_FEW_CHANNELS_CHUNKS / few_warps, warp_pairs = (warp_chunks + 1) / 2;
 
-// Offsets in shared memory: a chunk of zeros, the ring, and dy of two tiles. Its lines are positions, or filters with `across`; they are an odd number of
-// chunks apart, so that the rows of a matrix are in different banks.
+// Offsets in shared memory: the ring, behind 16 bytes that are not used, and dy of two tiles. Lines of dy are positions, or filters with `across`;
+// they are an odd number of chunks apart, so that the rows of a matrix are in different banks.
 struct weight_places {
     uint32_t ring, dy, dy_bytes, bytes;
     int lines, line_chunks, pitch;

@@ -9,7 +9,8 @@ namespace conv {
 namespace {
 
 constexpr int turn_threads = 256; // of a block
-constexpr int turn_tile = 64;     // rows and columns of the square that a block copies
+// Rows and columns of the square that a block copies, in runs of 128 bytes or, of 4-byte elements, 256: whole lines of the L2.
+constexpr int turn_tile = 64;
 // Elements of a row of a tile in shared memory: an odd number of words, so that neighbouring rows start in different banks.
 template <typename E> constexpr int turn_line = turn_tile + 4 / int(sizeof(E));
 

@@ -21,9 +21,9 @@ namespace bops {
 namespace conv {
 namespace {
 
-constexpr int rows = 128;                                  // of a tile
-constexpr int block_rows = 64;                             // rows that shared memory holds together if they are contiguous in memory
-constexpr uint32_t block_bytes = gemm::across_block_bytes; // of such rows in a step
+constexpr int rows = 128;      // of a tile
+constexpr int block_rows = 64; // of a block of a factor that lies across: 128 bytes of 16-bit elements, a line of the swizzle
+constexpr uint32_t block_bytes = gemm::across_block_bytes; // of such a block in a step
 constexpr int positions_of_step = 64;                      // of the gradient of the weight
 // The block's extents are (threads of a warpgroup, warpgroups), so that the epilogue's thread numbers are those of one warpgroup.
 constexpr int group_threads = 128, groups = 3; // threads of a warpgroup; warpgroups
@@ -32,13 +32,14 @@ constexpr int group_threads = 128, groups = 3; // threads of a warpgroup; warpgr
 constexpr int group_barrier = 1, turn_barrier = 3;
 // Registers of a thread in the producer's warpgroup, and in a consumer: the three warpgroups together have 3 * 168 to share out, in steps of 8.
 constexpr int few_registers = 40, most_registers = 232;
-// Results go through shared memory in rounds of this many columns.
+// Results go through shared memory in rounds of this many columns. With 64 the rounds of both consumers would take 68 KB in place of 36, for which
+// rings would have a step less.
 constexpr int round_columns = 32;
 constexpr uint32_t round_bytes = 4 * std::max(rows * gemm::staged_row<round_columns>, round_columns *gemm::staged_row<rows>);
 
 // Shared memory, by the columns of a tile: the ring of `stages` steps, one round of each consumer, the barriers of the ring.
 template <int columns> struct tile_room {
-    static constexpr int stages = columns == 64 ? 7 : 5;
+    static constexpr int stages = columns == 64 ? 7 : 5; // as many as there is room for
     static constexpr uint32_t left_bytes = rows * gemm::wgmma_line_bytes, right_bytes = columns * gemm::wgmma_line_bytes;
     static constexpr uint32_t step_bytes = left_bytes + right_bytes, rounds_at = stages * step_bytes, barriers_at = rounds_at + 2 * round_bytes;
     static constexpr uint32_t shared_bytes = barriers_at + 2 * stages * 8;
@@ -55,10 +56,10 @@ struct unit_place {
     // Tiles are numbered as by place_of_block of gemm.
     __device__ __forceinline__ unit_place(const tiling &all, uint32_t number) {
         const uint32_t tiles = all.tiles_m * all.tiles_n, matrix = number / tiles, in_matrix = number - matrix * tiles;
-        const uint32_t high = min(gemm::band_rows, all.tiles_m), part = in_matrix / (high * all.tiles_n),
-                       in_part = in_matrix - part * high * all.tiles_n;
-        const uint32_t lines = min(high, all.tiles_m - high * part);
-        tile_n = in_part / lines, tile_m = high * part + in_part - tile_n * lines;
+        const uint32_t high = min(gemm::band_rows, all.tiles_m), band = in_matrix / (high * all.tiles_n),
+                       in_band = in_matrix - band * high * all.tiles_n;
+        const uint32_t lines = min(high, all.tiles_m - high * band);
+        tile_n = in_band / lines, tile_m = high * band + in_band - tile_n * lines;
         z = matrix / all.splits, split = matrix - z * all.splits;
         const uint32_t share = all.steps / all.splits, left = all.steps - share * all.splits;
         first = share * split + min(split, left), last = first + share + (split < left ? 1 : 0);
@@ -77,7 +78,7 @@ struct windows {
     uint32_t further[3]; // positions_of_step as a number of columns, lines and samples
 };
 
-// The offset of a kernel element from the least coordinate of any. The copy engine takes no negative offsets.
+// The offset of a kernel element from the least coordinate of any kernel element. The copy engine takes no negative offsets.
 __device__ __forceinline__ uint16_t offset_of_tap(const windows &of, int axis, uint32_t tap) {
     return uint16_t(of.spread[axis] >= 0 ? int(tap) * of.spread[axis] : -int(of.taps[axis] - 1 - tap) * of.spread[axis]);
 }

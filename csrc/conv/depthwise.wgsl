@@ -51,7 +51,8 @@ struct Strides {
 
 // Threads that have different strips; LANES threads have different channels of the same strip.
 const WORKERS: u32 = WORKGROUP / LANES;
-// Extent of the largest kernel, and quads of the longest strip, that the text is unrolled for.
+// Extent of the largest kernel, and quads of the longest strip, that the text is written out for. A thread has a quad of sums for each quad of its strip
+// and each row of the kernel, in registers: 56 of them for 7 rows of 2 quads.
 const MOST_TAPS: u32 = 7u;
 const MOST_QUADS: u32 = 4u;
 
@@ -78,7 +79,7 @@ fn place_of(group: u32, thread: u32, round: u32) -> Place {
     var place: Place;
     place.lane = thread % LANES;
     place.sample = plane / params.inner_channels;
-    place.channel = (group % params.tiles * LANES + place.lane) * CHANNELS + plane % params.inner_channels;
+    place.channel = (group % params.tiles * LANES + place.lane) * QUAD_CHANNELS + plane % params.inner_channels;
     place.row = below % params.chunks * params.chunk_rows;
     place.column = strip % params.across * (STRIP * QUAD_COLUMNS);
     place.is_there = strip < params.strips && place.channel < params.channels;

@@ -1,6 +1,6 @@
 // Strips whose quads are four channels of one column. The windows of a quad are the quads of neighbouring columns.
-const QUAD_COLUMNS: u32 = 1u; // of a quad
-const CHANNELS: u32 = 4u; // of a quad
+const QUAD_COLUMNS: u32 = 1u; // columns of a quad
+const QUAD_CHANNELS: u32 = 4u; // channels of a quad
 
 // Packed quads of neighbouring columns, as many as the windows of a strip see; the others are unused.
 alias Row = array<vec4<u32>, MOST_QUADS + MOST_TAPS - 1u>;

@@ -1,7 +1,7 @@
 // Strips whose quads are four columns of one channel. A quad's windows are four neighbours among the twelve columns of the quad, of that before and of that
 // behind it. The window of tap 0 begins at element SHIFT of these twelve.
-const QUAD_COLUMNS: u32 = 4u; // of a quad
-const CHANNELS: u32 = 1u; // of a quad
+const QUAD_COLUMNS: u32 = 4u; // columns of a quad
+const QUAD_CHANNELS: u32 = 1u; // channels of a quad
 
 // Packed lines of four columns; the last one is unused if a strip has one quad.
 alias Row = array<vec4<u32>, 4>;

@@ -1,8 +1,8 @@
 // What the forms for few input channels share: a patch of x in shared memory, and chunks of dy.
 //
-// A block takes one tile of positions after another, down the rows of y, and keeps the rows of x that they see in a ring. The elements of a pixel are padded
-// to a power of two, so that the window of every position starts at a multiple of 16 bytes in each row. ldmatrix reads the matrices of mma from there, one
-// address for each position. So every pixel is in shared memory once, although windows overlap.
+// A block takes one tile of positions after another, down the rows of y, and keeps the rows of x that they see in a ring. The elements of a pixel are
+// padded to 4 or 8, so that neighbouring positions are a whole number of chunks apart and the window of every position starts at a chunk in each row.
+// ldmatrix reads the matrices of mma from there, one address for each position. So every pixel is in shared memory once, although windows overlap.
 //
 //   ring:  [row][pixel][channel], as wide as the windows of a tile
 //   chunk: 16 bytes of the pixels under one row of the kernel; the last one of a row may reach beyond the window
@@ -13,13 +13,15 @@
 namespace bops {
 namespace conv {
 
-constexpr int few_threads = 128, few_warps = few_threads / 32;            // of a block
+constexpr int few_threads = 128, few_warps = few_threads / 32;            // of a block: a warp for each SM sub-partition
 constexpr int few_filters = BOPS_CONV_FEW_CHANNELS_FILTERS;               // of a block
 constexpr int few_positions = BOPS_CONV_FEW_CHANNELS_POSITIONS;           // of a tile, at most
 constexpr int few_group = BOPS_CONV_FEW_CHANNELS_GROUP;                   // neighbouring positions that one instruction multiplies
 constexpr int few_groups_of_warp = few_positions / few_group / few_warps; // such groups of a tile that a warp has, at most
-constexpr int unit_channels = 4;                                          // channels of a pixel that a thread loads at once: a unit
-constexpr int units_ahead = 4;                                            // units of a thread that are being loaded while a tile is multiplied
+constexpr int unit_channels = 4;                                          // of a pixel that a thread loads at once, a unit: a pixel has one or two
+// Units of a thread that are being loaded while a tile is multiplied. Those of the following rows beyond 4 for each thread are loaded and stored one
+// by one after it; more units ahead would take four registers each while the sums are in registers, too.
+constexpr int units_ahead = 4;
 
 // Divides numbers whose product with the divisor is below 2^32, by multiplying with the reciprocal.
 struct divider {

@@ -19,7 +19,9 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     using T = float;
     static constexpr int tile = tile_, rows = tile == 128 ? 16 : 8, columns = 8; // rows, columns: of a thread
     static constexpr int high = tile / rows, wide = tile / columns;              // threads along a column and along a row of the tile
-    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 4;    // blocks: how many run on an SM
+    // blocks: the least number that an SM is to have room for. Two of 128 threads, or four of 64, leave a thread all 255 registers, of which the sums
+    // take 128 or 64.
+    static constexpr int threads = high * wide, blocks = tile == 128 ? 2 : 4;
     static constexpr bool left_across = left_across_, right_across = right_across_;
     static constexpr int pair = 2; // terms that are read at once
 

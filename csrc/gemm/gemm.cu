@@ -5,7 +5,8 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int finish_columns = 128; // columns of a tile, along the fast index of out; it has BOPS_GEMM_FINISH_ROWS rows
+// Columns of a tile, along the fast index of out. It has BOPS_GEMM_FINISH_ROWS rows, so that a thread has four times four elements.
+constexpr int finish_columns = 128;
 
 // The sums of the parts, in their order.
 template <typename A> struct parts_in_memory {

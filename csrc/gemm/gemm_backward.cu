@@ -10,7 +10,9 @@ namespace {
 constexpr int dpre_threads = 256;                                // of a block
 constexpr int dpre_columns = BOPS_GEMM_DPRE_COLUMNS;             // of a tile
 constexpr int dpre_row_step = dpre_threads / (dpre_columns / 4); // rows that a block has at once, if a thread has four columns
-// Rows of a thread that are loaded together.
+// Rows of a thread that are loaded together. Four columns of four rows of dout and of the saved operand take 32 registers; of f64 those of one row
+// take 16, and kernels of f64 come close to the registers that a thread may have. More rows would hide more of the latency of memory and take more
+// registers.
 template <typename T> constexpr int dpre_batch = sizeof(T) == 8 ? 1 : 4;
 
 // Multiplies gradients by the derivative at the results y of a relu, sigmoid or tanh.
@@ -179,9 +181,11 @@ template <typename Action> bops_status with_dpre(const bops_gemm_dpre_params &pa
 
 // ---- dbias ----------------------------------------------------------------------
 
-constexpr int dbias_columns = 32; // of a block: each is one thread of every group
-constexpr int dbias_groups = 32;  // groups of threads, which take rows in turn
-constexpr int dbias_chain = 16;   // rows that a thread adds up in one go, so that rounding errors do not grow with their number
+constexpr int dbias_columns = 32; // of a block: each is one thread of every group, and a group is a warp
+constexpr int dbias_groups = 32;  // groups of threads, which take rows in turn; 32 * 32 are the most threads that a block can have
+// Rows that a thread loads together and adds up in one chain, before that chain's sum goes to the total. A longer chain has more rounding errors of
+// its own, and a shorter one leaves more chains to add up one after another and fewer loads in flight.
+constexpr int dbias_chain = 16;
 
 // T is the type of dbias, A that of the sums.
 template <typename T, typename A> __global__ void __launch_bounds__(dbias_columns *dbias_groups)

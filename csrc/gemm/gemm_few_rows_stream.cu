@@ -14,12 +14,14 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int stream_rows = 16;                            // of left, at most: those of one instruction
-constexpr int stream_columns = 64;                         // of right, of a block
-constexpr int stream_warps = 4;                            // that multiply
-constexpr int stream_threads = 32 * (stream_warps + 1);    // of a block: these warps and the one that fetches
-constexpr int box_depth = 64;                              // k of a box, which the copy engine brings at once: a line of 128 bytes
-constexpr int boxes = 2, stream_depth = box_depth * boxes; // boxes of a factor, and k, of a step
+constexpr int stream_rows = 16;                         // of left, at most: those of one instruction
+constexpr int stream_columns = 64;                      // of right, of a block: 16 for each warp that multiplies
+constexpr int stream_warps = 4;                         // that multiply
+constexpr int stream_threads = 32 * (stream_warps + 1); // of a block: these warps and the one that fetches
+constexpr int box_depth = 64;                           // k of a box, which the copy engine brings at once: a line of 128 bytes
+// Boxes of a factor, and k, of a step. With one there would be twice as many barriers to wait for; with more a step, which takes 20 KB, would be
+// larger, and fewer steps would be in flight.
+constexpr int boxes = 2, stream_depth = box_depth * boxes;
 constexpr uint32_t left_box_bytes = stream_rows * wgmma_line_bytes, right_box_bytes = stream_columns * wgmma_line_bytes;
 constexpr uint32_t right_at = boxes * left_box_bytes; // where the boxes of right lie in a step, in bytes
 constexpr uint32_t stream_step_bytes = right_at + boxes * right_box_bytes;

@@ -6,7 +6,8 @@
 // four lines that run along the terms or across them. In workgroup memory the quads of a block always lie across the terms, four rows or
 // four columns of one term, as the multiplication reads them.
 //
-// The sums of a tile pass through the same memory on their way to the output.
+// The sums of a tile pass through the workgroup memory of the factors on their way to the output.
+
 // Terms of a step: with 16 a step has a block of 4 x 4 elements for each of the TILE_M + TILE_N threads of a workgroup.
 const STEP: u32 = 16u;
 const STEP_QUADS: u32 = STEP / 4u;
@@ -18,10 +19,11 @@ const STEP_SIZE: u32 = STEP * (LEFT_QUADS + RIGHT_QUADS);
 // Threads along a row of the tile, and groups of 4 x 8 threads along it, which are subgroups if those have 32 threads.
 const THREADS_N: u32 = RIGHT_QUADS / COL_QUADS;
 const WARPS_N: u32 = THREADS_N / 8u;
-// Rows of sums that workgroup memory holds at once.
+// Rows of sums that pass through workgroup memory at once: those of one of a thread's ROW_QUADS quads of rows. Of a tile of 128 x 128 they fill it.
 const SLAB_ROWS: u32 = TILE_M / ROW_QUADS;
 // Rows of tiles of a band. Neighbouring workgroups take the tiles of a band column after column, so that those that run at the same time share what
-// they load; gemm.cuh says why there are 8.
+// they load. There are 8 as in gemm.cuh, whose reason is one tile of 128 x 128 on each of 132 SMs. Of the smaller tiles, which small products take, more
+// run at a time: 264 or 528, for which 16 or 23 rows would be closer to a square.
 const BAND_ROWS: u32 = 8u;
 
 // Two steps of both factors, each [STEP][quads], or a slab of sums, [SLAB_ROWS][RIGHT_QUADS].

@@ -6,7 +6,7 @@ namespace bops {
 namespace gemm {
 namespace {
 
-constexpr int turn_tile = 64;     // lines, and elements of each, of the square that a block copies
+constexpr int turn_tile = 64;     // lines, and elements of each, of the square that a block copies in runs of 256 bytes: two lines of the L2
 constexpr int turn_threads = 256; // of a block
 
 __global__ void __launch_bounds__(turn_threads) turn(const __grid_constant__ bops_gemm_repack_params params, const float *from, float *to) {

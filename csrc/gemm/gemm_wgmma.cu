@@ -17,8 +17,9 @@ constexpr int wgmma_threads = 384, group_threads = 128; // of a block; of a warp
 // both.
 constexpr int group_barrier = 1, turn_barrier = 3;
 
-// The shape of a tile. stages, stages_reading: steps in the ring, and if the epilogue reads an operand, which takes room in shared memory. blocks: of 64
-// rows each, those of an instruction. only_copies: its sums take so many registers that the copy engine has to load and store out.
+// The shape of a tile. stages: steps in the ring, as many as shared memory has room for. stages_reading: the steps if the epilogue reads an operand,
+// for which column sums and barriers take more room; a shape with only_copies is never used with such an epilogue. blocks: of 64 rows each, those of
+// an instruction. only_copies: its sums take so many registers that the copy engine has to load and store out.
 template <int columns_, int stages_, int stages_reading_, bool only_copies_> struct wgmma_shape {
     static constexpr int rows = 128, columns = columns_, stages = stages_, stages_reading = stages_reading_, blocks = rows / 64;
     static constexpr bool only_copies = only_copies_;
@@ -433,7 +434,7 @@ bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bop
 template <typename T, typename shape, bool left_across, bool right_across, bool reads, typename Action>
 bops_status with_maps(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands &operands,
                       const Action &action) {
-    wgmma_work work = work_of<T, shape>(params, choice.splits, choice.group);
+    wgmma_work work = work_of<T, shape>(params, choice.splits, choice.band_rows);
     launch_shape launched;
     launched.grid = dim3(std::min(choice.blocks, work.units)), launched.block = dim3(wgmma_threads);
     launched.shared_bytes = wgmma_room<shape, reads>::shared_bytes;

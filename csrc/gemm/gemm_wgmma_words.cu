@@ -21,7 +21,8 @@ constexpr int turn_barrier = 1;         // number of the named barrier for the t
 constexpr int round_rows = 16, warp_columns = 32, places = 2;
 constexpr uint32_t round_bytes = round_rows * warp_columns * 4;
 
-// The shape of a tile of out. stages: steps in the ring. blocks: of 64 columns each, which are the rows of an instruction.
+// The shape of a tile of out. stages: steps in the ring, as many as shared memory has room for. blocks: of 64 columns each, which are the rows of an
+// instruction.
 template <int rows_, int stages_> struct words_shape {
     static constexpr int rows = rows_, columns = 128, stages = stages_, blocks = columns / 64;
     static constexpr uint32_t left_bytes = rows * wgmma_line_bytes, right_bytes = columns * wgmma_line_bytes, step_bytes = left_bytes + right_bytes;
@@ -261,7 +262,7 @@ bops_status make_rounds_map(CUtensorMap &map, const bops_gemm_params &params, co
 template <typename shape, bool reads, typename Action> bops_status with_maps(const bops_gemm_params &params,
                                                                              const bops_gemm_wgmma_words_choice &choice,
                                                                              const bops_gemm_operands &operands, const Action &action) {
-    wgmma_work work = work_of<float, shape>(params, choice.splits, choice.group);
+    wgmma_work work = work_of<float, shape>(params, choice.splits, choice.band_rows);
     launch_shape launched;
     launched.grid = dim3(std::min(choice.blocks, work.units)), launched.block = dim3(words_threads), launched.shared_bytes = shape::shared_bytes;
     bops_gemm_params called = params;

@@ -82,7 +82,10 @@ template <typename T, int tile, bool across> __device__ __forceinline__ void loa
 template <typename T_, int tile_, bool left_across_, bool right_across_> struct mma_sums {
     using T = T_;
     using shape = mma_shape<tile_>;
-    static constexpr int tile = tile_, threads = shape::threads, blocks = tile == 128 ? 2 : 3; // blocks: how many run on an SM
+    // blocks: the least number that an SM is to have room for. 2 leave a thread 255 registers, of which the sums of a tile of 128 take 128. 3 leave
+    // it 168, of which those of a tile of 64 take 32. With 4 a thread would have 128; with 2 the compiler might take more, and fewer warps would hide
+    // latencies.
+    static constexpr int tile = tile_, threads = shape::threads, blocks = tile == 128 ? 2 : 3;
     static constexpr bool left_across = left_across_, right_across = right_across_;
 
     float sums[shape::row_blocks][shape::column_blocks][4];

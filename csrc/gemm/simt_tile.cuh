@@ -5,7 +5,7 @@
 namespace bops {
 namespace gemm {
 
-constexpr int simt_threads = 256, side = 16; // a block's threads form a square of `side` by `side`
+constexpr int simt_threads = 256, side = 16; // a block's threads form a square of `side` by `side`; of a tile of 128 each has 8 by 8 sums
 // k of a step. While half of it is multiplied, a thread loads its elements of one factor, which are 8 for tiles of 128. A longer step takes more
 // registers and shared memory; a shorter one hides less of the loads and has more barriers.
 constexpr int simt_depth = 16;

@@ -20,10 +20,10 @@ struct wgmma_unit {
     // Neighbouring blocks take the tiles of a band, which is band_rows rows of tiles, column after column: see gemm.cuh.
     __device__ __forceinline__ wgmma_unit(const wgmma_work &work, uint32_t number) {
         const uint32_t in_matrix = number % (work.tiles_m * work.tiles_n), matrix = number / (work.tiles_m * work.tiles_n);
-        const uint32_t high = min(work.band_rows, work.tiles_m), part = in_matrix / (high * work.tiles_n),
-                       in_part = in_matrix % (high * work.tiles_n);
-        const uint32_t rows = min(high, work.tiles_m - high * part);
-        tile_m = high * part + in_part % rows, tile_n = in_part / rows;
+        const uint32_t high = min(work.band_rows, work.tiles_m), band = in_matrix / (high * work.tiles_n),
+                       in_band = in_matrix % (high * work.tiles_n);
+        const uint32_t rows = min(high, work.tiles_m - high * band);
+        tile_m = high * band + in_band % rows, tile_n = in_band / rows;
         z = matrix / work.splits, split = matrix % work.splits;
         const uint32_t share = work.steps / work.splits, left = work.steps % work.splits;
         first = share * split + min(split, left), last = first + share + (split < left ? 1 : 0);
@@ -39,9 +39,11 @@ __device__ __forceinline__ void in_batch(const bops_gemm_params &params, uint32_
 // ---- fetching factors ---------------------------------------------------------------
 
 // How a factor lies. fours_along_k: it lies along k, and shared memory does not have it row after row: of 32 rows, those whose number is a multiple
-// of four come first, then those with remainder 1, and so on. It then has no second batch extent beside one that is summed over.
+// of four come first, then those with remainder 1, and so on. So a thread of gemm_wgmma_words has the sums of four neighbours of out. Such a factor
+// has no second batch extent beside one that is summed over.
 enum wgmma_order { along_k, across_k, fours_along_k };
-constexpr int fours_rows = 32; // rows of a box that lies so
+// Rows of a box of a factor that is fours_along_k: the columns of out that a warp of gemm_wgmma_words has.
+constexpr int fours_rows = 32;
 
 // The boxes that make `rows` rows of a step.
 template <typename T, wgmma_order order, int rows>

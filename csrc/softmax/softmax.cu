@@ -120,7 +120,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held, typenam
 
 // Registers are limited so that enough blocks share an SM to hide the exchange within a cluster. A thread reads back only the vectors that it copied,
 // so that its own wait for the copies suffices. In f32, exponentials replace their elements in shared memory.
-constexpr int softmax_shared_threads = 1536; // of an SM: those of the blocks that share it
+constexpr int softmax_shared_threads = 1536; // of an SM, those of the blocks that share it: they leave a thread 40 registers, and 2048 would leave 32
 template <typename T, int threads> __global__ void __launch_bounds__(threads, softmax_shared_threads / threads)
     softmax_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (!has_sm_90) return;
@@ -289,8 +289,8 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
-// Registers that a thread's elements take, threads of the largest block, and how many of those blocks share an SM. The last two bound the registers of a
-// thread, 65536 / (threads * blocks): the more its elements take, the fewer threads an SM has.
+// Registers that a thread's elements take, threads of the largest block, and the least number of those blocks that an SM is to have room for. The
+// last two bound the registers of a thread, 65536 / (threads * blocks): the more its elements take, the fewer threads an SM has.
 template <typename T, int vec_bytes, int vectors, bool whole> struct channel_bounds {
     static constexpr bool held = sizeof(T) == 4 || vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
     static constexpr int registers = vectors * vec_bytes / (held ? int(sizeof(T)) : 4);

@@ -250,10 +250,14 @@ template <typename T> __device__ __forceinline__ void merge_parts(const accumula
 
 // ---- split: chunks of lines -------------------------------------------------------------------------------------------------
 
-constexpr int softmax_threads_limit = 512; // of a block that holds lines, at most
+// Threads of a block that holds rows, and of softmax_backward_channels_shared, at most: each has up to 128 registers. channel_bounds has the limit of
+// the other blocks that hold lines of channels.
+constexpr int softmax_threads_limit = 512;
 constexpr int softmax_split_threads = 256; // of a block of the forms `split`
-constexpr int softmax_split_vectors = 4;   // vectors of a row that a thread takes from a chunk
-constexpr int softmax_split_elements = 32; // elements of each line of channels in a chunk
+// Vectors of a row that a thread takes from a chunk and loads together. Larger chunks leave fewer parts to merge, smaller ones more blocks for few
+// rows.
+constexpr int softmax_split_vectors = 4;
+constexpr int softmax_split_elements = 32; // of each line of channels in a chunk, which one thread takes: as with chunks of rows
 constexpr int softmax_merge_threads = 128; // of a block that merges the results of chunks
 
 // One item of work: 1024 vectors of a row.

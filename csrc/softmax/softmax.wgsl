@@ -18,10 +18,10 @@ struct Params {
     y_step: u32,
     scale: f32,
     scale_rest: f32,
-    slices: u32, // split: parts of a line, each one workgroup's
+    slices: u32, // split: parts of a line, of which a workgroup takes one
     groups_x: u32,
-    columns: u32, // channels: chunks side by side
-    rounds: u32, // resident rows: that a team takes, one after the other
+    columns: u32, // lines side by side: chunks of a block of them
+    rounds: u32, // rows that a team takes one after the other
     largest_trace: u32, // bits of the greatest trace of a line that has a result
     all_bits: u32,
     scale_log2: f32, // the scale over log(2)

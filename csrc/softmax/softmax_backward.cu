@@ -253,7 +253,9 @@ template <typename T, int vec_bytes, typename Out> __global__ void __launch_boun
 
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
-// Threads of the largest block whose threads hold so many vectors, and how many of those blocks share an SM: both bound the registers of a thread.
+// Threads of the largest block whose threads hold so many vectors, and the least number of those blocks that an SM is to have room for: both bound
+// the registers of a thread. Three blocks of 256 leave it 80, of which 4 vectors of y and of dy take 32; 512 threads leave it 128, of which 8 vectors
+// take 64.
 template <int vec_bytes, int vectors> struct channel_bounds {
     static constexpr int threads = vec_bytes < 16 || vectors == 8 ? 512 : 256;
     static constexpr int blocks = vec_bytes == 16 && vectors == 4 ? 3 : 1;
@@ -301,10 +303,13 @@ __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, c
 
 // ---- channels shared: lines half in registers, half in the shared memory of a block ----------------------------------------------
 
-// y lies in shared memory, dy in registers; the vectors of dy that registers have no room for are parked in shared memory, too. A thread reads back
-// only the vectors that it copied, so that its own wait for the copies suffices.
-constexpr int channel_shared_vectors = 16;                                            // vectors of y, and as many of dy, of a thread
-template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0; // those vectors of dy that are parked
+// y lies in shared memory, dy in registers; of 16-bit elements some vectors of dy are parked in shared memory, too. A thread reads back only the
+// vectors that it copied, so that its own wait for the copies suffices.
+constexpr int channel_shared_vectors = 16; // vectors of y, and as many of dy, of a thread
+// Those vectors of dy that are parked. A vector of 16-bit elements has 8 sums and is unpacked to 8 registers, twice as many as one of f32. So its
+// thread keeps 6 vectors of dy in 24 registers, while one of f32 keeps 16 in 64. Each parked vector saves a thread 4 registers, and takes 8 KB of
+// shared memory for 512 threads.
+template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0;
 
 // An SM runs 512 threads: one block, or two blocks with one tile of 16-bit elements each.
 template <typename T, typename Out> __global__ void __launch_bounds__(softmax_threads_limit, 1)
@@ -362,7 +367,8 @@ template <typename T, typename Out> __global__ void __launch_bounds__(softmax_th
 
 // ---- channels split: three kernels over chunks of lines -------------------------------------------------------------------------
 
-constexpr int channel_batch = 2; // elements of a line, of y and of dy, that a thread loads together
+// Elements of a line, of y and of dy, that a thread loads together: as many loads as the four elements of x forward.
+constexpr int channel_batch = 2;
 
 template <typename T, int vec_bytes>
 __device__ __forceinline__ void load_batch(packed<vec_bytes> (&y)[channel_batch], packed<vec_bytes> (&dy)[channel_batch], const T *y_line,

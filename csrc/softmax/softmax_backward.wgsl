@@ -14,10 +14,10 @@ struct Params {
     dy_step: u32,
     dx_step: u32,
     scale: f32,
-    slices: u32, // split: parts of a line, each one workgroup's
+    slices: u32, // split: parts of a line, of which a workgroup takes one
     groups_x: u32,
-    columns: u32, // channels: chunks side by side
-    rounds: u32, // resident rows: that a team takes, one after the other
+    columns: u32, // lines side by side: chunks of a block of them
+    rounds: u32, // rows that a team takes one after the other: 1
     all_bits: u32,
 }
 

@@ -38,7 +38,7 @@ fn store_chunk(k: u32, own: RowPart, dx_row: u32, sum: f32) {
     }
 }
 
-// Unrolled by hand: drivers keep an array in memory if a loop with this many instructions indexes it.
+// Unrolled by hand: drivers keep an array in memory if a loop with this many instructions indexes it. CHUNKS is 1, 2, or 4 and more.
 fn store_row(own: RowPart, sum: f32) {
     let dx_row = row_start(own.row, params.dx);
     store_chunk(0u, own, dx_row, sum);

@@ -5,7 +5,9 @@
 
 namespace bops {
 
-constexpr uint32_t bulk_slots = 32; // places of a ring, at most: each has two barriers here
+// Places of a ring, at most. Each has two barriers in `bulk_ring`, and a thread of the block initialises both. A place of `relay` has at least 7 KB,
+// so that shared memory has room for 31; the places of `held` are smaller if a block has fewer than 224 threads that hold vectors.
+constexpr uint32_t bulk_slots = 32;
 // Vectors that a thread adds up in one chain. docs/numerics.md allows 48 additions in a row, with those of the sums of lanes, warps and blocks that
 // follow.
 constexpr uint32_t chain_vectors = 20;

@@ -1,5 +1,5 @@
 // Form gapless_resident: whole channels of all samples in the registers of a workgroup, of which neighbours share chunks.
-const HELD: u32 = CHUNKS; // of each tensor, of a thread
+const HELD: u32 = CHUNKS; // chunks of each tensor that a thread has in registers
 
 // Whether dpre is stored in the first pass and kept in the place of dy: it is dy or 0 then, which no rounding changes.
 const STORES_EARLY: bool = HAS_dresidual && (ACTIVATION == IDENTITY || ACTIVATION == RELU);

@@ -9,7 +9,7 @@
 
 namespace bops {
 
-// Steps of a group in registers, at most. In a step a thread has a vector of each tensor.
+// Steps of a group in registers, at most. In a step a thread has a vector of dy and one of x, which take 8 of the registers of `held_registers`.
 constexpr int held_backward_steps = 4; // of a cluster
 constexpr int held_active_steps = 6;   // of a grid, whose blocks have an SM to themselves, with an activation
 constexpr int held_plain_steps = 10;   // of a grid without an activation
@@ -61,12 +61,12 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
     uint32_t own_group, rank, first;                     // the team's first group; of the block in its team, and its first step of a group
     uint32_t full, vector, array_bytes;                  // addresses: of the first place's barrier, of the thread's vector there
     uint32_t first_segment, segment_warps, own_segments; // of the block
-    float2 *partials;                                    // sums of warps over segments, [turn % 2][segment - the block's first][warp of the segment]
-    bops_activation kind;                                // the activation, copied: after each wait the compiler would load the argument again
+    uint32_t partials;    // address of sums of warps over segments, [turn % 2][segment - the block's first][warp of the segment], of 8 bytes each
+    bops_activation kind; // the activation, copied: after each wait the compiler would load the argument again
     step_walk step;
     uint32_t sample, channel; // of the group's first segment
     float mean, rstd, scale, bias, weight, next_mean = 0, next_rstd = 0;
-    float2 *turn_partials;
+    uint32_t turn_partials; // address of those of the turn
 
     // What registers hold of a group.
     struct vectors {
@@ -80,7 +80,7 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
           rank(blockIdx.x - own_group * ring.cluster), first(rank * ring.steps), full(kept_address(bulk.full)),
           vector(kept_address(dynamic_shared + threadIdx.x * 16)), array_bytes(readers * 16),
           first_segment(ring.by_chunks.quotient(first) * ring.multi), segment_warps(ring.pitch / 32),
-          partials(reinterpret_cast<float2 *>(dynamic_shared + ring.slots * arrays * readers * 16)), kind(arguments.p.activation), step(ring) {
+          partials(kept_address(dynamic_shared + ring.slots * arrays * readers * 16)), kind(arguments.p.activation), step(ring) {
         const uint32_t end_segment = min(ring.by_chunks.quotient(first + ring.steps - 1) * ring.multi + ring.multi, ring.segments);
         own_segments = end_segment > first_segment ? end_segment - first_segment : 0;
     }
@@ -101,7 +101,7 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
         mean = next_mean, rstd = next_rstd;
         load_statistics(next);
         a.geometry.segment(group, 0, sample, channel);
-        turn_partials = partials + turn % 2 * own_segments * segment_warps;
+        turn_partials = partials + turn % 2 * own_segments * segment_warps * 8;
     }
     // Goes to the block's first step of the group.
     __device__ __forceinline__ void start() {
@@ -184,7 +184,7 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
         weighted[0] = fmaf(weight, sums[0], weighted[0]), weighted[1] = fmaf(weight, sums[1], weighted[1]);
         const uint32_t segment_warp = ring.multi > 1 ? step.lane / 32 : warp;
         if (lane == 0 && segment < ring.segments && step.sub < ring.multi)
-            turn_partials[(segment - first_segment) * segment_warps + segment_warp] = make_float2(sums[0], sums[1]);
+            store_shared(turn_partials + ((segment - first_segment) * segment_warps + segment_warp) * 8, make_float2(sums[0], sums[1]));
 #pragma unroll
         for (int k = 0; k < width; ++k) sum[k] = product[k] = 0;
         take_parameters();
@@ -208,9 +208,10 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
     // Writes the sums of the block's segments, which a later launch adds up.
     __device__ __forceinline__ void write_segment_sums() const {
         for (uint32_t k = threadIdx.x; k < own_segments; k += readers) {
+            const float2 *const of_segment = static_cast<const float2 *>(__cvta_shared_to_generic(turn_partials)) + k * segment_warps;
             float2 total = {0, 0};
             for (uint32_t w = 0; w < segment_warps; ++w) {
-                const float2 of_warp = turn_partials[k * segment_warps + w];
+                const float2 of_warp = of_segment[w];
                 total.x += of_warp.x, total.y += of_warp.y;
             }
             const uint64_t row = a.geometry.row_of(sample, channel + first_segment + k);

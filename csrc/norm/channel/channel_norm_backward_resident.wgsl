@@ -1,8 +1,10 @@
 // Form resident: a contiguous group in the registers of a team of THREADS threads. A team whose group is a channel writes its dweight and dbias
 // too. Otherwise the workgroups past those of the groups do, CHANNELS channels each, which read dy and x a second time; if dx lies in the place
 // of dy, they come in a dispatch before.
-const BLOCK: u32 = 4u; // chunks of a channel that a thread has in flight
-const HELD: u32 = max(CHUNKS, BLOCK); // chunks of each tensor in registers: of the group or, later, of a channel
+// Chunks of a channel, of each tensor, that a thread loads before it uses the first. More would hide more latency, but drivers move longer arrays from
+// registers to memory.
+const BATCH: u32 = 4u;
+const HELD: u32 = max(CHUNKS, BATCH); // chunks of each tensor that a thread has in registers: of its group, or of a channel
 
 // dweight and dbias of CHANNELS channels, by all threads of a workgroup.
 fn put_channels(at: Invocation, block: u32) {
@@ -12,10 +14,10 @@ fn put_channels(at: Invocation, block: u32) {
         let number = block * CHANNELS + first + members_number(at);
         let channel = min(number, params.channels - 1u);
         var total = vec2<f32>();
-        for (var base = member_index(at); base < chunks; base += BLOCK * member_count(at)) {
-            var counts: array<u32, BLOCK>;
-            var groups: array<u32, BLOCK>;
-            for (var k = 0u; k < BLOCK; k++) {
+        for (var base = member_index(at); base < chunks; base += BATCH * member_count(at)) {
+            var counts: array<u32, BATCH>;
+            var groups: array<u32, BATCH>;
+            for (var k = 0u; k < BATCH; k++) {
                 let chunk = base + k * member_count(at);
                 let batch = chunk / segment_chunks;
                 let first_element = (chunk - batch * segment_chunks) * ELEMENTS;
@@ -23,7 +25,7 @@ fn put_channels(at: Invocation, block: u32) {
                 groups[k] = group_of(min(batch, params.batch - 1u), channel);
                 hold_place(k, Place(batch, channel, first_element, counts[k]));
             }
-            for (var k = 0u; k < BLOCK; k++) {
+            for (var k = 0u; k < BATCH; k++) {
                 if (counts[k] > 0u) {
                     total += segment_chunk_sums(k, counts[k], terms_of(channel, vec4<f32>(0.0, 0.0, statistics_of_group(groups[k]))));
                 }

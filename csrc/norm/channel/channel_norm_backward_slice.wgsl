@@ -1,5 +1,5 @@
 // Contiguous segments: the chunks of dy, x and `saved` that a thread holds of its slice.
-const HELD: u32 = CHUNKS; // of each tensor, of a thread
+const HELD: u32 = CHUNKS; // chunks of each tensor that a thread has in registers
 
 // Elements of chunk `k` of a thread.
 fn slice_count(slice: Slice, k: u32) -> u32 {

@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
     }
 }
 
-constexpr int apply_accesses_backward = 2; // accesses to each tensor of a thread of channel_norm_backward_apply_parts
+constexpr int apply_accesses_backward = 2; // of a thread of channel_norm_backward_apply_parts to dy and to x each: as many registers as forward
 
 // The gradients of elements, a part of a segment in each block: for 16-bit elements through SiLU, without dresidual, residual and y.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
@@ -303,7 +303,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
 
 // The gradients of the parameters from the sums of segments: over the samples, in a fixed order. A block takes 32 channels, one in each column of its
 // threads.
-constexpr int sample_sum_rows = 8;       // rows of threads of such a block: each takes every 8th sample
+constexpr int sample_sum_rows = 8;       // rows of 32 threads of such a block, which has 256: each takes every 8th sample
 constexpr int sample_sum_pitch = 32 + 1; // columns of a row in shared memory; the one too many keeps rows in different banks
 
 // Called by all threads: the gradients of the parameters of `channel`, one in each column of threads, from what the rows of threads have added up.

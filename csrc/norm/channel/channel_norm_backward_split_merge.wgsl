@@ -1,19 +1,20 @@
 // Form split_merge, second dispatch: the means of each group, with its statistics beside them, and dweight and dbias of each channel. Where groups are
 // channels a team does both; otherwise the first teams take groups and the others channels.
 
-// sum(g) and sum(g * xhat) over a thread's share of the parts of a group, which is some channels of one sample.
+// sum(g) and sum(g * xhat) over a thread's share of the parts of a group, which is some channels of one sample, in chains of CHAIN
+// (channel_norm_backward_channel_sums.wgsl).
 fn thread_sums_of_group(thread: u32, group: u32, parts: u32) -> vec2<f32> {
     var total = vec2<f32>();
-    for (var base = thread % THREADS; base < parts; base += BLOCK * THREADS) {
-        var block = vec2<f32>();
-        for (var part = base; part < min(base + BLOCK * THREADS, parts); part += THREADS) {
+    for (var base = thread % THREADS; base < parts; base += CHAIN * THREADS) {
+        var chain = vec2<f32>();
+        for (var part = base; part < min(base + CHAIN * THREADS, parts); part += THREADS) {
             var weight = 1.0;
             if (HAS_weight) {
                 weight = weight_of(group % params.groups * params.group_channels + part / params.sum_slices);
             }
-            block += weight * sums_read(group * parts + part).xy;
+            chain += weight * sums_read(group * parts + part).xy;
         }
-        total += block;
+        total += chain;
     }
     return total;
 }

@@ -1,7 +1,7 @@
 // Form persistent: a contiguous group in the registers of a workgroup, which takes one group after the other and loads the next one while it
 // computes (PREFETCH). What is done with a chunk is written out MOST_CHUNKS times: drivers keep an array in memory instead of registers if a
 // loop with so many instructions indexes it.
-const MOST_CHUNKS: u32 = 5u; // of a thread; CHUNKS is how many it has
+const MOST_CHUNKS: u32 = 5u; // chunks that the text is written out for: the most that a thread of PERSISTENT in team.rs has, CHUNKS
 
 var<private> chunks: array<vec4<u32>, MOST_CHUNKS>;
 var<private> ahead: array<vec4<u32>, MOST_CHUNKS>;

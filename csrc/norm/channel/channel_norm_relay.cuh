@@ -8,7 +8,10 @@
 namespace bops {
 
 constexpr int relay_threads = 896; // of a block, at most: 72 registers each, in steps of 8, are what an SM has for them
-constexpr int relay_vectors = 2;   // vectors of 16 bytes that a writing thread takes of each step
+// Vectors of 16 bytes that a writing thread takes of each step. With one, what a step costs besides its vectors, the waits and the walk, would be
+// shared by half as many vectors: more than twice the instructions of each (docs/rejected.md). With more, places would be larger, and fewer of them
+// have room.
+constexpr int relay_vectors = 2;
 
 // What shares a group: the blocks of a cluster; any number of blocks of a cooperative launch, wherever they lie; such blocks, whose shared memory
 // does not hold the whole group.
@@ -227,8 +230,8 @@ __host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometr
 // specialisation serves all short activations there.
 //
 // Overflowing: the blocks take the steps of a group in turn, and the first steps are read twice. They leave shared memory once they are added up. The
-// L2 is asked to keep them, and two further warps fetch them: one for the sums, one for the output. Their output is written last. So they take no
-// place while the moments of the next group are exchanged, nor while the first steps of the group after it are added up.
+// L2 is asked to keep them, and two further warps fetch them: one for the sums, one for the output. The output of the first steps is written last, so
+// that these steps take no place while the moments of the next group are exchanged, nor while the first steps of the group after it are added up.
 //
 // has_residual: a further warp fetches the residual into the last places; the warps that write add it from there.
 template <typename T, activation_form form, relay_team kind, bool has_residual> struct relay_forward {

@@ -5,7 +5,7 @@
 namespace bops {
 
 constexpr int segment_threads = 512; // of a block, at most
-constexpr int segment_vectors = 8;   // vectors of x in the registers of a thread, at most
+constexpr int segment_vectors = 8;   // vectors of x in the registers of a thread, at most: 32 of the 64 registers that two blocks of 512 leave it
 
 // Number of lanes that merge the results of `warps` warps.
 __device__ __forceinline__ uint32_t lanes_for(uint32_t warps) { return 1u << (32 - __clz(warps - 1)); }

@@ -1,5 +1,5 @@
 // Contiguous segments in slices of SLICE elements, one for each team.
-const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // as many as the registers of a team hold
+const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // elements that the registers of a team hold
 
 struct Slice {
     batch: u32,

@@ -5,14 +5,15 @@
 
 namespace bops {
 
-constexpr uint64_t split_most_blocks = 1 << 22; // of a grid whose blocks come back for more
+// Blocks of a grid whose blocks come back for more, at most: thousands of waves, so that the last one takes little of the time.
+constexpr uint64_t split_most_blocks = 1 << 22;
 
 // Host: a grid of `blocks` blocks that take what there is to do in turn, or of fewer.
 inline dim3 split_grid(uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < split_most_blocks ? blocks : split_most_blocks)); }
 
 constexpr uint32_t split_small_grid = 65535; // blocks of a launch over channels, at most: they come back for more
 constexpr int split_block = 256;             // threads of a block of the form `split`
-constexpr int split_accesses = 4;            // accesses of a thread that are under way at once
+constexpr int split_accesses = 4; // of a thread that are under way at once: of 16 bytes they take 16 of the 64 registers that 4 blocks leave
 
 // What the output launch needs of a group, and the unbiased variance for running statistics of samples.
 template <typename A> struct group_record { A shift, correction, rstd, unbiased_variance; };
@@ -242,7 +243,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         apply_access<T, vec_bytes, true>(a, (blocks - 1 - block) * split_block + threadIdx.x);
 }
 
-constexpr int apply_part_accesses = 4; // accesses of a thread of channel_norm_apply_parts
+constexpr int apply_part_accesses = 4; // of a thread of channel_norm_apply_parts: 16 of its 64 registers
 
 // The output, a part of a segment in each block: what depends on the segment is computed once for all accesses of a thread. This serves 16-bit
 // elements, whose instructions take longer than the memory, without a residual and with a short activation.
@@ -261,7 +262,7 @@ inline uint32_t parts_of(uint64_t rows, uint64_t vectors, int accesses) {
     return vectors < uint64_t(1) << 31 && vectors * 8 >= parts * part * 7 && rows * parts < uint64_t(1) << 31 ? uint32_t(parts) : 0;
 }
 
-constexpr int apply_known_block = 128; // threads of a block of channel_norm_apply_known
+constexpr int apply_known_block = 128; // threads of a block of channel_norm_apply_known: 16 blocks are all threads that an SM has
 
 // The output in inference, where it is the only launch. It does little more than a copy does, so it has the blocks that serve a copy best.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(apply_known_block, sizeof(T) < 8 ? 16 : 1)

@@ -1,6 +1,8 @@
 // Form split_merge, second dispatch: the statistics of each group from the moments of its parts in the workspace, by Chan's formula in a fixed order,
 // about the mean of the parts' means.
-const BLOCK: u32 = 16u; // parts that a thread adds up before it adds them to its total: short chains of additions round less
+// Parts that a thread adds up before it adds them to its total: short chains of additions round less. With 16 a thread that has up to 256 parts makes at
+// most 16 additions in a row, of parts as well as of their sums.
+const CHAIN: u32 = 16u;
 
 // Elements of a part over those of its group.
 fn share_of(moments: vec4<f32>) -> f32 {
@@ -11,9 +13,9 @@ fn share_of(moments: vec4<f32>) -> f32 {
 fn merge_moments(at: Invocation, thread: u32, group: u32) -> Statistics {
     let first = group * params.group_parts;
     var means = 0.0;
-    for (var base = thread % THREADS; base < params.group_parts; base += BLOCK * THREADS) {
+    for (var base = thread % THREADS; base < params.group_parts; base += CHAIN * THREADS) {
         var sum = 0.0;
-        for (var part = base; part < min(base + BLOCK * THREADS, params.group_parts); part += THREADS) {
+        for (var part = base; part < min(base + CHAIN * THREADS, params.group_parts); part += THREADS) {
             let moments = moments_read(first + part);
             sum += share_of(moments) * moments.x;
         }
@@ -21,9 +23,9 @@ fn merge_moments(at: Invocation, thread: u32, group: u32) -> Statistics {
     }
     let shift = row_sum(at, means, 0u);
     var total = vec2<f32>();
-    for (var base = thread % THREADS; base < params.group_parts; base += BLOCK * THREADS) {
+    for (var base = thread % THREADS; base < params.group_parts; base += CHAIN * THREADS) {
         var sum = vec2<f32>();
-        for (var part = base; part < min(base + BLOCK * THREADS, params.group_parts); part += THREADS) {
+        for (var part = base; part < min(base + CHAIN * THREADS, params.group_parts); part += THREADS) {
             let moments = moments_read(first + part);
             let d = (moments.x - shift) + moments.y;
             let variance = without_sign(moments.z - moments.y * moments.y);

@@ -5,7 +5,7 @@
 namespace bops {
 
 constexpr int stripe_threads = 512;  // of a block, at most
-constexpr int stripe_channels = 8;   // of a stripe, at most
+constexpr int stripe_channels = 8;   // of a stripe, at most: with 8 of 16 bits, or 4 of f32, a run of any extent is a whole number of vectors
 constexpr uint32_t stripe_parts = 4; // parts of a thread's vectors: it waits for the copies of one while those of the next are under way
 
 // The channels of a stripe follow each other in memory: a run of channels * spatial elements of each sample, a whole number of vectors of 16 bytes. A
@@ -203,7 +203,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
 }
 
 constexpr int stripe_held_threads = 256; // of a block of channel_norm_stripe_held, at most
-constexpr int stripe_held = 13;          // samples of a thread, at most: its registers hold a vector of each
+constexpr int stripe_held = 13;          // samples of a thread, at most: a vector of each takes 52 of the 128 registers that two blocks leave it
 
 // BatchNorm forward of 16-bit elements with a stripe in registers. This takes fewer instructions than shared memory does, and 16-bit elements need as
 // many instructions as 32-bit elements for half the bytes. A thread takes the moments of each of its elements over its samples, about the mean of the

@@ -132,6 +132,9 @@ __device__ __forceinline__ void store_shared(uint32_t address, const packed<16> 
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]), "r"(from.word[3])
                  : "memory");
 }
+__device__ __forceinline__ void store_shared(uint32_t address, float2 from) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(from.x), "f"(from.y) : "memory");
+}
 __device__ __forceinline__ void store_shared(uint32_t address, const float *from) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
 }
@@ -145,7 +148,9 @@ struct message_exchange {
     // with more there are more slots in memory.
     static constexpr uint32_t ahead = 4;
     static constexpr uint32_t turns = 2 * ahead; // turns for which there are slots
-    static constexpr uint32_t lane_messages = 5; // messages of a turn that a lane receives, at most: a team has 160 blocks or fewer
+    // Messages of a turn that a lane receives, at most. A warp receives up to 160 messages, so that a team may have a block on every SM of an H200,
+    // which has 132. Each message takes four registers of the lane.
+    static constexpr uint32_t lane_messages = 5;
     alignas(8) uint64_t received[ahead];
 
     // Called by all threads, before a barrier.

@@ -9,8 +9,10 @@
 namespace bops {
 
 template <int rows> constexpr int rows_threads = rows > 4 ? 320 : 640; // of a block whose threads hold `rows` rows, at most
-constexpr uint32_t rows_team = 8;                                      // lanes that add up what a group has, first in the block, then of all chunks
-constexpr int rows_quads = 2;                                          // vectors that such a lane reads together; one has the sums of 4 chunks
+// Lanes that add up what a group has, first in the block, then of all chunks; and vectors that such a lane reads together, of which one has the sums
+// of 4 chunks: a team adds up 64 chunks in one turn. Wider teams would take more chunks, narrower ones let a warp add up more sums at once.
+constexpr uint32_t rows_team = 8;
+constexpr int rows_quads = 2;
 
 // Room for the numbers that the chunks of a sample leave for one sum of a group.
 __host__ __device__ __forceinline__ uint32_t message_pitch(const channel_last_shape &g) { return (g.chunks + 3) / 4 * 4; }

@@ -1,5 +1,5 @@
 // Channels last, for the split forms: the chunks of AHEAD rows that a thread has in flight.
-const HELD: u32 = AHEAD; // chunks of each tensor in registers
+const HELD: u32 = AHEAD; // chunks of each tensor that a thread has in registers
 
 fn hold_rows(columns: Columns, first: u32) {
     for (var k = 0u; k < AHEAD; k++) {

@@ -12,7 +12,7 @@ namespace bops {
 
 constexpr int slab_batch = 2;           // rows of a thread that are taken together
 constexpr int slab_ahead = 6;           // batches in flight on the first walk
-constexpr uint32_t slab_prefetched = 9; // batches of the next slab that the L2 fetches
+constexpr uint32_t slab_prefetched = 9; // batches of the next slab that the L2 fetches: of 132 blocks 19 MB
 constexpr uint32_t slab_span = 16;      // batches that a float adds up before it is passed on, so that rounding errors stay small
 // Places of the ring: batches of 16 KiB, of dy and x, that the shared memory of a block holds.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -20,7 +20,8 @@ constexpr uint32_t slab_slots = 9;
 #else
 constexpr uint32_t slab_slots = 13;
 #endif
-template <typename T> constexpr int slab_held = sizeof(T) == 2 ? 10 : 11; // batches of a slab that a thread's registers hold, at most
+// Batches of a slab that a thread's registers hold, at most: each takes 16 of the 255 registers that a block of 256 threads leaves it.
+template <typename T> constexpr int slab_held = sizeof(T) == 2 ? 10 : 11;
 
 __device__ __forceinline__ void prefetch_line(const void *from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 

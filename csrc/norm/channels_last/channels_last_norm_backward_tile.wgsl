@@ -4,8 +4,9 @@
 // come in a dispatch before.
 const LANES: u32 = THREADS / COLUMNS;
 const SUM_THREADS: u32 = SUM_COLUMNS * SUM_LANES; // threads that add up; the workgroup has as many or more
-const BLOCK: u32 = 4u; // rows that such a thread has in flight
-const HELD: u32 = max(CHUNKS, BLOCK); // chunks of each tensor in registers: of the tile or, later, of a column
+// Rows of which a thread that adds up loads one chunk of each tensor before it uses the first. More would hide more latency and take more registers.
+const BATCH: u32 = 4u;
+const HELD: u32 = max(CHUNKS, BATCH); // chunks of each tensor that a thread has in registers: of its tile, or of a column
 
 var<workgroup> lane_sums: array<vec4<f32>, 2u * QUADS * SUM_THREADS>;
 
@@ -21,13 +22,13 @@ fn put_columns(thread: u32, block: u32) {
     let count = select(0u, count_before(params.channels, first_channel), lane < SUM_LANES);
     for (var batch = 0u; batch < select(0u, params.batch, count > 0u); batch++) {
         let terms = row_chunk_terms(batch, first_channel);
-        for (var base = lane; base < params.spatial; base += BLOCK * SUM_LANES) {
-            for (var k = 0u; k < BLOCK; k++) {
+        for (var base = lane; base < params.spatial; base += BATCH * SUM_LANES) {
+            for (var k = 0u; k < BATCH; k++) {
                 if (base + k * SUM_LANES < params.spatial) {
                     hold_row_chunk(k, batch, first_channel, base + k * SUM_LANES, count);
                 }
             }
-            for (var k = 0u; k < BLOCK; k++) {
+            for (var k = 0u; k < BATCH; k++) {
                 if (base + k * SUM_LANES < params.spatial) {
                     add_row_chunk(k, terms);
                 }

@@ -31,9 +31,12 @@ template <int width> __device__ __forceinline__ channel_tile<width> cluster_tile
     return {g, of_samples * blocks + (blockIdx.x - unit * blocks), unit - of_samples * g.tiles};
 }
 
-constexpr uint32_t group_team = 32;  // lanes that together merge what a block has of one group
-constexpr uint32_t channel_team = 8; // lanes that together merge what a block has of one channel
-constexpr int parts_ahead = 4;       // partial results that such a lane reads together, so that their latencies overlap; each takes 3 registers
+// Lanes that together merge what a block has of one group, or of one channel. A group has partial results of several vectors or channels, a channel
+// has only one for each row that the block reads side by side. Wider teams have fewer results for each lane, narrower ones let a warp merge more at
+// once.
+constexpr uint32_t group_team = 32;
+constexpr uint32_t channel_team = 8;
+constexpr int parts_ahead = 4; // partial results that such a lane reads together, so that their latencies overlap; each takes 3 registers
 
 // Values that the blocks of a cluster write into this one's shared memory, each at the place where it has them in its own.
 struct cluster_mailbox {

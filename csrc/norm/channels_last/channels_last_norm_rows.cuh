@@ -128,7 +128,7 @@ template <typename T, int rows> struct group_rows {
 };
 
 // rows: rows of a thread. A vector has channels of at most two groups, for each of which a thread has one part. A group lies in at most 16 vectors,
-// so that one warp can go through them.
+// since one warp merges it, vector after vector.
 template <typename T, int rows, bool has_extras> __global__ void __launch_bounds__(rows_cluster_threads<rows>, 1)
     channel_last_rows(const __grid_constant__ channel_last_arguments<float> a) {
     if (!has_sm_90) return;

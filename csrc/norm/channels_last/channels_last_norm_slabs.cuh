@@ -10,8 +10,9 @@
 
 namespace bops {
 
-constexpr int slabs_held = 10;      // batches of a slab that a thread's registers hold, at most
-constexpr uint32_t slabs_ahead = 9; // batches on their way to shared memory
+// Batches of a slab that a thread's registers hold, at most: each takes 16 of the 255 registers that a block of 256 threads leaves it.
+constexpr int slabs_held = 10;
+constexpr uint32_t slabs_ahead = 9; // batches on their way to shared memory: all places of the smaller ring
 constexpr uint32_t slabs_early = 4; // of the next slab's, those that are asked for before the exchange; with more the exchange waits behind them
 constexpr uint32_t slabs_span = 8;  // batches that a float adds up before it is passed on, so that rounding errors stay small
 // Places of the ring: batches of 16 KiB that the shared memory of a block holds.

@@ -26,7 +26,7 @@ template <int width, typename A> struct thread_moments_of {
     }
 };
 
-constexpr int last_batch = 8; // rows of a thread that are loaded together if there is no ring
+constexpr int last_batch = 8; // rows of a thread that are loaded together if there is no ring: 32 registers
 
 // Moments of a thread's rows, batch after batch. The shift is the mean of the first batch; after three batches, and after every `span` rows, it moves
 // to the mean of all rows so far. So whatever the data, the sum of squares about the shift is at most 4 times that about the mean: for n rows after N

@@ -1,15 +1,15 @@
 // Channels last, split forms, first dispatch: the moments of each channel in each slice. They are its mean before correction, the correction, the
 // mean of the squared differences from the former, and the number of rows.
 //
-// A thread takes its rows in blocks and loads the next one while it computes: the moments of a block about its own mean are merged with those of
+// A thread takes its rows in batches and loads the next one while it computes: the moments of a batch about its own mean are merged with those of
 // the rows before. All elements are taken as differences from the thread's first row, so that a large mean costs no accuracy.
-const BLOCK: u32 = 4u; // rows
+const BATCH: u32 = 4u; // rows that a thread merges at a time; the loop over them is written out for 4
 
-var<private> chunks: array<vec4<u32>, BLOCK>;
-var<private> ahead: array<vec4<u32>, BLOCK>;
+var<private> chunks: array<vec4<u32>, BATCH>;
+var<private> ahead: array<vec4<u32>, BATCH>;
 
-fn load_block(columns: Columns, first: u32) {
-    for (var k = 0u; k < BLOCK; k++) {
+fn load_batch(columns: Columns, first: u32) {
+    for (var k = 0u; k < BATCH; k++) {
         let row = first + k * LANES;
         ahead[k] = vec4<u32>();
         if (columns.count > 0u && row < columns.end) {
@@ -24,17 +24,17 @@ fn channels_last_norm_stream(@builtin(workgroup_id) workgroup: vec3<u32>, @built
     let own_rows = select(0u, (columns.end - columns.first + LANES - 1u) / LANES, columns.first < columns.end);
     var mean: array<vec4<f32>, QUADS>;
     var square: array<vec4<f32>, QUADS>;
-    load_block(columns, columns.first);
+    load_batch(columns, columns.first);
     var base: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         base[part] = quad(ahead[0], part);
     }
-    let whole = own_rows / BLOCK;
-    for (var block = 0u; block < whole; block++) {
+    let whole = own_rows / BATCH;
+    for (var turn = 0u; turn < whole; turn++) {
         chunks = ahead;
-        load_block(columns, columns.first + (block + 1u) * BLOCK * LANES);
-        let share = 1.0 / f32(block + 1u);
-        let weight = f32(BLOCK) * f32(block) * share;
+        load_batch(columns, columns.first + (turn + 1u) * BATCH * LANES);
+        let share = 1.0 / f32(turn + 1u);
+        let weight = f32(BATCH) * f32(turn) * share;
         for (var part = 0u; part < QUADS; part++) {
             let v0 = quad(chunks[0], part) - base[part];
             let v1 = quad(chunks[1], part) - base[part];
@@ -50,9 +50,9 @@ fn channels_last_norm_stream(@builtin(workgroup_id) workgroup: vec3<u32>, @built
             square[part] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3) + delta * delta * weight;
         }
     }
-    // The rows past the last whole block, one after the other.
-    for (var k = 0u; k < BLOCK; k++) {
-        let row = whole * BLOCK + k;
+    // The rows past the last whole batch, one after the other.
+    for (var k = 0u; k < BATCH; k++) {
+        let row = whole * BATCH + k;
         if (row < own_rows) {
             let share = 1.0 / f32(row + 1u);
             let weight = f32(row) * share;

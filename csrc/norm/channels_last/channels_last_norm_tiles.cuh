@@ -97,8 +97,8 @@ inline launch_shape last_launch(uint32_t blocks, uint32_t threads, uint32_t over
     return shape;
 }
 
-// Host: blocks of a launch that merges `items` lists. Up to `few` lists have a block each; of more each has a warp, one of the four of a block. `most`:
-// blocks of a grid, which come back for more.
+// Host: blocks of a launch that merges `items` lists. Up to `few` lists have a block each, about four blocks for each SM of an H200; of more each has
+// a warp, one of the four of a block. `most`: blocks of a grid, which come back for more.
 inline uint32_t merge_grid(uint64_t items) {
     constexpr uint64_t few = 512, most = 1 << 16;
     return uint32_t(items <= few ? items : (items + 3) / 4 < most ? (items + 3) / 4 : most);
@@ -106,7 +106,9 @@ inline uint32_t merge_grid(uint64_t items) {
 
 // ---- rings of rows ----------------------------------------------------------------------------------------------------------
 
-constexpr int ring_batch = 4; // rows of a batch: those of a thread that a ring takes together
+// Rows of a batch: those of a thread that a ring takes together. Larger batches have fewer waits for more rows, smaller ones use a ring's room more
+// evenly.
+constexpr int ring_batch = 4;
 
 // A ring of `slots` batches in shared memory, [batch][row][tensor][thread]: a batch is some rows of each thread. Batches are numbered over all tiles
 // of a block. Every thread copies and reads its own vectors, so no barrier is needed. The last batches are still in the ring when the tiles are
@@ -254,7 +256,8 @@ template <typename A, int width> struct lane_sums {
     }
 };
 
-constexpr uint32_t last_tile_vectors = 64; // vectors of a row in a tile, at most
+// Vectors of a row in a tile, at most: five values of 512 channels, of 16 bits, take 10 KB of shared memory.
+constexpr uint32_t last_tile_vectors = 64;
 // Room for five values of every channel of the widest tile.
 template <typename A, int width> struct tile_room { alignas(16) A values[5 * last_tile_vectors * width]; };
 
@@ -285,6 +288,7 @@ template <bool is_block> struct list_team {
 };
 
 // Partial results that a lane loads together, so that their latencies overlap. Lists of moments with more, which are 192 for a warp, are read twice.
+// The moments of a part and its count take 4 registers.
 constexpr int merge_batch = 6;
 
 // Walks over the parts lane, lane + lanes, .. of a list of chunks of `channels` channels: channel is part % channels, chunk part / channels.

@@ -19,7 +19,8 @@ fn window_of(c: u32, before: u32) -> vec2<u32> {
     return vec2<u32>(c - min(c, before), min(c + (params.size - before), params.channels));
 }
 
-// A long sum in short chains of additions: 16 terms are a part, 16 parts are added to the total.
+// A long sum in short chains of additions: 16 terms are a part, and 16 parts are added to the total. So up to 4096 terms make at most 16 additions in a row
+// on each of three levels.
 struct LongSum {
     part: f32,
     parts: f32,

@@ -145,9 +145,6 @@ template <int bytes, typename T> __device__ __forceinline__ packed<bytes> load_c
 
 constexpr int response_threads = 256; // of a block of the form direct; of a block of the forms rows and tile, at most
 constexpr int walk_threads = 128;     // of a block of the form walk
-// Channels of a window, at most, where a thread of the form walk owns several elements. Registers hold the window and as many loads of each element:
-// 56 numbers for four elements.
-constexpr int walk_parts_window = 7;
 
 // What a thread of the form walk owns of each channel. One part: a vector; the vectors of all samples are numbered through. Several parts: single
 // elements; a warp owns 32 * parts neighbours of one sample, a thread every 32nd of them, and the warps of all samples are numbered through.
@@ -291,10 +288,7 @@ template <typename Pass, typename Action> bops_status for_walk_form(bops_dtype d
             launch_shape shape;
             shape.block = dim3(walk_threads);
             shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * element / b)), c.chunks);
-            return for_window(p.size, [&](auto size) {
-                if constexpr (n > 1 && size > walk_parts_window) return bops_status(cudaErrorInvalidValue);
-                else return action(Pass::template walk<T, size, b, n, roots>(), shape, a);
-            });
+            return for_window(p.size, [&](auto size) { return action(Pass::template walk<T, size, b, n, roots>(), shape, a); });
         };
         const std::integral_constant<int, element> single;
         const std::integral_constant<int, 1> one;
@@ -317,7 +311,9 @@ template <typename Pass, typename Action> bops_status for_rows_form(bops_dtype d
         shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.block_threads / shape.block.x;
         shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y));
         shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, Pass::rows_arrays);
-        return for_window(p.size, [&](auto size) { return action(Pass::template rows<T, size>(), shape, a); });
+        return for_flag(p.half_powers > 0, [&](auto roots) {
+            return for_window(p.size, [&](auto size) { return action(Pass::template rows<T, size, roots>(), shape, a); });
+        });
     });
 }
 

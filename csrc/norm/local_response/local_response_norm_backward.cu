@@ -92,7 +92,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
 }
 
 // Form rows: a position lies in the registers of a row of threads, 16 bytes of channels each.
-template <typename T, int size> __global__ void __launch_bounds__(response_threads)
+template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_rows(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), before = size / 2, after = size - before - 1;
     const row_place at(a.p.batch, a.p.spatial);
@@ -113,7 +113,7 @@ template <typename T, int size> __global__ void __launch_bounds__(response_threa
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < size; ++w) sum = fmaf(all[4 + j - before + w], all[4 + j - before + w], sum);
-        const auto r = reduce<true>(a.r, sum, own[j]);
+        const auto r = reduce<roots>(a.r, sum, own[j]);
         e[j] *= r.power;
         terms[j] = e[j] * r.ratio;
     }
@@ -211,7 +211,7 @@ struct response_pass {
     template <typename T, int size, int bytes, int parts, bool roots> static auto walk() {
         return local_response_norm_backward_walk<T, size, bytes, parts, roots>;
     }
-    template <typename T, int size> static auto rows() { return local_response_norm_backward_rows<T, size>; }
+    template <typename T, int size, bool roots> static auto rows() { return local_response_norm_backward_rows<T, size, roots>; }
     template <typename T, int bytes> static auto tile() { return local_response_norm_backward_tile<T, bytes>; }
     template <typename T, typename Action>
     static bops_status run_direct(const launch_shape &shape, arguments<accumulator_t<T>> a, void *workspace, const Action &action) {

@@ -12,8 +12,8 @@ struct Params {
     dx: vec3<u32>,
     weight_offset: f32,
     reciprocal_cols: f32,
-    rounds: u32, // rows that a thread adds up before it adds its sums to the workspace
-    blocks: u32, // of so many rounds each, that a workgroup takes
+    rounds: u32, // rows of a block, which a thread adds up in registers
+    blocks: u32, // blocks of `rounds` rows that a workgroup takes; after each it adds its sums to the workspace
     slices: u32, // split: parts of a row, of which a workgroup takes one
     sum_slices: u32, // split: parts of a row in the dispatch that sums slices
     groups_x: u32,
@@ -57,8 +57,8 @@ fn load_chunk(k: u32, place: Place, first_col: u32) {
     }
 }
 
-// Loads the thread's chunks of dy and x, unless it RELOADS: then they are too many for its registers, and it reads them twice, the second time from
-// a cache.
+// Loads the thread's chunks of dy and x, unless it RELOADS: then they are too many for its registers, and it reads them where it uses them. A second
+// reading comes from a cache.
 fn load_row(place: Place, first_col: u32) {
     if (RELOADS) {
         return;
@@ -249,7 +249,8 @@ fn known_of(at: Invocation, row: u32) -> Known {
     return known;
 }
 
-// Whether that is read while the row before is finished. Teams of up to 128 threads lie in workgroups of 128: while one waits, others are at work.
+// Whether the `Known` of a row is read while the row before is finished: if rows are split, and with PREFETCH in teams of more than 128 threads. Smaller
+// teams lie in workgroups of at most 128 threads, of which an SM holds more: while one waits, others are at work.
 const KNOWS_AHEAD: bool = SPLIT || (PREFETCH && THREADS > 128u);
 
 // The row of a thread's team in a turn, perhaps past the last.

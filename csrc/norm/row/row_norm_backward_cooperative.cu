@@ -7,7 +7,9 @@
 namespace bops {
 
 constexpr uint32_t cooperative_stages = BOPS_ROW_NORM_COOPERATIVE_STAGES, cooperative_turns = BOPS_ROW_NORM_COOPERATIVE_TURNS;
-constexpr uint32_t cooperative_lag = 4; // turns between the sums of a row and its dx: its messages arrive meanwhile
+// Turns between the sums of a row and its dx: its messages arrive meanwhile. The ring has two turns more, the one that is summed and the one that
+// arrives.
+constexpr uint32_t cooperative_lag = 4;
 constexpr uint32_t cooperative_lane_messages = BOPS_ROW_NORM_COOPERATIVE_TEAM / 32; // of one row, that a lane receives
 static_assert(sizeof(uint4) == BOPS_ROW_NORM_COOPERATIVE_MESSAGE, "");
 // Rows of a turn: a thread has two vectors of them together.
@@ -210,7 +212,8 @@ template <typename T, bool centered, int readers, int vectors> struct cooperativ
 // Teams of a.cluster blocks walk over rows, one or two a turn; each block has the same columns of all rows of its team. A thread's ring in shared
 // memory holds its vectors of the rows that are summed, of `lag` turns before, whose sums are on their way through the team, and of the turn that
 // follows: one only, since messages queue behind loads. One warp sends a block's sums, others receive the team's; the threads that read rows never
-// wait for each other. An SM has room for 512 threads that read: one block of 512, or two of 256. The workspace may hold anything that looks like a message, so that blocks clear its places and the grid meets once.
+// wait for each other. An SM has room for 512 threads that read: one block of 512, or two of 256. The workspace may hold
+// anything that looks like a message, so that blocks clear its places and the grid meets once.
 template <typename T, bool centered, int readers, int vectors> __global__ void __launch_bounds__(cooperative_threads(readers), 512 / readers)
     row_norm_backward_cooperative(const __grid_constant__ row_norm_backward_arguments<float> a) {
     if (!has_sm_90) return;

@@ -4,8 +4,8 @@
 namespace bops {
 
 constexpr int few_rows_threads = 512; // of a block
-constexpr int few_rows_lanes = 8;     // vectors of a strip of columns; as many lanes of a warp lie side by side
-constexpr int few_rows_elements = 16; // of a row, that a thread of a row's block holds
+constexpr int few_rows_lanes = 8;     // vectors of a strip of columns, 128 bytes of vectors of 16; as many lanes of a warp lie side by side
+constexpr int few_rows_elements = 16; // of a row, that a thread of a row's block holds: the block holds 8192 columns
 
 // The first blocks take dx of a row each, the others the parameters' gradients of a strip of columns. Blocks of a launch count from a.first_block on.
 template <typename T, bool centered, int vec_bytes> __global__ void __launch_bounds__(few_rows_threads, 1)

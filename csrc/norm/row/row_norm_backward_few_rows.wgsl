@@ -2,9 +2,10 @@
 // of columns, for which it reads dy and x of all rows again: a thread has one of these chunks of every LANES-th row, and the lanes meet in a tree.
 // Where dx takes the place of dy there are two dispatches: the workgroups of the parameters, then those of the rows.
 const LANES: u32 = WORKGROUP / COLUMNS;
-const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias); // of parameters, that are wanted
+const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias); // gradients of parameters that are wanted
 
-// Sums of half of the threads: the others keep theirs in registers.
+// Half of the threads. The upper half stores its sums in workgroup memory, and the lower half adds its own to them there: so the memory has room for the
+// sums of half of the threads.
 const HALF: u32 = WORKGROUP / 2u;
 var<workgroup> lane_sums: array<vec4<f32>, HALF * QUADS>;
 

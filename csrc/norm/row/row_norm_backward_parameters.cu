@@ -25,7 +25,9 @@ template <typename A> struct plain_sum {
 template <typename T, bool few> __global__ void __launch_bounds__(parameters_threads)
     row_norm_backward_parameters(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int batch = few && sizeof(A) == 4 ? 8 : 4;   // partial rows of a thread in flight
+    // Partial rows of a thread in flight: 8 of f32 take 32 registers, as 4 of f64 do. With more partial rows there are 4, and the cascades of a
+    // thread take 16 registers, or 32 of f64.
+    constexpr int batch = few && sizeof(A) == 4 ? 8 : 4;
     constexpr int line_lanes = 128 / int(sizeof(quad<A>)); // lanes that share a line of the L2
     __shared__ quad<A> shared[parameters_threads];
     wait_for_dependency();

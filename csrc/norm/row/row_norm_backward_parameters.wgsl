@@ -11,7 +11,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 const LANES: u32 = WORKGROUP / COLUMNS; // threads of a column, each with other rows
-const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias); // of parameters, that are wanted
+const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias); // gradients of parameters that are wanted
 
 var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP * QUADS>;
 

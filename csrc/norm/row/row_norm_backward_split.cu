@@ -71,7 +71,7 @@ template <typename A> __global__ void __launch_bounds__(merge_threads)
 template <typename T, bool centered, int vec_bytes> __global__ void __launch_bounds__(split_threads)
     row_norm_backward_split_apply(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T)), batch = sizeof(T) == 8 ? 2 : 4; // batch: rows in flight
+    constexpr int width = vec_bytes / int(sizeof(T)), batch = sizeof(T) == 8 ? 2 : 4; // batch: rows in flight, fewer of f64
     const uint64_t total = a.p.cols / width, tiles = (total + blockDim.x - 1) / blockDim.x;
     const uint64_t groups = (a.partial_rows + blockDim.y - 1) / blockDim.y, rows_each = uint64_t(a.flush_rows) * a.flushes;
     for (uint64_t item = blockIdx.x; item < tiles * groups; item += gridDim.x) {

@@ -5,7 +5,7 @@ namespace bops {
 
 constexpr int packed_threads = 512; // of a block that holds one row, at most
 constexpr int packed_vectors = 4;   // of a thread of a block that holds one row
-constexpr int packed_rows = 2;      // of a block whose warps hold a row each
+constexpr int packed_rows = 2;      // of a block whose warps hold a row each: the 32 blocks that an SM runs at most may have all of its threads
 
 // Blocks of an SM, each with a row, for which the compiler limits registers: three, with 40 registers a thread, if it then spills none, which holds for
 // bf16 from compute capability 9.0 on; else two.

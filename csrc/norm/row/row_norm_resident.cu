@@ -3,7 +3,7 @@
 
 namespace bops {
 
-constexpr int most_threads = 512; // of a block, at most, in all kernels but the one with many_threads
+constexpr int most_threads = 512; // of a block, at most, in all kernels but the one with many_threads: they leave a thread 128 registers
 // Threads of a block, at most, in the kernel for whole rows of RMSNorm that fill more than most_threads. Two such blocks share an SM.
 constexpr int many_threads = 1024;
 

@@ -71,7 +71,7 @@ template <typename A, bool centered> __global__ void __launch_bounds__(merge_thr
     const row_team team;
     for (uint64_t row = blockIdx.x; row < a.p.rows; row += gridDim.x) {
         const moments<A> *const chunk = a.chunk_moments + row * a.chunks;
-        const uint64_t chunks = a.p.cols ? a.chunks : 0; // without columns, those of its one chunk are NaN
+        const uint64_t chunks = a.p.cols ? a.chunks : 0; // without columns, the moments of the row's one chunk are NaN
         const auto cols_of = [&](uint64_t c) { return A(min(a.p.cols - c * chunk_cols, uint64_t(chunk_cols))); };
         moments<A> total = {A(0), A(0), A(0)};
         if constexpr (centered) {

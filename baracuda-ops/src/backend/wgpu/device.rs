@@ -22,8 +22,10 @@ use crate::slots::MAX_SLOTS;
 /// Storage buffers that one dispatch may bind: the operands of an op and its workspace.
 pub(super) const MAX_BINDINGS: usize = MAX_SLOTS;
 /// Threads that every device offers a workgroup, as Vulkan promises, unless it was requested without compute shaders.
-const LEAST_THREADS: u32 = 128;
-/// The unit of large uploads, which bounds the memory that staging them takes.
+pub(super) const LEAST_THREADS: u32 = 128;
+/// Bytes of workgroup memory that every device has, as Vulkan and WebGPU promise.
+pub(crate) const LEAST_WORKGROUP_BYTES: u64 = 16384;
+/// The unit of large uploads. It bounds the memory that staging them takes; smaller units would wait for the device more often.
 const UPLOAD_BYTES: usize = 64 << 20;
 
 /// What the choice of a kernel through wgpu may depend on: plain numbers.

@@ -7,7 +7,8 @@ use super::device::Device;
 use super::program::{BoundStep, Program};
 use crate::error::{Error, Result};
 
-/// Dispatches after which the recorder submits, so that the device starts early and a long recording holds little memory.
+/// Dispatches after which the recorder submits, so that the device starts early and a long recording holds little memory. With fewer, the cost of a
+/// submission is shared by fewer dispatches; with more, the device starts later.
 const DISPATCHES_PER_SUBMIT: usize = 256;
 
 pub(crate) struct Queue<'q> {
@@ -174,7 +175,7 @@ impl Recorder {
                 Err(Error::Backend { .. }) if last > 0 => {
                     (0..=last).for_each(|at| self.note(at, self.submit_runs(device, at, at)));
                 }
-                // The device is gone, or out of memory, which loses it.
+                // The device is gone. wgpu gives up a device that runs out of memory in a submission.
                 Err(error) => (0..=last).for_each(|at| self.note(at, Err(error.clone()))),
                 Ok(()) => {}
             }

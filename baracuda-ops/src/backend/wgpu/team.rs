@@ -2,7 +2,7 @@
 //!
 //! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
 
-use super::device::Props;
+use super::device::{LEAST_THREADS, Props};
 use crate::narrow::word;
 
 /// How the threads of a team add up.
@@ -94,15 +94,30 @@ pub(crate) struct Team {
     pub(crate) keep: Keep,
 }
 
-/// Threads of a workgroup with several teams.
-pub(crate) const SHARED_WORKGROUP: u32 = 128;
-/// Rows below which long ones are split, although a workgroup could hold one: so few workgroups leave multiprocessors of a large GPU idle.
+/// Threads of a workgroup with several teams: as many as every device offers.
+pub(crate) const SHARED_WORKGROUP: u32 = LEAST_THREADS;
+/// Rows below which long ones are split, although a workgroup could hold one: so few workgroups leave more than a quarter of the 132 multiprocessors of an
+/// H200 idle.
 pub(crate) const FEW_ROWS: u64 = 96;
 /// Chunks from which on a row counts as long.
 const LONG_ROW: u64 = 2048;
 
 /// Multiprocessors of an H200. If rows are no more, a row has a multiprocessor to itself, and as many threads as it has chunks.
 const THIN_ROWS: u64 = 132;
+/// Workgroups of a launch whose teams read the next row ahead and therefore take several: two for each multiprocessor of an H200.
+pub(crate) const AHEAD_GROUPS: u64 = 2 * 132;
+
+/// Partial sums of a column above which up to 64 threads share them, not up to 32. A workgroup of 256 threads that has a quad for each thread reads 128
+/// bytes of a partial sum at once with 32 threads to a column, and 64 bytes with 64.
+const MANY_PARTIALS: u64 = 256;
+/// Fewest threads that share the partial sums of a column. With fewer, a workgroup would have more columns, and there would be fewer workgroups.
+const FEWEST_LANES: u64 = 4;
+
+/// Threads that share the `partials` sums of a column where a further dispatch adds them up: so many that each adds up about two, within limits.
+pub(crate) fn lanes_of_partials(partials: u64) -> u32 {
+    let most = if partials > MANY_PARTIALS { 64 } else { 32 };
+    word((partials / 2).next_power_of_two().clamp(FEWEST_LANES, most))
+}
 
 impl Team {
     pub(crate) fn new((threads, chunks, keep): (u32, u32, Keep), workgroup: u32, props: &Props) -> Self {

@@ -13,7 +13,7 @@ use super::device::Props;
 
 /// What follows the definition of `Params` in the file that has it.
 const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
-/// Most bytes of immediates that a run assembles for a dispatch.
+/// Most bytes of immediates that a run assembles for a dispatch, in an array of this size. Params that are longer stay in a uniform.
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// The element type of the array that each accessor binds: it stands in the text, and the least size of the binding follows from it.
@@ -101,7 +101,8 @@ pub(crate) enum Numbers {
     Uniform,
 }
 
-/// Everything that a shader's text follows from: equal sources give equal pipelines. Shapes are parameters and no part of it.
+/// Everything that a shader's text follows from: equal sources give equal pipelines. Extents of tensors are parameters and no part of it; small numbers that
+/// follow from them, such as the chunks of a thread, are constants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     /// The entry point.

@@ -6,9 +6,9 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::slots::Slots;
 
-/// Invocations of a workgroup.
+/// Invocations of a workgroup: the most that WebGPU promises.
 const WORKGROUP: u32 = 256;
-/// Chunks of 16 bytes of an invocation: as many as the copy kernel of the benchmarks moves.
+/// Chunks of 16 bytes of an invocation: as many as the copy kernel of the benchmarks moves (`csrc/copy.wgsl`). All are loaded before the first is stored.
 const CHUNKS: u32 = 4;
 
 /// Bindings of the operands of one op.

@@ -15,7 +15,7 @@ use crate::kernel::{BuildError, Built, Exec};
 use crate::narrow::word;
 use crate::ops::conv::depthwise::lanes;
 use crate::ops::conv::geometry::{ChannelSums, DIGITS};
-use crate::ops::gemm::cuda::launch::prepare_dbias;
+use crate::ops::gemm::cuda::launch::{DBIAS_COLUMNS, prepare_dbias};
 use crate::ops::gemm::cuda::product::{accumulator_bytes, bounded_blocks, in_quads, matrix, padded};
 use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, MatrixPlace};
 
@@ -28,7 +28,7 @@ pub(super) enum First {
     Columns(sys::bops_gemm_dpre_params),
 }
 
-/// Blocks of an SM among which the rows are shared out.
+/// Blocks of an SM among which the rows are shared out. More blocks would hide more of the latency of memory and leave more parts to add up.
 const BLOCKS: u64 = 2;
 /// The most rows that a thread adds up: eight rows in a tree, and up to 32 such sums in one chain (docs/numerics.md).
 const MOST_ROWS: u64 = 8 * 32;
@@ -54,7 +54,7 @@ impl PlannedSums {
         if *channels == 0 {
             return Ok(planned);
         }
-        bounded_blocks([channels.div_ceil(32)])?;
+        bounded_blocks([channels.div_ceil(DBIAS_COLUMNS)])?;
         let mut rows = 0;
         let extents = terms.digits();
         if !extents.contains(&0) {

@@ -47,9 +47,9 @@ const WIDTHS: [Width; 2] = [
     Width { columns: 128, step_picoseconds: 380_000, half_empty_picoseconds: 470_000 },
     Width { columns: 64, step_picoseconds: 290_000, half_empty_picoseconds: 290_000 },
 ];
-/// Time of a second launch on an H200.
+/// Time on an H200 of the launch of `gemm_finish`, besides that of its bytes. A copy's launch is counted by `LAUNCH_PS` of gemm's `wgmma_words.rs`.
 const LAUNCH_PICOSECONDS: u64 = 3_000_000;
-/// Time in which an H200 writes or reads a kilobyte of a part of the sums.
+/// Time in which an H200 writes a kilobyte of a part of the sums and reads it again. `tiles` counts half of it for each way.
 const KILOBYTE_PICOSECONDS: u64 = 500;
 
 /// A copy of an operand in the workspace, in which channels are contiguous.
@@ -333,10 +333,11 @@ fn plain(
     Ok((Strided { lead, column, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }
 
-/// Contiguous elements that a thread stores at once if it stores its results from registers: the choice is then light.
+/// What divides the fast extent, and of results that are no parts also strides, if the choice is light: a thread then stores eight results of 16 bits
+/// at once from registers. Results of f32, parts among them, it stores two at a time, or one if the choice is `across`.
 const LIGHT: u64 = 8;
 
-/// Whether the choice is light: a thread adds a bias, applies a ReLU and stores eight elements at a time, all from registers.
+/// Whether the choice is light: a thread adds a bias, applies a ReLU and stores, all from registers.
 fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
     let by_rows = product.out.rows == 1 && product.out.cols != 1;
     let (fast, slow, stride) = if by_rows {
@@ -358,6 +359,8 @@ fn is_light(of: &Contraction, product: &Product, splits: u64) -> bool {
 fn tiles(whole: &Product, steps: u64, is_dense: bool, limits: &Limits<'_>) -> Result<(u64, u64), Reason> {
     let multiprocessors = u64::from(limits.props.multiprocessors);
     let bytes = dense_bytes(whole);
+    // Parts may take twice as many bytes as those of a product of matrices. They need not stay in the L2: `cost` counts their bytes at the speed of
+    // memory. Four units of work for each SM are the most that are tried: more splits of a single tile would only add parts.
     let most =
         (limits.workspace_bytes.min(2 * gemm::MOST_PART_BYTES) / bytes.max(1)).min(steps).min(4 * multiprocessors);
     let least = if is_dense { 1 } else { 2 };
@@ -374,6 +377,7 @@ fn tiles(whole: &Product, steps: u64, is_dense: bool, limits: &Limits<'_>) -> Re
         let is_full = whole.n.div_ceil(64).is_multiple_of(width.columns / 64);
         let step = if is_full { width.step_picoseconds } else { width.half_empty_picoseconds };
         let sums = rounds.saturating_mul(steps.div_ceil(splits)).saturating_mul(step);
+        // Each part is written and read, and out is written.
         let parts = (splits * 2 + 1).saturating_mul(bytes / 1024) * KILOBYTE_PICOSECONDS / 2;
         sums.saturating_add(if splits == 1 { 0 } else { LAUNCH_PICOSECONDS + parts })
     };

@@ -7,11 +7,14 @@ use crate::error::Reason;
 use crate::narrow::{stride, word};
 use crate::ops::gemm::wgpu::{sums_step, tree_workgroup};
 
-/// Neighbouring quads of channels in a workgroup, if channels are contiguous.
+/// Neighbouring quads of channels in a workgroup, if channels are contiguous: one for each thread of a subgroup of 32, so that it reads 512 bytes of a
+/// position in f32.
 const DENSE_QUADS: u32 = 32;
-/// The most items of a thread, unless the chains of the second dispatch would then be longer than those of a thread.
+/// The most items of a thread, unless the chains of the second dispatch would then be longer than those of a thread. They are one chain of the shader
+/// (`CHAIN`).
 const ROUNDS: u64 = 16;
-/// Workgroups that keep a GPU of 132 SMs busy. If there are fewer, threads get fewer items. Chosen on an H200.
+/// Workgroups that keep a GPU of 132 SMs busy: eight of 256 threads are all that an SM has room for. If there are fewer, threads get fewer items. Chosen on an
+/// H200.
 const BUSY_GROUPS: u64 = 8 * 132;
 
 /// How dy is divided over workgroups.
@@ -39,7 +42,7 @@ impl Partition {
         let column_quads = if is_along { 1 } else { word(quads.next_power_of_two().min(DENSE_QUADS.into())) };
         let column_groups = quads.div_ceil(column_quads.into());
         let lanes = u64::from(tree_workgroup(props) / column_quads);
-        // As long chains in a thread as in those that add up the sums, each of 256.
+        // Chains of additions are as long in a thread as in the second dispatch, where 64 threads with four chains each share the parts.
         let most_rounds = ROUNDS.max((items / (lanes * 256)).isqrt());
         let rounds = items.div_ceil(lanes * BUSY_GROUPS.div_ceil(column_groups)).clamp(1, most_rounds);
         let parts = items.div_ceil(lanes * rounds);

@@ -14,7 +14,7 @@ use crate::narrow::{single, stride, word};
 use crate::ops::gemm::geometry::Epilogue;
 use crate::ops::gemm::wgpu::sums_step;
 
-/// Threads of a workgroup: a power of two for the tree of its sums.
+/// Threads of a workgroup: as many as every device offers, and a power of two for the tree of its sums.
 const WORKGROUP: u32 = 128;
 /// The greatest extent of a kernel: `MOST_TAPS` in depthwise.wgsl.
 const MOST_TAPS: u64 = 7;
@@ -26,14 +26,15 @@ const MOST_LANES: u64 = 16;
 /// Strips are shortened until there are about this many threads, four times as many as a GPU of 132 SMs holds at once. Chosen on an H200, as were the numbers of
 /// quads in [`Shares::of`].
 const BUSY_THREADS: u64 = 1 << 20;
-/// The fewest rows of a strip: with fewer, most of the rows that a thread loads are loaded by others as well.
+/// The fewest rows of a strip. With 8, a thread loads 10 rows for a kernel of 3 rows and 14 for one of 7; 4 and all but 2 of them are loaded by others as well.
 const LEAST_ROWS: u64 = 8;
-/// The most rows of a strip: drivers that run shaders on the CPU end loops after 65535 iterations.
+/// The most rows of a strip. With `MOST_ROUNDS` strips and the 6 further rows that a kernel of 7 rows sees, the loops of a thread have 32960 iterations in all:
+/// drivers that run shaders on the CPU end loops after 65535.
 const MOST_ROWS: u64 = 1024;
 /// Workgroups of the gradient of the weight, each of which leaves a sum for every tap of its channels: their 2^18 threads are as many as a GPU of 132 SMs
 /// holds at once. More would leave more sums to add up.
 const WEIGHT_GROUPS: u64 = 2048;
-/// The most strips of a thread in the gradient of the weight.
+/// The most strips of a thread in the gradient of the weight: twice as many would exceed the iterations that `MOST_ROWS` is about.
 const MOST_ROUNDS: u64 = 32;
 /// Coordinates are below this, so that negative ones wrap around to numbers greater than any extent.
 const REACH: i128 = 1 << 30;

@@ -6,13 +6,14 @@ use crate::backend::wgpu::{Binding, Props, StepBuilder, elements_in, groups, pre
 use crate::error::Reason;
 use crate::narrow::{stride, word};
 
-/// The most columns of a group: with more, tiles are full enough.
+/// The most columns of a group: four fill an eighth of the narrowest tile, which has 32.
 const MOST_COLUMNS: u64 = 4;
-/// Threads of a workgroup.
+/// Threads of a workgroup: as many as every device offers.
 const WORKGROUP: u32 = 128;
 /// Threads that keep a device busy: half of those that a GPU of 132 SMs holds.
 const BUSY: u64 = 132 * 1024;
-/// The fewest terms of a part: with fewer, adding up the parts costs more than the products.
+/// The fewest terms of a part. A part costs a sum that is written and read again: with fewer terms this weighs more against the products, with more there
+/// are fewer parts to keep a device busy.
 const LEAST_TERMS: u64 = 64;
 
 /// The dispatches, if anything is written, and the bytes of workspace between them.

@@ -14,7 +14,7 @@ use crate::ops::activation::Activation;
 use crate::ops::gemm::geometry::{Epilogue, Vector};
 use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
 
-/// Threads of a workgroup that adds up parts.
+/// Threads of a workgroup that adds up parts: as many as every device offers.
 const SUMS_WORKGROUP: u32 = 128;
 
 #[repr(C)]
@@ -281,7 +281,8 @@ pub(super) fn check_coordinates(contraction: &Contraction) -> Result<(), Reason>
     Ok(())
 }
 
-/// The most parts, which one thread adds up.
+/// The most parts. One thread adds up those of a quad, one after the other, and each takes workspace as large as the output. With 128 an output of one tile
+/// still occupies nearly all of 132 SMs.
 const MOST_PARTS: u64 = 128;
 
 /// Divides `count` terms, or steps, into `wanted` parts, or into fewer so that each has at least `least`. Returns the number of parts and the size of one.

@@ -8,7 +8,8 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::wgpu::{DEPTH, Tile};
 
-/// The fewest steps of a part of the terms: with fewer, adding up the parts costs more than the products.
+/// The fewest steps of a part of the terms, 128 terms. A part costs a sum that is written and read again: with fewer terms this weighs more against the
+/// products, with more there are fewer parts to keep a device busy.
 const LEAST_STEPS: u64 = 8;
 
 /// The tile of a workgroup, and into how many parts of how many steps the terms are divided, of which a workgroup has one.

@@ -56,6 +56,9 @@ impl Planned {
     }
 }
 
+/// Columns of a block of the launch that adds up partial sums: `dbias_columns` of `csrc/gemm/gemm_backward.cu`.
+pub(in crate::ops) const DBIAS_COLUMNS: u64 = 32;
+
 /// The launch that adds up partial sums of columns, given where these lie and where the totals go.
 pub(in crate::ops) fn prepare_dbias(
     device: &cuda::Device,

@@ -33,14 +33,14 @@ mod vendor;
 mod wgmma;
 mod wgmma_words;
 
-use launch::{Forms, ProductLaunch, prepare_dbias};
+use launch::{DBIAS_COLUMNS, Forms, ProductLaunch, prepare_dbias};
 pub(in crate::ops) use product::GemmForm;
 use product::{FactorCopy, First, Limits, Planned, Source, bounded_blocks};
 
 /// Alignment of every region of the workspace.
 pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
 
-/// The fewest blocks of an SM in the pass for dpre.
+/// The fewest blocks of an SM in the pass for dpre, if there are enough rows: as many as its kernel leaves an SM room for.
 const DPRE_BLOCKS: u64 = 4;
 
 /// What differs between the product and its gradients.
@@ -182,7 +182,7 @@ impl Schedule {
         self.at.scratch_start = self.at.sums_start + regions(sum_bytes);
         if let Some(ColumnSums { n, sums, beta }) = geometry.dbias.filter(|sums| sums.n > 0) {
             let params = sys::bops_gemm_dbias_params { rows: sum_rows, n, stride: sums.stride, beta };
-            bounded_blocks([n.div_ceil(32)])?;
+            bounded_blocks([n.div_ceil(DBIAS_COLUMNS)])?;
             self.dbias = Some((params, sums.dtype, sums.position));
             self.launches += 1;
         }
@@ -283,8 +283,8 @@ impl<D: Working> Kernel<D> for GemmForm {
                     return Err(reason.into());
                 }
                 GemmForm::Wgmma if !is_better => {
-                    let what = "forward with an activation or pre, or with rows that are not at multiples of 16 bytes";
-                    return Err(format!("it is chosen for {what}, if there are at least as many tiles as SMs").into());
+                    let reason = "it is chosen, if that is faster, for forward with an activation or pre and, of 16 bits, for rows that are not at multiples of 16 bytes; there have to be as many tiles as SMs, of f32 three quarters as many";
+                    return Err(reason.into());
                 }
                 _ => {}
             }

@@ -16,7 +16,7 @@ use crate::options::{Math, PlanOptions};
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// Columns of a tile of `gemm_finish`, along the fast index of out.
 const FINISH_COLUMNS: u64 = 128;
-/// Most bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
+/// Most bytes of the parts of a product whose sums several blocks share. They should stay in the L2, of which an H200 has 50 MB, beside the factors.
 pub(in crate::ops) const MOST_PART_BYTES: u64 = 32 << 20;
 
 /// How a product is computed. The forms for few rows serve forward only.
@@ -304,15 +304,18 @@ pub(in crate::ops) struct Sums {
 pub(in crate::ops) struct TileSizes {
     pub(in crate::ops) large: u64,
     pub(in crate::ops) small: u64,
-    /// The fewest terms of a block's share of a sum: the parts of a sum are stored and loaded once more.
+    /// The fewest terms of a block's share of a sum. The parts of a sum are stored and loaded once more, whatever their number of terms. With fewer
+    /// terms more SMs have work, with more terms the parts weigh less.
     pub(in crate::ops) least_terms: u64,
 }
 
 impl TileSizes {
-    /// Forms whose factors come through asynchronous copies: `gemm_mma`, `conv_mma` and `conv_simt` of f32.
+    /// Forms whose factors come through asynchronous copies: `gemm_mma`, `conv_mma` and `conv_simt` of f32. For 512 terms a block loads at least four
+    /// times as many bytes of factors as it stores of a part.
     pub(in crate::ops) const IN_STEPS: Self = Self { large: 128, small: 64, least_terms: 512 };
 
-    /// `gemm_simt`, and `conv_simt` of other types.
+    /// `gemm_simt`, and `conv_simt` of other types. Without tensor cores, and without asynchronous copies, a term takes longer than in the forms of
+    /// [`IN_STEPS`](Self::IN_STEPS), so that half as many terms make up for a part.
     pub(in crate::ops) fn simt(dtype: DType) -> Self {
         Self { large: if dtype == DType::F64 { 64 } else { 128 }, small: 32, least_terms: 256 }
     }
@@ -344,8 +347,8 @@ pub(super) fn tiles([m, n]: [u64; 2], [rows, columns]: [u64; 2], product: &Produ
     m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(product.batch.count())
 }
 
-/// Blocks that share the sums of each of so many tiles: several if there are fewer tiles than SMs. A sum has `shares` that are worth writing and reading a
-/// part of it.
+/// Blocks that share the sums of each of so many tiles: several if there are fewer tiles than SMs. A sum has terms for at most `shares` parts that
+/// are worth writing and reading.
 pub(super) fn splits(product: &Product, tiles: u64, shares: u64, limits: &Limits<'_>) -> u64 {
     let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
     let wanted = u64::from(limits.props.multiprocessors) / tiles.max(1);

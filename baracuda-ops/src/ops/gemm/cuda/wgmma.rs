@@ -19,9 +19,11 @@ const MOST_STRIDE_BYTES: u64 = 1 << 40;
 const MOST_EXTENT: u64 = 1 << 31;
 /// Terms of a step along k.
 const DEPTH: u64 = 64;
-/// Steps from which on a block's share of a sum is worth writing and reading a part of it.
+/// The fewest steps of a block's share of a sum, whose part is written and read once more: 512 terms, as `TileSizes::IN_STEPS` has it.
 const LEAST_STEPS: u64 = 8;
-/// The least time that a copy of a factor has to save: that of its launch.
+/// The least time that copies of factors have to save, in picoseconds. [`picoseconds_saved`] counts their bytes, but not their launches: there are at
+/// most two, of about 2 us each (`LAUNCH_PS` of `wgmma_words.rs`), and 5 us are more than both. A smaller number would choose this form where it
+/// saves nothing.
 const LEAST_PICOSECONDS_SAVED: u64 = 5_000_000;
 /// Rows of tiles of a band; `band_rows` of `csrc/gemm/gemm.cuh` says why there are 8.
 pub(super) const BAND_ROWS: u32 = 8;
@@ -64,7 +66,8 @@ pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
 }
 
 /// How much less time a product takes than through cuBLASLt, whose fast kernels need better aligned rows than these. An H200 then does 120 operations
-/// a picosecond, or 250 if rows lie at multiples of 4 bytes; this form does 500. Copies of factors read and write memory at 3 bytes a picosecond.
+/// a picosecond, or 250 if rows lie at multiples of 4 bytes; this form does 500. `gemm_repack` reads and writes memory at 3 bytes a picosecond; the 4
+/// bytes of `BYTES_PER_PS` in `wgmma_words.rs` are those of `gemm_turn`.
 fn picoseconds_saved(product: &Product, planned: &Planned) -> u64 {
     let factors = [2, product.m, product.n, product.terms(), product.batch.count()];
     let flops = factors.into_iter().fold(1, u64::saturating_mul);
@@ -145,7 +148,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         rows: word(ROWS),
         columns: word(columns),
         splits: word(splits),
-        group: BAND_ROWS,
+        band_rows: BAND_ROWS,
         blocks: limits.props.multiprocessors,
         wide: u32::from(is_wide),
         copies: u32::from(is_copied && splits == 1),

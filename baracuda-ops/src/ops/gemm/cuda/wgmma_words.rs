@@ -16,16 +16,16 @@ const TALL_ROWS: u64 = 192;
 const TALL_COST_PERCENT: u64 = 96;
 /// Terms of a step along k.
 const DEPTH: u64 = 32;
-/// Steps from which on a block's share of a sum is worth writing and reading a part of it.
+/// The fewest steps of a block's share of a sum, whose part is written and read once more: 512 terms, as `TileSizes::IN_STEPS` has it.
 const LEAST_STEPS: u64 = 16;
 
 /// Operations of this kernel in a picosecond, on an H200: 330 to 366 if k is at least 4096.
 const OPERATIONS_PER_PS: u64 = 345;
 /// Operations of cuBLASLt in a picosecond, on an H200, by the number of factors that lie across.
 const VENDOR_OPERATIONS_PER_PS: [u64; 3] = [370, 320, 245];
-/// Bytes that copies of factors, and passes for the epilogue, move in a picosecond, on an H200.
+/// Bytes that `gemm_turn`, and passes for the epilogue, read and write in a picosecond, on an H200.
 const BYTES_PER_PS: u64 = 4;
-/// Time of a launch.
+/// Time of a launch of `gemm_turn`, or of a pass for the epilogue, besides that of its bytes, in picoseconds.
 const LAUNCH_PS: u64 = 2_000_000;
 
 /// Whether the form is faster than cuBLASLt with a pass for the epilogue, which loads and stores the results once more. `planned` has the copies of factors
@@ -45,6 +45,7 @@ pub(super) fn is_better(product: &Product, planned: &Planned, limits: &Limits<'_
 
 /// Plans a product whose factors lie along k as the copy engine takes them, and whose out has a stride of 1.
 pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> Result<Planned, Reason> {
+    // 1. What out and the batch have to be.
     Reason::unless(
         product.batch.len() <= 1 || product.summed.is_empty(),
         || "of f32 it takes two batch extents or one that is summed over",
@@ -80,7 +81,7 @@ pub(super) fn plan(product: &Product, is_swapped: bool, limits: &Limits<'_>) -> 
     planned.first = Some(First::WgmmaWords(sys::bops_gemm_wgmma_words_choice {
         rows: word(rows),
         splits: word(splits),
-        group: BAND_ROWS,
+        band_rows: BAND_ROWS,
         blocks: limits.props.multiprocessors,
         reads: u32::from(reads),
     }));

@@ -3,6 +3,7 @@
 use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, DprePass, MAX_BATCH, Matrix};
 use super::product::{self, Tile};
 use super::{Regions, axes, finished};
+use crate::backend::wgpu::team::lanes_of_partials;
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, Work, check_workspace, groups, has_whole_lines, lines_out, params, prelude,
 };
@@ -24,19 +25,20 @@ struct Partition {
 }
 
 impl Partition {
-    /// Rows of a thread, unless the chains of the second dispatch would then be longer than those of a thread.
+    /// Rows of a thread, unless the chains of the second dispatch would then be longer than those of a thread. With 16 a workgroup of 256 threads leaves
+    /// one partial sum for 128 rows: with fewer the second dispatch would have more to add up, with more there would be fewer workgroups.
     const ROUNDS: u64 = 16;
 
     fn new(pass: &DprePass, props: &Props) -> Self {
         let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
         let lanes = u64::from(tree_workgroup(props) / PASS_QUADS);
-        // Chains of additions are as long in a thread as in the threads that add up the sums, each of which takes 256.
+        // Chains of additions are as long in a thread as in the second dispatch, where 64 threads with four chains each share the parts.
         let rounds = Self::ROUNDS.max((rows / (lanes * 256)).isqrt());
         Self { rows, rounds, parts: rows.div_ceil(lanes * rounds) }
     }
 }
 
-/// Threads of a workgroup whose sums meet in a tree: a power of two.
+/// Threads of a workgroup whose sums meet in a tree, a power of two: the most that WebGPU promises, or the most that every device offers.
 pub(in crate::ops) fn tree_workgroup(props: &Props) -> u32 {
     if props.max_threads >= 256 { 256 } else { 128 }
 }
@@ -134,12 +136,8 @@ fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) 
     }))
 }
 
-/// The number of sums of a quad of columns above which more than 32 threads share them.
-const MANY_PARTIALS: u64 = 256;
-/// Fewest threads that share the sums of a quad of columns.
-const FEWEST_LANES: u64 = 4;
-
-/// The dispatch that adds up `partials` sums of each of `n` columns and `beta` times what an operand holds. `n` is a multiple of four.
+/// The dispatch that adds up `partials` sums of each of `n` columns and `beta` times what an operand holds. In a partial sum the columns are padded to a
+/// multiple of four.
 pub(in crate::ops) fn sums_step(
     (position, dtype, step): (usize, DType, u64),
     beta: f64,
@@ -148,10 +146,7 @@ pub(in crate::ops) fn sums_step(
     props: &Props,
 ) -> Result<StepBuilder, Reason> {
     let workgroup = tree_workgroup(props);
-    let most_lanes = if partials > MANY_PARTIALS { 64 } else { 32 };
-    // Each adds up about two sums, within limits.
-    let lanes = word((partials / 2).next_power_of_two().clamp(FEWEST_LANES, most_lanes));
-    let column_quads = workgroup / lanes;
+    let column_quads = workgroup / lanes_of_partials(partials);
     let quads = n.div_ceil(4);
     let grid = groups(quads.div_ceil(column_quads.into()), props)?;
     let params = params! {

@@ -25,9 +25,10 @@ pub(in crate::ops) struct Tile {
     pub(in crate::ops) busy: u64,
 }
 
-/// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over its speed relative to the largest tile, which is
-/// taken as 1, 3/4 and 9/20: a thread of 8 x 8 elements reads 4 quads from workgroup memory for 64 products, one of 8 x 4 reads 3 for 32, and one of
-/// 4 x 4 reads 2 for 16. `busy` is for a GPU of 132 SMs with 8 subgroups each. Both are estimates, not measured.
+/// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over its speed relative to the largest tile. `busy` is
+/// for a GPU of 132 SMs with 8 subgroups each. The speeds, 1, 3/4 and 9/20, and `busy` are estimates, not measured. If reads from workgroup memory were the
+/// only limit, the speeds would be 1, 2/3 and 1/2: for a term a thread of 8 x 8 elements reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, and one
+/// of 4 x 4 reads 2 for 16.
 const TILES: [Tile; 3] = [
     Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132 },
     Tile { rows: 64, cols: 64, row_quads: 2, col_quads: 1, cost: 5461, busy: 264 },

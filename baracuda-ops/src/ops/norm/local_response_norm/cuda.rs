@@ -106,19 +106,18 @@ fn candidate<'d, C: Numbers + Debug>(
 const WALK_THREADS: u64 = 128;
 /// Threads of a block of `direct`, as in the kernels.
 const DIRECT_THREADS: u64 = 256;
-/// Most channels of a window with which a thread of `walk` owns several elements, as in the kernels.
-const PARTS_WINDOW: u64 = 7;
 /// Threads of a warp.
 const WARP: u64 = 32;
 /// Threads of a block of `rows`, unless one position needs more. Measured on an H200.
 const ROWS_THREADS: u64 = 128;
 /// The most threads that a block of `rows` may have.
 const MOST_ROWS_THREADS: u64 = 256;
-/// Fewest threads of a block of `tile`.
+/// Fewest threads of a block of `tile`. An SM has room for five tiles of `TILE_BYTES`, which with 128 threads each are 640 threads. More threads would
+/// hide more latency, but the tile would have less room for each of their positions, so that channels are cut into more chunks.
 const TILE_THREADS: u64 = 128;
-/// Fewest threads that share a position of `tile`.
+/// Fewest threads that share a position of `tile`: eight vectors of 16 bytes are a line of the L2.
 const FEWEST_POSITION_THREADS: u64 = 8;
-/// Most threads that share a position of `tile`.
+/// Most threads that share a position of `tile`: all that a block may have.
 const MOST_POSITION_THREADS: u64 = 256;
 /// Most bytes of shared memory that a tile takes: an SM of an H200 has room for five such tiles, but only for four of 48 KiB, which is what a block has
 /// without asking for more.
@@ -158,7 +157,7 @@ fn walk_choice(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) ->
     let quad = 4 * element_bytes;
     // Powers that no roots give take so many instructions that unrolled kernels would be mostly those: a thread owns one element.
     let has_quads = half_powers > 0 && position_bytes >= quad;
-    let has_several = half_powers > 0 && !has_quads && size <= PARTS_WINDOW;
+    let has_several = half_powers > 0 && !has_quads;
     let several = has_several.then(|| several_of(batch, spatial, pass)).flatten();
     let parts = several.map_or(1, |several| several.parts);
     let vector_bytes = if has_quads { quad } else { element_bytes };
@@ -183,9 +182,6 @@ fn walk_choice(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) ->
 fn rows_choice(geometry: &Geometry) -> Result<Rows, Reason> {
     let Geometry { batch, channels, spatial, element_bytes, channel_bytes, .. } = *geometry;
     check_unrolled(geometry)?;
-    if geometry.half_powers == 0 {
-        return Err("its powers come from roots: beta is 0.5, 0.75 or 1, and k a normal number of f32".into());
-    }
     Reason::unless(channel_bytes >= 16, || {
         format!("it reads 16 bytes of neighbouring channels at a time, here they allow {channel_bytes}")
     })?;
@@ -253,17 +249,17 @@ struct Several {
     fewest_positions: u64,
     /// Blocks of a multiprocessor that keep its share of the memory busy.
     busy_blocks: u64,
-    /// Blocks that a multiprocessor has registers for, by the windows of `UNROLLED` up to `PARTS_WINDOW`.
-    resident_blocks: [u64; 3],
+    /// Blocks that a multiprocessor has registers for, by the windows of `UNROLLED`.
+    resident_blocks: [u64; 4],
 }
 
 const FORWARD_WALKS: [Several; 2] = [
-    Several { parts: 4, fewest_positions: 32 << 10, busy_blocks: 4, resident_blocks: [9, 6, 4] },
-    Several { parts: 2, fewest_positions: 32 << 10, busy_blocks: 6, resident_blocks: [12, 9, 8] },
+    Several { parts: 4, fewest_positions: 32 << 10, busy_blocks: 4, resident_blocks: [9, 6, 4, 4] },
+    Several { parts: 2, fewest_positions: 32 << 10, busy_blocks: 6, resident_blocks: [12, 9, 8, 7] },
 ];
 const BACKWARD_WALKS: [Several; 2] = [
-    Several { parts: 4, fewest_positions: 64 << 10, busy_blocks: 3, resident_blocks: [4, 3, 2] },
-    Several { parts: 2, fewest_positions: 16 << 10, busy_blocks: 5, resident_blocks: [6, 5, 3] },
+    Several { parts: 4, fewest_positions: 64 << 10, busy_blocks: 3, resident_blocks: [4, 3, 2, 2] },
+    Several { parts: 2, fewest_positions: 16 << 10, busy_blocks: 5, resident_blocks: [6, 5, 3, 3] },
 ];
 
 /// The walk of most elements a thread that leaves at most an eighth of the threads without work.
@@ -293,9 +289,10 @@ impl Several {
     }
 }
 
-/// Positions for each multiprocessor that keep its memory busy, where a thread of `walk` owns one vector.
+/// Positions for each multiprocessor that are taken to keep its memory busy, where a thread of `walk` owns one vector: 1024 threads of four positions
+/// each. With a larger number channels are cut into more chunks, whose halos are read twice; with a smaller one fewer loads are in flight.
 const BUSY_POSITIONS_FORWARD: u64 = 4096;
-/// As `BUSY_POSITIONS_FORWARD`, backward.
+/// As `BUSY_POSITIONS_FORWARD`, backward, where a thread has the loads of two tensors in flight.
 const BUSY_POSITIONS_BACKWARD: u64 = 2048;
 
 /// The channels of a chunk and the number of chunks of a walk of one vector a thread: as many as keep the device busy.

@@ -41,11 +41,13 @@ pub(super) struct Direct {
     workgroup_threads: u32,
 }
 
-/// Invocations of a workgroup of `walk`.
+/// Invocations of a workgroup of `walk`: as many as every device offers. A chunk of channels has whole workgroups, so that larger ones would have more
+/// invocations without a position.
 const WALK_WORKGROUP: u64 = 128;
-/// Invocations of a workgroup of `rows` and `direct`.
+/// Invocations of a workgroup of `rows` and `direct`: the most that WebGPU promises. The more a workgroup of `rows` has, the longer the positions that it
+/// takes.
 const WORKGROUP: u64 = 256;
-/// Invocations that keep an H200 busy: 1024 on each of its 132 multiprocessors.
+/// Invocations that keep an H200 busy: 1024 on each of its 132 multiprocessors, half of those that it has room for.
 const BUSY_INVOCATIONS: u64 = 132 * 1024;
 
 /// A descriptor as the forms take it.
@@ -204,7 +206,7 @@ pub(super) fn walk(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, 
     let (workgroup, vectors) = (norm.workgroup(WALK_WORKGROUP), spatial / width);
     let blocks = (batch * vectors).div_ceil(workgroup);
     let halo = if norm.is_forward() { size - 1 } else { 2 * (size - 1) };
-    // Chunks that are each at least four times as long as their halo.
+    // Chunks that are each at least four times as long as their halo, so that halos are at most a fifth of what is read.
     let most = (channels / (4 * halo)).max(1);
     let chunks = BUSY_INVOCATIONS.div_ceil((batch * vectors).max(1)).clamp(1, most);
     let chunk = channels.div_ceil(chunks).max(1);

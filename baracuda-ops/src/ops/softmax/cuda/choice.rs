@@ -39,11 +39,11 @@ pub(super) struct Lines {
 const WARP: u64 = 32;
 /// Threads of the largest block of rows.
 const MAX_THREADS: u64 = 512;
-/// Threads of a block of several short rows.
+/// Threads of a block of several short rows. In smaller blocks the 32 blocks that an SM runs at most would have fewer than its 2048 threads.
 const SHORT_THREADS: u64 = 64;
 /// Rows of 64 to this many vectors are spread thin if there are at most two for each multiprocessor: a thread has two vectors.
 const MOST_THIN_VECTORS: u64 = 1024;
-/// Fewest threads of a block that shares a row with others.
+/// Fewest threads of a block that shares a row with others, so that each has several warps.
 const FEWEST_CLUSTER_THREADS: u64 = 64;
 /// Threads of a block of `rows_shared`, forward: with up to `SHARED_VECTORS` vectors of x, and with more.
 const SHARED_THREADS: [u64; 2] = [256, 512];
@@ -55,9 +55,9 @@ const RESERVED_SHARED_BYTES: u64 = 4096;
 const SHARED_ROW_VECTORS: u64 = 8;
 /// Vectors of each tensor of a thread in `channels_shared`.
 const SHARED_CHANNEL_VECTORS: u64 = 16;
-/// Accesses in a chunk of a row.
+/// Accesses in a chunk of a row: `softmax_split_threads * softmax_split_vectors` of `softmax.cuh`.
 const ROW_CHUNK: u64 = 1024;
-/// Elements in a chunk of a line whose elements are not neighbours.
+/// Elements in a chunk of a line whose elements are not neighbours: `softmax_split_elements` of `softmax.cuh`.
 const CHANNEL_CHUNK: u64 = 32;
 /// Threads of a block of `split`.
 const SPLIT_THREADS: u64 = 256;
@@ -130,7 +130,7 @@ const CHANNELS: [&[ChannelHolding]; 2] = [
 const WHOLE_CHANNELS: ChannelHolding = channel(256, 32, 16);
 /// Backward in accesses of 16 bytes.
 const BACKWARD_CHANNELS: &[ChannelHolding] = &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8)];
-/// For accesses of two elements, and of one; backward takes the last entry for both.
+/// For accesses of two elements and, forward, for accesses of one. Backward takes the first table for both.
 const NARROW_CHANNELS: [&[ChannelHolding]; 2] = [&[channel(128, 16, 32), channel(512, 16, 8)], &[channel(512, 16, 32)]];
 /// Backward with y in shared memory, of 2 and of 4 bytes. Of 4 bytes, blocks that take whole cache lines come first, if shared memory has room for
 /// them.
@@ -140,8 +140,9 @@ const SHARED_CHANNELS: [&[ChannelHolding]; 2] = [
 ];
 /// How many vectors of a thread lie in shared memory in `channels_shared`, of 2 and of 4 bytes: those of y and, of 2 bytes, 10 of dy.
 const STAGED_VECTORS: [u64; 2] = [26, 16];
-/// Forward of 2 bytes, if all tiles are resident at once, one or two on a multiprocessor: a block takes two tiles if a tile has more threads than
-/// this.
+/// Of 2 bytes, forward with 32 vectors of a thread and in `channels_shared`: if there are more tiles than multiprocessors and at most twice as many,
+/// a block takes two tiles, whose halves ask for memory one after the other. Tiles have to have more threads than this, and at most half of
+/// `MAX_THREADS`; smaller tiles ask for little, forward for 32 KB, and have blocks of their own.
 const ALONE_THREADS: u64 = 128;
 
 impl Lines {

@@ -2,7 +2,7 @@
 
 use super::super::geometry::Geometry;
 use crate::backend::wgpu::Props;
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams, each_team};
+use crate::backend::wgpu::team::{AHEAD_GROUPS, FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams, each_team};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
@@ -45,21 +45,22 @@ pub(super) const BACKWARD: Tables = Tables {
 };
 
 /// Most slices of a row that one workgroup takes. A thread adds up their sums one after the other, and each slice with a larger element than those
-/// before rounds the sum twice.
+/// before rounds the sum twice. With 16 these are 32 roundings in a row; 5 in a slice of two chunks of eight elements, one of the last shift and 10 across
+/// 1024 threads make them the 48 that docs/numerics.md allows.
 const MOST_TURNS: u64 = 16;
-/// Workgroups of a launch whose teams read the next row ahead and therefore take several: two for each of an H200's multiprocessors.
-const AHEAD_GROUPS: u64 = 2 * 132;
-/// Threads of a workgroup over lines side by side, unless it needs more to hold its lines.
+/// Threads of a workgroup over lines side by side, unless it needs more to hold its lines: the most that WebGPU promises.
 const COLUMN_THREADS: u64 = 256;
-/// Most threads of a workgroup that holds its lines.
+/// Most threads of a workgroup that holds its lines: with chunks of eight elements, their sums take the 16 KiB of workgroup memory that every device has.
 const MOST_COLUMN_THREADS: u64 = 512;
 /// Fewest chunks of 16 bytes side by side, if there are as many: together they are two sectors of the cache.
 const FEWEST_ACROSS: u64 = 4;
 /// Most chunks side by side: one for each invocation of a subgroup of 32.
 const MOST_ACROSS: u64 = 32;
-/// Lines of at least `LONG_LINE` elements are split if fewer workgroups than this would hold them: most of the device would be idle.
-const FEW_GROUPS: u64 = 96;
-/// Elements from which on a line is split if fewer than `FEW_GROUPS` workgroups would hold the lines.
+/// Lines of at least `LONG_LINE` elements are split if fewer workgroups than this would hold them: more than a quarter of the 132 multiprocessors of an H200
+/// would be idle.
+const FEWEST_WORKGROUPS: u64 = 96;
+/// Elements from which on a line is split if fewer than `FEWEST_WORKGROUPS` workgroups would hold the lines. Split lines are read twice and take a second
+/// dispatch: a smaller number would add both to work that is short, a larger one would leave multiprocessors idle for longer.
 const LONG_LINE: u64 = 512;
 
 /// Lines as the shaders take them.
@@ -167,7 +168,7 @@ impl Spread {
         };
         ask.leave_if(
             view.lines.outer < FEW_ROWS && team(view.lines.outer).is_none(),
-            "so few long rows leave most workgroups without work: split is faster",
+            "so few long rows leave multiprocessors of a large GPU idle: split is faster",
         )?;
         let turns = view.lines.outer.div_ceil(held.rows());
         let rounds = if held.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
@@ -189,7 +190,7 @@ impl Spread {
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it takes at most {most}").into());
         }
         if ask == Ask::Chosen && view.lines.outer < FEW_ROWS {
-            return Err("so few rows leave most workgroups without work: split is faster".into());
+            return Err("so few rows leave multiprocessors of a large GPU idle: split is faster".into());
         }
         let (slices, groups) = (row_chunks.div_ceil(team.slice_chunks()), view.lines.outer.div_ceil(team.rows()));
         Ok(Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads: 0 })
@@ -213,8 +214,9 @@ impl Spread {
         Reason::unless(all_threads <= most_threads, || {
             format!("lines of {dim} elements take {all_threads} threads, the limit is {most_threads}")
         })?;
-        if ask == Ask::Chosen && groups < FEW_GROUPS && view.lines.dim >= LONG_LINE {
-            return Err(format!("{groups} workgroups leave the device idle: split is faster").into());
+        if ask == Ask::Chosen && groups < FEWEST_WORKGROUPS && view.lines.dim >= LONG_LINE {
+            let why = format!("{groups} workgroups leave multiprocessors of a large GPU idle");
+            return Err(format!("{why}: split is faster").into());
         }
         let threads = Threads::Columns(ColumnTeam { across, deep, chunks: view.lines.dim.div_ceil(deep) });
         Ok(Self { threads, slices: 1, columns, rounds: 1, groups, part_quads: 0 })

@@ -46,7 +46,8 @@ const RESERVED_SHARED_BYTES: u64 = 1024;
 
 // Limits within which this form was faster than cuDNN on an H200, measured with 3 channels.
 
-/// The most channels.
+/// The most channels: 3 and 4 channels are padded to as many elements, so that they are as much work. More are padded to 8, which is twice the work
+/// of 4 if `tiles::padded` pads those to 4.
 const PREFERRED_CHANNELS: u64 = 4;
 /// The most filters: a block has this many, so that more would load x, or dy, several times.
 const PREFERRED_FILTERS: u64 = 64;

@@ -15,9 +15,12 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
 
-/// For channels last: the sums have three workgroups on each multiprocessor; what applies them has four.
+/// The sums of channels that are last. Three workgroups of 256 threads on each multiprocessor leave a thread 80 registers, for chunks of three tensors. Its
+/// rows are a chain of additions.
 const SUMS_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 3 * MULTIPROCESSORS, most_thread_rows: 32 };
+/// What computes dx of channels that are last. Four workgroups of 256 threads on each multiprocessor leave a thread 64 registers. Nothing is added up: with
+/// more rows a thread would load its parameters for more of them, and the last workgroups would end later.
 const APPLY_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 4 * MULTIPROCESSORS, most_thread_rows: 64 };
 

@@ -13,16 +13,19 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::{single, word};
 
-/// For channels last: the moments have five workgroups of 128 threads on each multiprocessor. What applies them has twice the four workgroups of 256
-/// threads that a multiprocessor holds at once.
+/// The moments of channels that are last. Five workgroups of 128 threads on each multiprocessor leave a thread 96 registers. A thread merges its rows in
+/// fours, so that 96 of them are a chain of 24.
 const MOMENTS_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 128, wave_workgroups: 5 * MULTIPROCESSORS, most_thread_rows: 96 };
+/// What applies the moments of channels that are last. A wave is counted as twice the four workgroups of 256 threads that a multiprocessor holds at once with
+/// 64 registers a thread. Nothing is added up: with more rows a thread would load its parameters for more of them, and the last workgroups would end later.
 const APPLY_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 8 * MULTIPROCESSORS, most_thread_rows: 64 };
 
-/// Threads of a workgroup that applies statistics if chunks span channels.
+/// Threads of a workgroup that applies statistics if chunks span channels: the most that WebGPU promises.
 const GAPLESS_APPLY_THREADS: u32 = 256;
-/// Chunks of a thread that applies statistics if chunks span channels.
+/// Chunks of a thread that applies statistics if chunks span channels. With a residual it has four loads in flight; with more chunks it would have more, and
+/// take more registers for the terms of two channels.
 const GAPLESS_APPLY_CHUNKS: u32 = 2;
 
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
@@ -114,7 +117,7 @@ impl Forward<'_> {
             group_parts: u32 = word(self.group_parts()),
             group_count: u32 = word(segments.group_count),
             reciprocal_count: f32 = if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
-            // The variance of a population from that of a sample; over samples, InstanceNorm's.
+            // n / (n - 1): turns the mean of squared differences into the unbiased variance, of which running statistics are made.
             unbiased: f32 = single(elements as f64 / (elements as f64 - 1.0)),
             groups_x: u32 = groups_x,
             column_blocks: u32 = share.column_blocks,

@@ -7,8 +7,8 @@
 
 use super::super::ChannelOrder;
 use super::{Segments, Share};
-use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams, first_that_holds};
-use crate::backend::wgpu::{Props, groups};
+use crate::backend::wgpu::team::{Keep, SHARED_WORKGROUP, SMALL_TEAMS, Team, Teams, first_that_holds};
+use crate::backend::wgpu::{LEAST_WORKGROUP_BYTES, Props, groups};
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::word;
@@ -16,10 +16,6 @@ use crate::ops::activation::Activation;
 
 /// Multiprocessors of an H200: fewer workgroups than this leave some of them idle.
 pub(super) const MULTIPROCESSORS: u64 = 132;
-/// Workgroup memory that every device has, in bytes.
-const WORKGROUP_BYTES: u64 = 16384;
-/// Threads of a workgroup that has several small teams.
-const SHARED_WORKGROUP: u32 = 128;
 
 /// Teams for a slice of a contiguous segment, (threads, chunks of a thread): the first that holds a whole segment, else the last, of which a
 /// segment takes several. A thread holds chunks of one tensor.
@@ -96,12 +92,14 @@ const fn holding(threads: u32, thread_rows: u32) -> Holding {
     Holding { threads, thread_rows }
 }
 
-/// Workgroups that hold channels of all samples which share chunks, the first that suffices; a row is a sample. More threads would need more
-/// workgroup memory for their sums than `WORKGROUP_BYTES`.
+/// Workgroups that hold channels of all samples which share chunks, the first that suffices; a row is a sample. Up to 1016 threads have room for their sums,
+/// of 16 bytes each, beside those of eight channels in `LEAST_WORKGROUP_BYTES`. A thread holds chunks of one tensor and has registers for
+/// 7 of them, so that 512 threads are enough.
 const GAPLESS: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(512, 7)];
-/// As `GAPLESS`, for dy and x.
+/// As `GAPLESS`, for dy and x: threads that hold chunks of two tensors have registers for fewer of each.
 const GAPLESS_OF_SEVERAL: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(896, 4)];
-/// Most chunks of one sample's part of a channel, in the form `gapless_resident`: one thread adds up their sums one after the other.
+/// Most chunks of one sample's part of a channel, in the form `gapless_resident`: one thread adds up their sums one after the other, which makes most of the
+/// longest chain of additions.
 const MOST_SHARED_CHUNKS: u64 = 30;
 
 /// Workgroups that hold whole groups where channels are last, the first that suffices; a row is one spatial element.
@@ -112,15 +110,17 @@ const TILES_OF_SEVERAL: &[Holding] = &[holding(128, 3), holding(256, 3), holding
 const TILES_NARROW: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(512, 11)];
 /// As `TILES_OF_SEVERAL`, in narrow chunks.
 const TILES_NARROW_OF_SEVERAL: &[Holding] = &[holding(256, 3), holding(512, 3), holding(512, 11)];
-/// Most groups of a workgroup that holds whole groups where channels are last.
+/// Most groups of a workgroup that holds whole groups where channels are last: each takes sums of its own over all threads.
 const MOST_TILE_GROUPS: u64 = 4;
-/// Fewest chunks of one row in a workgroup that holds whole groups where channels are last: from 4 on they fill segments of memory.
+/// Fewest chunks of one row in a workgroup that holds whole groups where channels are last: four narrow ones are a sector of 32 bytes, four of 16 bytes are
+/// two.
 const FEWEST_TILE_COLUMNS: u64 = 4;
 /// Most chunks of one row in a workgroup that holds whole groups where channels are last; more were not timed.
 const MOST_TILE_COLUMNS: u64 = 32;
-/// Threads below each other that add up the gradients of parameters, in the workgroups of the dispatch that holds whole groups.
+/// Threads below each other that add up the gradients of parameters, in the workgroups of the dispatch that holds whole groups. Their sums take up to half of
+/// `LEAST_WORKGROUP_BYTES`.
 pub(super) const SUM_LANES: u32 = 64;
-/// Most rows that each of `SUM_LANES` threads adds up for the gradients of parameters.
+/// Most rows that each of `SUM_LANES` threads adds up for the gradients of parameters: a chain of so many additions, which 6 across the threads follow.
 const MOST_SUM_ROWS: u64 = 32;
 
 /// Parts of a group up to which every workgroup that writes merges the parts of its groups itself: faster than a dispatch that merges parts once.
@@ -140,16 +140,16 @@ pub(super) const FEW_CHANNEL_PARTS: u64 = 4;
 const COLUMNS_WORKGROUP: u32 = 256;
 /// Rows that a thread loads before it uses the first, where channels are last.
 const ROWS_AHEAD: u32 = 4;
-/// Most chunks of a row in a workgroup if channels are last.
+/// Most chunks of a row in a workgroup if channels are last: one for each thread of a subgroup of 32.
 const MOST_COLUMNS: u64 = 32;
-/// Chunks from which on a row of a workgroup fills whole segments of memory.
+/// Fewest chunks of a row in a workgroup if channels are last and a row has as many: of 16 bytes they are a cache line of 128 bytes.
 const FEWEST_COLUMNS: u64 = 8;
 /// Rows of a thread, unless workgroups that are `FEWEST_COLUMNS` wide would then be fewer than multiprocessors.
 const MANY_ROWS: u64 = 16;
 /// Fewest rows of a thread, if workgroups would otherwise be fewer than multiprocessors.
 const FEWEST_ROWS: u64 = 4;
 /// Fewest rows of a thread if workgroups are many.
-const FEW_ROWS: u64 = 8;
+const FEWEST_ROWS_OF_MANY: u64 = 8;
 /// The time that a workgroup takes to start, in rows of a thread.
 const ROWS_OF_START: u64 = 6;
 /// Most slices of a sample: each leaves parts of its groups, which at most `MOST_MERGERS` threads merge.
@@ -271,7 +271,7 @@ pub(super) struct ColumnSpread {
     pub(super) workgroup_threads: u32,
     /// Workgroups in one wave of a large GPU: as many as it holds at once, or twice as many.
     pub(super) wave_workgroups: u64,
-    /// Most rows of a thread, which bound the chains of its additions.
+    /// Most rows of a thread. In a dispatch that adds up they bound the chains of its additions.
     pub(super) most_thread_rows: u64,
 }
 
@@ -356,7 +356,7 @@ impl Columns {
 fn slice_rows(spatial: u64, lanes: u64, beside: u64, spread: ColumnSpread) -> u64 {
     let spatial = spatial.max(1);
     let fewest = spatial.div_ceil(lanes * spread.most_thread_rows);
-    let most = spatial.div_ceil(lanes * FEW_ROWS).clamp(fewest, MOST_SLICES.max(fewest));
+    let most = spatial.div_ceil(lanes * FEWEST_ROWS_OF_MANY).clamp(fewest, MOST_SLICES.max(fewest));
     let (mut slices, mut best) = (fewest, (u64::MAX, lanes));
     while slices <= most {
         let thread_rows = spatial.div_ceil(slices * lanes);
@@ -434,8 +434,10 @@ impl Tile {
         let table = if segments.is_narrow() { TILES_NARROW_OF_SEVERAL } else { TILES_OF_SEVERAL };
         let tile = Self::of_table(table, segments, props)?;
         let bytes = 8 * segments.elements * u64::from(sum_columns(segments) * SUM_LANES) + tile.team.reduce_bytes();
-        if bytes > WORKGROUP_BYTES {
-            return Err(format!("it takes {bytes} bytes of workgroup memory, the limit is {WORKGROUP_BYTES}").into());
+        if bytes > LEAST_WORKGROUP_BYTES {
+            return Err(
+                format!("it takes {bytes} bytes of workgroup memory, the limit is {LEAST_WORKGROUP_BYTES}").into()
+            );
         }
         Ok(tile)
     }

@@ -5,9 +5,10 @@
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams};
+use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams, lanes_of_partials};
 use crate::backend::wgpu::{
-    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
+    Binder, Binding, LEAST_WORKGROUP_BYTES, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace,
+    groups, padded, params,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -65,28 +66,12 @@ const FEW_COLUMNS: u32 = 8;
 const FEW_LANE_ROWS: u64 = 8;
 /// Most rows that a thread of `few_rows` may add up: its lanes meet in at most 7 more additions.
 const MOST_LANE_ROWS: u64 = LONGEST_CHAIN - 7;
-/// Bytes of workgroup memory that every device has at least.
-const WORKGROUP_BYTES: u64 = 16384;
-
-/// Threads of the workgroups that sum the parameters' gradients.
+/// Threads of the workgroups that sum the parameters' gradients: the most that WebGPU promises.
 const PARAMETER_WORKGROUP: u32 = 256;
-
-/// The number of sums of a chunk of columns above which more than 32 threads share them.
-const MANY_PARTIALS: u64 = 256;
-
-/// Fewest threads that share the sums of a chunk of columns.
-const FEWEST_LANES: u64 = 4;
-
-/// Threads of a workgroup of `PARAMETER_WORKGROUP` threads that share the `partials` sums of a chunk of columns: so many that each adds up about
-/// two, within limits.
-fn parameter_lanes(partials: u64) -> u32 {
-    let most = if partials > MANY_PARTIALS { 64 } else { 32 };
-    word((partials / 2).next_power_of_two().clamp(FEWEST_LANES, most))
-}
 
 /// Additions that follow each other where `partials` sums are added up: in one of a thread's four chains, of these, and of the threads.
 pub(super) fn parameter_chain(partials: u64) -> u64 {
-    let lanes = parameter_lanes(partials);
+    let lanes = lanes_of_partials(partials);
     partials.div_ceil(4 * u64::from(lanes)) + 2 + u64::from(lanes.ilog2())
 }
 
@@ -247,9 +232,9 @@ impl Backward {
             let most_lane_rows = if ask == Ask::Chosen { FEW_LANE_ROWS } else { MOST_LANE_ROWS };
             // `lane_sums` of row_norm_backward_few_rows.wgsl: for each quad of a chunk 16 bytes of half of the threads.
             let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
-            if lane_rows > most_lane_rows || memory > WORKGROUP_BYTES {
+            if lane_rows > most_lane_rows || memory > LEAST_WORKGROUP_BYTES {
                 let why = format!("a thread adds up {lane_rows} rows in {memory} bytes of workgroup memory");
-                return Err(format!("{why}, the limits are {most_lane_rows} and {WORKGROUP_BYTES}").into());
+                return Err(format!("{why}, the limits are {most_lane_rows} and {LEAST_WORKGROUP_BYTES}").into());
             }
             let row_groups = row_count.div_ceil(team.rows());
             let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
@@ -359,7 +344,7 @@ fn parameters_step(
     let chunks = sums.cols.div_ceil(elements);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let workgroup = PARAMETER_WORKGROUP.min(props.max_threads);
-    let columns = workgroup / parameter_lanes(sums.partials).min(workgroup);
+    let columns = workgroup / lanes_of_partials(sums.partials).min(workgroup);
     let grid = groups(chunks.div_ceil(u64::from(columns)) * gradients, props)?;
     let params = params! {
         cols: u32 = word(sums.cols),

@@ -5,7 +5,7 @@
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{Keep, ROW_TEAMS, Team};
+use crate::backend::wgpu::team::{AHEAD_GROUPS, Keep, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
     Binder, Binding, Props, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
@@ -16,8 +16,6 @@ use crate::narrow::{single, word};
 
 /// The workgroup that holds a slice of a row, of 32-bit and of 16-bit elements: threads, and chunks of each.
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
-/// Workgroups that take the rows one after the other if they read ahead: two for each multiprocessor of a large GPU.
-const AHEAD_GROUPS: u64 = 2 * 132;
 
 /// A form of forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

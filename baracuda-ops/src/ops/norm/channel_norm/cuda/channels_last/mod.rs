@@ -19,8 +19,8 @@ use crate::narrow::to_usize;
 
 /// Threads of the largest block.
 const THREADS: u64 = 512;
-/// Cluster sizes that are tried, in blocks. 3 and 6 are there for groups and tiles with which powers of two would leave SMs idle: of clusters of 6 an
-/// H200 holds 16 at once, of clusters of 8 only 15.
+/// Cluster sizes that are tried, in blocks. 3 and 6 are there for groups and tiles with which powers of two would leave SMs idle: `resident_clusters`
+/// counts 19 clusters of 6 on an H200, but only 15 of 8, so that 16 tiles are all resident in clusters of 6 and not in those of 8.
 const CLUSTERS: [u64; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Bytes of the channels of a tile in a cluster, at least, unless it has whole rows: narrower tiles load memory badly.
 const LEAST_TILE_BYTES: u64 = 64;

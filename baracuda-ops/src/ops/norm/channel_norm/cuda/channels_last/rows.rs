@@ -24,7 +24,8 @@ const LANE_STEP: u64 = 4;
 /// Above this many rows side by side, their number is a multiple of it: `rows_part`, the fewest values of a column that one thread adds up backward, where
 /// all such threads have as many.
 const WHOLE_LANES: u64 = 16;
-/// Vectors that the channels of a group may lie in, forward, where one warp goes through them.
+/// Vectors that the channels of a group may lie in, forward. One warp merges a group, vector after vector, so that more would take longer; with
+/// fewer, other forms would serve more groups.
 const GROUP_VECTORS: u64 = 16;
 /// Channels of a tile, at most.
 const MOST_CHANNELS: u64 = 512;

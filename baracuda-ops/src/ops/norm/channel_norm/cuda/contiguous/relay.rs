@@ -16,13 +16,14 @@ pub(in super::super) type BackwardChoice = sys::bops_channel_norm_backward_relay
 
 /// The fewest threads that write: fewer do not keep up with memory. A block has as many more that add up.
 const LEAST_THREADS: u64 = 224;
-/// The most threads that write.
+/// The most threads that write. With as many that add up and 64 that fetch and merge they are 896, `relay_threads` of `channel_norm_relay.cuh`.
 const MOST_THREADS: u64 = 416;
-/// The most threads that write, if a further warp fetches a residual.
+/// The most threads that write, if a further warp fetches a residual: the next multiple of 32 would make more than `relay_threads`.
 const MOST_RESIDUAL_THREADS: u64 = 384;
 /// The fewest threads that write if they compute exponentials, forward. Half as many add up.
 const LEAST_EXPONENTIAL_THREADS: u64 = 256;
-/// The most threads that write if they compute exponentials, forward.
+/// The most threads that write if they compute exponentials, forward. With half as many that add up and 64 that fetch and merge they are 832: the
+/// next multiple of 64 would make more than `relay_threads`.
 const MOST_EXPONENTIAL_THREADS: u64 = 512;
 /// In long segments the threads that compute exponentials are a multiple of this, so that each of the four SM sub-partitions gets as many warps.
 const EVEN_THREADS: u64 = 4 * 32;
@@ -64,7 +65,8 @@ const GRID_BYTES: u64 = 32 << 20;
 const LONE_GROUP_BYTES: u64 = 4608 << 10;
 /// Bytes of a group from which a grid is faster in any case: a cluster of 8 has no room for them.
 const GRID_GROUP_BYTES: u64 = 1792 << 10;
-/// A grid takes smaller groups if clusters take at most so many of them one after another, and teams of the grid no more than that.
+/// A grid takes groups of fewer than `GRID_GROUP_BYTES` bytes only if a cluster takes at most so many of them one after another, and a team of the
+/// grid no more of them than a cluster.
 const GRID_ROUNDS: u64 = 5;
 /// What a group of 4-byte elements costs in a grid beyond its bytes. In bytes.
 const TURN_OF_4_BYTES: u64 = 4 << 10;
@@ -81,7 +83,9 @@ const GRID_STEP: u64 = 1 << 10;
 const OVERFLOWING_THREADS: [u64; 3] = [320, 256, 224];
 /// Places for each of the two readings of the steps that are fetched twice.
 const OVERFLOWING_PLACES: u64 = 2;
-/// The most bytes of the steps that are fetched twice, on all SMs: the L2 has to keep them for two groups.
+/// The most bytes of the steps of a group that are fetched twice, on all SMs. The L2, of which an H200 has 50 MB, has to keep them from the sums to
+/// the output. Those of the next group arrive meanwhile, and those that are fetched for the output leave it (`evict_first`). With more, more of them
+/// would be read from memory again; with fewer, fewer groups would be read once.
 const OVERFLOWING_BYTES: u64 = 28 << 20;
 
 /// Backward in a grid: threads that write.

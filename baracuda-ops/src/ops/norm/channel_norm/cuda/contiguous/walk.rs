@@ -4,18 +4,19 @@ use baracuda_ops_sys as sys;
 
 use super::ChannelProblem;
 
-/// The most places of a ring.
+/// The most places of a ring: `bulk_slots` of `csrc/norm/channel/bulk_ring.cuh`.
 pub(super) const MOST_PLACES: u64 = 32;
 /// The most steps of a group in one block that `held` has sums for.
 pub(super) const MOST_STEPS: u64 = 36;
-/// The most blocks of a team in a grid.
+/// The most blocks of a team in a grid: a warp receives `lane_messages` messages a lane (`csrc/norm/channel/channel_norm_walk.cuh`).
 pub(super) const MOST_TEAM_BLOCKS: u64 = 160;
 /// Bytes of dy and x in all from which on reading them twice is slower: less data is still in the L2 the second time.
 pub(super) const READ_TWICE_BYTES: u64 = 24 << 20;
 /// Bytes that a block has on the way to shared memory at once.
 pub(super) const ARRIVING_BYTES: u64 = 64 << 10;
 /// Bytes that a block has on the way to shared memory at once if a group takes more than half of the places. More of them would hold up what is
-/// written, unless exponentials or a residual take longer than that.
+/// written, unless exponentials or a residual take longer than that; fewer leave memory idle. Whole places of it arrive: 28 KB with 224 threads that
+/// write, 24 KB with 256, 30 KB with 320.
 pub(super) const ARRIVING_BYTES_IN_LITTLE_ROOM: u64 = 31 << 10;
 /// Workspace of a block of a grid: `message_exchange::turns` messages of 16 bytes in `csrc/norm/channel/channel_norm_walk.cuh`.
 pub(super) const MESSAGE_BYTES: u64 = 8 * 16;
