@@ -320,6 +320,7 @@ fn the_page_on_case_files_lists_every_field() {
 }
 
 /// The constants that Rust puts in front of the files of a shader's text.
+#[cfg(feature = "wgpu")]
 fn constants_in_front(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map_while(|line| line.strip_prefix("const ")?.split(':').next())
 }
