@@ -18,22 +18,3 @@ fn thread_sum(of_squares: bool) -> f32 {
     }
     return add_up(sum);
 }
-
-// Sums of differences from `shift` and of their squares, to which those of chunk k are added. It has `count` elements; with UNPACKED the differences
-// take their place.
-fn with_moments(sums: mat2x4<f32>, k: u32, count: u32, shift: f32) -> mat2x4<f32> {
-    var total = sums;
-    for (var part = 0u; part < QUADS; part++) {
-        let shifts = within(shift, part, count);
-        var d: vec4<f32>;
-        if (UNPACKED) {
-            d = values[k * QUADS + part] - shifts;
-            values[k * QUADS + part] = d;
-        } else {
-            d = quad(chunks[k], part) - shifts;
-        }
-        total[0] += d;
-        total[1] += d * d;
-    }
-    return total;
-}

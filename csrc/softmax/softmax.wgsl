@@ -70,28 +70,6 @@ fn shift_of(most: vec4<f32>) -> vec4<f32> {
 var<private> chunks: array<vec4<u32>, CHUNKS>;
 var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 
-// The elements of quad `part` of chunk k; -infinity, which pads lines, where `present` is false.
-fn elements_of(k: u32, part: u32, present: vec4<bool>) -> vec4<f32> {
-    return select(least(), prepared(quad(chunks[k], part)), present);
-}
-
-// As elements_of. With UNPACKED it keeps them.
-fn unpacked(k: u32, part: u32, present: vec4<bool>) -> vec4<f32> {
-    let v = elements_of(k, part, present);
-    if (UNPACKED) {
-        values[k * QUADS + part] = v;
-    }
-    return v;
-}
-
-// Numbers of the elements of a quad, with FLAT 0 where `present` is false. Otherwise padding needs no 0: its exponential is 0.
-fn counted(numbers: vec4<f32>, present: vec4<bool>) -> vec4<f32> {
-    if (FLAT) {
-        return select(vec4<f32>(), numbers, present);
-    }
-    return numbers;
-}
-
 // t of the difference d, in two parts.
 struct Scaled {
     high: vec4<f32>,
@@ -119,17 +97,6 @@ fn weight_of(d: vec4<f32>) -> vec4<f32> {
     }
     let t = scaled(d);
     return exponential_of_sum(t.high, t.low);
-}
-
-// exp(t) of a quad, after `unpacked`. With UNPACKED it keeps what the outputs are computed from.
-fn weights_of(k: u32, part: u32, present: vec4<bool>, shift: vec4<f32>) -> vec4<f32> {
-    if (!UNPACKED) {
-        return counted(weight_of(elements_of(k, part, present) - shift), present);
-    }
-    let d = values[k * QUADS + part] - shift;
-    let weight = counted(weight_of(d), present);
-    values[k * QUADS + part] = select(weight, d, LOG);
-    return weight;
 }
 
 // The factor that turns a sum about the shift of `most` into one about that of `larger`, which is no smaller; exactly 1 if they are equal.
@@ -162,16 +129,4 @@ fn result_of(d: vec4<f32>, line: Line) -> vec4<f32> {
     }
     let t = scaled(d);
     return t.high + (t.low - line.factor);
-}
-
-// y of a quad, after `weights_of` if UNPACKED.
-fn outputs_of(k: u32, part: u32, present: vec4<bool>, line: Line) -> vec4<f32> {
-    if (!UNPACKED) {
-        return result_of(elements_of(k, part, present) - line.shift, line);
-    }
-    let kept = values[k * QUADS + part];
-    if (LOG) {
-        return result_of(kept, line);
-    }
-    return kept * line.factor;
 }

@@ -6,15 +6,16 @@ var<private> trace: array<vec4<f32>, QUADS>;
 fn load_lines(place: Place) {
     for (var k = 0u; k < CHUNKS; k++) {
         let index = place.first + k * DEEP;
+        chunks[k] = vec4<u32>();
         if (index < place.end) {
             chunks[k] = x_load(chunk_start(place, params.x, params.x_step, index), place.count);
         }
     }
 }
 
-// Whether chunk k of a thread has an element of its lines.
-fn are_elements(place: Place, k: u32) -> vec4<bool> {
-    return vec4<bool>(place.first + k * DEEP < place.end);
+// The elements of quad `part` of chunk k; -infinity past the end of the lines.
+fn elements_of(k: u32, part: u32, place: Place) -> vec4<f32> {
+    return select(least(), prepared(quad(chunks[k], part)), place.first + k * DEEP < place.end);
 }
 
 // 2. The largest elements, and the trace of all.
@@ -22,13 +23,20 @@ fn thread_max(place: Place) -> array<vec4<f32>, QUADS> {
     var most: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         most[part] = least();
+        trace[part] = vec4<f32>();
     }
     for (var k = 0u; k < CHUNKS; k++) {
-        let present = are_elements(place, k);
         for (var part = 0u; part < QUADS; part++) {
-            let v = unpacked(k, part, present);
+            let v = elements_of(k, part, place);
+            if (UNPACKED) {
+                values[k * QUADS + part] = v;
+            }
             most[part] = max(most[part], v);
-            trace[part] = traced(trace[part], counted(v, present));
+            if (FLAT) {
+                trace[part] = traced(trace[part], select(vec4<f32>(), v, place.first + k * DEEP < place.end));
+            } else {
+                trace[part] = traced(trace[part], v);
+            }
         }
     }
     return most;
@@ -37,13 +45,28 @@ fn thread_max(place: Place) -> array<vec4<f32>, QUADS> {
 // 3. The sums of exp(t), NaN where a line has no result.
 fn thread_sum(place: Place, most: array<vec4<f32>, QUADS>) -> array<vec4<f32>, QUADS> {
     var shift = most;
+    var sum: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         shift[part] = shift_of(shift[part]);
+        sum[part] = vec4<f32>();
     }
-    var sum: array<vec4<f32>, QUADS>;
     for (var k = 0u; k < CHUNKS; k++) {
         for (var part = 0u; part < QUADS; part++) {
-            sum[part] += weights_of(k, part, are_elements(place, k), shift[part]);
+            var d: vec4<f32>;
+            if (UNPACKED) {
+                d = values[k * QUADS + part] - shift[part];
+            } else {
+                d = elements_of(k, part, place) - shift[part];
+            }
+            // Padding needs no 0 unless FLAT: its exponential is 0.
+            var weight = weight_of(d);
+            if (FLAT) {
+                weight = select(vec4<f32>(), weight, place.first + k * DEEP < place.end);
+            }
+            if (UNPACKED) {
+                values[k * QUADS + part] = select(weight, d, LOG);
+            }
+            sum[part] += weight;
         }
     }
     for (var part = 0u; part < QUADS; part++) {
@@ -65,7 +88,14 @@ fn store_lines(place: Place, most: array<vec4<f32>, QUADS>, sums: array<vec4<f32
         if (index < place.end) {
             var y: array<vec4<f32>, QUADS>;
             for (var part = 0u; part < QUADS; part++) {
-                y[part] = outputs_of(k, part, vec4<bool>(true), lines[part]);
+                let line = lines[part];
+                if (!UNPACKED) {
+                    y[part] = result_of(elements_of(k, part, place) - line.shift, line);
+                } else if (LOG) {
+                    y[part] = result_of(values[k * QUADS + part], line);
+                } else {
+                    y[part] = values[k * QUADS + part] * line.factor;
+                }
             }
             y_store(chunk_start(place, params.y, params.y_step, index), place.count, chunk_of(y));
         }

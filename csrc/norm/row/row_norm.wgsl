@@ -80,13 +80,27 @@ fn load_row(own: RowPart) {
 
 // 2. The thread's sum of the elements, for RMSNorm of their squares, is `thread_sum` of norm/moments.
 
-// 3. The thread's sums of the differences from `shift`, and of their squares.
+// 3. The thread's sums of the differences from `shift`, and of their squares. With UNPACKED the differences take the place of the elements.
 fn thread_moments(shift: f32, own: RowPart) -> vec2<f32> {
-    var sums = mat2x4<f32>();
+    var sum = vec4<f32>();
+    var square = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
-        sums = with_moments(sums, k, count_before(own.end_col, own.first_col + k * THREADS * ELEMENTS), shift);
+        let count = count_before(own.end_col, own.first_col + k * THREADS * ELEMENTS);
+        for (var part = 0u; part < QUADS; part++) {
+            // What lies past the row is 0 and stays so.
+            let shifts = within(shift, part, count);
+            var d: vec4<f32>;
+            if (UNPACKED) {
+                d = values[k * QUADS + part] - shifts;
+                values[k * QUADS + part] = d;
+            } else {
+                d = quad(chunks[k], part) - shifts;
+            }
+            sum += d;
+            square += d * d;
+        }
     }
-    return vec2<f32>(add_up(sums[0]), add_up(sums[1]));
+    return vec2<f32>(add_up(sum), add_up(square));
 }
 
 // 4. y of chunk k. If UNPACKED, the values are differences from the shift.
