@@ -145,12 +145,12 @@ impl Nvcc {
             sources.iter().map(|path| fs::metadata(path).and_then(|file| file.modified()).ok()).collect()
         };
         let before = times();
-        // Where they cannot be read, nvcc says why.
-        let code = Code::read(&self.csrc, sources, self.is_steered).unwrap_or_default();
-        let outside = self.outside(&code, jobs);
+        // Of what cannot be read nothing is found or kept: nvcc says why, if it cannot read it either.
+        let code = Code::read(&self.csrc, sources, self.is_steered).ok();
+        let texts = code.as_ref().and_then(|code| Some((code, self.outside(code, jobs)?)));
         let mut missing: Vec<(&Job, Option<Hash>, usize)> = in_parallel(jobs, cores, |job| {
-            let Some(outside) = &outside else { return Some((job, None, 0)) };
-            let (key, length) = self.key(job, &code, outside);
+            let Some((code, outside)) = &texts else { return Some((job, None, 0)) };
+            let (key, length) = self.key(job, code, outside);
             match cache.find(&key) {
                 Some(made) if job.write(&made) => None,
                 _ => Some((job, Some(key), length)),
@@ -292,10 +292,10 @@ fn without_comments(text: &str) -> String {
     while let Some(first) = rest.chars().next() {
         let length = if rest.starts_with("//") {
             rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
+        } else if let Some(comment) = rest.strip_prefix("/*") {
             // A comment separates what is around it.
             bare.push(' ');
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
+            comment.find("*/").map_or(rest.len(), |end| end + 4)
         } else {
             // Between digits, ' separates thousands.
             let is_literal = first == '"' || first == '\'' && !last.is_alphanumeric();

@@ -252,6 +252,15 @@ fn an_entry_under_the_name_of_another_is_compiled_anew() {
 }
 
 #[test]
+fn what_is_made_from_a_text_that_cannot_be_read_is_not_kept() {
+    let world = World::new("unread");
+    fs::write(world.csrc.join("other.h"), [0xff]).unwrap();
+    assert!(world.compiles());
+    assert!(world.compiles());
+    assert_eq!(world.entries(), [""; 0].map(PathBuf::from));
+}
+
+#[test]
 fn a_failed_compilation_is_not_kept() {
     let world = World::new("failed");
     world.write("kernel.cu", "wrong\n");
