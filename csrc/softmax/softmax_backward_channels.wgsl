@@ -39,10 +39,16 @@ fn store_lines(place: Place, sums: array<vec4<f32>, QUADS>) {
 
 // DEEP threads hold the whole lines in registers.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_backward_channels_resident(at: Invocation) {
-    let place = place_of(at, false);
+fn softmax_backward_channels_resident(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
+    let item = workgroup.y * params.groups_x + workgroup.x;
+    var place = place_of(thread, min(item, items - 1u));
+    place.end = select(0u, place.end, item < items);
     load_lines(place);
-    store_lines(place, column_sum(at.index, thread_sum()));
+    store_lines(place, column_sum(thread, thread_sum()));
 }
 
 // The index of the sums of a slice of the lines of a chunk: [blocks][slices][columns].
@@ -52,11 +58,17 @@ fn part_at(place: Place, slice: u32) -> u32 {
 
 // First dispatch for lines too long for one workgroup: the sums of each slice.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_backward_channels_split_parts(at: Invocation) {
-    let place = place_of(at, false);
+fn softmax_backward_channels_split_parts(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
+    let item = workgroup.y * params.groups_x + workgroup.x;
+    var place = place_of(thread, min(item, items - 1u));
+    place.end = select(0u, place.end, item < items);
     load_lines(place);
-    var sums = column_sum(at.index, thread_sum());
-    if (at.index < ACROSS && place.end > 0u) {
+    var sums = column_sum(thread, thread_sum());
+    if (thread < ACROSS && place.end > 0u) {
         for (var part = 0u; part < QUADS; part++) {
             parts_write(part_at(place, place.slice) + part, sums[part]);
         }
@@ -66,16 +78,25 @@ fn softmax_backward_channels_split_parts(at: Invocation) {
 // Second dispatch: dx. Every workgroup adds up the slices of its lines in a fixed order. It goes from the last slice to the first, since the slices
 // that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_backward_channels_split_apply(at: Invocation) {
-    let place = place_of(at, true);
+fn softmax_backward_channels_split_apply(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
+    let item = workgroup.y * params.groups_x + workgroup.x;
+    var place = place_of(thread, items - 1u - min(item, items - 1u));
+    place.end = select(0u, place.end, item < items);
     load_lines(place);
     var own_sums: array<vec4<f32>, QUADS>;
+    for (var part = 0u; part < QUADS; part++) {
+        own_sums[part] = vec4<f32>();
+    }
     if (place.count > 0u) {
-        for (var slice = at.index / ACROSS; slice < params.slices; slice += DEEP) {
+        for (var slice = thread / ACROSS; slice < params.slices; slice += DEEP) {
             for (var part = 0u; part < QUADS; part++) {
                 own_sums[part] += parts_read(part_at(place, slice) + part);
             }
         }
     }
-    store_lines(place, column_sum(at.index, own_sums));
+    store_lines(place, column_sum(thread, own_sums));
 }

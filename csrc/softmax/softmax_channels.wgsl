@@ -13,7 +13,6 @@ fn load_lines(place: Place) {
     }
 }
 
-// The elements of quad `part` of chunk k; -infinity past the end of the lines.
 fn elements_of(k: u32, part: u32, place: Place) -> vec4<f32> {
     return select(least(), prepared(quad(chunks[k], part)), place.first + k * DEEP < place.end);
 }
@@ -58,7 +57,6 @@ fn thread_sum(place: Place, most: array<vec4<f32>, QUADS>) -> array<vec4<f32>, Q
             } else {
                 d = elements_of(k, part, place) - shift[part];
             }
-            // Padding needs no 0 unless FLAT: its exponential is 0.
             var weight = weight_of(d);
             if (FLAT) {
                 weight = select(vec4<f32>(), weight, place.first + k * DEEP < place.end);
@@ -104,11 +102,14 @@ fn store_lines(place: Place, most: array<vec4<f32>, QUADS>, sums: array<vec4<f32
 
 // DEEP threads hold the whole lines in registers.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_channels_resident(at: Invocation) {
-    let place = place_of(at, false);
+fn softmax_channels_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
+    let item = workgroup.y * params.groups_x + workgroup.x;
+    var place = place_of(thread, min(item, items - 1u));
+    place.end = select(0u, place.end, item < items);
     load_lines(place);
-    let most = column_max(at.index, thread_max(place));
-    let sums = column_sum(at.index, thread_sum(place, most));
+    let most = column_max(thread, thread_max(place));
+    let sums = column_sum(thread, thread_sum(place, most));
     store_lines(place, most, sums);
 }
 
@@ -119,12 +120,15 @@ fn part_at(place: Place, slice: u32) -> u32 {
 
 // First dispatch for lines too long for one workgroup: the largest element and the sum of each slice.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_channels_split_parts(at: Invocation) {
-    let place = place_of(at, false);
+fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
+    let item = workgroup.y * params.groups_x + workgroup.x;
+    var place = place_of(thread, min(item, items - 1u));
+    place.end = select(0u, place.end, item < items);
     load_lines(place);
-    var most = column_max(at.index, thread_max(place));
-    var sums = column_sum(at.index, thread_sum(place, most));
-    if (at.index < ACROSS && place.end > 0u) {
+    var most = column_max(thread, thread_max(place));
+    var sums = column_sum(thread, thread_sum(place, most));
+    if (thread < ACROSS && place.end > 0u) {
         let first = part_at(place, place.slice);
         for (var part = 0u; part < QUADS; part++) {
             parts_write(first + 2u * part, most[part]);
@@ -136,29 +140,33 @@ fn softmax_channels_split_parts(at: Invocation) {
 // Second dispatch: y. Every workgroup merges the slices of its lines in a fixed order. It goes from the last slice to the first, since the
 // slices that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
-fn softmax_channels_split_apply(at: Invocation) {
-    let place = place_of(at, true);
+fn softmax_channels_split_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
+    let item = workgroup.y * params.groups_x + workgroup.x;
+    var place = place_of(thread, items - 1u - min(item, items - 1u));
+    place.end = select(0u, place.end, item < items);
     load_lines(place);
     var own_most: array<vec4<f32>, QUADS>;
+    var own_sums: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         own_most[part] = least();
+        own_sums[part] = vec4<f32>();
     }
     if (place.count > 0u) {
-        for (var slice = at.index / ACROSS; slice < params.slices; slice += DEEP) {
+        for (var slice = thread / ACROSS; slice < params.slices; slice += DEEP) {
             for (var part = 0u; part < QUADS; part++) {
                 own_most[part] = max(own_most[part], parts_read(part_at(place, slice) + 2u * part));
             }
         }
     }
-    var most = column_max(at.index, own_most);
-    var own_sums: array<vec4<f32>, QUADS>;
+    var most = column_max(thread, own_most);
     if (place.count > 0u) {
-        for (var slice = at.index / ACROSS; slice < params.slices; slice += DEEP) {
+        for (var slice = thread / ACROSS; slice < params.slices; slice += DEEP) {
             for (var part = 0u; part < QUADS; part++) {
                 let first = part_at(place, slice) + 2u * part;
                 own_sums[part] += parts_read(first + 1u) * weight_of(parts_read(first) - shift_of(most[part]));
             }
         }
     }
-    store_lines(place, most, column_sum(at.index, own_sums));
+    store_lines(place, most, column_sum(thread, own_sums));
 }

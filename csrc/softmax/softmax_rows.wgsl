@@ -1,12 +1,12 @@
 // Softmax forward of rows: lines whose elements lie side by side. A thread owns every THREADS-th chunk of 16 bytes of its row.
 var<private> trace: vec4<f32>;
 
-// 1. The thread's chunks.
-fn load_row(own: RowPart) {
-    let x_row = row_start(own.row, params.x);
+// 1. The thread's chunks from column `first_col` on.
+fn load_row(row: u32, first_col: u32, end_col: u32) {
+    let x_row = row_start(row, params.x);
     for (var k = 0u; k < CHUNKS; k++) {
-        let col = own.first_col + k * THREADS * ELEMENTS;
-        let count = count_before(own.end_col, col);
+        let col = first_col + k * THREADS * ELEMENTS;
+        let count = count_before(end_col, col);
         chunks[k] = vec4<u32>();
         if (count > 0u) {
             chunks[k] = x_load(x_row + col, count);
@@ -14,17 +14,16 @@ fn load_row(own: RowPart) {
     }
 }
 
-// The elements of quad `part` of chunk k, which has `count` elements; -infinity pads it.
 fn elements_of(k: u32, part: u32, count: u32) -> vec4<f32> {
     return select(least(), prepared(quad(chunks[k], part)), are_present(part, count));
 }
 
 // 2. The largest element, and the trace of all.
-fn thread_max(own: RowPart) -> f32 {
+fn thread_max(first_col: u32, end_col: u32) -> f32 {
     var most = least();
     trace = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
-        let count = count_before(own.end_col, own.first_col + k * THREADS * ELEMENTS);
+        let count = count_before(end_col, first_col + k * THREADS * ELEMENTS);
         for (var part = 0u; part < QUADS; part++) {
             let v = elements_of(k, part, count);
             if (UNPACKED) {
@@ -42,10 +41,10 @@ fn thread_max(own: RowPart) -> f32 {
 }
 
 // 3. The sum of exp(t), NaN if the row has no result.
-fn thread_sum(shift: f32, own: RowPart) -> f32 {
+fn thread_sum(shift: f32, first_col: u32, end_col: u32) -> f32 {
     var sum = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
-        let count = count_before(own.end_col, own.first_col + k * THREADS * ELEMENTS);
+        let count = count_before(end_col, first_col + k * THREADS * ELEMENTS);
         for (var part = 0u; part < QUADS; part++) {
             var d: vec4<f32>;
             if (UNPACKED) {
@@ -53,7 +52,6 @@ fn thread_sum(shift: f32, own: RowPart) -> f32 {
             } else {
                 d = elements_of(k, part, count) - shift;
             }
-            // Padding needs no 0 unless FLAT: its exponential is 0.
             var weight = weight_of(d);
             if (FLAT) {
                 weight = select(vec4<f32>(), weight, are_present(part, count));
@@ -82,11 +80,11 @@ fn outputs_of(k: u32, count: u32, line: Line) -> vec4<u32> {
     return chunk_of(y);
 }
 
-fn store_row(own: RowPart, line: Line) {
-    let y_row = row_start(own.row, params.y);
+fn store_row(row: u32, first_col: u32, end_col: u32, line: Line) {
+    let y_row = row_start(row, params.y);
     for (var k = 0u; k < CHUNKS; k++) {
-        let col = own.first_col + k * THREADS * ELEMENTS;
-        let count = count_before(own.end_col, col);
+        let col = first_col + k * THREADS * ELEMENTS;
+        let count = count_before(end_col, col);
         if (count > 0u) {
             y_store(y_row + col, count, outputs_of(k, count, line));
         }
@@ -97,58 +95,68 @@ fn store_row(own: RowPart, line: Line) {
 // finishes one.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_resident(at: Invocation) {
+    let thread = thread_index(at);
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let first_col = thread % THREADS * ELEMENTS;
     for (var round = 0u; round < params.rounds; round++) {
-        let own = team_part(at, round, params.dim);
+        let team_row = (group * params.rounds + round) * TEAMS + team_of(thread);
+        let row = min(team_row, params.rows - 1u);
+        let end_col = select(0u, params.dim, team_row < params.rows);
         if (!PREFETCH || round == 0u) {
-            load_row(own);
+            load_row(row, first_col, end_col);
         }
-        let own_most = thread_max(own);
+        let own_most = thread_max(first_col, end_col);
         if (PREFETCH) {
-            load_row(team_part(at, round + 1u, params.dim));
+            let next_row = team_row + TEAMS;
+            let is_next = next_row < params.rows && round + 1u < params.rounds;
+            load_row(min(next_row, params.rows - 1u), first_col, select(0u, params.dim, is_next));
         }
         let most = vec4<f32>(row_max(at, own_most, 0u));
-        let sum = row_sum(at, thread_sum(shift_of(most).x, own), 1u);
-        store_row(own, line_of(most, vec4<f32>(sum)));
+        let sum = row_sum(at, thread_sum(shift_of(most).x, first_col, end_col), 1u);
+        store_row(row, first_col, end_col, line_of(most, vec4<f32>(sum)));
     }
-}
-
-// What the thread has of slice `slice` of a row.
-fn slice_of(row: RowPart, slice: u32) -> RowPart {
-    return RowPart(row.item, row.row, row.exists, slice * SLICE + row.first_col, row.end_col);
 }
 
 // Rows too long for registers: a workgroup reads a row twice, slice after slice. The first pass finds the largest element and the sum. The second
 // goes backwards, since the slices that were read last may still be cached. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_twice(at: Invocation) {
-    let row = team_part(at, 0u, params.dim);
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let row = min(group, params.rows - 1u);
+    let end_col = select(0u, params.dim, group == row);
+    let thread_col = thread_index(at) * ELEMENTS;
     var own_most = least();
     var own_sum = 0.0;
     for (var slice = 0u; slice < params.slices; slice++) {
-        let own = slice_of(row, slice);
-        load_row(own);
-        let larger = max(own_most, vec4<f32>(thread_max(own)));
-        own_sum = own_sum * kept_of(own_most, larger).x + thread_sum(shift_of(larger).x, own);
+        let first_col = slice * SLICE + thread_col;
+        load_row(row, first_col, end_col);
+        let larger = max(own_most, vec4<f32>(thread_max(first_col, end_col)));
+        own_sum = own_sum * kept_of(own_most, larger).x + thread_sum(shift_of(larger).x, first_col, end_col);
         own_most = larger;
     }
     let most = vec4<f32>(row_max(at, own_most.x, 0u));
     let line = line_of(most, vec4<f32>(row_sum(at, own_sum * kept_of(own_most, most).x, 1u)));
     for (var rest = params.slices; rest > 0u; rest--) {
-        let own = slice_of(row, rest - 1u);
-        load_row(own);
-        store_row(own, line);
+        let first_col = (rest - 1u) * SLICE + thread_col;
+        load_row(row, first_col, end_col);
+        store_row(row, first_col, end_col, line);
     }
 }
 
-// First dispatch for rows too long for one workgroup: the largest element and the sum of each slice, [rows][slices].
+// First dispatch for rows too long for one workgroup: the largest element and the sum of each slice, [rows][slices]. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_parts(at: Invocation) {
-    let own = slice_part(at, params.slices, params.dim, false);
-    load_row(own);
-    let most = row_max(at, thread_max(own), 0u);
-    let sum = row_sum(at, thread_sum(shift_of(vec4<f32>(most)).x, own), 1u);
-    if (own.exists && thread_index(at) == 0u) {
-        parts_write(own.item, vec4<f32>(most, sum, 0.0, 0.0));
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let item = min(group, params.rows * params.slices - 1u);
+    let row = item / params.slices;
+    let slice = item % params.slices;
+    let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
+    let end_col = select(0u, min((slice + 1u) * SLICE, params.dim), group == item);
+    load_row(row, first_col, end_col);
+    let most = row_max(at, thread_max(first_col, end_col), 0u);
+    let sum = row_sum(at, thread_sum(shift_of(vec4<f32>(most)).x, first_col, end_col), 1u);
+    if (group == item && thread_index(at) == 0u) {
+        parts_write(item, vec4<f32>(most, sum, 0.0, 0.0));
     }
 }
 
@@ -156,23 +164,35 @@ fn softmax_rows_split_parts(at: Invocation) {
 fn merge_parts(at: Invocation, row: u32) -> Line {
     let first = row * params.slices;
     var own_most = least().x;
-    for (var slice = thread_index(at); slice < params.slices; slice += THREADS) {
-        own_most = max(own_most, parts_read(first + slice).x);
+    for (var base = 0u; base < params.slices; base += THREADS) {
+        let slice = base + thread_index(at);
+        if (slice < params.slices) {
+            own_most = max(own_most, parts_read(first + slice).x);
+        }
     }
     let most = vec4<f32>(row_max(at, own_most, 0u));
     let shift = shift_of(most);
     var own_sum = 0.0;
-    for (var slice = thread_index(at); slice < params.slices; slice += THREADS) {
-        let part = parts_read(first + slice);
-        own_sum += part.y * weight_of(vec4<f32>(part.x) - shift).x;
+    for (var base = 0u; base < params.slices; base += THREADS) {
+        let slice = base + thread_index(at);
+        if (slice < params.slices) {
+            let part = parts_read(first + slice);
+            own_sum += part.y * weight_of(vec4<f32>(part.x) - shift).x;
+        }
     }
     return line_of(most, vec4<f32>(row_sum(at, own_sum, 1u)));
 }
 
-// Second dispatch: y, from the last slice to the first, since the slices that were read last may still be cached.
+// Second dispatch: y, from the last slice to the first, since the slices that were read last may still be cached. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_apply(at: Invocation) {
-    let own = slice_part(at, params.slices, params.dim, true);
-    load_row(own);
-    store_row(own, merge_parts(at, own.row));
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let items = params.rows * params.slices;
+    let item = items - 1u - min(group, items - 1u);
+    let row = item / params.slices;
+    let slice = item % params.slices;
+    let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
+    let end_col = select(0u, min((slice + 1u) * SLICE, params.dim), group < items);
+    load_row(row, first_col, end_col);
+    store_row(row, first_col, end_col, merge_parts(at, row));
 }

@@ -20,11 +20,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// split: the columns of a slice.
-fn slice_cols(slice: u32) -> f32 {
-    return f32(select(SLICE, params.tail_cols, slice + 1u == params.slices));
-}
-
 struct Statistics {
     shift: f32, // the mean before correction
     correction: f32,
@@ -41,31 +36,31 @@ fn save_statistics(row: u32, statistics: Statistics) {
     rstd_put(row, statistics.rstd);
 }
 
-// 1. Loads the thread's chunks: x, or h = x + residual, rounded to the output type, which it stores, too.
-fn load_row(own: RowPart) {
-    let x_row = row_start(own.row, params.x);
+// 1. Loads the thread's chunks from `first_col` on: x, or h = x + residual, rounded to the output type, which it stores, too.
+fn load_row(row: u32, first_col: u32, end_col: u32) {
+    let x_row = row_start(row, params.x);
     for (var k = 0u; k < CHUNKS; k++) {
-        let col = own.first_col + k * THREADS * ELEMENTS;
-        let count = count_before(own.end_col, col);
+        let col = first_col + k * THREADS * ELEMENTS;
+        let count = count_before(end_col, col);
         chunks[k] = vec4<u32>();
         if (count > 0u) {
             chunks[k] = x_load(x_row + col, count);
         }
     }
     if (HAS_residual) {
-        let residual_row = row_start(own.row, params.residual);
-        let h_row = row_start(own.row, params.h);
+        let residual_row = row_start(row, params.residual);
+        let h_row = row_start(row, params.h);
         var addends: array<vec4<u32>, CHUNKS>;
         for (var k = 0u; k < CHUNKS; k++) {
-            let col = own.first_col + k * THREADS * ELEMENTS;
-            let count = count_before(own.end_col, col);
+            let col = first_col + k * THREADS * ELEMENTS;
+            let count = count_before(end_col, col);
             if (count > 0u) {
                 addends[k] = residual_load(residual_row + col, count);
             }
         }
         for (var k = 0u; k < CHUNKS; k++) {
-            let col = own.first_col + k * THREADS * ELEMENTS;
-            let count = count_before(own.end_col, col);
+            let col = first_col + k * THREADS * ELEMENTS;
+            let count = count_before(end_col, col);
             if (count > 0u) {
                 var sum: array<vec4<f32>, QUADS>;
                 for (var part = 0u; part < QUADS; part++) {
@@ -78,14 +73,12 @@ fn load_row(own: RowPart) {
     }
 }
 
-// 2. The thread's sum of the elements, for RMSNorm of their squares, is `thread_sum` of norm/moments.
-
-// 3. The thread's sums of the differences from `shift`, and of their squares. With UNPACKED the differences take the place of the elements.
-fn thread_moments(shift: f32, own: RowPart) -> vec2<f32> {
+// 3. The thread's sums of the differences from `shift`, and of their squares.
+fn thread_moments(shift: f32, first_col: u32, end_col: u32) -> vec2<f32> {
     var sum = vec4<f32>();
     var square = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
-        let count = count_before(own.end_col, own.first_col + k * THREADS * ELEMENTS);
+        let count = count_before(end_col, first_col + k * THREADS * ELEMENTS);
         for (var part = 0u; part < QUADS; part++) {
             // What lies past the row is 0 and stays so.
             let shifts = within(shift, part, count);
@@ -119,7 +112,14 @@ fn normalize(k: u32, col: u32, statistics: Statistics) -> vec4<u32> {
         if (CENTERED) {
             v = v - statistics.correction;
         }
-        v = weighted(v * statistics.rstd, col + 4u * part);
+        v = v * statistics.rstd;
+        if (HAS_weight) {
+            var weight = weight_quad(col + 4u * part);
+            if (!CENTERED) {
+                weight = weight + params.weight_offset;
+            }
+            v = v * weight;
+        }
         if (HAS_bias) {
             v = v + bias_quad(col + 4u * part);
         }
@@ -128,40 +128,43 @@ fn normalize(k: u32, col: u32, statistics: Statistics) -> vec4<u32> {
     return chunk_of(y);
 }
 
-// Writes y. The thread with the row's first column saves the statistics.
-fn store_row(own: RowPart, statistics: Statistics) {
-    if (own.exists && own.first_col == 0u) {
-        save_statistics(own.row, statistics);
-    }
-    let y_row = row_start(own.row, params.y);
-    for (var k = 0u; k < CHUNKS; k++) {
-        let col = own.first_col + k * THREADS * ELEMENTS;
-        let count = count_before(own.end_col, col);
-        if (count > 0u) {
-            y_store(y_row + col, count, normalize(k, col, statistics));
-        }
-    }
-}
-
 // A row is in the registers of a team of THREADS threads, which takes `rounds` rows; if PREFETCH, it reads one while the row before is finished.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_resident(at: Invocation) {
+    let thread = thread_index(at);
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let first_col = thread % THREADS * ELEMENTS;
     for (var round = 0u; round < params.rounds; round++) {
-        let own = team_part(at, round, params.cols);
+        let team_row = (group * params.rounds + round) * TEAMS + team_of(thread);
+        let row = min(team_row, params.rows - 1u);
+        let is_row = team_row < params.rows;
+        let end_col = select(0u, params.cols, is_row);
         if (!PREFETCH || round == 0u) {
-            load_row(own);
+            load_row(row, first_col, end_col);
         }
         // Scaled before the threads meet: else a compiler could scale the sum of both, and lose the correction.
         let scaled_sum = thread_sum(!CENTERED) * params.reciprocal_cols;
         if (PREFETCH) {
-            load_row(team_part(at, round + 1u, params.cols));
+            let next_row = team_row + TEAMS;
+            let is_next = next_row < params.rows && round + 1u < params.rounds;
+            load_row(min(next_row, params.rows - 1u), first_col, select(0u, params.cols, is_next));
         }
         let first = row_sum(at, scaled_sum, select(round & 1u, 0u, CENTERED));
         var statistics = finish_statistics(0.0, 0.0, first);
         if (CENTERED) {
-            let moments = row_sums(at, thread_moments(first, own) * params.reciprocal_cols, 1u);
+            let moments = row_sums(at, thread_moments(first, first_col, end_col) * params.reciprocal_cols, 1u);
             statistics = finish_statistics(first, moments.x, moments.y);
         }
-        store_row(own, statistics);
+        if (is_row && thread % THREADS == 0u) {
+            save_statistics(row, statistics);
+        }
+        let y_row = row_start(row, params.y);
+        for (var k = 0u; k < CHUNKS; k++) {
+            let col = first_col + k * THREADS * ELEMENTS;
+            let count = count_before(end_col, col);
+            if (count > 0u) {
+                y_store(y_row + col, count, normalize(k, col, statistics));
+            }
+        }
     }
 }
