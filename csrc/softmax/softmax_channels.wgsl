@@ -13,6 +13,7 @@ fn load_lines(place: Place) {
     }
 }
 
+// The elements of quad `part` of chunk k; -infinity past the end of the lines.
 fn elements_of(k: u32, part: u32, place: Place) -> vec4<f32> {
     return select(least(), prepared(quad(chunks[k], part)), place.first + k * DEEP < place.end);
 }
@@ -57,6 +58,7 @@ fn thread_sum(place: Place, most: array<vec4<f32>, QUADS>) -> array<vec4<f32>, Q
             } else {
                 d = elements_of(k, part, place) - shift[part];
             }
+            // Padding needs no 0 unless FLAT: its exponential is 0.
             var weight = weight_of(d);
             if (FLAT) {
                 weight = select(vec4<f32>(), weight, place.first + k * DEEP < place.end);

@@ -14,6 +14,7 @@ fn load_row(row: u32, first_col: u32, end_col: u32) {
     }
 }
 
+// The elements of quad `part` of chunk k, which has `count` elements; -infinity pads it.
 fn elements_of(k: u32, part: u32, count: u32) -> vec4<f32> {
     return select(least(), prepared(quad(chunks[k], part)), are_present(part, count));
 }
@@ -52,6 +53,7 @@ fn thread_sum(shift: f32, first_col: u32, end_col: u32) -> f32 {
             } else {
                 d = elements_of(k, part, count) - shift;
             }
+            // Padding needs no 0 unless FLAT: its exponential is 0.
             var weight = weight_of(d);
             if (FLAT) {
                 weight = select(vec4<f32>(), weight, are_present(part, count));
@@ -118,7 +120,7 @@ fn softmax_rows_resident(at: Invocation) {
 }
 
 // Rows too long for registers: a workgroup reads a row twice, slice after slice. The first pass finds the largest element and the sum. The second
-// goes backwards, since the slices that were read last may still be cached. WORKGROUP = THREADS.
+// goes backwards, since the slices that were read last may still be cached. The workgroup is one team: WORKGROUP is THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_twice(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
@@ -143,7 +145,8 @@ fn softmax_rows_twice(at: Invocation) {
     }
 }
 
-// First dispatch for rows too long for one workgroup: the largest element and the sum of each slice, [rows][slices]. WORKGROUP = THREADS.
+// First dispatch for rows too long for one workgroup: the largest element and the sum of each slice, [rows][slices]. The workgroup is
+// one team: WORKGROUP is THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_parts(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
@@ -183,7 +186,8 @@ fn merge_parts(at: Invocation, row: u32) -> Line {
     return line_of(most, vec4<f32>(row_sum(at, own_sum, 1u)));
 }
 
-// Second dispatch: y, from the last slice to the first, since the slices that were read last may still be cached. WORKGROUP = THREADS.
+// Second dispatch: y, from the last slice to the first, since the slices that were read last may still be cached. The
+// workgroup is one team: WORKGROUP is THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_apply(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

@@ -73,7 +73,9 @@ fn load_row(row: u32, first_col: u32, end_col: u32) {
     }
 }
 
-// 3. The thread's sums of the differences from `shift`, and of their squares.
+// 2. The thread's sum of the elements, for RMSNorm of their squares, is `thread_sum` of norm/moments.
+
+// 3. The thread's sums of the differences from `shift`, and of their squares. With UNPACKED the differences take the place of the elements.
 fn thread_moments(shift: f32, first_col: u32, end_col: u32) -> vec2<f32> {
     var sum = vec4<f32>();
     var square = vec4<f32>();

@@ -1,4 +1,4 @@
-// The second dispatch of split: merges the moments of a row's slices, and writes y. WORKGROUP = THREADS.
+// The second dispatch of split: merges the moments of a row's slices, and writes y. The workgroup is one team: WORKGROUP is THREADS.
 
 // Merges the slices of a row in a fixed order about the mean of their means (Chan). Every workgroup does it for its row.
 fn merge_moments(at: Invocation, row: u32) -> Statistics {

@@ -1,5 +1,5 @@
 // The first dispatch of split: the moments of each slice of a row, [rows][slices]. Of LayerNorm the mean before correction, its correction and the
-// mean of the squared differences; of RMSNorm the mean of the squares, in the same place. WORKGROUP = THREADS.
+// mean of the squared differences; of RMSNorm the mean of the squares, in the same place. The workgroup is one team: WORKGROUP is THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_split_moments(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
