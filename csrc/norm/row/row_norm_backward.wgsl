@@ -228,8 +228,11 @@ fn hand_on_sums(thread: u32, partial: u32, first_col: u32, end_col: u32, is_firs
 // A member's part of sum(g) and sum(g * xhat) of a row, from the sums of the row's slices in the workspace.
 fn slice_sums(at: Invocation, row: u32) -> vec2<f32> {
     var sums = vec2<f32>();
-    for (var slice = member_index(at); slice < params.sum_slices; slice += member_count(at)) {
-        sums += work_read(row * params.sum_slices + slice).xy;
+    for (var base = 0u; base < params.sum_slices; base += member_count(at)) {
+        let slice = base + member_index(at);
+        if (slice < params.sum_slices) {
+            sums += work_read(row * params.sum_slices + slice).xy;
+        }
     }
     return sums;
 }

@@ -1,11 +1,15 @@
-// The first dispatch of split: sum(g) and sum(g * xhat) of each slice of a row, [rows][slices].
+// The first dispatch of split: sum(g) and sum(g * xhat) of each slice of a row, [rows][slices]. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_backward_split_sums(at: Invocation) {
-    let own = slice_part(at, params.sum_slices, params.cols, false);
-    let place = place_of(own.row, own.end_col);
-    load_row(place, own.first_col);
-    let sums = row_sums(at, thread_sums(place, own.first_col, mean_of(own.row), rstd_of(own.row)), 0u);
-    if (own.exists && thread_index(at) == 0u) {
-        work_write(own.item, vec4<f32>(sums, 0.0, 0.0));
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let item = min(workgroup, params.rows * params.sum_slices - 1u);
+    let row = item / params.sum_slices;
+    let slice = item % params.sum_slices;
+    let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
+    let place = place_of(row, select(0u, min((slice + 1u) * SLICE, params.cols), workgroup == item));
+    load_row(place, first_col);
+    let sums = row_sums(at, thread_sums(place, first_col, mean_of(row), rstd_of(row)), 0u);
+    if (workgroup == item && thread_index(at) == 0u) {
+        work_write(item, vec4<f32>(sums, 0.0, 0.0));
     }
 }

@@ -92,10 +92,12 @@ fn operands(located: &Located<'_>) -> Operands {
     backward::memory!(pointers Operands, located)
 }
 
-/// The most additions between an element and its sum over rows (docs/numerics.md).
+/// The most additions between an element and its sum over rows; docs/numerics.md says up to how many rows.
 pub(super) const LONGEST_CHAIN: u64 = 48;
-/// Additions of `LONGEST_CHAIN` that forms whose accumulators are registers leave unused, as a reserve.
-const SPARE_ADDITIONS: u64 = 3;
+/// Additions that join the levels of a thread's `cascade` of partial rows.
+const CASCADE_JOINS: u64 = 2;
+/// What forms leave of `LONGEST_CHAIN` that have no sums over the rows of a block: the joins, and one addition as a reserve.
+const SPARE_ADDITIONS: u64 = CASCADE_JOINS + 1;
 
 /// Bytes of partial rows.
 fn partial_bytes(p: &RowProblem, partial_rows: u64) -> Result<u64, Reason> {
@@ -114,13 +116,18 @@ fn partial_row_count(partial_rows: u64) -> Result<u32, Reason> {
 }
 
 /// Additions between one of so many partial rows and their sum, as `row_norm_backward_parameters` adds them up: four rows at once, in chains of eight
-/// on each level, and in a tree of the threads that share a column.
+/// on each of three levels and any number on the fourth (`cascade`), and in a tree of the threads that share a column.
 pub(super) fn column_sum_chain(partial_rows: u64) -> u64 {
     let threads = partial_rows.div_ceil(4).next_power_of_two().min(32);
     let blocks = partial_rows.div_ceil(threads * 4);
+    let levels = match blocks {
+        ..=8 => blocks,
+        ..=64 => 8 + blocks.div_ceil(8),
+        ..=512 => 16 + blocks.div_ceil(64),
+        _ => 24 + blocks.div_ceil(512),
+    };
     // Two additions join four rows.
-    let cascade = if blocks <= 8 { blocks } else { 8 + blocks.div_ceil(8).min(8) } + 2;
-    cascade + u64::from(threads.ilog2())
+    levels + 2 + u64::from(threads.ilog2())
 }
 
 /// Turns of a team from which on there may be fewer teams than are resident: then fewer than one team in 16 is left out.
@@ -132,10 +139,16 @@ pub(super) fn teams_for(items: u64, resident: u64, is_even: bool) -> u64 {
     if is_even && turns >= EVEN_FROM_TURNS { items.div_ceil(turns) } else { items.min(resident) }
 }
 
+/// Partial rows up to which `rows_of_one_level` keeps chains short. There an accumulator takes 22 rows; for more partial rows it would take fewer, which
+/// makes still more of them: LayerNorm of 16-bit elements moves 6 bytes of an element, and 16 bytes of a column of each partial row, which is a fifth as
+/// much if it has 12 rows.
+pub(super) const PARTIAL_ROWS_OF_ONE_LEVEL: u64 = 8192;
+
 /// Rows whose gradients an accumulator takes before it becomes a partial row, in each of `teams` teams that take `turns` rows: as many as the
 /// longest chain of additions allows, since partial rows are traffic.
 fn rows_of_one_level(turns: u64, teams: u64) -> u64 {
-    let fits = |&rows: &u64| rows + SPARE_ADDITIONS + column_sum_chain(teams * turns.div_ceil(rows)) <= LONGEST_CHAIN;
+    let partial_rows = |rows| (teams * turns.div_ceil(rows)).min(PARTIAL_ROWS_OF_ONE_LEVEL);
+    let fits = |&rows: &u64| rows + SPARE_ADDITIONS + column_sum_chain(partial_rows(rows)) <= LONGEST_CHAIN;
     let most = (1..LONGEST_CHAIN).rev().find(fits).unwrap_or(1);
     turns.div_ceil(turns.div_ceil(most))
 }
@@ -439,6 +452,12 @@ const IN_CLUSTER_WITH_DH: &[Persistent] = &[
     Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
     Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
 ];
+/// Rows that an accumulator takes, and accumulators that one of the next level takes, in blocks of up to eight rows: the first whose chains of additions
+/// are short enough. The first pair leaves 12 additions for the partial rows, which is enough for 640 of them; the others leave more for those, and make
+/// more of them.
+const LEVELS: &[(u64, u64)] = &[(16, 10), (11, 10), (10, 9), (9, 8), (8, 7)];
+/// The same for blocks of up to 16 rows.
+const LEVELS_OF_MANY_ROWS: &[(u64, u64)] = &[(10, 8), (7, 6), (6, 5), (5, 5)];
 /// Turns of a block from which on some rows are left to late blocks.
 const LATE_FROM_TURNS: u64 = 40;
 /// Late blocks take one row in this many.
@@ -548,13 +567,19 @@ fn persistent_in(p: &RowProblem, kernel: &Persistent, cluster: u64) -> Option<(P
     } else {
         (all_turns, 0)
     };
-    // 4. Chains of additions: rows of one accumulator, of the next level, the block's rows, and at most 12 in the column sums.
-    let (flush_rows, flushes) = match block_rows {
-        _ if !has_levels => (rows_of_one_level(turns, teams), 0),
-        1..=8 => (16, 10),
-        _ => (10, 8),
+    // 4. Chains of additions: of one accumulator, of the next level, of the block's rows, and of the partial rows.
+    let partial_rows_of = |rows: u64| (teams + late_blocks) * turns.div_ceil(rows);
+    let chain = |&&(flush_rows, flushes): &&(u64, u64)| {
+        let others = block_rows + CASCADE_JOINS + column_sum_chain(partial_rows_of(flush_rows * flushes));
+        flush_rows + flushes + others
     };
-    let partial_rows = (teams + late_blocks) * turns.div_ceil(flush_rows * flushes.max(1));
+    let (flush_rows, flushes) = if has_levels {
+        let levels = if block_rows <= 8 { LEVELS } else { LEVELS_OF_MANY_ROWS };
+        *levels.iter().find(|pair| chain(pair) <= LONGEST_CHAIN).or(levels.iter().min_by_key(chain))?
+    } else {
+        (rows_of_one_level(turns, teams), 0)
+    };
+    let partial_rows = partial_rows_of(flush_rows * flushes.max(1));
     let choice = PersistentChoice {
         vectors: word(vectors),
         threads_per_row: word(threads_per_row),
@@ -588,14 +613,18 @@ pub(super) fn split_choice(p: &RowProblem) -> Result<(SplitChoice, u64), Reason>
         let choice = SplitChoice { vec_bytes, ..Default::default() };
         return Ok((choice, 0));
     }
-    // The longest partial rows that still keep every multiprocessor busy.
+    // The partial rows of the most rows that still keep every multiprocessor busy and chains of additions short.
     let vectors = p.cols.div_ceil(p.elements(vec_bytes));
     let threads_of_16_rows = vectors.div_ceil(SPLIT_THREADS).saturating_mul(16);
     let is_busy = |&flushes: &u64| {
         p.rows / flushes * threads_of_16_rows / SPLIT_THREADS >= SPLIT_BLOCKS * u64::from(p.multiprocessors)
     };
-    let flushes = [16, 8, 4, 2].into_iter().find(is_busy).unwrap_or(1);
-    let partial_rows = p.rows.div_ceil(flush_rows * flushes);
+    let partial_rows_of = |flushes: u64| p.rows.div_ceil(flush_rows * flushes);
+    let is_short = |&flushes: &u64| {
+        flush_rows + flushes + SPARE_ADDITIONS + column_sum_chain(partial_rows_of(flushes)) <= LONGEST_CHAIN
+    };
+    let flushes = [16, 8, 4, 2].into_iter().find(|flushes| is_busy(flushes) && is_short(flushes)).unwrap_or(1);
+    let partial_rows = partial_rows_of(flushes);
     let bytes = p.split_bytes(chunks, 2).and_then(|sums| partial_bytes(p, partial_rows).ok()?.checked_add(sums));
     let choice = SplitChoice {
         vec_bytes,

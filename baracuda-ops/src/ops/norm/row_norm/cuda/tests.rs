@@ -1,4 +1,4 @@
-use super::backward::{self, LONGEST_CHAIN, column_sum_chain, teams_for};
+use super::backward::{self, LONGEST_CHAIN, PARTIAL_ROWS_OF_ONE_LEVEL, column_sum_chain, teams_for};
 use super::*;
 use crate::any::OPS;
 use crate::backend::Backend;
@@ -332,12 +332,27 @@ fn longest_chain(p: &RowProblem, chosen: OfBackward) -> u64 {
 
 #[test]
 fn chains_of_additions_stay_short() {
-    for p in problems().filter(|p| p.rows > 1) {
+    // docs/numerics.md: up to 150000 rows, and up to a million if accumulators have a second level.
+    let many = problems().filter(|p| p.rows == 300);
+    let many = many.flat_map(|p| [150_000, 1 << 19, 1_000_000].map(|rows| RowProblem { rows, ..p }));
+    let mut has_more = 0;
+    for p in problems().filter(|p| p.rows > 1).chain(many) {
         for chosen in [backward(&p)].into_iter().chain(backwards(&p, Ask::Pinned)) {
+            let partial_rows = match chosen {
+                OfBackward::Ring(c) => c.partial_rows,
+                OfBackward::Persistent(c) if c.flushes == 0 => c.partial_rows,
+                _ => 0,
+            };
+            if u64::from(partial_rows) > PARTIAL_ROWS_OF_ONE_LEVEL {
+                assert!(p.rows > 150_000, "{p:?} {chosen:?}");
+                has_more += 1;
+                continue;
+            }
             let chain = longest_chain(&p, chosen);
             assert!(chain <= LONGEST_CHAIN, "{p:?} {chosen:?}: {chain}");
         }
     }
+    assert!(has_more > 0);
     let most = RowProblem { rows: 30 * 64, ..h200(1, 4096, 2) };
     let choice = backward::few_rows_choice(&most, Ask::Pinned).unwrap();
     assert_eq!(longest_chain(&most, OfBackward::FewRows(choice)), LONGEST_CHAIN);
