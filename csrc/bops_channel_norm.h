@@ -34,8 +34,8 @@ enum {
 /* ---- contiguous: the spatial stride of every tensor is 1 ---- */
 
 /* `split`: segments are divided into parts. The first launch takes the moments of parts, backward their sums; the second merges those of a group; the
- * third writes the output, backward dx and dresidual. So x, backward also dy, is read twice. With uses_running forward is the third launch alone, and
- * backward is the first, which writes dx and dresidual too, and the second. Any dtype and alignment. */
+ * third writes the output, backward dx and dresidual. The first and the third read x, backward also dy. With uses_running forward is the third launch
+ * alone, and backward is the first, which writes dx and dresidual too, and the second. Any dtype and alignment. */
 typedef struct {
     uint32_t access_bytes;   /* of one load or store: 16, 4 or 2, for f64 8 */
     uint32_t threads;        /* of a part: a power of two up to 32, or 256; a block has 256 */
@@ -112,8 +112,8 @@ typedef struct {
  * bytes.
  *   A cluster: the first 4 steps of a group go on to registers, none if the activation is not short. Up to 480 threads; no residual, y or dresidual.
  *   A grid, with one block a multiprocessor: the first 10 steps go on to registers, and there are up to 352 threads; with relu or silu 6 steps and up to
- *   384 threads. It serves no other activation, and a residual, y or dresidual only with reads_extra.
- * The ring has more places than there are other steps. Compute capability 9.0. */
+ *   384 threads. A grid serves no other activation, and a residual, y or dresidual only with reads_extra.
+ * The ring has more places than a group has steps that do not go on to registers. Compute capability 9.0. */
 typedef struct {
     bops_norm_team team;
     uint32_t team_blocks; /* of a team */
@@ -165,8 +165,8 @@ typedef struct {
  * samples lie at one stride and count as those of one sample (groups = 0). */
 
 /* `split`: the first launch takes the moments of chunks, backward their sums; the second merges those of a group; the third writes the output, backward
- * dx and dresidual. So x, backward also dy, is read twice. With uses_running forward is the third launch alone, and backward is the first, which writes
- * dx and dresidual too, and the second. Any dtype and alignment. */
+ * dx and dresidual. The first and the third read x, backward also dy. With uses_running forward is the third launch alone, and backward is the first,
+ * which writes dx and dresidual too, and the second. Any dtype and alignment. */
 typedef struct {
     uint32_t access_bytes; /* 16, or one element */
     uint32_t tile_vectors; /* accesses of a tile: up to 64 */
@@ -216,9 +216,9 @@ typedef struct {
 } bops_channels_last_norm_resident_choice;
 
 /* `slabs`: one cooperative launch takes slabs one after another, with a block for every tile and chunk of a slab, most of which stays on chip. A slab is
- * whole samples if `blocks` is a multiple of `chunks` times all tiles, else some tiles of one sample. It serves one sample, merged ones, or groups > 0; no
- * activation, no residual. A tile is whole groups, divides the channels, and has at least 128 bytes. Forward: no num_batches, no running statistics of
- * samples. Backward: dx is wanted. */
+ * whole samples if `blocks` is a multiple of `chunks` times all tiles, else some tiles of one sample. The form serves one sample, merged ones, or groups
+ * > 0; no activation, no residual. A tile is whole groups, divides the channels, and has at least 128 bytes. Forward: no num_batches, no running statistics
+ * of samples. Backward: dx is wanted. */
 typedef struct {
     uint32_t tile_vectors;
     uint32_t chunks; /* of a sample */

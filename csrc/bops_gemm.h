@@ -131,7 +131,9 @@ typedef struct {
     uint32_t across, quads;  /* as in the product's choice; quads holds for the source, too */
 } bops_gemm_finish_choice;
 
-enum { BOPS_GEMM_FINISH_ROWS = 32 }; /* extent of a tile of gemm_finish along the slow index, which column_sums depend on */
+/* Extent of a tile of gemm_finish along the slow index. column_sums has a line for each such extent: a larger one leaves fewer lines to add up, and
+ * fewer blocks. */
+enum { BOPS_GEMM_FINISH_ROWS = 32 };
 
 bops_status bops_gemm_finish_prepare(const bops_gemm_params *params, const bops_gemm_finish_choice *choice, bops_dtype dtype);
 /* source may be out or other, if it has their layout. */

@@ -153,15 +153,15 @@ typedef struct {
     uint32_t overlaps;
     uint32_t flush_rows;
     uint32_t flushes;     /* 0: there is no next level; for blocks of one row */
-    uint32_t late_blocks; /* rms_norm without a cluster: the last blocks of the grid. They begin as others end, and take the rows that are left */
+    uint32_t late_blocks; /* rms_norm without a cluster: the last blocks of the grid, which begin as others end and take the rows that are left */
     uint32_t early_turns; /* with late blocks: rows that each team of the other blocks takes */
     uint32_t partial_rows;
 } bops_row_norm_backward_persistent_choice;
 
 BOPS_ROW_NORM_FORM(persistent, backward_)
 
-/* One launch, in which a block computes a row of dx or a strip of columns of the parameters' gradients. If dx is dy in place, these are two launches. Rows
- * have at most 8192 columns. */
+/* One launch, in which a block computes a row of dx or a strip of columns of the parameters' gradients. If dx is dy in place, rows and strips have a
+ * launch each. Rows have at most 8192 columns. */
 typedef struct {
     uint32_t grid; /* = rows + ceil(cols * element bytes / 128) */
     uint32_t overlaps;
@@ -197,8 +197,8 @@ enum {
     BOPS_ROW_NORM_COOPERATIVE_MESSAGE = 16
 };
 
-/* Teams of blocks, on whichever SMs they run, walk over rows and give each other their sums through the workspace. It has room for grid * (rows of a
- * turn) * BOPS_ROW_NORM_COOPERATIVE_TURNS messages behind the partial rows. No dh. Compute capability 9.0. All blocks are resident at once. The rows of
+/* Teams of blocks, on whichever SMs they run, walk over rows and give each other their sums through the workspace, which has room for grid * (rows of
+ * a turn) * BOPS_ROW_NORM_COOPERATIVE_TURNS messages behind the partial rows. No dh. Compute capability 9.0. All blocks are resident at once. The rows of
  * each tensor lie at one stride below 2^32. */
 typedef struct {
     uint32_t vectors;     /* of a row and a thread: 2, of 16-bit elements 1 and two rows a turn */

@@ -22,7 +22,7 @@ __device__ __forceinline__ float reciprocal_approximate(float x) {
     return y;
 }
 
-// exp(x). Its relative error is a few ulps plus what one ulp of x changes, which is no loss where x is itself rounded, as a pre-activation is.
+// exp(x), with a relative error of a few ulps plus what one ulp of x changes: no loss where x is itself rounded, as a pre-activation is.
 __device__ __forceinline__ float exp_of_rounded(float x) { return exp2_approximate(x * log2_e); }
 __device__ __forceinline__ double exp_of_rounded(double x) { return exp(x); }
 __device__ __forceinline__ float reciprocal_from_one(float x) { return reciprocal_approximate(x); }
@@ -143,8 +143,8 @@ template <typename A> __device__ __forceinline__ A gelu_tanh_argument(A x) { // 
 // x clamped to where every derivative has reached its limit, since infinity times 0 would be NaN.
 template <typename A> __device__ __forceinline__ A bounded(A x) { return fmin(fmax(x, A(-2000)), A(2000)); }
 
-// R(t), where exp(-t^2 / 2) R(t) is the normal distribution function at -t, t >= 0: s times a polynomial of s = 1 / (1 + 0.3 t). Its relative error
-// is below 1.3e-8 (2 + t^2) up to t = 14.2; beyond that exp(-t^2 / 2) is flushed to 0.
+// R(t), where exp(-t^2 / 2) R(t) is the normal distribution function at -t, t >= 0: s times a polynomial of s = 1 / (1 + 0.3 t). The relative
+// error of R is below 1.3e-8 (2 + t^2) up to t = 14.2; beyond that exp(-t^2 / 2) is flushed to 0.
 __device__ __forceinline__ float normal_tail_ratio(float s) {
     float p = 0.035974901f;
     p = fmaf(p, s, -0.15793198f);

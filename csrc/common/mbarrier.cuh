@@ -1,5 +1,5 @@
-// PTX mbarriers: barriers in shared memory, named by their addresses, at which threads, bulk copies and stores of other blocks arrive. They need compute
-// capability 9.0; compiled for earlier ones these functions do nothing, and no kernel that uses them is launched there.
+// PTX mbarriers: barriers in shared memory, named by their addresses, at which threads, bulk copies and stores of other blocks arrive. mbarriers need
+// compute capability 9.0; compiled for earlier ones the functions of this file do nothing, and no kernel that uses them is launched there.
 #pragma once
 #include "memory.cuh"
 

@@ -26,8 +26,8 @@ __device__ __forceinline__ uint64_t evict_last() {
     return policy;
 }
 
-// A load that does not use the non-coherent path: in place, the kernel writes the same elements later. It is volatile, so that loads stay ahead of
-// the work that follows them in the source. streamed: the cache line is the first to be evicted.
+// A load that does not use the non-coherent path: in place, the kernel writes the same elements later. The load is volatile, so that it stays ahead
+// of the work that follows it in the source. streamed: the cache line is the first to be evicted.
 template <int bytes, bool streamed = true> __device__ __forceinline__ packed<bytes> load(const void *from) {
     packed<bytes> to;
     if constexpr (bytes == 16 && streamed)

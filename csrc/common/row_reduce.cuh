@@ -18,7 +18,8 @@ __device__ __forceinline__ uint64_t row_offset(uint32_t row, const bops_row_stri
 constexpr int team_slots = 16; // places in shared memory for sums of warps, one for each warp of a block of 512 threads
 
 struct row_team {
-    uint32_t threads, lane, warp, warps, slot;
+    uint32_t threads, lane, warp, warps;
+    uint32_t slot; // first of the places for sums of warps that are those of the row
 
     // The position in the row of vector v of the thread. A warp's vectors lie in one run, since memory serves longer runs faster.
     template <int vectors> __device__ __forceinline__ uint32_t position(int v) const {
@@ -36,10 +37,11 @@ template <int count, typename A> __device__ __forceinline__ void warp_sum(A (&va
         for (int k = 0; k < count; ++k) value[k] += __shfl_xor_sync(~0u, value[k], offset);
 }
 
-// Sums `count` values over a team; every thread gets the totals. Consecutive sums take different slots: some thread may still read those of the
-// first. Two values are summed at once, the first by the lower half of each warp, the second by the upper half. apart: the rows of a block do not
-// run in step, so that each row has its own barrier. Such a kernel takes all 16 barriers of a block, and an SM has room for 4 of its blocks.
-// narrow: the team may be smaller than a warp. size: slots for a value, 16 or 32, at least the warps of a block.
+// Sums `count` values over a team; every thread gets the totals. slots: [value][warp of the block]. Consecutive sums take different slots: some
+// thread may still read those of the first. Two values are summed at once, the first by the lower half of each warp, the second by the upper half.
+// apart: the rows of a block do not run in step, so that each row has its own barrier. The numbers of these barriers are no constants, so that a
+// kernel with `apart` takes all 16 barriers of a block, and an SM has room for 4 such blocks. narrow: the team may be smaller than a warp. size:
+// slots for a value, 16 or 32, at least the warps of a block.
 template <bool apart, bool narrow, int count, typename A, int size>
 __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team, A (*slots)[size]) {
     static_assert(count <= 2 && (size == 16 || size == 32), "");
@@ -104,8 +106,8 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 #endif
     return rank;
 }
-// Arrives without release. It follows cluster_exchange::initialize, whose fence is all that the other blocks need: a release at the start of every
-// block would wait for all memory accesses of the SM.
+// Arrives without release. Callers have called cluster_exchange::initialize, whose fence is all that the other blocks need: a release at the start of
+// every block would wait for all memory accesses of the SM.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");

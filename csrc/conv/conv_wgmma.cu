@@ -298,7 +298,7 @@ template <typename T, int columns, bool left_across, bool right_across> __global
         const auto bring_all = [&](auto is_gathered) {
             constexpr bool of_gathered = decltype(is_gathered)::value;
             constexpr uint32_t bytes = of_gathered ? room::left_bytes : room::right_bytes, at = of_gathered ? 0 : room::left_bytes;
-            uint32_t turn = 0; // which stage is next, counted over two rounds of the ring: the second one is the barriers' other phase
+            uint32_t stage_number = 0; // of the next stage, counted over two rounds of the ring: the second one is the barriers' other phase
 #pragma unroll 1
             for (uint32_t number = blockIdx.x; number < all.units; number += gridDim.x) {
                 const unit_place unit(all, number);
@@ -323,8 +323,9 @@ template <typename T, int columns, bool left_across, bool right_across> __global
                 }
 #pragma unroll 1
                 for (uint32_t left = unit.count(); left > 0; --left) {
-                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * room::step_bytes + at;
-                    mbarrier::wait(empty + 8 * stage, turn < stages);
+                    const uint32_t stage = stage_number < stages ? stage_number : stage_number - stages, there = full + 8 * stage,
+                                   to = ring + stage * room::step_bytes + at;
+                    mbarrier::wait(empty + 8 * stage, stage_number < stages);
                     mbarrier::expect(there, bytes);
                     if constexpr (!of_gathered) {
                         if constexpr (right_across) {
@@ -345,7 +346,7 @@ template <typename T, int columns, bool left_across, bool right_across> __global
                         k = 0, ++tap;
                         if (++x_tap == of.taps[0]) x_tap = 0, ++y_tap;
                     }
-                    if (++turn == 2 * stages) turn = 0;
+                    if (++stage_number == 2 * stages) stage_number = 0;
                 }
             }
         };
@@ -361,10 +362,10 @@ template <typename T, int columns, bool left_across, bool right_across> __global
     const auto release = [&](uint32_t stage) {
         if (threadIdx.x % 32 == 0) mbarrier::arrive(empty + 8 * stage);
     };
-    uint32_t turn = 0; // counts as the producer's does
+    uint32_t stage_number = 0; // counts as the producer's does
     // Goes past the steps of a unit of the other consumer.
     const auto skip = [&](uint32_t number) {
-        if (number < all.units) turn = (turn + unit_place(all, number).count()) % (2 * stages);
+        if (number < all.units) stage_number = (stage_number + unit_place(all, number).count()) % (2 * stages);
     };
     // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two phases.
     uint32_t number = blockIdx.x;
@@ -381,9 +382,9 @@ template <typename T, int columns, bool left_across, bool right_across> __global
         gemm::wait_for_turn(turn_barrier + group);
 #pragma unroll 1
         for (uint32_t step = unit.first; step < unit.last; ++step) {
-            const uint32_t stage = turn < stages ? turn : turn - stages;
+            const uint32_t stage = stage_number < stages ? stage_number : stage_number - stages;
             const uint32_t left = ring + stage * room::step_bytes, right = left + room::left_bytes;
-            mbarrier::wait(full + 8 * stage, turn >= stages);
+            mbarrier::wait(full + 8 * stage, stage_number >= stages);
             gemm::wgmma_fence();
 #pragma unroll
             for (int k_part = 0; k_part < gemm::wgmma_line_bytes / 32; ++k_part)
@@ -399,7 +400,7 @@ template <typename T, int columns, bool left_across, bool right_across> __global
             gemm::wgmma_wait<1>();
             if (step > unit.first) release(before);
             before = stage;
-            if (++turn == 2 * stages) turn = 0;
+            if (++stage_number == 2 * stages) stage_number = 0;
         }
         gemm::give_turn(turn_barrier + 1 - group);
         gemm::wgmma_wait<0>();

@@ -17,10 +17,10 @@ constexpr int few_threads = 128, few_warps = few_threads / 32;            // of 
 constexpr int few_filters = BOPS_CONV_FEW_CHANNELS_FILTERS;               // of a block
 constexpr int few_positions = BOPS_CONV_FEW_CHANNELS_POSITIONS;           // of a tile, at most
 constexpr int few_group = BOPS_CONV_FEW_CHANNELS_GROUP;                   // neighbouring positions that one instruction multiplies
-constexpr int few_groups_of_warp = few_positions / few_group / few_warps; // such groups of a tile that a warp has, at most
+constexpr int few_groups_of_warp = few_positions / few_group / few_warps; // groups of a tile that a warp has, at most
 constexpr int unit_channels = 4;                                          // of a pixel that a thread loads at once, a unit: a pixel has one or two
-// Units of a thread that are being loaded while a tile is multiplied. Those of the following rows beyond 4 for each thread are loaded and stored one
-// by one after it; more units ahead would take four registers each while the sums are in registers, too.
+// Units of a thread that are being loaded while a tile is multiplied. Units of the following rows beyond 4 for each thread are loaded and stored one
+// by one after the tile; more units ahead would take four registers each while the sums are in registers, too.
 constexpr int units_ahead = 4;
 
 // Divides numbers whose product with the divisor is below 2^32, by multiplying with the reciprocal.
@@ -154,7 +154,7 @@ template <typename T> struct patch_rows {
 #pragma unroll
         for (int i = 0; i < units_ahead; ++i) load(to[i], place_of(int(threadIdx.x) + i * few_threads));
     }
-    // Stores these, and loads and stores all others.
+    // Stores the units of load_ahead, and loads and stores all others.
     __device__ __forceinline__ void store_ahead(const unit<T> (&from)[units_ahead]) const {
 #pragma unroll
         for (int i = 0; i < units_ahead; ++i) store(from[i], place_of(int(threadIdx.x) + i * few_threads));

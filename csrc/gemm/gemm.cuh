@@ -9,7 +9,7 @@
 namespace bops {
 namespace gemm {
 
-constexpr int threads_of_finish = 256; // of a block of gemm_finish
+constexpr int threads_of_finish = 256; // of a block of gemm_finish, of whose tile a thread has four times four elements
 
 // ---- places -----------------------------------------------------------------
 
@@ -207,7 +207,7 @@ __device__ __forceinline__ void finish_tile(const bops_gemm_params &params, cons
 }
 
 // Applies the epilogue, which makes no derivative, to v, sums of row `row` from column n on, of which `count` exist. out_start, other_start: offsets of the
-// batch's matrix in out and other. vector: four elements of these are one access.
+// batch's matrix in out and other. vector: four elements of out, and four of other, are one access.
 template <typename T, int width> __device__ __forceinline__ void finish_elements(const bops_gemm_params &params, const bops_gemm_operands &operands,
                                                                                  uint64_t out_start, uint64_t other_start, int row, uint64_t n,
                                                                                  int count, bool vector, float (&v)[width]) {

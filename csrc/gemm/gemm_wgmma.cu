@@ -24,19 +24,21 @@ template <int columns_, int stages_, int stages_reading_, bool only_copies_> str
     static constexpr int rows = 128, columns = columns_, stages = stages_, stages_reading = stages_reading_, blocks = rows / 64;
     static constexpr bool only_copies = only_copies_;
     static constexpr uint32_t left_bytes = rows * wgmma_line_bytes, right_bytes = columns * wgmma_line_bytes, step_bytes = left_bytes + right_bytes;
-    // Rounds of the epilogue that are unrolled.
+    // Rounds of the epilogue that are unrolled, after which the sums of the other rounds move to the registers of these. More rounds move them less
+    // often, but take more registers and code: the sums of a tile of 192 columns take 192 registers of a thread, and its epilogue spills if all of it
+    // is unrolled (docs/rejected.md).
     static constexpr int unrolled = only_copies ? 1 : 2;
     // Registers of a thread in the producer's warpgroup, and in a consumer: the three warpgroups together have 3 * 168 to share out, in steps of 8.
     static constexpr int few_registers = only_copies ? 24 : 40, most_registers = only_copies ? 240 : 232;
 };
 
-// The epilogue of a warp takes its rows of a tile in *parts* of 16 rows and 32 columns. The parts with the same columns form a *round*. A part that
-// the copy engine stores or reads lies in shared memory in the swizzle of lines of 64 bytes: 16-byte chunk number c of row r is at chunk c ^ r / 2 %
-// 4 of the row. A warp has room for two rounds.
-constexpr int part_rows = 16, part_columns = 32, part_sums = 16; // part_sums: sums of a lane in a part
-constexpr int places = 2;                                        // rounds that a warp has room for
-constexpr int consumer_warps = 8;                                // of both consumers
-constexpr uint32_t part_bytes = part_rows * part_columns * 2, round_bytes = 2 * part_bytes;
+// The epilogue of a warp takes its rows of a tile in *fragments* of 16 rows and 32 columns. The fragments with the same columns form a *round*. A
+// fragment that the copy engine stores or reads lies in shared memory in the swizzle of lines of 64 bytes: 16-byte chunk number c of row r is at
+// chunk c ^ r / 2 % 4 of the row. A warp has room for two rounds.
+constexpr int fragment_rows = 16, fragment_columns = 32, fragment_sums = 16; // fragment_sums: sums of a lane in a fragment
+constexpr int places = 2;                                                    // rounds that a warp has room for
+constexpr int consumer_warps = 8;                                            // of both consumers
+constexpr uint32_t fragment_bytes = fragment_rows * fragment_columns * 2, round_bytes = 2 * fragment_bytes;
 
 // Shared memory. Behind the ring lie the rounds; then for each consumer the bias of its columns and, if they are wanted, four rows of column sums;
 // then the barriers of the ring and of the rounds that are read.
@@ -47,13 +49,13 @@ template <typename shape, bool reads> struct wgmma_room {
     static constexpr uint32_t barriers_at = sums_at + (reads ? 4 * row_bytes : 0);
     static constexpr uint32_t shared_bytes = barriers_at + (2 * stages + (reads ? consumer_warps * places : 0)) * 8;
     static_assert(shared_bytes <= most_shared_bytes, "");
-    static_assert(!reads || shape::columns / part_columns % (2 * places) == 0, "barriers of rounds end a tile as they begin it");
+    static_assert(!reads || shape::columns / fragment_columns % (2 * places) == 0, "barriers of rounds end a tile as they begin it");
 };
 
 // ---- the epilogue --------------------------------------------------------------------
 
-// A lane has two rows of a part, eight rows apart. Its sums number 4 j + 2 i and the next one are in row i of those, in columns 8 j + 2 q and the
-// next one, q = lane % 4. Sums 8 to 15 are the second half.
+// A lane has two rows of a fragment, eight rows apart. Of its sums, numbers 4 j + 2 i and 4 j + 2 i + 1 are in row i of the two, in columns 8 j + 2 q
+// and 8 j + 2 q + 1, q = lane % 4. Sums 8 to 15 are the second half of the columns.
 
 // Store and load two neighbouring elements, of which `left` exist. wide: both are one access.
 template <typename T> __device__ __forceinline__ void store_two(T *to, int left, bool wide, float first, float second) {
@@ -74,9 +76,9 @@ template <typename T> __device__ __forceinline__ float2 fetch_two(const T *from,
     return {left > 0 ? float(widen<T>(from[0])) : 0.0f, left > 1 ? float(widen<T>(from[1])) : 0.0f};
 }
 
-// Move a part to shared memory and back. `at` is the part's address plus place_in_part(); in the second half of a row's chunks, bit 5 of the address
-// is flipped.
-template <typename T> __device__ __forceinline__ void stage_part(uint32_t at, const float (&v)[part_sums]) {
+// Move a fragment to shared memory and back. `at` is the fragment's address plus place_in_fragment(); in the second half of a row's chunks, bit 5 of
+// the address is flipped.
+template <typename T> __device__ __forceinline__ void stage_fragment(uint32_t at, const float (&v)[fragment_sums]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         float some[8];
@@ -85,7 +87,7 @@ template <typename T> __device__ __forceinline__ void stage_part(uint32_t at, co
         store_matrices(at ^ (32 * half), pack<T, 16>(some).word);
     }
 }
-template <typename T> __device__ __forceinline__ void unstage_part(uint32_t at, float (&v)[part_sums]) {
+template <typename T> __device__ __forceinline__ void unstage_fragment(uint32_t at, float (&v)[fragment_sums]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         packed<16> words;
@@ -96,10 +98,10 @@ template <typename T> __device__ __forceinline__ void unstage_part(uint32_t at, 
         for (int i = 0; i < 8; ++i) v[8 * half + i] = some[i];
     }
 }
-// The offset in a part of the row whose address this lane gives to store_matrices and load_matrices, at its chunk in the first half.
-__device__ __forceinline__ uint32_t place_in_part() {
+// The offset in a fragment of the row whose address this lane gives to store_matrices and load_matrices, at its chunk in the first half.
+__device__ __forceinline__ uint32_t place_in_fragment() {
     const uint32_t lane = threadIdx.x % 32, row = lane % 16;
-    return row * (part_columns * 2) + ((lane / 16 ^ row / 2 % 4) * 16);
+    return row * (fragment_columns * 2) + ((lane / 16 ^ row / 2 % 4) * 16);
 }
 
 // Sums four values over the lanes with equal lane % 4. Lane 4 i + q gets the sum of value i.
@@ -120,15 +122,15 @@ struct wgmma_target {
 // What the epilogue uses besides the sums of the tile.
 struct wgmma_ending {
     const CUtensorMap *out_map, *other_map; // of what the copy engine stores, and of what it reads
-    uint32_t rounds, barriers;              // addresses: of the warp's two rounds in shared memory, plus place_in_part(); of a barrier for each
+    uint32_t rounds, barriers;              // addresses: of the warp's two rounds in shared memory, plus place_in_fragment(); of a barrier for each
     const float *bias;                      // of the tile's columns, in shared memory
     float *scratch;                         // four rows of column sums of the consumer
     int group;                              // which consumer this is
 };
 
-// Where a part of this warp lies in out, and in pre or dout.
-__device__ __forceinline__ box_place box_of(const bops_gemm_params &params, const wgmma_target &target, int round, int part) {
-    box_place box{int(target.n) + round * part_columns, int(target.m) + int(threadIdx.x / 32 % 4) * part_rows + 64 * part, {}, 0};
+// Where a fragment of this warp lies in out, and in pre or dout.
+__device__ __forceinline__ box_place box_of(const bops_gemm_params &params, const wgmma_target &target, int round, int fragment) {
+    box_place box{int(target.n) + round * fragment_columns, int(target.m) + int(threadIdx.x / 32 % 4) * fragment_rows + 64 * fragment, {}, 0};
     in_batch(params, target.z, box.batch);
     return box;
 }
@@ -138,17 +140,17 @@ __device__ __forceinline__ void read_round(const bops_gemm_params &params, const
     const uint32_t place = uint32_t(round % places), barrier = ending.barriers + place * 8;
     mbarrier::expect(barrier, round_bytes);
 #pragma unroll
-    for (int part = 0; part < 2; ++part)
-        copy_box(ending.rounds + place * round_bytes + part * part_bytes,
-                 params.epilogue == BOPS_GEMM_DERIVATIVE ? *ending.other_map : *ending.out_map, box_of(params, target, round, part), barrier);
+    for (int fragment = 0; fragment < 2; ++fragment)
+        copy_box(ending.rounds + place * round_bytes + fragment * fragment_bytes,
+                 params.epilogue == BOPS_GEMM_DERIVATIVE ? *ending.other_map : *ending.out_map, box_of(params, target, round, fragment), barrier);
 }
 
-// The epilogue of a tile. copies: the copy engine stores the parts and brings what is read; otherwise threads do both.
+// The epilogue of a tile. copies: the copy engine stores the fragments and brings what is read; otherwise threads do both.
 template <typename T, typename shape, bool reads, bool copies>
 __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, const bops_gemm_operands &operands,
                                       const wgmma_work &work, const wgmma_target &target, float (&sums)[shape::blocks][shape::columns / 2],
                                       const wgmma_ending &ending) {
-    constexpr int rounds = shape::columns / part_columns, unrolled = shape::unrolled;
+    constexpr int rounds = shape::columns / fragment_columns, unrolled = shape::unrolled;
     static_assert(rounds % unrolled == 0, "");
     const int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32, q = lane % 4;
     const bool wide = choice.wide != 0, has_pre = !reads && operands.other != nullptr, is_derivative = params.epilogue == BOPS_GEMM_DERIVATIVE;
@@ -167,17 +169,17 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                 __syncwarp();
             }
 #pragma unroll
-            for (int part = 0; part < 2; ++part) {
-                // The offset of element (8 i, 8 j) of this lane in a part; the one after it is the lane's, too.
-                const auto row_at = [&](int i) { return target.m + uint32_t(64 * part + part_rows * warp + lane / 4 + 8 * i); };
-                const auto column_at = [&](int j) { return target.n + uint32_t(round * part_columns + 8 * j + 2 * q); };
+            for (int fragment = 0; fragment < 2; ++fragment) {
+                // The offset of element (8 i, 8 j) of this lane in a fragment; the one after it is the lane's, too.
+                const auto row_at = [&](int i) { return target.m + uint32_t(64 * fragment + fragment_rows * warp + lane / 4 + 8 * i); };
+                const auto column_at = [&](int j) { return target.n + uint32_t(round * fragment_columns + 8 * j + 2 * q); };
                 const auto left_at = [&](int i, int j) { // columns that exist from there on
                     return row_at(i) < uint32_t(params.m) ? int(params.n) - int(column_at(j)) : 0;
                 };
                 const auto offset_at = [&](const bops_gemm_matrix &matrix, int i, int j) {
                     return offset_of(params.batch_rank, params.batch, matrix.batch, target.z) + row_at(i) * matrix.row + column_at(j);
                 };
-                const auto store = [&](void *base, bops_dtype dtype, const bops_gemm_matrix &matrix, uint64_t start, const float(&v)[part_sums]) {
+                const auto store = [&](void *base, bops_dtype dtype, const bops_gemm_matrix &matrix, uint64_t start, const float(&v)[fragment_sums]) {
 #pragma unroll
                     for (int k = 0; k < 8; ++k) {
                         const int i = k % 2, j = k / 2;
@@ -186,13 +188,13 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                         else store_two(static_cast<T *>(base) + to, left_at(i, j), wide, v[2 * k], v[2 * k + 1]);
                     }
                 };
-                const uint32_t part_at = at + part * part_bytes;
+                const uint32_t fragment_at = at + fragment * fragment_bytes;
                 // 2. The sums times alpha; with the bias, pre.
-                float v[part_sums];
+                float v[fragment_sums];
 #pragma unroll
-                for (int j = 0; j < part_sums; ++j) v[j] = sums[part][i * part_sums + j] * work.alpha;
+                for (int j = 0; j < fragment_sums; ++j) v[j] = sums[fragment][i * fragment_sums + j] * work.alpha;
                 if (operands.bias != nullptr) {
-                    const float *const bias = ending.bias + round * part_columns + 2 * q;
+                    const float *const bias = ending.bias + round * fragment_columns + 2 * q;
 #pragma unroll
                     for (int j = 0; j < 4; ++j) {
                         const float2 b = *reinterpret_cast<const float2 *>(bias + 8 * j);
@@ -202,14 +204,14 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                 // 3. out.
                 if constexpr (!reads) {
                     if (has_pre) {
-                        if constexpr (copies) stage_part<T>(part_at + round_bytes, v);
+                        if constexpr (copies) stage_fragment<T>(fragment_at + round_bytes, v);
                         else store(operands.other, params.other_dtype, params.other, 0, v);
                     }
                     if (params.activation != BOPS_IDENTITY) activate(params.activation, v);
                 } else {
-                    float g[part_sums];
+                    float g[fragment_sums];
                     if constexpr (copies) {
-                        unstage_part<T>(part_at, g);
+                        unstage_fragment<T>(fragment_at, g);
                     } else {
                         const void *const base = is_derivative ? operands.other : operands.out;
                         const bops_dtype dtype = is_derivative ? params.other_dtype : params.out_dtype;
@@ -233,19 +235,19 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                                 for (int j = 0; j < 8; ++j)
                                     total[j / 4 * 2 + j % 2] += j % 2 < left_at(j / 2 % 2, half * 2 + j / 4) ? g[half * 8 + j] : 0.0f;
                                 const float one = sum_of_rows(total);
-                                const int column = round * part_columns + half * 16 + lane / 8 * 8 + 2 * q + lane / 4 % 2;
+                                const int column = round * fragment_columns + half * 16 + lane / 8 * 8 + 2 * q + lane / 4 % 2;
                                 float &sum = ending.scratch[warp * shape::columns + column];
-                                if (lane < 16) sum = part == 1 ? sum + one : one;
+                                if (lane < 16) sum = fragment == 1 ? sum + one : one;
                             }
 #pragma unroll
-                        for (int j = 0; j < part_sums; ++j) v[j] = g[j];
+                        for (int j = 0; j < fragment_sums; ++j) v[j] = g[j];
                     } else {
 #pragma unroll
-                        for (int j = 0; j < part_sums; ++j) v[j] = fmaf(work.beta, g[j], v[j]);
+                        for (int j = 0; j < fragment_sums; ++j) v[j] = fmaf(work.beta, g[j], v[j]);
                     }
                 }
                 if (operands.out != nullptr) {
-                    if constexpr (copies) stage_part<T>(part_at, v);
+                    if constexpr (copies) stage_fragment<T>(fragment_at, v);
                     else store(operands.out, params.out_dtype, params.out, target.split * work.split_stride, v);
                 }
             }
@@ -254,10 +256,10 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                 __syncwarp();
                 if (lane == 0) {
 #pragma unroll
-                    for (int part = 0; part < 2; ++part) {
-                        const box_place box = box_of(params, target, round, part);
-                        if (has_pre) store_box(*ending.other_map, box, at + round_bytes + part * part_bytes);
-                        if (operands.out != nullptr) store_box(*ending.out_map, box, at + part * part_bytes);
+                    for (int fragment = 0; fragment < 2; ++fragment) {
+                        const box_place box = box_of(params, target, round, fragment);
+                        if (has_pre) store_box(*ending.other_map, box, at + round_bytes + fragment * fragment_bytes);
+                        if (operands.out != nullptr) store_box(*ending.out_map, box, at + fragment * fragment_bytes);
                     }
                     commit_boxes();
                     if constexpr (reads) {
@@ -272,7 +274,7 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
 #pragma unroll
         for (int block = 0; block < shape::blocks; ++block)
 #pragma unroll
-            for (int i = 0; i < shape::columns / 2 - unrolled * part_sums; ++i) sums[block][i] = sums[block][i + unrolled * part_sums];
+            for (int i = 0; i < shape::columns / 2 - unrolled * fragment_sums; ++i) sums[block][i] = sums[block][i + unrolled * fragment_sums];
     }
     // 5. The column sums of the consumer, over its warps.
     if constexpr (reads)
@@ -307,7 +309,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
     const uint32_t first = blockIdx.x, step = gridDim.x;
     const int group = int(threadIdx.x) / group_threads - 1; // which consumer this is; -1 is the producer
 
-    // 1. Barriers for each stage: the step has arrived; all warps of a consumer have used it.
+    // 1. Two barriers for each stage: at `full` the step arrives, at `empty` all warps of a consumer that have used it.
     if (threadIdx.x == 0) {
         prefetch_map(left_map);
         prefetch_map(right_map);
@@ -333,13 +335,13 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
         float *const bias = reinterpret_cast<float *>(shared + room::bias_at) + group * shape::columns;
         float *const scratch = reads ? reinterpret_cast<float *>(shared + room::sums_at) + group * 4 * shape::columns : nullptr;
         const uint32_t warp = threadIdx.x / 32 - 4, rounds = ring + room::rounds_at + warp * places * round_bytes;
-        const wgmma_ending ending{&out_map, &other_map, rounds + place_in_part(), empty + 8 * (stages + warp * places), bias, scratch, group};
+        const wgmma_ending ending{&out_map, &other_map, rounds + place_in_fragment(), empty + 8 * (stages + warp * places), bias, scratch, group};
         const int lane = int(threadIdx.x) % 32;
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
         };
-        uint32_t turn = 0; // counts as the producer's does
-        const auto skip = [&](uint32_t count) { turn = (turn + count) % (2 * stages); };
+        uint32_t stage_number = 0; // counts as the producer's does
+        const auto skip = [&](uint32_t count) { stage_number = (stage_number + count) % (2 * stages); };
         // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two
         // phases.
         uint32_t number = first;
@@ -381,9 +383,9 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
             wait_for_turn(turn_barrier + group);
 #pragma unroll 1
             for (uint32_t i = unit.first; i < unit.last; ++i) {
-                const uint32_t stage = turn < stages ? turn : turn - stages;
+                const uint32_t stage = stage_number < stages ? stage_number : stage_number - stages;
                 const uint32_t left = ring + stage * shape::step_bytes, right = left + shape::left_bytes;
-                mbarrier::wait(full + 8 * stage, turn >= stages);
+                mbarrier::wait(full + 8 * stage, stage_number >= stages);
                 wgmma_fence();
 #pragma unroll
                 for (int k_part = 0; k_part < wgmma_depth<T> / 16; ++k_part)
@@ -397,7 +399,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
                 wgmma_wait<1>();
                 if (i > unit.first) release(before);
                 before = stage;
-                if (++turn == 2 * stages) turn = 0;
+                if (++stage_number == 2 * stages) stage_number = 0;
             }
             give_turn(turn_barrier + 1 - group);
             wgmma_wait<0>();
@@ -420,13 +422,13 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
 
 // ---- the launch -------------------------------------------------------------------------
 
-// The map of a matrix of 16-bit elements that the copy engine stores or reads in parts.
+// The map of a matrix of 16-bit elements that the copy engine stores or reads in fragments.
 bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_matrix &matrix, bops_dtype dtype, void *base) {
     cuuint64_t extents[5] = {params.n, params.m, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
     if (params.m > 1) strides[0] = 2 * matrix.row;
     for (uint32_t i = 0; i < params.batch_rank; ++i)
         if (params.batch[i] > 1) extents[2 + i] = params.batch[i], strides[1 + i] = 2 * matrix.batch[i];
-    const cuuint32_t box[5] = {part_columns, part_rows, 1, 1, 1};
+    const cuuint32_t box[5] = {fragment_columns, fragment_rows, 1, 1, 1};
     return encode_boxes(map, factor_type(dtype), base, extents, strides, box, CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_NONE);
 }
 

@@ -185,8 +185,8 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
         };
-        uint32_t turn = 0; // counts as the producer's does
-        const auto skip = [&](uint32_t count) { turn = (turn + count) % (2 * stages); };
+        uint32_t stage_number = 0; // counts as the producer's does
+        const auto skip = [&](uint32_t count) { stage_number = (stage_number + count) % (2 * stages); };
         // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two
         // phases.
         uint32_t number = blockIdx.x;
@@ -206,9 +206,9 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
             wait_for_turn(turn_barrier + group);
 #pragma unroll 1
             for (uint32_t i = unit.first; i < unit.last; ++i) {
-                const uint32_t stage = turn < stages ? turn : turn - stages;
+                const uint32_t stage = stage_number < stages ? stage_number : stage_number - stages;
                 const uint32_t left = ring + stage * shape::step_bytes, right = left + shape::left_bytes;
-                mbarrier::wait(full + 8 * stage, turn >= stages);
+                mbarrier::wait(full + 8 * stage, stage_number >= stages);
                 wgmma_fence();
 #pragma unroll
                 for (int k_part = 0; k_part < words_instructions; ++k_part)
@@ -220,7 +220,7 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
                 wgmma_wait<1>();
                 if (i > unit.first) release(before);
                 before = stage;
-                if (++turn == 2 * stages) turn = 0;
+                if (++stage_number == 2 * stages) stage_number = 0;
             }
             give_turn(turn_barrier + 1 - group);
             wgmma_wait<0>();

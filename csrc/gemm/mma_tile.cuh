@@ -37,7 +37,7 @@ BOPS_PLACE int left_row(int lane, int first) { return first + lane % 16; }
 BOPS_PLACE int left_chunk(int lane, int k_step) { return 2 * k_step + lane / 16; }
 BOPS_PLACE int left_across_k(int lane, int k_step) { return 16 * k_step + lane % 8 + lane / 16 * 8; }
 BOPS_PLACE int left_across_row(int lane, int first) { return first + lane / 8 % 2 * 8; }
-// Those of mma's right factor: the first and the second 16 bytes of k of columns 0-7, then those of columns 8-15.
+// The words of mma's right factor: the first and the second 16 bytes of k of columns 0-7, then those of columns 8-15.
 BOPS_PLACE int right_column(int lane, int first) { return first + lane % 8 + lane / 16 * 8; }
 BOPS_PLACE int right_chunk(int lane, int k_step) { return 2 * k_step + lane / 8 % 2; }
 BOPS_PLACE int right_across_k(int lane, int k_step) { return 16 * k_step + lane % 16; }

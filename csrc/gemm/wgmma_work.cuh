@@ -39,8 +39,8 @@ __device__ __forceinline__ void in_batch(const bops_gemm_params &params, uint32_
 // ---- fetching factors ---------------------------------------------------------------
 
 // How a factor lies. fours_along_k: it lies along k, and shared memory does not have it row after row: of 32 rows, those whose number is a multiple
-// of four come first, then those with remainder 1, and so on. So a thread of gemm_wgmma_words has the sums of four neighbours of out. Such a factor
-// has no second batch extent beside one that is summed over.
+// of four come first, then those with remainder 1, and so on. This gives a thread of gemm_wgmma_words the sums of four neighbours of out. A factor
+// that is fours_along_k has no second batch extent beside one that is summed over.
 enum wgmma_order { along_k, across_k, fours_along_k };
 // Rows of a box of a factor that is fours_along_k: the columns of out that a warp of gemm_wgmma_words has.
 constexpr int fours_rows = 32;
@@ -65,7 +65,7 @@ __device__ __forceinline__ void bring_steps(const bops_gemm_params &params, cons
                                             uint32_t full, uint32_t empty) {
     constexpr int rows = of_left ? shape::rows : shape::columns;
     constexpr uint32_t bytes = of_left ? shape::left_bytes : shape::right_bytes, at = of_left ? 0 : shape::left_bytes;
-    uint32_t turn = 0; // which stage is next, counted over two rounds of the ring: the second one is the barriers' other phase
+    uint32_t stage_number = 0; // of the next stage, counted over two rounds of the ring: the second one is the barriers' other phase
 #pragma unroll 1
     for (uint32_t number = blockIdx.x; number < work.units; number += gridDim.x) {
         const wgmma_unit unit(work, number);
@@ -78,13 +78,13 @@ __device__ __forceinline__ void bring_steps(const bops_gemm_params &params, cons
         int summed = int(unit.first / work.steps_of_k), k = int(unit.first % work.steps_of_k * wgmma_depth<T>);
 #pragma unroll 1
         for (uint32_t left = unit.last - unit.first; left > 0; --left) {
-            const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage;
-            mbarrier::wait(empty + 8 * stage, turn < stages);
+            const uint32_t stage = stage_number < stages ? stage_number : stage_number - stages, there = full + 8 * stage;
+            mbarrier::wait(empty + 8 * stage, stage_number < stages);
             mbarrier::expect(there, bytes);
             bring<T, order, rows>(ring + stage * shape::step_bytes + at, map, row, k, batch, summed, there);
             k += wgmma_depth<T>;
             if (k >= int(work.steps_of_k) * wgmma_depth<T>) k = 0, ++summed;
-            if (++turn == 2 * stages) turn = 0;
+            if (++stage_number == 2 * stages) stage_number = 0;
         }
     }
 }

@@ -37,7 +37,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held, typenam
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     constexpr bool streamed = vectors > 2; // short or few rows stay cached for the kernel that follows
-    __shared__ A slots[2][team_slots];
+    __shared__ A slots[2][team_slots];     // [maxima, sums][warp]
     if (a.overlaps) follow_previous();
     const row_team team;
     const exponential<T> e = {a.scale};
@@ -126,7 +126,7 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, so
     if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
     constexpr bool has_room = sizeof(T) == sizeof(float);
-    __shared__ float slots[2][team_slots];
+    __shared__ float slots[2][team_slots]; // [maxima, sums][warp]
     __shared__ cluster_exchange exchange;
     const row_team team;
     const exponential<T> e = {a.scale};
@@ -208,7 +208,7 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
     softmax_rows_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    __shared__ A slots[2][team_slots];
+    __shared__ A slots[2][team_slots]; // [maxima, sums][warp]
     const row_team team;
     const exponential<T> e = {a.scale};
     const uint64_t items = a.outer * a.chunks;
@@ -245,7 +245,7 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 template <typename T> __global__ void __launch_bounds__(softmax_merge_threads)
     softmax_rows_split_merge(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    __shared__ A slots[2][team_slots];
+    __shared__ A slots[2][team_slots]; // [maxima, sums][warp]
     const row_team team;
     const exponential<T> e = {a.scale};
     const uint64_t items = a.outer * a.chunks;
@@ -289,14 +289,30 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
-// Registers that a thread's elements take, threads of the largest block, and the least number of those blocks that an SM is to have room for. The
-// last two bound the registers of a thread, 65536 / (threads * blocks): the more its elements take, the fewer threads an SM has.
+// Threads of the largest block, and the least number of those blocks that an SM is to have room for. They leave a thread 65536 / (threads * blocks)
+// registers, rounded down to a multiple of 8.
+struct block_bounds {
+    int threads, blocks;
+};
+
+// The bounds of a kernel whose elements take `registers` registers of a thread. More threads would hide more latency, but leave each of them fewer
+// registers beside those of its elements.
+constexpr block_bounds channel_block_bounds(int registers, bool is_f32, bool whole) {
+    if (whole) return {128, 5};                     // 96 registers: elements take 64, and no access is guarded
+    if (registers <= 16) return {1024, 1};          // 64 registers
+    if (registers <= 32 && is_f32) return {512, 2}; // 64 registers
+    if (registers <= 32) return {256, 3};           // 80 registers
+    if (registers <= 48) return {256, 2};           // 128 registers
+    return {512, 1};                                // 128 registers
+}
+
+// How a thread holds its elements, and the bounds of the block. registers: those that the elements take.
 template <typename T, int vec_bytes, int vectors, bool whole> struct channel_bounds {
     static constexpr bool held = sizeof(T) == 4 || vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
     static constexpr int registers = vectors * vec_bytes / (held ? int(sizeof(T)) : 4);
     static constexpr bool is_large = sizeof(T) == 4 && registers == 32; // two blocks of 512 threads share an SM
-    static constexpr int threads = whole ? 128 : registers <= 16 ? 1024 : is_large ? 512 : registers <= 48 ? 256 : 512;
-    static constexpr int blocks = whole ? 5 : is_large ? 2 : threads == 256 ? registers <= 32 ? 3 : 2 : 1;
+    static constexpr block_bounds bounds = channel_block_bounds(registers, sizeof(T) == 4, whole);
+    static constexpr int threads = bounds.threads, blocks = bounds.blocks;
 };
 
 // whole: every vector of every thread lies inside the tensor.
@@ -534,7 +550,8 @@ template <typename Action> bops_status rows_resident(const bops_softmax_speciali
         };
         const auto run_held = [&](auto vectors) { return run(vectors, std::true_type()); };
         const auto run_held_of_f32 = [&](auto vectors) { return run(vectors, std::bool_constant<sizeof(T) != 2>()); };
-        // 8 vectors of 16-bit elements, or 4 in a block of more than 256 threads: held exponentials would leave room for too few blocks.
+        // 8 vectors of 16-bit elements, or 4 in a block of more than 256 threads: held exponentials would leave room for too few blocks, since they
+        // take 64 or 32 registers of a thread. Without them each exponential is computed twice.
         const bool has_room = c.vectors == 2 || (c.vectors == 4 && c.threads_per_row <= 256);
         if constexpr (vec_bytes < 16) return for_value<16>(c.vectors, run_held);
         else return has_room ? for_value<2, 4>(c.vectors, run_held) : for_value<4, 8>(c.vectors, run_held_of_f32);

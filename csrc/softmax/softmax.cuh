@@ -27,7 +27,7 @@ template <typename A> struct softmax_arguments {
     const void *in[2];
     void *out;
     softmax_scale<A> scale;
-    A signed_scale;
+    A signed_scale; // backward: scale with its sign
     uint32_t is_log, is_negative;
     uint32_t cluster, slice_vectors; // slice_vectors: of a row, that one block of its cluster holds
     uint32_t across, chunks, overlaps;
@@ -130,7 +130,7 @@ template <typename T> struct exponential {
 
     // The maximum as the functions below take it: times halving, so that maxima differ by finite numbers; of 16-bit elements as it is.
     __device__ __forceinline__ A maximum(A largest) const { return sizeof(T) == 2 ? largest : largest * scale.halving; }
-    // The shift of a line with this maximum. Its offset is finite even if the line is all -infinity, so that exponentials and sum are 0.
+    // The shift of a line with this maximum. The offset of the shift is finite even if the line is all -infinity, so that exponentials and sum are 0.
     //
     // 16-bit elements: rounding max * factor shifts all exponents of the line by up to half an ulp of the product, which must stay small. If
     // |max * log2_high| exceeds 2^20, the exponent of every smaller element is at least 2^9 lower, since distinct 16-bit numbers differ by 2^-11
@@ -257,7 +257,9 @@ constexpr int softmax_split_threads = 256; // of a block of the forms `split`
 // Vectors of a row that a thread takes from a chunk and loads together. Larger chunks leave fewer parts to merge, smaller ones more blocks for few
 // rows.
 constexpr int softmax_split_vectors = 4;
-constexpr int softmax_split_elements = 32; // of each line of channels in a chunk, which one thread takes: as with chunks of rows
+// Elements of each line of channels in a chunk, which one thread takes. Larger chunks leave fewer parts to merge, smaller ones more blocks for few
+// lines.
+constexpr int softmax_split_elements = 32;
 constexpr int softmax_merge_threads = 128; // of a block that merges the results of chunks
 
 // One item of work: 1024 vectors of a row.
@@ -318,16 +320,18 @@ template <int count, typename A> struct alignas(count * sizeof(A) < 16 ? count *
 
 // A block takes one or two tiles of `across` vectors side by side: blockDim = (threads of a tile, tiles). The second tile issues its loads after the
 // first has issued its own, so that the first computes and stores while the second still loads.
+// Number of the named barrier for the turns of both tiles: the tiles' own barriers have numbers 1 and 2.
+constexpr int turn_barrier = 3;
 template <int tiles> __device__ __forceinline__ uint32_t tile_of_block() { return tiles == 1 ? 0 : threadIdx.y; }
 template <int tiles> __device__ __forceinline__ void tile_barrier() {
     if constexpr (tiles == 1) __syncthreads();
     else asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
 }
 template <int tiles> __device__ __forceinline__ void await_turn() {
-    if (tiles == 2 && threadIdx.y == 1) asm volatile("bar.sync 3, %0;" ::"r"(2 * blockDim.x) : "memory");
+    if (tiles == 2 && threadIdx.y == 1) asm volatile("bar.sync %0, %1;" ::"n"(turn_barrier), "r"(2 * blockDim.x) : "memory");
 }
 template <int tiles> __device__ __forceinline__ void pass_turn() {
-    if (tiles == 2 && threadIdx.y == 0 && blockDim.y == 2) asm volatile("bar.arrive 3, %0;" ::"r"(2 * blockDim.x) : "memory");
+    if (tiles == 2 && threadIdx.y == 0 && blockDim.y == 2) asm volatile("bar.arrive %0, %1;" ::"n"(turn_barrier), "r"(2 * blockDim.x) : "memory");
 }
 
 // Reduces `value`, an entry for each element of a vector, over the lanes of a warp that hold the same column, `across` lanes apart.

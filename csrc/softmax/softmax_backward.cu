@@ -79,8 +79,8 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, ty
     if (clustered && !has_sm_90) return;
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    constexpr bool streamed = vectors > 2; // short or few rows stay cached for the kernel that follows
-    __shared__ __align__(16) A slots[1][team_slots];
+    constexpr bool streamed = vectors > 2;           // short or few rows stay cached for the kernel that follows
+    __shared__ __align__(16) A slots[1][team_slots]; // [sum][warp]
     __shared__ cluster_exchange exchange;
     if (a.overlaps) follow_previous();
     const row_team team;
@@ -142,7 +142,7 @@ template <typename T, int vectors, typename Out> __global__ void __launch_bounds
     softmax_backward_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
-    __shared__ __align__(16) float slots[1][team_slots];
+    __shared__ __align__(16) float slots[1][team_slots]; // [sum][warp]
     __shared__ cluster_exchange exchange;
     const row_team team;
     const uint32_t rank = cluster_rank(), all = uint32_t(a.dim) / width, first = rank * a.slice_vectors, row = blockIdx.x;
@@ -205,7 +205,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
     softmax_backward_rows_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    __shared__ __align__(16) A slots[2][team_slots];
+    __shared__ __align__(16) A slots[2][team_slots]; // [turn % 2][warp]
     const row_team team;
     const uint64_t items = a.outer * a.chunks;
     uint32_t turn = 0;
@@ -224,7 +224,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
 
 template <typename A> __global__ void __launch_bounds__(softmax_merge_threads)
     softmax_backward_rows_split_merge(const __grid_constant__ softmax_arguments<A> a) {
-    __shared__ __align__(16) A slots[2][team_slots];
+    __shared__ __align__(16) A slots[2][team_slots]; // [turn % 2][warp]
     const row_team team;
     uint32_t turn = 0;
     for (uint64_t row = blockIdx.x; row < a.outer; row += gridDim.x, turn ^= 1) {
@@ -306,9 +306,9 @@ __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, c
 // y lies in shared memory, dy in registers; of 16-bit elements some vectors of dy are parked in shared memory, too. A thread reads back only the
 // vectors that it copied, so that its own wait for the copies suffices.
 constexpr int channel_shared_vectors = 16; // vectors of y, and as many of dy, of a thread
-// Those vectors of dy that are parked. A vector of 16-bit elements has 8 sums and is unpacked to 8 registers, twice as many as one of f32. So its
-// thread keeps 6 vectors of dy in 24 registers, while one of f32 keeps 16 in 64. Each parked vector saves a thread 4 registers, and takes 8 KB of
-// shared memory for 512 threads.
+// Vectors of dy of a thread that are parked in shared memory. A vector of 16-bit elements has 8 sums and is unpacked to 8 registers, twice as many as
+// one of f32. So its thread keeps 6 vectors of dy in 24 registers, while one of f32 keeps 16 in 64. Each parked vector saves a thread 4 registers,
+// and takes 8 KB of shared memory for 512 threads.
 template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0;
 
 // An SM runs 512 threads: one block, or two blocks with one tile of 16-bit elements each.

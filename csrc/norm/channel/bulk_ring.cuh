@@ -66,14 +66,14 @@ __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geo
                                                  const bops_channel_strides *const (&strides)[arrays], uint32_t readers, const F &before,
                                                  uint64_t policy = 0) {
     constexpr uint32_t width = 16 / sizeof(T);
-    const uint32_t teams = gridDim.x / ring.cluster, own_group = blockIdx.x / ring.cluster, rank = blockIdx.x - own_group * ring.cluster;
+    const uint32_t teams = gridDim.x / ring.team_blocks, own_group = blockIdx.x / ring.team_blocks, rank = blockIdx.x - own_group * ring.team_blocks;
     const uint32_t lane = threadIdx.x % 32;
     uint32_t number = 0;
     bulk_place place = {range.slot, 0};
     for (uint32_t group = own_group; group < geometry.groups; group += teams) {
         uint32_t sample, channel;
         geometry.segment(group, 0, sample, channel);
-        uint32_t step = in_turn ? range.from * ring.cluster + rank : rank * ring.steps + range.from;
+        uint32_t step = in_turn ? range.from * ring.team_blocks + rank : rank * ring.steps + range.from;
         uint32_t whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
         for (uint32_t i = range.from; i < range.to; ++i, place.next(range.end_slot, range.slot)) {
             const uint32_t here = segment < ring.segments ? min(ring.segments - segment, ring.multi) : 0;
@@ -93,7 +93,7 @@ __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geo
                     else bulk.copy<false>(place.slot, to, from, bytes, 0);
                 }
             if constexpr (in_turn) {
-                step += ring.cluster;
+                step += ring.team_blocks;
                 whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
             } else if (++chunk == ring.chunks) {
                 chunk = 0, segment += ring.multi;

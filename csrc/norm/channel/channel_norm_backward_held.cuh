@@ -77,10 +77,10 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
     // it and what follows from it would take registers of the threads, which the steps need.
     __device__ __forceinline__ held_group(const channel_backward_walk_arguments &arguments, const bulk_ring &bulk, uint32_t first_group)
         : a(arguments), ring(arguments.ring), readers(blockDim.x - 32), lane(threadIdx.x % 32), warp(threadIdx.x / 32), own_group(first_group),
-          rank(blockIdx.x - own_group * ring.cluster), first(rank * ring.steps), full(kept_address(bulk.full)),
+          rank(blockIdx.x - own_group * ring.team_blocks), first(rank * ring.steps), full(kept_address(bulk.full)),
           vector(kept_address(dynamic_shared + threadIdx.x * 16)), array_bytes(readers * 16),
           first_segment(ring.by_chunks.quotient(first) * ring.multi), segment_warps(ring.pitch / 32),
-          partials(kept_address(dynamic_shared + ring.slots * arrays * readers * 16)), kind(arguments.p.activation), step(ring) {
+          partials(kept_address(dynamic_shared + ring.places * arrays * readers * 16)), kind(arguments.p.activation), step(ring) {
         const uint32_t end_segment = min(ring.by_chunks.quotient(first + ring.steps - 1) * ring.multi + ring.multi, ring.segments);
         own_segments = end_segment > first_segment ? end_segment - first_segment : 0;
     }
@@ -159,12 +159,12 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
                 data.dy[v] = vector_of(place.slot, 0), data.x[v] = vector_of(place.slot, 1);
                 if constexpr (masks) extra = vector_of(place.slot, 2);
                 release(place.slot);
-                place.next(ring.slots);
+                place.next(ring.places);
                 take(data.dy[v], data.x[v], extra, v + 1 == ring.steps);
             }
         const bulk_place kept = place;
 #pragma unroll 1
-        for (uint32_t v = held; v < ring.steps; ++v, place.next(ring.slots)) {
+        for (uint32_t v = held; v < ring.steps; ++v, place.next(ring.places)) {
             wait_full(place);
             packed<16> dy_vector = vector_of(place.slot, 0);
             if constexpr (masks) extra = vector_of(place.slot, 2);
@@ -203,7 +203,7 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
         for (int v = 0; v < held; ++v)
             if (v < ring.steps) put(data.dy[v]);
 #pragma unroll 1
-        for (uint32_t v = held; v < ring.steps; ++v, at.next(ring.slots)) put(vector_of(at.slot, 0));
+        for (uint32_t v = held; v < ring.steps; ++v, at.next(ring.places)) put(vector_of(at.slot, 0));
     }
     // Writes the sums of the block's segments, which a later launch adds up.
     __device__ __forceinline__ void write_segment_sums() const {
@@ -215,17 +215,17 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
                 total.x += of_warp.x, total.y += of_warp.y;
             }
             const uint64_t row = a.geometry.row_of(sample, channel + first_segment + k);
-            *reinterpret_cast<float2 *>(a.segment_sums + (row * ring.cluster + rank) * 2) = total;
+            *reinterpret_cast<float2 *>(a.segment_sums + (row * ring.team_blocks + rank) * 2) = total;
         }
     }
     // Called by all reading threads: the sums of a grid's team from the messages of its blocks. team_sums: in shared memory.
     __device__ __forceinline__ void receive_team_sums(const uint4 *messages, uint32_t turn, float2 (&team_sums)[merge_lanes],
                                                       float (&sums)[2]) const {
         if (turn == 0) cooperative_groups::this_grid().sync();
-        if (warp * 32 < ring.cluster) {
+        if (warp * 32 < ring.team_blocks) {
             sums[0] = sums[1] = 0;
-            for (uint32_t i = threadIdx.x; i < ring.cluster; i += readers) {
-                const float2 of_block = receive_sums(messages + own_group * ring.cluster + i, turn + 1);
+            for (uint32_t i = threadIdx.x; i < ring.team_blocks; i += readers) {
+                const float2 of_block = receive_sums(messages + own_group * ring.team_blocks + i, turn + 1);
                 sums[0] += of_block.x, sums[1] += of_block.y;
             }
             warp_sum(sums, 32);
@@ -234,7 +234,7 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
         readers_sync(readers);
         sums[0] = sums[1] = 0;
         const uint32_t warps = readers / 32;
-        for (uint32_t w = 0; w < warps && w * 32 < ring.cluster; ++w) sums[0] += team_sums[w].x, sums[1] += team_sums[w].y;
+        for (uint32_t w = 0; w < warps && w * 32 < ring.team_blocks; ++w) sums[0] += team_sums[w].x, sums[1] += team_sums[w].y;
     }
     // Writes the gradients of the elements; the walk is at the group's first step. kept: the place of the first step that is not held.
     __device__ __forceinline__ void write(const vectors &data, bulk_place &kept, float mean_g, float slope) {
@@ -255,7 +255,7 @@ template <typename T, activation_form form, bool active, bool by_segment, bool c
         for (int v = 0; v < held; ++v)
             if (v < ring.steps) finish(data.dy[v], data.x[v]);
 #pragma unroll 1
-        for (uint32_t v = held; v < ring.steps; ++v, kept.next(ring.slots)) {
+        for (uint32_t v = held; v < ring.steps; ++v, kept.next(ring.places)) {
             const packed<16> dy_vector = vector_of(kept.slot, 0), x_vector = vector_of(kept.slot, 1);
             if constexpr (masks) order_before_copies();
             release(kept.slot);
@@ -272,7 +272,7 @@ __device__ __forceinline__ void fetch_held(const channel_backward_walk_arguments
     const T *tensors[arrays] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
     const bops_channel_strides *strides[arrays] = {&a.p.dy, &a.p.x};
     if constexpr (masks) tensors[2] = static_cast<const T *>(a.o.y ? a.o.y : a.o.residual), strides[2] = a.o.y ? &a.p.y : &a.p.residual;
-    const uint32_t meeting = max(ring.steps, ring.slots + min(ring.steps, uint32_t(held)));
+    const uint32_t meeting = max(ring.steps, ring.places + min(ring.steps, uint32_t(held)));
     const auto meet = [&](bool is_time) {
         if (cooperative && is_time) cooperative_groups::this_grid().sync();
     };
@@ -291,9 +291,9 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
     const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
-    bulk.initialize(ring.slots, readers);
-    if (!cooperative && ring.cluster > 1) {
+    const uint32_t teams = gridDim.x / ring.team_blocks, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.team_blocks;
+    bulk.initialize(ring.places, readers);
+    if (!cooperative && ring.team_blocks > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
         cluster_wait();
@@ -325,13 +325,13 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
             send_sums(messages + blockIdx.x, make_float2(sums[0], sums[1]), turn + 1);
             if (turn == 0) send_sums(messages + gridDim.x + blockIdx.x, make_float2(0, 0), 0);
         }
-        if (!cooperative && ring.cluster > 1 && warp == 0) exchange.send({sums[0], sums[1], 0, 0}, turn, own.rank, ring.cluster, threadIdx.x);
+        if (!cooperative && ring.team_blocks > 1 && warp == 0) exchange.send({sums[0], sums[1], 0, 0}, turn, own.rank, ring.team_blocks, threadIdx.x);
         if (masks && a.o.dresidual) own.write_dresidual(data, kept);
         if (by_segment && (a.o.dweight || a.o.dbias)) own.write_segment_sums();
         constexpr bool early = form != silu_activation; // its registers are scarce
         if constexpr (early) own.start();
         if constexpr (cooperative) own.receive_team_sums(messages, turn, team_sums, sums);
-        else if (ring.cluster > 1) receive_cluster_sums(exchange, turn, ring.cluster, sums);
+        else if (ring.team_blocks > 1) receive_cluster_sums(exchange, turn, ring.team_blocks, sums);
         if constexpr (!early) own.start();
         if constexpr (!by_segment) {
             if (threadIdx.x == 0 && own.rank == 0) {

@@ -46,9 +46,9 @@ template <typename T, bool cooperative> struct relay_backward {
                 if (lane == 0) block.shared.messages.send(a.messages, make_float3(total[0], total[1], 0), turn);
                 return;
             }
-            if (ring.cluster > 1) {
-                block.shared.exchange.send({total[0], total[1], 0, 0}, turn, block.rank, ring.cluster, lane);
-                receive_cluster_sums(block.shared.exchange, turn, ring.cluster, total);
+            if (ring.team_blocks > 1) {
+                block.shared.exchange.send({total[0], total[1], 0, 0}, turn, block.rank, ring.team_blocks, lane);
+                receive_cluster_sums(block.shared.exchange, turn, ring.team_blocks, total);
             }
             finish(total, rstd, weight, channel, turn);
         });
@@ -58,7 +58,7 @@ template <typename T, bool cooperative> struct relay_backward {
         block.for_groups([&](uint32_t channel, uint32_t turn) {
             const float rstd = rstd_of(channel), weight = weight_of(channel);
             float3 part[message_exchange::lane_messages];
-            block.shared.messages.receive(a.messages, turn, ring.cluster, part);
+            block.shared.messages.receive(a.messages, turn, ring.team_blocks, part);
             float total[2] = {};
 #pragma unroll
             for (uint32_t i = 0; i < message_exchange::lane_messages; ++i) total[0] += part[i].x, total[1] += part[i].y;

@@ -52,8 +52,8 @@ template <typename T, activation_form form> struct single_rows {
 
     __device__ __forceinline__ explicit single_rows(const channel_backward_single_arguments &arguments)
         : single(arguments), a(arguments.of), ring(arguments.of.ring), lane(threadIdx.x % 32), warp(threadIdx.x / 32), vectors(arguments.vectors),
-          blocks(ring.cluster * max(arguments.samples, 1)), block(blocks > 1 ? cluster_rank() : 0), of_sample(block / ring.cluster),
-          rank(block - of_sample * ring.cluster), group(of_sample * a.geometry.inner + blockIdx.x / blocks), rows(ring.segments * ring.chunks),
+          blocks(ring.team_blocks * max(arguments.samples, 1)), block(blocks > 1 ? cluster_rank() : 0), of_sample(block / ring.team_blocks),
+          rank(block - of_sample * ring.team_blocks), group(of_sample * a.geometry.inner + blockIdx.x / blocks), rows(ring.segments * ring.chunks),
           first_row(rank * ring.steps), own_row(first_row + warp * vectors), own_rows(rows > own_row ? min(rows - own_row, vectors) : 0),
           keeps(form == silu_activation && sizeof(T) == 2 && arguments.keeps), segment_end(ring.chunks * 32), array_bytes(blockDim.x * 16),
           place_bytes(array_bytes * (keeps ? 3 : 2)), row_sums(reinterpret_cast<float2 *>(dynamic_shared + vectors * place_bytes)),
@@ -180,7 +180,7 @@ template <typename T, activation_form form> struct single_rows {
                 dweight.add(row_sums[row - first_row].y);
             }
             const float2 of_block = make_float2(dbias.total(), dweight.total());
-            const uint64_t place = a.geometry.row_of(sample, channel + k) * ring.cluster + rank;
+            const uint64_t place = a.geometry.row_of(sample, channel + k) * ring.team_blocks + rank;
             if (!single.samples) *reinterpret_cast<float2 *>(a.segment_sums + place * 2) = of_block;
             else if (blocks == 1) segment_sums[k] = of_block;
             else store_remote(&segment_sums[block * ring.segments + k], 0, of_block);
@@ -210,7 +210,7 @@ template <typename T, activation_form form> struct single_rows {
             cascade<float> dbias, dweight;
             for (uint32_t n = 0; n < single.samples; ++n)
                 for (uint32_t from = low; from <= high; ++from) {
-                    const float2 of_block = segment_sums[(n * ring.cluster + from) * ring.segments + k];
+                    const float2 of_block = segment_sums[(n * ring.team_blocks + from) * ring.segments + k];
                     dbias.add(of_block.x);
                     dweight.add(of_block.y);
                 }
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
     __shared__ float2 warp_sums[merge_lanes];
     __shared__ cluster_exchange exchange;
     const channel_backward_walk_arguments &a = single.of;
-    const uint32_t cluster = a.ring.cluster;
+    const uint32_t cluster = a.ring.team_blocks;
     rows_type own(single);
     if (own.blocks > 1) {
         exchange.initialize(threadIdx.x);

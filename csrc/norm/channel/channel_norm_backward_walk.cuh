@@ -5,8 +5,8 @@
 
 namespace bops {
 
-// Replaces dy by dpre; d is x - mean. For elements whose gradients are only added up with those of others. With SiLU scale and bias are multiplied by
-// silu_unit on entry, and dpre is divided by it on return.
+// Replaces dy by dpre; d is x - mean. Only for gradients that are all added up, since a NaN may also make the number beside it NaN. With SiLU the
+// caller has multiplied scale and bias by silu_unit, and dy becomes dpre / silu_unit.
 template <typename T, activation_form form, int width>
 __device__ __forceinline__ void differentiate_together(bops_activation kind, const float (&d)[width], float scale, float bias, float (&dy)[width]) {
     if constexpr (form == silu_activation) {
@@ -43,7 +43,7 @@ struct channel_backward_walk_arguments {
     walk_geometry ring;
     float reciprocal_count;
     uint32_t weight_is_wide, overlaps;
-    uint4 *messages;     // [turn % 2][block], of teams that are no clusters
+    uint4 *messages;     // of teams that are no clusters. held: [turn % 2][block]; relay: [turn % message_exchange::turns][block]
     float *segment_sums; // [batch * channels][cluster][2]: of dpre and dpre xhat over a block's part of a segment
 };
 
@@ -63,7 +63,8 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
         if (channel < channels)
             for (uint64_t i = threadIdx.y; i < a.p.batch * sharers; i += sample_sum_rows) {
                 const uint32_t n = uint32_t(i / sharers), rank = low + uint32_t(i - uint64_t(n) * sharers);
-                const float2 part = *reinterpret_cast<const float2 *>(a.segment_sums + (a.geometry.row_of(n, channel) * a.ring.cluster + rank) * 2);
+                const float2 part =
+                    *reinterpret_cast<const float2 *>(a.segment_sums + (a.geometry.row_of(n, channel) * a.ring.team_blocks + rank) * 2);
                 sum.add(part.x);
                 product.add(part.y);
             }
@@ -71,8 +72,8 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
     }
 }
 
-// Host: the arguments of the kernels that walk over groups.
-// message_blocks: blocks that send each other two messages at a time before the sums of segments.
+// Host: the arguments of the kernels that walk over groups. message_blocks: blocks of `held` that exchange messages. The workspace begins with room
+// for two messages of each; the sums of segments lie behind it.
 template <typename T, typename Choice>
 channel_backward_walk_arguments backward_walk_arguments(const backward_call<Choice> &f, const walk_choice &walk, uint32_t message_blocks = 0) {
     channel_backward_walk_arguments a = {};
@@ -85,7 +86,8 @@ channel_backward_walk_arguments backward_walk_arguments(const backward_call<Choi
     return a;
 }
 
-// Host: what follows where segments were summed apart. follows_early: launched while the kernel before it ends.
+// Host: the launch that adds up the sums of segments, if there are groups and a gradient of a parameter is wanted. follows_early: it may begin while
+// the kernel before it ends.
 template <typename T> bops_status sum_parts(const channel_backward_walk_arguments &a, bool follows_early, const kernel_call &call) {
     if (a.p.groups == 0 || (!call.prepares && !a.o.dweight && !a.o.dbias)) return 0;
     return call(channel_norm_sum_parts<T>, sample_sum_shape(a.p.channels, follows_early), a);

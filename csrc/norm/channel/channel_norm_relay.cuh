@@ -75,7 +75,7 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
     uint32_t lane[vectors], sub[vectors];
 
     __device__ __forceinline__ relay_walk(const walk_geometry &ring, const bulk_ring &bulk, uint32_t rank, uint32_t thread, uint32_t team)
-        : first(in_turn ? rank : rank * ring.steps), stride(in_turn ? ring.cluster : 1), full(kept_address(bulk.full)),
+        : first(in_turn ? rank : rank * ring.steps), stride(in_turn ? ring.team_blocks : 1), full(kept_address(bulk.full)),
           vector(kept_address(dynamic_shared + thread * 16)) {
 #pragma unroll
         for (int j = 0; j < vectors; ++j) {
@@ -174,15 +174,15 @@ template <typename Part, typename Result, bool cooperative> struct relay_block {
     __device__ __forceinline__ relay_block(const walk_geometry &geometry, uint64_t all_groups, uint32_t writing, uint32_t adding,
                                            const relay_shared<Part, Result> &own)
         : ring(geometry), shared(own), team(writing), sum_team(adding), warps(writing / 32), sum_warps(adding / 32), lane(threadIdx.x % 32),
-          warp(threadIdx.x / 32), fetcher(warps + sum_warps), teams(gridDim.x / geometry.cluster), groups(uint32_t(all_groups)),
-          own_group(blockIdx.x / geometry.cluster), rank(blockIdx.x - own_group * geometry.cluster) {}
+          warp(threadIdx.x / 32), fetcher(warps + sum_warps), teams(gridDim.x / geometry.team_blocks), groups(uint32_t(all_groups)),
+          own_group(blockIdx.x / geometry.team_blocks), rank(blockIdx.x - own_group * geometry.team_blocks) {}
 
     // Called by all threads: initialises what they share, and waits for the previous kernel and for the blocks that messages come from.
     __device__ __forceinline__ void start(bool overlaps, uint4 *messages) const {
-        shared.bulk.initialize(ring.slots, team);
+        shared.bulk.initialize(ring.places, team);
         if (threadIdx.x == 0) shared.parts.initialize(sum_warps, 32), shared.results.initialize(1, warps);
         if (cooperative) shared.messages.initialize();
-        else if (ring.cluster > 1) {
+        else if (ring.team_blocks > 1) {
             shared.exchange.initialize(threadIdx.x);
             cluster_arrive();
             cluster_wait();
@@ -244,7 +244,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
     uint32_t stride, first; // the block's first step of a group, and from one to the next
 
     __device__ __forceinline__ relay_forward(const channel_walk_arguments &arguments, const block_type &own)
-        : a(arguments), block(own), ring(own.ring), stride(overflows ? own.ring.cluster : 1),
+        : a(arguments), block(own), ring(own.ring), stride(overflows ? own.ring.team_blocks : 1),
           first(overflows ? own.rank : own.rank * own.ring.steps) {}
 
     __device__ __forceinline__ void fetch_residual() const {
@@ -262,8 +262,8 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
         // Where groups are channels, memory is faster if the lines of x stay in the L2 longer than those that are written.
         if constexpr (!overflows) fetch(ring.all_steps(), ring.arriving, a.geometry.is_batch && !has_residual ? evict_last() : 0);
         else if (block.warp == block.fetcher) fetch(ring.staying_steps(), ring.arriving, evict_first());
-        else if (block.warp == block.fetcher + 3) fetch(ring.passing_steps(false), ring.windows, evict_last());
-        else fetch(ring.passing_steps(true), ring.windows, evict_first());
+        else if (block.warp == block.fetcher + 3) fetch(ring.repeated_range(false), ring.window_places, evict_last());
+        else fetch(ring.repeated_range(true), ring.window_places, evict_first());
     }
     __device__ __forceinline__ step_range staying_steps() const { return overflows ? ring.staying_steps() : ring.all_steps(); }
 
@@ -277,9 +277,9 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
         uint32_t own_vectors = 0;
         for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i * stride, own, team, sum_vectors);
         const float own_reciprocal = 1.0f / float(own_vectors * width);
-        const step_range staying = staying_steps(), passing = ring.passing_steps(false);
+        const step_range staying = staying_steps(), repeated = ring.repeated_range(false);
         const relay_walk<1, sum_vectors, overflows> walk(ring, block.shared.bulk, block.rank, threadIdx.x - block.team, team);
-        bulk_place place, window = {passing.slot, 0};
+        bulk_place place, window = {repeated.slot, 0};
         block.for_groups([&](uint32_t group, uint32_t turn) {
             moments<float> total = {0, 0, 0};
             uint32_t step = 0;
@@ -309,8 +309,8 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
                     }
                 };
                 if constexpr (overflows) {
-                    if (is_first) walk.template pass<true>(ring, passing, window, team, enter, take);
-                    else walk.pass_in_memory(ring, passing, x_of(group), a.geometry.is_batch ? a.p.x.batch : a.p.x.channel, take);
+                    if (is_first) walk.template pass<true>(ring, repeated, window, team, enter, take);
+                    else walk.pass_in_memory(ring, repeated, x_of(group), a.geometry.is_batch ? a.p.x.batch : a.p.x.channel, take);
                 }
                 walk.template pass<false>(ring, staying, place, team, enter, take);
                 float totals[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
@@ -334,8 +334,8 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
         for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i * stride, lane, block.sum_team, sum_vectors);
         const float warp_count = lane < block.sum_warps ? float(warp_vectors * width) : 0.0f;
         const uint32_t block_vectors = ring.vectors_of<overflows>(block.rank);
-        const float block_reciprocal = ring.cluster == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
-        const float rank_count = lane < ring.cluster ? float(ring.vectors_of(lane)) * width : 0.0f;
+        const float block_reciprocal = ring.team_blocks == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
+        const float rank_count = lane < ring.team_blocks ? float(ring.vectors_of(lane)) * width : 0.0f;
         block.for_groups([&](uint32_t group, uint32_t turn) {
             const relay_moments &from = block.shared.parts.take(turn);
             moments<float> part = {0, 0, 0};
@@ -346,11 +346,11 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
                 if (lane == 0) block.shared.messages.send(a.messages, make_float3(total.shift, total.sum, total.square), turn);
                 return;
             }
-            if (ring.cluster > 1) {
-                block.shared.exchange.send({total.shift, total.sum, total.square, 0}, turn, block.rank, ring.cluster, lane);
+            if (ring.team_blocks > 1) {
+                block.shared.exchange.send({total.shift, total.sum, total.square, 0}, turn, block.rank, ring.team_blocks, lane);
                 const float(*const blocks)[4] = block.shared.exchange.wait(turn);
                 part = {0, 0, 0};
-                if (lane < ring.cluster) part = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
+                if (lane < ring.team_blocks) part = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
                 total = merge_across<true>(part, rank_count, a.reciprocal_count);
             }
             finish(total, group, turn);
@@ -361,9 +361,9 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
         float count[message_exchange::lane_messages];
 #pragma unroll
         for (uint32_t i = 0; i < message_exchange::lane_messages; ++i)
-            count[i] = block.lane + 32 * i < ring.cluster ? float(ring.vectors_of<overflows>(block.lane + 32 * i)) * width : 0.0f;
+            count[i] = block.lane + 32 * i < ring.team_blocks ? float(ring.vectors_of<overflows>(block.lane + 32 * i)) * width : 0.0f;
         block.for_groups([&](uint32_t group, uint32_t turn) {
-            finish(block.shared.messages.receive_moments(a.messages, turn, ring.cluster, count, a.reciprocal_count), group, turn);
+            finish(block.shared.messages.receive_moments(a.messages, turn, ring.team_blocks, count, a.reciprocal_count), group, turn);
         });
     }
     // Passes the statistics of a group on to the warps that write, and saves them.
@@ -377,14 +377,14 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
     // Writes the output.
     __device__ __forceinline__ void write() const {
         const uint32_t team = block.team, parameters = relay_parameters(ring, a.geometry.is_batch, overflows); // of the block's part of a group
-        float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.slots * relay_vectors * team * 16);
+        float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.places * relay_vectors * team * 16);
         const uint32_t first_segment = a.geometry.is_batch || overflows ? 0 : ring.by_chunks.quotient(first) * ring.multi,
                        by_segment = a.geometry.is_batch ? 0 : 1;
         const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(stride) * ring.pitch * width;
         const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
         const relay_walk<1, relay_vectors, overflows> walk(ring, block.shared.bulk, block.rank, threadIdx.x, team);
-        const step_range staying = staying_steps(), passing = ring.passing_steps(true);
-        bulk_place place, window = {has_residual ? ring.residual_steps().slot : passing.slot, 0};
+        const step_range staying = staying_steps(), repeated = ring.repeated_range(true);
+        bulk_place place, window = {has_residual ? ring.residual_steps().slot : repeated.slot, 0};
         block.for_groups([&](uint32_t group, uint32_t turn) {
             uint32_t sample, channel;
             a.geometry.segment(group, 0, sample, channel);
@@ -418,7 +418,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
                 y[j] += step_elements;
             };
             walk.template pass<true>(ring, staying, place, team, enter, take);
-            if constexpr (overflows) walk.template pass<true>(ring, passing, window, team, enter, take);
+            if constexpr (overflows) walk.template pass<true>(ring, repeated, window, team, enter, take);
         });
     }
     // Vector j of the residual in a place of the window, which the last vector leaves. vector: address of the thread's first in shared memory.
@@ -427,7 +427,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
         const packed<16> added = load_shared(vector + (window.slot * relay_vectors + j) * block.team * 16);
         if (j + 1 == relay_vectors) {
             block.shared.bulk.release(window.slot);
-            window.next(ring.slots, ring.residual_steps().slot);
+            window.next(ring.places, ring.residual_steps().slot);
         }
         return added;
     }

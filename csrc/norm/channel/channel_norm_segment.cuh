@@ -14,8 +14,10 @@ __device__ __forceinline__ uint32_t lanes_for(uint32_t warps) { return 1u << (32
 // once more.
 template <typename T, activation_form form> __global__ void __launch_bounds__(segment_threads, 2)
     channel_norm_segment(const __grid_constant__ channel_single_arguments a) {
-    constexpr int width = 16 / int(sizeof(T)), chains = 4; // chains: sums that a thread adds up side by side
-    __shared__ float4 parts[merge_lanes];                  // moments and counts
+    // chains: sums that a thread adds up side by side, and as many sums of squares. More would take two registers each; with fewer, additions wait
+    // for each other more often.
+    constexpr int width = 16 / int(sizeof(T)), chains = 4;
+    __shared__ float4 parts[merge_lanes]; // moments and counts
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, group = blockIdx.x;
     uint32_t sample, channel;
     a.geometry.segment(group, 0, sample, channel);

@@ -20,32 +20,33 @@ struct walk_choice {
 // How the blocks of a team share a group's vectors of 16 bytes. In a step a block's threads take a part of one segment, or several whole
 // segments of `pitch` threads each; a block has `steps` steps.
 struct walk_geometry {
-    uint32_t cluster, steps, slots; // blocks of a team; steps of a block; places of its ring
-    uint32_t per_segment, segments; // vectors of a segment; segments of a group
-    uint32_t chunks;                // steps of a segment
-    uint32_t pitch, multi;          // in a step: vectors that there is room for of each segment; segments
+    uint32_t team_blocks, steps, places; // blocks of a team; steps of a block; places of its ring
+    uint32_t per_segment, segments;      // vectors of a segment; segments of a group
+    uint32_t chunks;                     // steps of a segment
+    uint32_t pitch, multi;               // in a step: vectors that there is room for of each segment; segments
     divisor by_chunks, by_pitch;
-    uint32_t arriving; // steps on the way to shared memory, at most
-    uint32_t passing;  // first steps of a block that are read twice
-    uint32_t windows;  // last places of the ring: for each reading of those steps, or for a residual
+    uint32_t arriving;       // steps on the way to shared memory, at most
+    uint32_t repeated_steps; // first steps of a block, which are fetched twice
+    uint32_t window_places;  // last places of the ring: for each reading of repeated steps, or for a residual
 
     // whole_warps: no warp takes vectors of two segments in one step.
     __host__ void set(const segment_geometry &geometry, const walk_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
         per_segment = uint32_t(spatial / width), segments = geometry.segments;
-        cluster = c.team_blocks, steps = c.steps, slots = c.places, arriving = c.arriving, passing = c.repeated_steps, windows = c.window_places;
+        team_blocks = c.team_blocks, steps = c.steps, places = c.places, arriving = c.arriving;
+        repeated_steps = c.repeated_steps, window_places = c.window_places;
         pitch = whole_warps ? (per_segment + 31) / 32 * 32 : per_segment;
         multi = pitch < c.step_vectors ? c.step_vectors / pitch : 1;
         if (multi == 1) pitch = c.step_vectors;
         chunks = multi > 1 ? 1 : (per_segment + c.step_vectors - 1) / c.step_vectors;
         by_chunks = divisor(chunks), by_pitch = divisor(pitch);
     }
-    __device__ __forceinline__ step_range all_steps() const { return {0, steps, 0, slots - windows}; }
-    __device__ __forceinline__ step_range residual_steps() const { return {0, steps, slots - windows, slots}; }
-    // The steps that stay on chip; and those that are read twice, at the first or at the second reading.
-    __device__ __forceinline__ step_range staying_steps() const { return {passing, steps, 0, slots - 2 * windows}; }
-    __device__ __forceinline__ step_range passing_steps(bool is_second) const {
-        const uint32_t end = is_second ? slots : slots - windows;
-        return {0, passing, end - windows, end};
+    __device__ __forceinline__ step_range all_steps() const { return {0, steps, 0, places - window_places}; }
+    __device__ __forceinline__ step_range residual_steps() const { return {0, steps, places - window_places, places}; }
+    // The steps that stay on chip; and the repeated steps, at the first or at the second reading.
+    __device__ __forceinline__ step_range staying_steps() const { return {repeated_steps, steps, 0, places - 2 * window_places}; }
+    __device__ __forceinline__ step_range repeated_range(bool is_second) const {
+        const uint32_t end = is_second ? places : places - window_places;
+        return {0, repeated_steps, end - window_places, end};
     }
     // The most segments that the steps of a block touch.
     __host__ __device__ __forceinline__ uint32_t run_segments() const { return ((steps - 1) / chunks + 2) * multi; }
@@ -58,7 +59,7 @@ struct walk_geometry {
     template <bool in_turn = false> __device__ __forceinline__ uint32_t vectors_of(uint32_t rank) const {
         if constexpr (!in_turn) return vectors_before((rank + 1) * steps) - vectors_before(rank * steps);
         uint32_t vectors = 0;
-        for (uint32_t i = 0; i < steps; ++i) vectors += vectors_before(i * cluster + rank + 1) - vectors_before(i * cluster + rank);
+        for (uint32_t i = 0; i < steps; ++i) vectors += vectors_before(i * team_blocks + rank + 1) - vectors_before(i * team_blocks + rank);
         return vectors;
     }
 };

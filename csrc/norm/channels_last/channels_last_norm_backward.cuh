@@ -22,7 +22,11 @@ template <typename A> struct channel_last_backward_arguments {
     uint32_t slots;       // places in shared memory: each for a batch of a ring or, in `cluster`, for one of a thread's rows, all of which stay there
     uint32_t tensors;     // whose rows lie in a place
     uint32_t cached;      // batches that the L2 is to keep
-    uint32_t overlaps, cluster;
+    uint32_t overlaps;
+    union {
+        uint32_t cluster;      // the form `cluster`: blocks of a cluster
+        uint32_t merged_quads; // the form `rows` in a grid: quads of columns of sums that a block merges
+    };
     A *dpres, *products;      // [samples * chunks][channels]: sums of dpre, of dpre * d
     gradient_means<A> *means; // [samples or 1][groups]
 };

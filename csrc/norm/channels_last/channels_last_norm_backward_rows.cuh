@@ -105,7 +105,7 @@ template <typename T> struct column_merge {
     float4 merged = {};
 
     // Starts to load what comes first. Called after all blocks have left their sums.
-    __device__ __forceinline__ explicit column_merge(const rows_exchange<T> &of) : exchange(of), tile(of.tile), of_block(of.a.cluster) {
+    __device__ __forceinline__ explicit column_merge(const rows_exchange<T> &of) : exchange(of), tile(of.tile), of_block(of.a.merged_quads) {
         const auto &a = exchange.a;
         const uint32_t quads = tile.channels / 2, quad = uint32_t(exchange.number) * of_block + tile.thread % of_block;
         has_quads = (a.o.dweight || a.o.dbias) && exchange.number * of_block < quads;
@@ -145,8 +145,7 @@ template <typename T> struct column_merge {
     }
 };
 
-// rows: rows of a thread. A vector has channels of at most two groups; lanes are a multiple of 4. a.cluster: quads of columns of sums that a block
-// merges.
+// rows: rows of a thread. A vector has channels of at most two groups; lanes are a multiple of 4.
 template <typename T, int rows> __global__ void __launch_bounds__(rows_threads<rows>, 1)
     channel_last_backward_rows(const __grid_constant__ channel_last_backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T));
@@ -197,7 +196,6 @@ template <typename T> bops_status channels_last_norm_backward_rows_kernels(const
     const auto &c = f.c;
     auto a = last_backward_arguments<T>(f, {c.tile_vectors, c.chunks, 0, c.threads}, c.overlaps);
     const channel_last_shape &g = a.g;
-    a.cluster = c.cluster_blocks;
     launch_shape shape;
     shape.block = dim3(g.tile_vectors, g.lanes), shape.overlaps_previous = c.overlaps != 0;
     if (c.cluster_blocks) {
@@ -210,7 +208,7 @@ template <typename T> bops_status channels_last_norm_backward_rows_kernels(const
     const uint32_t quads = g.tile_vectors * uint32_t(16 / sizeof(T)) / 2; // quads of columns of a tile
     a.dpres = static_cast<float *>(f.workspace) + uint64_t(g.samples) * g.groups * 2 * message_pitch(g);
     a.products = a.dpres + uint64_t(g.samples) * g.chunks * g.channels;
-    for (a.cluster = 1; a.cluster * g.samples * g.chunks < quads;) a.cluster *= 2;
+    for (a.merged_quads = 1; a.merged_quads * g.samples * g.chunks < quads;) a.merged_quads *= 2;
     shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.cooperative = true;
     shape.shared_bytes = g.tile_vectors * g.lanes * uint32_t(2 * 16 / sizeof(T)) * 4;
     return f.call(c.thread_rows == 1   ? channel_last_backward_rows<T, 1>

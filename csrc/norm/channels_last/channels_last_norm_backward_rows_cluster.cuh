@@ -10,7 +10,7 @@ namespace bops {
 // The vectors of a thread's rows of a tile.
 template <typename T, int rows> struct gradient_rows {
     static constexpr int width = 16 / int(sizeof(T));
-    struct of_group {
+    struct group_values {
         float rstd;
         gradient_means<float> means;
     };
@@ -43,7 +43,8 @@ template <typename T, int rows> struct gradient_rows {
 #pragma unroll
         for (int i = 0; i < width; ++i) columns[i * pitch] = dpres[i], columns[(width + i) * pitch] = products[i];
     }
-    __device__ __forceinline__ void write(T *dx, uint64_t dx_step, const float (&weight)[width], const of_group &first, const of_group &next) const {
+    __device__ __forceinline__ void write(T *dx, uint64_t dx_step, const float (&weight)[width], const group_values &first,
+                                          const group_values &next) const {
         vector_gradient<T> to;
         means(to.mean);
 #pragma unroll
@@ -68,7 +69,9 @@ __device__ __forceinline__ float sum_lanes(const float *from, uint32_t vectors, 
     return tree_sum(sum);
 }
 
-constexpr uint32_t rows_part = 16; // values of a column that one thread adds up, at least; a column has a value of each lane of the block
+// Values of a column that one thread adds up; a column has a value of each lane of the block, and in blocks of fewer lanes one thread adds up all of
+// them. More would leave fewer threads to add up; fewer would leave more parts, all of which step 2 reads for each channel.
+constexpr uint32_t rows_part = 16;
 
 // rows: rows of a thread. lanes are 4, 8, 12 or a multiple of 16.
 template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_threads<rows>, 1)

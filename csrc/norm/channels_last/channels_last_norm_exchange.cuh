@@ -36,7 +36,8 @@ template <int width> __device__ __forceinline__ channel_tile<width> cluster_tile
 // once.
 constexpr uint32_t group_team = 32;
 constexpr uint32_t channel_team = 8;
-constexpr int parts_ahead = 4; // partial results that such a lane reads together, so that their latencies overlap; each takes 3 registers
+// Partial results that a lane of `group_team` or `channel_team` reads together, so that their latencies overlap. Each takes 3 registers.
+constexpr int parts_ahead = 4;
 
 // Values that the blocks of a cluster write into this one's shared memory, each at the place where it has them in its own.
 struct cluster_mailbox {

@@ -82,7 +82,7 @@ template <typename T, int rows> struct group_rows {
         for (int k = 0; k < 2; ++k) lanes.put(k * tile.threads + tile.thread, shifts[k], sums[k], squares[k]);
     }
     // The moments of a group over the block's rows, by a warp.
-    __device__ __forceinline__ moments<float> merge_lanes(uint32_t group) const {
+    __device__ __forceinline__ moments<float> merge_rows(uint32_t group) const {
         const uint32_t lane = tile.thread % 32, low = group * tile.of_group, high = low + tile.of_group, first = low / width;
         const uint32_t filled = min(tile.lanes, tile.rows);
         const uint32_t whole = tile.rows / tile.lanes, rest = tile.rows - whole * tile.lanes; // rows of every lane, and lanes with one more
@@ -156,7 +156,7 @@ template <typename T, int rows, bool has_extras> __global__ void __launch_bounds
 
     // 2. Moments of the block's groups, to all blocks.
     for (uint32_t k = warp; k < tile.groups; k += warps) {
-        const moments<float> own = block.merge_lanes(k);
+        const moments<float> own = block.merge_rows(k);
         if (lane < chunks) mailbox.send(chunks, &block.inbox[k * chunks + rank], own, lane);
     }
     mailbox.wait_all(chunks);

@@ -98,7 +98,8 @@ inline launch_shape last_launch(uint32_t blocks, uint32_t threads, uint32_t over
 }
 
 // Host: blocks of a launch that merges `items` lists. Up to `few` lists have a block each, about four blocks for each SM of an H200; of more each has
-// a warp, one of the four of a block. `most`: blocks of a grid, which come back for more.
+// a warp, one of the four of a block. `most`: blocks of a grid, which come back for more: 30 times as many as an H200 holds at once. More would only
+// add starts of blocks, far fewer would leave SMs idle at the end.
 inline uint32_t merge_grid(uint64_t items) {
     constexpr uint64_t few = 512, most = 1 << 16;
     return uint32_t(items <= few ? items : (items + 3) / 4 < most ? (items + 3) / 4 : most);
@@ -225,7 +226,9 @@ template <int width, typename A> struct channel_sums {
     }
 };
 
-// Sums over the lanes of a block, eight lanes at a time. `room`: one value of each channel of each thread; `more`: the sums of eight lanes each.
+// Sums over the lanes of a block, eight lanes at a time. `room`: one value of each channel of each thread; `more`: the sums of eight lanes each. A
+// tile has at most `last_tile_vectors` vectors, so that its channels are at most an eighth of `room`: (lanes + 7) / 8 sums of each are fewer than a
+// quarter.
 template <typename A, int width> struct lane_sums {
     static constexpr uint32_t room = last_threads * width, more = room / 4;
     alignas(16) A values[room + more];

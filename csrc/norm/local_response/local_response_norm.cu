@@ -16,7 +16,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
     if (place.n >= a.p.batch) return;
     const int channels = int(a.p.channels), first = int(blockIdx.y * a.chunk), end = min(channels, first + int(a.chunk));
     // Every other chunk is walked from its last channel down, so that neighbouring chunks read the channels at their border at about the same time.
-    // There t counts as if the channels of the chunk were in reverse order.
+    // On the way down t counts as if the channels of the chunk were in reverse order.
     const bool is_down = parts > 1 && blockIdx.y % 2 == 1;
     const int sign = is_down ? -1 : 1, start = is_down ? end - 1 : first;
     const int64_t x_step = sign * int64_t(a.p.x.channel), y_step = sign * int64_t(a.p.y.channel);

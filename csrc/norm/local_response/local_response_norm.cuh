@@ -64,7 +64,8 @@ __device__ __forceinline__ reduced<float> reduce(const response<float> &r, float
     return r.half_powers ? reduce<true>(r, sum, x) : reduce<false>(r, sum, x);
 }
 
-// The sum of value(e) for e in first .. end, in chains of 16 additions, so that rounding errors do not grow with the length.
+// The sum of value(e) for e in first .. end: chains of 16 additions on two levels, and a third level with one addition for each 256 terms. Up to 4096
+// terms the three levels have 48 additions in a row. Longer chains would have more on the first two levels, shorter ones more on the third.
 template <typename A, typename F> __device__ __forceinline__ A long_sum(int64_t first, int64_t end, const F &value) {
     constexpr int chain = 16;
     A total = 0, part = 0;

@@ -14,7 +14,10 @@ template <typename A> struct row_norm_backward_arguments {
     uint32_t weight_is_wide;         // weight, dweight and dbias are f32, and the other operands are not
     uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has
     uint32_t stages, flush_rows, flushes;
-    uint32_t chunks;                     // split: of a row; persistent, where there are late blocks: early_turns of the choice
+    union {
+        uint32_t chunks;      // split: of a row
+        uint32_t early_turns; // persistent, where there are late blocks: rows that each team of the other blocks takes
+    };
     uint32_t late_blocks;                // persistent: at the end of the grid
     uint32_t first_block;                // few rows: the block, among those of rows and of strips, that block 0 of the launch is
     uint64_t partial_rows, partial_cols; // partial_cols: cols, rounded up to whole lines of the L2
@@ -98,7 +101,8 @@ __device__ __forceinline__ row_correction correction_of(float sum_g_d, float sum
     return {sum_g_d * a.reciprocal_cols * rstd * rstd, centered ? sum_g * a.reciprocal_cols : 0.0f};
 }
 
-// A thread's sums over a row, in four chains of additions each: of g' d and, for LayerNorm, of g'.
+// A thread's sums over a row, in four chains of additions each: of g' d and, for LayerNorm, of g'. The chains are independent of each other; more of
+// them would take a register each.
 template <bool centered> struct row_chains {
     static constexpr int sums = centered ? 2 : 1;
     float chain[sums][4] = {};

@@ -65,7 +65,8 @@ template <typename T, bool centered, int columns, int threads, bool clustered, b
     static constexpr bool weights_in_shared = centered && columns > 16, has_level = columns <= 16;
     // d and g' stay in registers between sums and dx; else they are computed again from the stage.
     static constexpr bool keep = columns <= 16 && !clustered && !has_dh;
-    // Where registers are scarce, a branch for each vector keeps the compiler from loading all vectors at once.
+    // Where registers are scarce, a branch for each vector keeps the compiler from loading all vectors at once: with 32 columns, and of the kernels
+    // that keep 16 columns those of f32, before 9.0 also those of 16 bits. With the branch the loads of the vectors overlap less.
 #if __CUDA_ARCH__ >= 900
     static constexpr bool in_turn = columns > 16 || (keep && sizeof(T) == 4 && columns > 8);
 #else
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     using thread_place = persistent_place<T, centered, columns, threads, clustered, has_dh>;
     constexpr int width = thread_place::width, vectors = thread_place::vectors, sums = thread_place::sums;
     constexpr bool keep = thread_place::keep;
-    __shared__ __align__(16) float slots[4][team_slots];
+    __shared__ __align__(16) float slots[4][team_slots]; // two pairs that turns use in alternation: [pair, sum][warp]
     __shared__ cluster_exchange exchange;
     wait_for_dependency();
     const row_team team;
@@ -171,14 +172,14 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     typename thread_place::stage_ring ring(thread), finished(thread);
     unsigned char *const after_ring = dynamic_shared + a.stages * ring.stage_bytes;
     typename thread_place::weights weights(after_ring);
-    // In kernels that have no weights there.
+    // Used only if `has_level`, which `weights_in_shared` excludes, so that both may begin behind the ring.
     const parameter_level<centered, columns, threads> level = {reinterpret_cast<float *>(after_ring) + thread};
     const uint32_t rank = clustered ? cluster_rank() : 0;
     const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = clustered ? slice_count(all, first, a.slice_vectors) : all;
     const uint32_t teams = clustered ? gridDim.x / a.cluster : gridDim.x, index = clustered ? blockIdx.x / a.cluster : blockIdx.x;
     // Late blocks take the rows from late_row on, the others those before it.
-    const uint32_t early = gridDim.x - a.late_blocks, late_row = early * blockDim.y * a.chunks;
+    const uint32_t early = gridDim.x - a.late_blocks, late_row = early * blockDim.y * a.early_turns;
     const bool has_late = !centered && !clustered && a.late_blocks > 0, is_late = has_late && index >= early;
     const uint32_t rows = has_late && !is_late ? late_row : uint32_t(a.p.rows);
     const uint32_t step = (is_late ? a.late_blocks : has_late ? early : teams) * blockDim.y;
@@ -244,7 +245,8 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     const bool wants_parameters = a.o.dweight || a.o.dbias;
 
     if constexpr (!clustered) {
-        for (uint32_t turn = 0, base = first_row; base < rows; base += step, row += step, turn ^= 2) {
+        for (uint32_t pair = 0, base = first_row; base < rows;
+             base += step, row += step, pair ^= 2) { // pair: the first of the turn's two rows of slots
             // 1. Sum the row, and add to the parameters' gradients.
             const saved_statistics statistics = next;
             load_next(row + step);
@@ -252,7 +254,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
             float sum[sums] = {};
             if (row < rows) place.sum_row(ring, statistics, weights, parameters, kept, sum);
             if (keep) place.fetch_row(row + a.stages * step, ring, kept_lines);
-            team_sum<true, columns == 8>(sum, team, slots + turn);
+            team_sum<true, columns == 8>(sum, team, slots + pair);
 
             // 2. Write the row's dx.
             if (row < rows) place.finish_row(ring, row, statistics, weights, kept, sum);
@@ -329,7 +331,7 @@ bops_status for_row_norm_backward_persistent(const bops_row_norm_specialisation 
         constexpr bool centered = is_centered;
         auto a = row_norm_backward_arguments_of<float>(of, p, o, c.partial_rows, workspace);
         a.cluster = c.cluster, a.slice_vectors = slice_vectors_of<T>(p.cols, c.cluster), a.stages = c.stages;
-        a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.chunks = c.early_turns, a.late_blocks = c.late_blocks;
+        a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.early_turns = c.early_turns, a.late_blocks = c.late_blocks;
         const bool has_dh = of.has_dh, clustered = c.cluster > 1;
         const uint32_t columns = c.vectors * 16 / sizeof(T), tensors = has_dh ? 3 : 2, column_bytes = columns * c.threads * 4;
         launch_shape shape;

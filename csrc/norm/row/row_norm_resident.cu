@@ -7,7 +7,8 @@ constexpr int most_threads = 512; // of a block, at most, in all kernels but the
 // Threads of a block, at most, in the kernel for whole rows of RMSNorm that fill more than most_threads. Two such blocks share an SM.
 constexpr int many_threads = 1024;
 
-// Blocks of an SM for which the compiler limits registers; 0: there is no limit but that of the block's threads.
+// Blocks of an SM for which the compiler limits registers. 0 and 1 both leave a thread of a block of 512 the same 128. With 1 the compiler may use
+// all of them to save instructions; with 0, which leaves the number out, it prefers counts of registers with which one more block fits.
 template <typename T, int vec_bytes, int vectors, bool whole, int limit> constexpr int resident_blocks() {
     if (limit == many_threads) return 2;
     return !whole && vec_bytes == 16 && vectors == 4 && sizeof(T) == 2 ? 1 : 0;
@@ -21,13 +22,16 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     if (clustered && !has_sm_90) return;
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    // Parameters are loaded before the sums where registers have room for them beside the row: up to 32 bytes, of RMSNorm, which has no bias, 64.
+    // Parameters are loaded before the sums if they take at most 16 registers beside the row: 32 bytes of weight and as many of bias or, in RMSNorm,
+    // 64 bytes of weight. With more, fewer blocks share an SM; with fewer, threads wait for parameters after the sums.
     constexpr bool prefetch = limit == most_threads && vectors * width * int(sizeof(P)) <= (centered ? 32 : 64);
-    // Loads and stores pass by the cache, except of short rows, which the next kernel may find there.
+    // Cache lines are marked as first to be evicted, except if a thread has two vectors: then rows are short or few, and the next kernel may find
+    // them.
     constexpr bool streamed = vectors > 2;
-    // x stays in the L2 for the next kernel. LayerNorm of 16-bit elements is limited by instructions, to which this adds.
+    // x is evicted after y, with which memory serves long tensors faster (`load_kept`). LayerNorm of 16-bit elements is limited by instructions, to
+    // which `load_kept` adds.
     constexpr bool kept = streamed && vec_bytes == 16 && !(centered && sizeof(T) == 2);
-    __shared__ __align__(16) A slots[3][limit / 32];
+    __shared__ __align__(16) A slots[3][limit / 32]; // [sum of x; sums of d and of d^2][warp]
     __shared__ cluster_exchange exchange;
     if (a.overlaps) { // the branch makes the compiler move what does not depend on the wait before it
         wait_for_dependency();

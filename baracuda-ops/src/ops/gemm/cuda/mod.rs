@@ -74,7 +74,8 @@ struct Schedule {
     recomputed: Option<Planned>,
     dbias: Option<(sys::bops_gemm_dbias_params, DType, usize)>,
     products: Vec<Planned>,
-    /// What the products read in the place of factors, and what these are copies of. Those of operands are made first, those of dpre behind it.
+    /// What the products read in the place of factors, and what these are copies of. Copies of operands are made first, copies of dpre once dpre
+    /// is there.
     copies: Vec<(MatrixPlace, FactorCopy)>,
     at: Regions,
     bytes: u64,

@@ -14,10 +14,14 @@ use crate::options::{Math, PlanOptions};
 
 /// The most blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
-/// Columns of a tile of `gemm_finish`, along the fast index of out.
+/// Columns of a tile of `gemm_finish`, along the fast index of out: `finish_columns` of `csrc/gemm/gemm.cu`, which says why.
 const FINISH_COLUMNS: u64 = 128;
-/// Most bytes of the parts of a product whose sums several blocks share. They should stay in the L2, of which an H200 has 50 MB, beside the factors.
+/// Most bytes of the parts of a product whose sums several blocks share. Parts should stay in the L2, of which an H200 has 50 MB, beside the factors.
 pub(in crate::ops) const MOST_PART_BYTES: u64 = 32 << 20;
+
+/// The large tile is taken if it makes blocks for at least so many quarters of the SMs. A smaller number would leave more SMs without work, a larger one
+/// would take the small tile, which reads factors more often, for more products.
+const LARGE_TILE_QUARTERS: u64 = 3;
 
 /// How a product is computed. The forms for few rows serve forward only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,7 +342,11 @@ impl Tiles {
         let with = |tile: u64| Self { tile, splits: splits(product, blocks(tile), shares, limits) };
         let is_wide = product.m.min(product.n) > small;
         let chosen = with(large);
-        if is_wide && 4 * blocks(large).saturating_mul(chosen.splits) >= 3 * sms { chosen } else { with(small) }
+        if is_wide && 4 * blocks(large).saturating_mul(chosen.splits) >= LARGE_TILE_QUARTERS * sms {
+            chosen
+        } else {
+            with(small)
+        }
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) const BAND_ROWS: u32 = 8;
 const ROWS: u64 = 128;
 /// Columns of a tile that any product has.
 const COLUMNS: u64 = 128;
-/// Columns of a wide tile. Its factors pass through shared memory less often, and it leaves no registers for threads to read or store out themselves.
+/// Columns of a wide tile. Factors pass through shared memory less often for wide tiles, which leave no registers for threads to read or store out
+/// themselves.
 const WIDE_COLUMNS: u64 = 192;
 /// Time of a column of a wide tile, in hundredths of the time of a column of a narrow one: on an H200 92 to 99, for k from 768 to 8192.
 const WIDE_COST_PERCENT: u64 = 96;

@@ -62,81 +62,111 @@ const CHANNEL_CHUNK: u64 = 32;
 /// Threads of a block of `split`.
 const SPLIT_THREADS: u64 = 256;
 
-/// How rows of up to `up_to` vectors are held: vectors of a thread, blocks of a cluster.
+/// How rows are held.
 #[derive(Clone, Copy, Debug)]
 struct RowHolding {
+    /// Vectors of a row, at most.
     up_to: u64,
+    /// Vectors of a thread. `rows_shared` forward does not read it: the number of its threads follows from `SHARED_THREADS`.
     vectors: u64,
+    /// Blocks of a cluster.
     cluster: u64,
 }
 
-const fn row(up_to: u64, vectors: u64, cluster: u64) -> RowHolding {
-    RowHolding { up_to, vectors, cluster }
-}
-
 /// Rows in registers, forward. Of each table the first entry that suffices is taken.
-const ROWS: &[RowHolding] = &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1)];
+const ROWS: &[RowHolding] = &[
+    RowHolding { up_to: 64, vectors: 2, cluster: 1 },
+    RowHolding { up_to: 2048, vectors: 4, cluster: 1 },
+    RowHolding { up_to: 4096, vectors: 8, cluster: 1 },
+];
 /// Rows in registers, backward, of 2 and of 4 bytes an element.
 const BACKWARD_ROWS: [&[RowHolding]; 2] = [
-    &[row(512, 1, 1), row(1024, 4, 1), row(2048, 8, 1), row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)],
-    &[row(256, 1, 1), row(1024, 2, 1), row(2048, 4, 1), row(4096, 8, 4), row(8192, 8, 8), row(16384, 8, 16)],
+    &[
+        RowHolding { up_to: 512, vectors: 1, cluster: 1 },
+        RowHolding { up_to: 1024, vectors: 4, cluster: 1 },
+        RowHolding { up_to: 2048, vectors: 8, cluster: 1 },
+        RowHolding { up_to: 8192, vectors: 8, cluster: 4 },
+        RowHolding { up_to: 16384, vectors: 8, cluster: 8 },
+        RowHolding { up_to: 65536, vectors: 8, cluster: 16 },
+    ],
+    &[
+        RowHolding { up_to: 256, vectors: 1, cluster: 1 },
+        RowHolding { up_to: 1024, vectors: 2, cluster: 1 },
+        RowHolding { up_to: 2048, vectors: 4, cluster: 1 },
+        RowHolding { up_to: 4096, vectors: 8, cluster: 4 },
+        RowHolding { up_to: 8192, vectors: 8, cluster: 8 },
+        RowHolding { up_to: 16384, vectors: 8, cluster: 16 },
+    ],
 ];
 /// As `ROWS`, for rows that are spread thin.
-const THIN_ROWS: &[RowHolding] = &[row(MOST_THIN_VECTORS, 2, 1)];
+const THIN_ROWS: &[RowHolding] = &[RowHolding { up_to: MOST_THIN_VECTORS, vectors: 2, cluster: 1 }];
 /// As `ROWS`, for accesses below 16 bytes.
-const NARROW_ROWS: &[RowHolding] = &[row(16 * MAX_THREADS, 16, 1)];
+const NARROW_ROWS: &[RowHolding] = &[RowHolding { up_to: 16 * MAX_THREADS, vectors: 16, cluster: 1 }];
 /// Rows in the shared memory of clusters, forward.
-const SHARED_ROWS: &[RowHolding] = &[row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)];
+const SHARED_ROWS: &[RowHolding] = &[
+    RowHolding { up_to: 8192, vectors: 8, cluster: 4 },
+    RowHolding { up_to: 16384, vectors: 8, cluster: 8 },
+    RowHolding { up_to: 65536, vectors: 8, cluster: 16 },
+];
 /// Rows in the shared memory of clusters, backward of f32, whose y lies there.
-const BACKWARD_SHARED_ROWS: &[RowHolding] = &[row(65536, SHARED_ROW_VECTORS, 16)];
+const BACKWARD_SHARED_ROWS: &[RowHolding] = &[RowHolding { up_to: 65536, vectors: SHARED_ROW_VECTORS, cluster: 16 }];
 
-/// How lines of up to `up_to` elements are held: vectors of a thread, vectors side by side.
+/// How lines over channels are held.
 #[derive(Clone, Copy, Debug)]
 struct ChannelHolding {
+    /// Elements of a line, at most.
     up_to: u64,
+    /// Vectors of a thread.
     vectors: u64,
+    /// Vectors side by side.
     across: u64,
-}
-
-const fn channel(up_to: u64, vectors: u64, across: u64) -> ChannelHolding {
-    ChannelHolding { up_to, vectors, across }
 }
 
 /// Lines in registers, of which the first entry that suffices is taken: forward of 2 bytes, with four elements to an access, and of 4 bytes.
 const CHANNELS: [&[ChannelHolding]; 2] = [
     &[
-        channel(4, 4, 32),
-        channel(8, 8, 32),
-        channel(16, 16, 32),
-        channel(24, 24, 32),
-        channel(64, 16, 16),
-        channel(256, 16, 8),
-        channel(1024, 32, 8),
-        channel(2048, 32, 8),
-        channel(4096, 32, 4),
+        ChannelHolding { up_to: 4, vectors: 4, across: 32 },
+        ChannelHolding { up_to: 8, vectors: 8, across: 32 },
+        ChannelHolding { up_to: 16, vectors: 16, across: 32 },
+        ChannelHolding { up_to: 24, vectors: 24, across: 32 },
+        ChannelHolding { up_to: 64, vectors: 16, across: 16 },
+        ChannelHolding { up_to: 256, vectors: 16, across: 8 },
+        ChannelHolding { up_to: 1024, vectors: 32, across: 8 },
+        ChannelHolding { up_to: 2048, vectors: 32, across: 8 },
+        ChannelHolding { up_to: 4096, vectors: 32, across: 4 },
     ],
     &[
-        channel(4, 4, 32),
-        channel(8, 8, 32),
-        channel(16, 8, 16),
-        channel(24, 12, 16),
-        channel(128, 8, 16),
-        channel(256, 8, 8),
-        channel(1024, 8, 4),
-        channel(2048, 16, 4),
+        ChannelHolding { up_to: 4, vectors: 4, across: 32 },
+        ChannelHolding { up_to: 8, vectors: 8, across: 32 },
+        ChannelHolding { up_to: 16, vectors: 8, across: 16 },
+        ChannelHolding { up_to: 24, vectors: 12, across: 16 },
+        ChannelHolding { up_to: 128, vectors: 8, across: 16 },
+        ChannelHolding { up_to: 256, vectors: 8, across: 8 },
+        ChannelHolding { up_to: 1024, vectors: 8, across: 4 },
+        ChannelHolding { up_to: 2048, vectors: 16, across: 4 },
     ],
 ];
 /// Forward of 2 bytes if every vector of every thread exists.
-const WHOLE_CHANNELS: ChannelHolding = channel(256, 32, 16);
+const WHOLE_CHANNELS: ChannelHolding = ChannelHolding { up_to: 256, vectors: 32, across: 16 };
 /// Backward in accesses of 16 bytes.
-const BACKWARD_CHANNELS: &[ChannelHolding] = &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8)];
+const BACKWARD_CHANNELS: &[ChannelHolding] = &[
+    ChannelHolding { up_to: 4, vectors: 4, across: 32 },
+    ChannelHolding { up_to: 64, vectors: 4, across: 16 },
+    ChannelHolding { up_to: 512, vectors: 8, across: 8 },
+];
 /// For accesses of two elements and, forward, for accesses of one. Backward takes the first table for both.
-const NARROW_CHANNELS: [&[ChannelHolding]; 2] = [&[channel(128, 16, 32), channel(512, 16, 8)], &[channel(512, 16, 32)]];
+const NARROW_CHANNELS: [&[ChannelHolding]; 2] = [
+    &[ChannelHolding { up_to: 128, vectors: 16, across: 32 }, ChannelHolding { up_to: 512, vectors: 16, across: 8 }],
+    &[ChannelHolding { up_to: 512, vectors: 16, across: 32 }],
+];
 /// Backward with y in shared memory, of 2 and of 4 bytes. Of 4 bytes, blocks that take whole cache lines come first, if shared memory has room for
 /// them.
 const SHARED_CHANNELS: [&[ChannelHolding]; 2] = [
-    &[channel(1024, SHARED_CHANNEL_VECTORS, 4)],
-    &[channel(1024, SHARED_CHANNEL_VECTORS, 8), channel(1024, SHARED_CHANNEL_VECTORS, 4)],
+    &[ChannelHolding { up_to: 1024, vectors: SHARED_CHANNEL_VECTORS, across: 4 }],
+    &[
+        ChannelHolding { up_to: 1024, vectors: SHARED_CHANNEL_VECTORS, across: 8 },
+        ChannelHolding { up_to: 1024, vectors: SHARED_CHANNEL_VECTORS, across: 4 },
+    ],
 ];
 /// How many vectors of a thread lie in shared memory in `channels_shared`, of 2 and of 4 bytes: those of y and, of 2 bytes, 10 of dy.
 const STAGED_VECTORS: [u64; 2] = [26, 16];

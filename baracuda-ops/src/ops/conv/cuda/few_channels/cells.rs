@@ -47,13 +47,15 @@ pub(super) fn choose(
     // 2. The widest tiles that fit, so that few positions are seen by two tiles.
     let [down, cells] =
         std::array::from_fn(|at| u64::from(params.x_extents[at]).div_ceil(u64::from(params.stride[at])));
-    let beside = taps - 1 + if choice.across == 1 { 7 } else { 0 };
+    // Positions of a row of dy that a tile takes beyond one for each cell: those of the other taps and, with `across`, up to 7 before all of them,
+    // since the row then starts at a multiple of 8.
+    let further = taps - 1 + if choice.across == 1 { 7 } else { 0 };
     let limit = u64::from(limits.props.shared_bytes);
     let mut least = u64::MAX;
     for room in [limit / BLOCKS - RESERVED_SHARED_BYTES, limit] {
         for most in (1..=POSITIONS).rev() {
             let of_tile = cells.div_ceil(cells.div_ceil(most));
-            let positions = (of_tile + beside).next_multiple_of(GROUP);
+            let positions = (of_tile + further).next_multiple_of(GROUP);
             if positions > POSITIONS {
                 continue;
             }

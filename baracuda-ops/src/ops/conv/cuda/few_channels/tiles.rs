@@ -174,13 +174,13 @@ impl Sizes<'_> {
         let rows = down - stride_down + height;
         let ring = (rows + rows.min(down)).saturating_mul(pitch);
         let [slow, fast] = if choice.across == 1 { [FILTERS, POSITIONS] } else { [POSITIONS, FILTERS] };
-        let beside = if self.is_weight {
+        let other_bytes = if self.is_weight {
             2 * slow * (fast / 8 + 1) * CHUNK_BYTES
         } else {
             let weights = (all.next_multiple_of(2) + 1).saturating_mul(FILTERS * CHUNK_BYTES);
             let stage = if choice.light == 1 { 0 } else { slow * (fast + 4) * 4 };
             weights.saturating_add(4 * FILTERS + stage)
         };
-        CHUNK_BYTES.saturating_add(ring).saturating_add(beside)
+        CHUNK_BYTES.saturating_add(ring).saturating_add(other_bytes)
     }
 }

@@ -229,7 +229,7 @@ pub(super) fn cooperative_choice(p: &RowProblem, ask: Ask) -> Result<(Cooperativ
     let team_blocks = all.div_ceil(readers * vectors);
     let most = resident.min(u64::from(sys::BOPS_ROW_NORM_COOPERATIVE_TEAM));
     Reason::unless(team_blocks <= most, || format!("a row takes {team_blocks} blocks, the limit is {most}"))?;
-    // Sums under way take as much shared memory again as other kernels declare.
+    // Sums that are on their way take up to `RESERVED_SHARED` bytes more.
     let shared_bytes = stages * COOPERATIVE_TURN_VECTORS * readers * 32;
     Reason::unless(p.has_shared(shared_bytes + super::RESERVED_SHARED, blocks_per_sm), || {
         format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes")

@@ -30,7 +30,8 @@ const LEAST_VECTORS: u64 = 512;
 const CHAIN_ROWS: u64 = 256;
 /// Rows of a thread in one batch of a ring.
 const BATCH_ROWS: u64 = 4;
-/// The share of the SMs that have work, below which other numbers are tried.
+/// The share of the SMs with work that is enough: `passes` stops its search at it, `slabs` takes no fewer unless it is pinned, and to `rows` more
+/// blocks are not better.
 const BUSY: f64 = 0.9;
 /// Shared memory that `resident` and `slabs` declare themselves, with what the device keeps of a block, in bytes.
 const OWN_SHARED_BYTES: u64 = 11 * 1024;

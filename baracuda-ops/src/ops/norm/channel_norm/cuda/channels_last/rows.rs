@@ -21,8 +21,8 @@ const IN_CLUSTERS: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Regist
 const IN_GRID: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 320, rows: 8 }];
 /// The number of rows that a block reads side by side is a multiple of this: backward, a thread adds up its columns in four chains (`sum_lanes`).
 const LANE_STEP: u64 = 4;
-/// Above this many rows side by side, their number is a multiple of it: `rows_part`, the fewest values of a column that one thread adds up backward, where
-/// all such threads have as many.
+/// Above this many rows side by side, their number is a multiple of it: `rows_part`, the values of a column that one thread adds up backward. Of a
+/// multiple, all threads that add up have as many.
 const WHOLE_LANES: u64 = 16;
 /// Vectors that the channels of a group may lie in, forward. One warp merges a group, vector after vector, so that more would take longer; with
 /// fewer, other forms would serve more groups.

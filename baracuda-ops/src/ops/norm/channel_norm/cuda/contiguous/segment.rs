@@ -12,8 +12,8 @@ const FORWARD_VECTORS: u64 = 8;
 const BACKWARD_VECTORS: u64 = 4;
 /// The most threads of a block.
 const THREADS: u64 = 512;
-/// Bytes of x beyond which forward is slower than `single`, whose blocks start one after another. This does not hold for SiLU of 16-bit elements, for
-/// which `single` takes as many instructions.
+/// Bytes of x beyond which forward is slower than `single`, whose blocks start one after another. There is no such limit for SiLU of 16-bit
+/// elements, for which `single` takes as many instructions.
 const FORWARD_BYTES: u64 = 96 << 20;
 
 pub(in super::super) type Choice = sys::bops_channel_norm_segment_choice;
