@@ -1,5 +1,6 @@
 // Copies chunks of 16 bytes: the yardstick of the memory-bound kernels. A thread loads its four chunks before it stores the first, so that their latencies
-// overlap; a workgroup has the most threads that WebGPU promises. Complete in itself.
+// overlap: with fewer, a thread has fewer loads in flight, with more, their words take more registers until they are stored. A workgroup has the most
+// threads that WebGPU promises. Complete in itself.
 @group(0) @binding(0) var<storage, read> source: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> destination: array<vec4<u32>>;
 

@@ -14,7 +14,7 @@ fn pack(values: vec2<f32>) -> u32 {
     return round_to_half(values.x) | (round_to_half(values.y) << 16u);
 }
 
-// Eight elements, from two quads. If one of them is a NaN so is their sum; if the sum is none, all elements are rounded without a test.
+// Eight elements, from two quads. If one of them is a NaN so is their sum. If the sum is a number, all are rounded without a test.
 fn pack_quads(first: vec4<f32>, second: vec4<f32>) -> vec4<u32> {
     let sums = first + second;
     let sum = (sums.x + sums.y) + (sums.z + sums.w);

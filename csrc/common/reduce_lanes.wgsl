@@ -40,14 +40,14 @@ fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     return most;
 }
 
-// Members: threads that share out a sum whose result every thread of the team needs. Here they are the team.
+// Members: threads that share out a sum whose result every thread of the team needs. In this file they are all threads of the team.
 
 // The number of a thread among its members.
 fn member_index(at: Invocation) -> u32 {
     return at.lane % THREADS;
 }
 
-// The number of these members among all of the workgroup.
+// The number of a thread's set of members among those of its workgroup.
 fn members_number(at: Invocation) -> u32 {
     return thread_index(at) / THREADS;
 }

@@ -107,15 +107,15 @@ fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     return subgroupMax(most);
 }
 
-// Members: threads that share out a sum whose result every thread of the team needs. Here they are a subgroup: each subgroup adds up for itself,
-// without a barrier.
+// Members: threads that share out a sum whose result every thread of the team needs. In this file they are a subgroup of the team: each
+// subgroup adds up for itself, without a barrier.
 
 // The number of a thread among its members.
 fn member_index(at: Invocation) -> u32 {
     return at.lane;
 }
 
-// The number of these members among all of the workgroup.
+// The number of a thread's set of members among those of its workgroup.
 fn members_number(at: Invocation) -> u32 {
     return at.subgroup;
 }

@@ -12,8 +12,8 @@ struct RowPart {
 // The thread's part of the row that its team takes in round `round`. `round` may be params.rounds: then no row exists.
 fn team_part(at: Invocation, round: u32, cols: u32) -> RowPart {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let number = (group * params.rounds + round) * TEAMS + team_of(thread);
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let number = (workgroup * params.rounds + round) * TEAMS + team_of(thread);
     let row = min(number, params.rows - 1u);
     let exists = (round < params.rounds) & (number == row);
     return RowPart(row, row, exists, thread % THREADS * ELEMENTS, select(0u, cols, exists));

@@ -21,7 +21,7 @@ struct Loader {
     step: vec4<u32>, // the digits of a step
 }
 
-// Places of four columns from n on; in place of those past the last, the last one again.
+// Places of four columns from n on. Columns past the last are replaced by the last.
 fn column_places(group: u32, n: u32) -> Places {
     let columns = min(vec4<u32>(n) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.n - 1u));
     var places = Places();
@@ -183,12 +183,12 @@ fn put_slab(tile: Tile, thread: u32, first_row: u32) -> vec4<f32> {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    if (group >= params.groups) {
+fn conv_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
+    if (workgroup >= params.groups) {
         return;
     }
-    let tile = tile_of(group);
+    let tile = tile_of(workgroup);
 
     // 1. What this thread loads.
     var loader: Loader;
@@ -202,7 +202,7 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     loader.step = select(params.plain_step, params.term_step, loader.is_gathered);
     var across: Places;
     if (loader.is_gathered) {
-        // In place of rows past the last, the last one again.
+        // Rows past the last are replaced by the last.
         across = row_places(min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.m - 1u)));
         across.at += vec4<u32>(tile.group * params.gathered_group);
     } else {

@@ -1,5 +1,5 @@
-// The gradient of the bias: sums of dy over samples and positions for each channel. Each workgroup leaves the unrounded sums of a part of them in
-// partials [parts][quads of channels].
+// The gradient of the bias: sums of dy over samples and positions for each channel. Each workgroup leaves the unrounded sums of a part of the samples
+// and positions in partials [parts][quads of channels].
 //
 // A workgroup has COLUMN_QUADS neighbouring quads of channels. A thread has one quad and every LANES-th item of it: an item is one position if channels are
 // contiguous, and four positions if those are (ALONG). The thread adds up chains of CHAIN items, and the chains in one more; column_sums.wgsl adds up
@@ -8,12 +8,12 @@ struct Params {
     channels: u32,
     items: u32,
     rounds: u32, // items of a thread
-    groups: u32,
+    groups: u32, // workgroups
     groups_x: u32,
-    column_groups: u32,
-    channel_stride: u32,
-    digits: vec4<u32>, // extents
-    strides: vec4<u32>,
+    column_groups: u32, // workgroups side by side, which share items
+    channel_stride: u32, // of dy
+    digits: vec4<u32>, // extents of samples and positions
+    strides: vec4<u32>, // strides of these digits in dy
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -85,14 +85,14 @@ fn item_of(item: u32, channel: u32) -> Sums {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn conv_backward_bias(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    if (group >= params.groups) {
+fn conv_backward_bias(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
+    if (workgroup >= params.groups) {
         return;
     }
     // 1. The sums of this thread.
-    let part = group / params.column_groups;
-    let quad = group % params.column_groups * COLUMN_QUADS + thread % COLUMN_QUADS;
+    let part = workgroup / params.column_groups;
+    let quad = workgroup % params.column_groups * COLUMN_QUADS + thread % COLUMN_QUADS;
     let channel = quad * 4u;
     var sum = Sums();
     if (channel < params.channels) {

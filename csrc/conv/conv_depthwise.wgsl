@@ -14,14 +14,14 @@ fn put(place: Place, quad: u32, out_at: u32, beside_at: u32, sums: vec4<f32>) {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn conv_depthwise(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    if (group >= params.groups) {
+fn conv_depthwise(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
+    if (workgroup >= params.groups) {
         return;
     }
     // 1. The strip, the weight of its channels, and their bias.
-    let place = place_of(group, thread, 0u);
-    let weight = held_weight(group, thread, place);
+    let place = place_of(workgroup, thread, 0u);
+    let weight = held_weight(workgroup, thread, place);
     if (!place.is_there) {
         return;
     }

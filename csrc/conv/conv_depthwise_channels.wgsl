@@ -7,11 +7,11 @@ var<workgroup> weights: array<vec4<f32>, KERNEL_ROWS * KERNEL_COLUMNS * LANES>;
 // Where the weight of a thread's channels begins.
 alias Weight = u32;
 
-fn held_weight(group: u32, thread: u32, place: Place) -> Weight {
-    let tile = group % params.tiles * LANES;
+fn held_weight(workgroup: u32, thread: u32, place: Place) -> Weight {
+    let tile = workgroup % params.tiles * LANES;
     for (var i = thread; i < KERNEL_ROWS * KERNEL_COLUMNS * LANES; i += WORKGROUP) {
         let tap = i / LANES;
-        // In place of channels past the last, the last one again.
+        // Channels past the last are replaced by the last.
         let channels = vec4<u32>((tile + i % LANES) * QUAD_CHANNELS) + vec4<u32>(0u, 1u, 2u, 3u);
         let of_tap = params.weight_first
             + (KERNEL_ROWS - 1u - tap / KERNEL_COLUMNS) * params.weight_row

@@ -22,7 +22,7 @@ fn taps_of(first: u32, row: u32) -> Taps {
     );
 }
 
-fn held_weight(group: u32, thread: u32, place: Place) -> Weight {
+fn held_weight(workgroup: u32, thread: u32, place: Place) -> Weight {
     let first = params.weight_first + select(0u, place.channel, place.is_there) * params.weight_channel;
     return Weight(
         taps_of(first, 0u),

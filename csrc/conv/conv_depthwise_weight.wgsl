@@ -1,4 +1,4 @@
-// The gradient of the weight: sums over samples and positions for each channel and tap. Each workgroup leaves the unrounded sums of a part of them in
+// The gradient of the weight: sums over samples and positions for each channel and tap. Each workgroup leaves the unrounded sums of some strips in
 // partials [parts][channels][rows of the kernel][columns of the kernel]. conv_depthwise_weight_columns.wgsl and conv_depthwise_weight_channels.wgsl say
 // what the sum of one tap is (Sum), and how a thread adds to the sums of one kernel row (Taps) and leaves them.
 alias Taps = array<Sum, MOST_TAPS>;
@@ -91,15 +91,15 @@ fn dy_row(place: Place, at: u32, index: u32) -> Strip {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn conv_depthwise_weight(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    if (group >= params.groups) {
+fn conv_depthwise_weight(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
+    if (workgroup >= params.groups) {
         return;
     }
     // 1. The strips of this thread, one after the other.
     var sums = Sums();
     for (var round = 0u; round < params.rounds; round++) {
-        let place = place_of(group, thread, round);
+        let place = place_of(workgroup, thread, round);
         if (place.is_there) {
             let at = start_of(place, params.out);
             // One row of both factors at a time, while the next rows are being loaded.
@@ -117,6 +117,6 @@ fn conv_depthwise_weight(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(l
         }
     }
     // 2. The sums of the workgroup.
-    let tile = group % params.tiles * LANES + thread % LANES;
-    leave_sums(thread, group / params.tiles * params.part_length, tile * QUAD_CHANNELS, sums);
+    let tile = workgroup % params.tiles * LANES + thread % LANES;
+    leave_sums(thread, workgroup / params.tiles * params.part_length, tile * QUAD_CHANNELS, sums);
 }

@@ -1,20 +1,20 @@
-// Convolutions whose groups have few channels, and their gradients: the contraction of conv_output.wgsl without tiles, which such groups would leave
-// mostly empty. Columns are counted through all groups. A thread computes a quad of the output, each element in one chain over a part of the terms.
-// Elements outside the image add no term.
+// Convolutions whose groups have few channels, and their gradients: the contraction of conv_output.wgsl without tiles, which groups of
+// few channels would leave mostly empty. Columns are counted through all groups. A thread computes a quad of the output, each element in one chain over
+// a part of the terms. Elements outside the image add no term.
 @compute @workgroup_size(WORKGROUP)
-fn conv_direct(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    if (group >= params.groups) {
+fn conv_direct(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
+    if (workgroup >= params.groups) {
         return;
     }
     // 1. The quad of this thread, in its part of the terms.
-    let quad = quad_of(group * WORKGROUP + thread);
+    let quad = quad_of(workgroup * WORKGROUP + thread);
     let part = quad.matrix;
     if (part >= params.parts) {
         return;
     }
 
-    // 2. What its elements' rows and columns contribute. In place of those past the last, the last one again.
+    // 2. What its elements' rows and columns contribute. Indices past the last row or column are replaced by the last.
     let are_rows = params.quads_are_rows != 0u;
     let slots = vec4<u32>(0u, 1u, 2u, 3u);
     let rows = min(vec4<u32>(quad.m) + select(vec4<u32>(), slots, are_rows), vec4<u32>(params.m - 1u));

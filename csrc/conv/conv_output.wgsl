@@ -20,39 +20,39 @@ struct Params {
     terms_lead_last: u32,
     has_divisors: u32,
     row_lead: u32, // stride of the rows' lead in gathered
-    term_lead: u32,
-    gathered_group: u32,
-    plain_group: u32,
-    plain_column: u32,
-    out_part: u32,
-    out_group: u32,
-    out_column: u32,
-    out_n: u32, // from element to element of a quad
-    beside_group: u32, // of pre
-    beside_column: u32,
-    beside_n: u32,
+    term_lead: u32, // stride of the terms' lead in gathered
+    gathered_group: u32, // strides from group to group of channels: in gathered
+    plain_group: u32, // in plain
+    plain_column: u32, // stride of n in plain
+    out_part: u32, // stride in out from part to part of the terms; 0 if all terms are one part
+    out_group: u32, // stride in out from group to group of channels
+    out_column: u32, // stride of n in out
+    out_n: u32, // stride in out from element to element of a quad
+    beside_group: u32, // strides in pre: from group to group of channels
+    beside_column: u32, // of n
+    beside_n: u32, // from element to element of a quad
     quads_are_rows: u32, // whether quads of the output are four rows; else they are four columns
     has_bias: u32,
     has_beside: u32,
-    bias_group: u32,
-    bias_column: u32,
+    bias_group: u32, // strides in bias: from group to group of channels
+    bias_column: u32, // of n
     activation: u32,
     beta: f32,
     rows: vec4<u32>, // extents of the digits of rows
-    term_digits: vec4<u32>,
-    term_step: vec4<u32>, // the digits of a step
+    term_digits: vec4<u32>, // extents of the digits of terms
+    term_step: vec4<u32>, // the number of terms in a step, in term_digits
     plain_digits: vec4<u32>, // extents of the terms, joined as far as the strides of plain allow
-    plain_step: vec4<u32>,
-    plain_strides: vec4<u32>,
+    plain_step: vec4<u32>, // the number of terms in a step, in plain_digits
+    plain_strides: vec4<u32>, // of plain_digits in plain
     out_digits: vec4<u32>, // extents of the rows, joined as far as the strides of out and pre allow
-    out_strides: vec4<u32>,
-    beside_strides: vec4<u32>,
+    out_strides: vec4<u32>, // of out_digits in out
+    beside_strides: vec4<u32>, // of out_digits in pre
     of_row: vec4<i32>, // factors of the row's digits in the coordinates of the image
-    of_term: vec4<i32>,
-    offset: vec4<i32>,
-    image: vec4<u32>, // extents of the axes
-    image_strides: vec4<u32>,
-    divisors: vec4<u32>, // of coordinates
+    of_term: vec4<i32>, // factors of the term's digits in the coordinates of the image
+    offset: vec4<i32>, // the coordinates of row 0 and term 0, before they are divided
+    image: vec4<u32>, // extents of the axes of the image
+    image_strides: vec4<u32>, // strides of these axes in gathered
+    divisors: vec4<u32>, // of coordinates: only one that its divisor divides has an element
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

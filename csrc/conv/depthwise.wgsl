@@ -9,10 +9,10 @@ struct Params {
     groups_x: u32,
     tiles: u32, // of channels; neighbouring workgroups have different tiles
     rounds: u32, // strips of a thread, one after the other
-    strips: u32, // of each channel of a tile
+    strips: u32, // of a tile, counted through samples, inner_channels, chunks and across; LANES threads share one, each with other channels
     across: u32, // strips side by side
     chunks: u32, // strips one below the other
-    chunk_rows: u32,
+    chunk_rows: u32, // rows of a strip, but for the lowest strips
     inner_channels: u32, // channels that strips of one tile run over
     channels: u32, // of the output
     repeats: u32, // channels of the output for each channel of the gathered factor
@@ -23,14 +23,14 @@ struct Params {
     first_row: u32, // of the window of output row 0; below 0 it wraps around
     first_column: u32,
     weight_first: u32, // offset of the first row and column in a channel's weight
-    weight_channel: u32,
-    weight_row: u32, // may be negative, and wraps around
-    weight_column: u32,
-    out_n: u32, // from element to element of a quad
-    beside_n: u32,
+    weight_channel: u32, // strides of the weight: along channels
+    weight_row: u32, // along its rows; may be negative, and wraps around
+    weight_column: u32, // along its columns; may be negative, and wraps around
+    out_n: u32, // stride in out from element to element of a quad
+    beside_n: u32, // stride in pre from element to element of a quad
     has_beside: u32,
     has_bias: u32,
-    bias_channel: u32,
+    bias_channel: u32, // stride of bias
     activation: u32,
     beta: f32,
     part_length: u32, // sums of a part in partials, in the gradient of the weight
@@ -52,7 +52,7 @@ struct Strides {
 // Threads that have different strips; LANES threads have different channels of the same strip.
 const WORKERS: u32 = WORKGROUP / LANES;
 // Extent of the largest kernel, and quads of the longest strip, that the text is written out for. A thread has a quad of sums for each quad of its strip
-// and each row of the kernel, in registers: 56 of them for 7 rows of 2 quads.
+// and each row of the kernel: 7 rows of 2 quads are 14 quads, which take 56 registers.
 const MOST_TAPS: u32 = 7u;
 const MOST_QUADS: u32 = 4u;
 
@@ -72,14 +72,14 @@ struct Place {
     rows: u32, // of the strip
 }
 
-fn place_of(group: u32, thread: u32, round: u32) -> Place {
-    let strip = (group / params.tiles * params.rounds + round) * WORKERS + thread / LANES;
+fn place_of(workgroup: u32, thread: u32, round: u32) -> Place {
+    let strip = (workgroup / params.tiles * params.rounds + round) * WORKERS + thread / LANES;
     let below = strip / params.across;
     let plane = below / params.chunks;
     var place: Place;
     place.lane = thread % LANES;
     place.sample = plane / params.inner_channels;
-    place.channel = (group % params.tiles * LANES + place.lane) * QUAD_CHANNELS + plane % params.inner_channels;
+    place.channel = (workgroup % params.tiles * LANES + place.lane) * QUAD_CHANNELS + plane % params.inner_channels;
     place.row = below % params.chunks * params.chunk_rows;
     place.column = strip % params.across * (STRIP * QUAD_COLUMNS);
     place.is_there = strip < params.strips && place.channel < params.channels;

@@ -5,7 +5,7 @@ struct Params {
     m: u32,
     n: u32,
     k: u32,
-    sums: u32, // index tuples of the summed extents
+    tuples: u32, // index tuples of the summed extents
     groups: u32, // workgroups
     groups_x: u32,
     tiles_m: u32,
@@ -14,22 +14,22 @@ struct Params {
     left_along: u32, // stride of k
     left_is_along: u32, // whether lines run along k
     right_across: u32, // stride of n
-    right_along: u32,
+    right_along: u32, // stride of k
     right_is_along: u32,
-    out_m: u32,
+    out_m: u32, // strides of out along m and n
     out_n: u32,
     beside_m: u32, // strides of pre, which the epilogue writes, or of dout, which it reads
     beside_n: u32,
     has_bias: u32,
     has_beside: u32,
-    bias_m: u32,
+    bias_m: u32, // strides of bias along m and n, of which at least one is 0
     bias_n: u32,
     activation: u32,
     batch_axes: u32,
     summed_axes: u32,
     alpha: f32,
     beta: f32,
-    has_sums: u32,
+    wants_column_sums: u32, // whether the columns of each tile are added up to partials, for dbias
     // Each array has an element for every axis that a tensor of rank 8 may have besides rows and columns.
     batch: array<vec4<u32>, 6>, // extent, strides of left, right, out
     batch_beside: array<vec4<u32>, 6>, // stride of pre or dout
@@ -128,10 +128,10 @@ struct Tile {
     starts: Starts,
 }
 
-fn tile_of(group: u32) -> Tile {
+fn tile_of(workgroup: u32) -> Tile {
     let of_batch = params.tiles_m * params.tiles_n;
-    let batch = group / of_batch;
-    let start = tile_start(group % of_batch, params.tiles_m, params.tiles_n);
+    let batch = workgroup / of_batch;
+    let start = tile_start(workgroup % of_batch, params.tiles_m, params.tiles_n);
     return Tile(batch, start.x, start.y, starts_of(batch));
 }
 
@@ -169,12 +169,12 @@ fn put_slab(tile: Tile, thread: u32, first_row: u32) -> vec4<f32> {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    if (group >= params.groups) {
+fn gemm_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
+    if (workgroup >= params.groups) {
         return;
     }
-    let tile = tile_of(group);
+    let tile = tile_of(workgroup);
 
     // 1. What this thread loads.
     var loader: Loader;
@@ -191,7 +191,7 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     let start = select(tile.starts.tensors.y, tile.starts.tensors.x, loader.is_left) + first * across + loader.first_k * along;
 
     // 2. The first step.
-    let steps = params.sums * ((params.k + STEP - 1u) / STEP);
+    let steps = params.tuples * ((params.k + STEP - 1u) / STEP);
     var tuple = 0u;
     var k = 0u;
     var at = start;
@@ -208,7 +208,7 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
         at += STEP * along;
         if (k >= params.k) {
             tuple += 1u;
-            if (tuple < params.sums) {
+            if (tuple < params.tuples) {
                 k = 0u;
                 let of_tuple = summed_start(tuple);
                 at = start + select(of_tuple.y, of_tuple.x, loader.is_left);

@@ -8,11 +8,11 @@ struct Params {
     rounds: u32, // rows of a thread
     groups: u32, // workgroups
     groups_x: u32,
-    column_groups: u32,
+    column_groups: u32, // workgroups side by side, which share rows
     activation: u32,
     from_out: u32, // whether saved is the output, or else the pre-activation
     has_dpre: u32,
-    has_sums: u32,
+    wants_column_sums: u32, // whether columns are added up to partials, for dbias
     batch_axes: u32,
     dout_m: u32,
     dout_n: u32,
@@ -54,14 +54,14 @@ fn dpre_at(starts: vec3<u32>, n: u32, count: u32) -> vec4<f32> {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn gemm_backward_dpre(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    if (group >= params.groups) {
+fn gemm_backward_dpre(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
+    if (workgroup >= params.groups) {
         return;
     }
     // 1. dpre, and the sums of this thread.
-    let part = group / params.column_groups;
-    let quad = group % params.column_groups * COLUMN_QUADS + thread % COLUMN_QUADS;
+    let part = workgroup / params.column_groups;
+    let quad = workgroup % params.column_groups * COLUMN_QUADS + thread % COLUMN_QUADS;
     let n = quad * 4u;
     let count = min(params.n - min(n, params.n), 4u);
     var sum = vec4<f32>();
@@ -77,7 +77,7 @@ fn gemm_backward_dpre(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(loca
             row += LANES;
         }
     }
-    if (params.has_sums == 0u) {
+    if (params.wants_column_sums == 0u) {
         return;
     }
     // 2. The sums over the lanes.

@@ -8,7 +8,7 @@ fn put_quad(out_at: u32, dout_at: u32, count: u32, sums: vec4<f32>) -> vec4<f32>
 }
 
 fn finish_tile(tile: Tile, thread: u32, column_sums: vec4<f32>) {
-    if (params.has_sums == 0u) {
+    if (params.wants_column_sums == 0u) {
         return;
     }
     workgroupBarrier();

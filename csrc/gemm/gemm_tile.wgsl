@@ -22,8 +22,9 @@ const WARPS_N: u32 = THREADS_N / 8u;
 // Rows of sums that pass through workgroup memory at once: those of one of a thread's ROW_QUADS quads of rows. Of a tile of 128 x 128 they fill it.
 const SLAB_ROWS: u32 = TILE_M / ROW_QUADS;
 // Rows of tiles of a band. Neighbouring workgroups take the tiles of a band column after column, so that those that run at the same time share what
-// they load. There are 8 as in gemm.cuh, whose reason is one tile of 128 x 128 on each of 132 SMs. Of the smaller tiles, which small products take, more
-// run at a time: 264 or 528, for which 16 or 23 rows would be closer to a square.
+// they load. A band has 8 rows of tiles, as in gemm.cuh: 132 tiles of 128 x 128, one on each SM of an H200, are then 8 by 17, which read nearly as few
+// rows and columns as a square would. Of the smaller tiles, which small products take, more run at a time: 264 or 528, for which 16 or 23 rows would be
+// closer to a square.
 const BAND_ROWS: u32 = 8u;
 
 // Two steps of both factors, each [STEP][quads], or a slab of sums, [SLAB_ROWS][RIGHT_QUADS].
@@ -177,7 +178,8 @@ fn keep_rows(corner: Corner, first: Block, second: Block) {
     }
 }
 
-// Hands the sums to put_slab of the product: those of the upper and of the lower half of the tile, or all of them. Returns the sum of what it returns.
+// Hands the sums to put_slab of the product: those of the upper and of the lower half of the tile, or all of them. Returns the
+// sum of the results of put_slab.
 fn put_tile(tile: Tile, thread: u32, corner: Corner, sums: Sums) -> vec4<f32> {
     keep_rows(corner, sums.block_00, sums.block_01);
     workgroupBarrier();

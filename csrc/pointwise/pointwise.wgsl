@@ -1,4 +1,4 @@
-// What ops on each element alone share: an invocation takes CHUNKS chunks of 16 bytes, WORKGROUP chunks apart.
+// What ops on each element alone share: a thread takes CHUNKS chunks of 16 bytes, WORKGROUP chunks apart.
 struct Params {
     elements: u32,
     groups_x: u32,
@@ -11,8 +11,8 @@ struct Invocation {
     @builtin(local_invocation_index) index: u32,
 }
 
-// The first element of chunk k of an invocation.
+// The first element of chunk k of a thread.
 fn chunk_start(at: Invocation, k: u32) -> u32 {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    return (group * CHUNKS * WORKGROUP + at.index) * ELEMENTS + k * WORKGROUP * ELEMENTS;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    return (workgroup * CHUNKS * WORKGROUP + at.index) * ELEMENTS + k * WORKGROUP * ELEMENTS;
 }

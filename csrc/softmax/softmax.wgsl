@@ -7,9 +7,9 @@
 // SCALED: the scale is not 1. LONG_SCALE: it comes in two parts, the first of which has few enough bits for exact products.
 // FLAT: the scale is 0 or almost 0, so that padding elements of -infinity would count and have to be left out.
 struct Params {
-    rows: u32, // or blocks of lines side by side
-    dim: u32,
-    inner: u32,
+    rows: u32, // rows; blocks of lines, where lines lie side by side
+    dim: u32, // elements of a line
+    inner: u32, // lines side by side in a block
     extent1: u32,
     extent2: u32,
     x: vec3<u32>,
@@ -18,12 +18,12 @@ struct Params {
     y_step: u32,
     scale: f32,
     scale_rest: f32,
-    slices: u32, // split: parts of a line, of which a workgroup takes one
+    slices: u32, // parts of a line: split, a workgroup takes one; rows_twice, it takes all, one after the other; 1 where a line is held whole
     groups_x: u32,
-    columns: u32, // lines side by side: chunks of a block of them
+    columns: u32, // where lines lie side by side: chunks of a block
     rounds: u32, // rows that a team takes one after the other
     largest_trace: u32, // bits of the greatest trace of a line that has a result
-    all_bits: u32,
+    all_bits: u32, // all ones, which no compiler knows
     scale_log2: f32, // the scale over log(2)
     lessening: f32,
 }

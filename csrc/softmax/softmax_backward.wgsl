@@ -2,9 +2,9 @@
 //
 // dx = scale * y * (dy - sum(dy * y)); LOG: dx = scale * (dy - exp(y) * sum(dy)).
 struct Params {
-    rows: u32, // or blocks of lines side by side
-    dim: u32,
-    inner: u32,
+    rows: u32, // rows; blocks of lines, where lines lie side by side
+    dim: u32, // elements of a line
+    inner: u32, // lines side by side in a block
     extent1: u32,
     extent2: u32,
     y: vec3<u32>,
@@ -14,11 +14,11 @@ struct Params {
     dy_step: u32,
     dx_step: u32,
     scale: f32,
-    slices: u32, // split: parts of a line, of which a workgroup takes one
+    slices: u32, // parts of a line, of which a workgroup takes one; 1 where a line is held whole
     groups_x: u32,
-    columns: u32, // lines side by side: chunks of a block of them
+    columns: u32, // where lines lie side by side: chunks of a block
     rounds: u32, // rows that a team takes one after the other: 1
-    all_bits: u32,
+    all_bits: u32, // all ones, which no compiler knows
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

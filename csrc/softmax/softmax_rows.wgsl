@@ -98,10 +98,10 @@ fn store_row(row: u32, first_col: u32, end_col: u32, line: Line) {
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_resident(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let first_col = thread % THREADS * ELEMENTS;
     for (var round = 0u; round < params.rounds; round++) {
-        let team_row = (group * params.rounds + round) * TEAMS + team_of(thread);
+        let team_row = (workgroup * params.rounds + round) * TEAMS + team_of(thread);
         let row = min(team_row, params.rows - 1u);
         let end_col = select(0u, params.dim, team_row < params.rows);
         if (!PREFETCH || round == 0u) {
@@ -123,9 +123,9 @@ fn softmax_rows_resident(at: Invocation) {
 // goes backwards, since the slices that were read last may still be cached. The workgroup is one team: WORKGROUP is THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_twice(at: Invocation) {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let row = min(group, params.rows - 1u);
-    let end_col = select(0u, params.dim, group == row);
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let row = min(workgroup, params.rows - 1u);
+    let end_col = select(0u, params.dim, workgroup == row);
     let thread_col = thread_index(at) * ELEMENTS;
     var own_most = least();
     var own_sum = 0.0;
@@ -149,21 +149,21 @@ fn softmax_rows_twice(at: Invocation) {
 // one team: WORKGROUP is THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_parts(at: Invocation) {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let item = min(group, params.rows * params.slices - 1u);
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let item = min(workgroup, params.rows * params.slices - 1u);
     let row = item / params.slices;
     let slice = item % params.slices;
     let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
-    let end_col = select(0u, min((slice + 1u) * SLICE, params.dim), group == item);
+    let end_col = select(0u, min((slice + 1u) * SLICE, params.dim), workgroup == item);
     load_row(row, first_col, end_col);
     let most = row_max(at, thread_max(first_col, end_col), 0u);
     let sum = row_sum(at, thread_sum(shift_of(vec4<f32>(most)).x, first_col, end_col), 1u);
-    if (group == item && thread_index(at) == 0u) {
+    if (workgroup == item && thread_index(at) == 0u) {
         parts_write(item, vec4<f32>(most, sum, 0.0, 0.0));
     }
 }
 
-// Merges the slices of a row in a fixed order. Every workgroup that writes a slice of the row does this.
+// Merges the slices of a row in a fixed order. Every workgroup that writes a slice of a row merges all of the row's slices.
 fn merge_parts(at: Invocation, row: u32) -> Line {
     let first = row * params.slices;
     var own_most = least().x;
@@ -190,13 +190,13 @@ fn merge_parts(at: Invocation, row: u32) -> Line {
 // workgroup is one team: WORKGROUP is THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_apply(at: Invocation) {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.rows * params.slices;
-    let item = items - 1u - min(group, items - 1u);
+    let item = items - 1u - min(workgroup, items - 1u);
     let row = item / params.slices;
     let slice = item % params.slices;
     let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
-    let end_col = select(0u, min((slice + 1u) * SLICE, params.dim), group < items);
+    let end_col = select(0u, min((slice + 1u) * SLICE, params.dim), workgroup < items);
     load_row(row, first_col, end_col);
     store_row(row, first_col, end_col, merge_parts(at, row));
 }

@@ -4,13 +4,13 @@
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_apply(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.batch * params.channels * params.slices;
     let last = (items - 1u) / TEAMS;
-    if (group > last) {
+    if (workgroup > last) {
         return;
     }
-    let slice = slice_of((last - group) * TEAMS + team_of(thread), thread);
+    let slice = slice_of((last - workgroup) * TEAMS + team_of(thread), thread);
     let x_start = segment_start(slice, params.x);
     let residual_start = segment_start(slice, params.residual);
     var chunks: array<vec4<u32>, CHUNKS>;
@@ -40,5 +40,5 @@ fn channel_norm_apply(at: Invocation) {
             y_store(y_start + first, count, chunk_of(y));
         }
     }
-    count_batch(group, thread);
+    count_batch(workgroup, thread);
 }

@@ -1,15 +1,15 @@
 // Contiguous samples whose segments are no whole chunks, last dispatch: y. Chunks are taken in reverse order: what the moments read last may
 // still be in a cache.
 @compute @workgroup_size(WORKGROUP)
-fn channel_norm_apply_gapless(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
+fn channel_norm_apply_gapless(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
     let sample_chunks = params.channels * params.spatial / ELEMENTS;
     let all = params.batch * sample_chunks;
     let blocks = (all - 1u) / (WORKGROUP * CHUNKS) + 1u;
-    if (group >= blocks) {
+    if (workgroup >= blocks) {
         return;
     }
-    let first = (blocks - 1u - group) * (WORKGROUP * CHUNKS) + thread;
+    let first = (blocks - 1u - workgroup) * (WORKGROUP * CHUNKS) + thread;
     var chunks: array<vec4<u32>, CHUNKS>;
     var addends: array<vec4<u32>, CHUNKS>;
     for (var k = 0u; k < CHUNKS; k++) {
@@ -35,5 +35,5 @@ fn channel_norm_apply_gapless(@builtin(workgroup_id) workgroup: vec3<u32>, @buil
             y_store(batch * params.y.x + within, ELEMENTS, y_of(chunks[k], addends[k], span, own, next));
         }
     }
-    count_batch(group, thread);
+    count_batch(workgroup, thread);
 }

@@ -27,7 +27,7 @@ struct Params {
     column_blocks: u32, // channels last: workgroups beside each other
     slice_rows: u32, // channels last: rows of a slice, but for the last
     columns: u32, // gapless: chunks of a sample in a workgroup
-    first_group: u32, // the number of the first workgroup: in place, one dispatch takes the parameters and the next one dx
+    first_workgroup: u32, // the number of the first workgroup: in place, one dispatch takes the parameters and the next one dx
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -5,14 +5,14 @@
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_backward_apply(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.batch * params.channels * params.slices;
     let last = (items - 1u) / TEAMS;
-    if (group > last) {
-        put_remaining(at, thread, group - last - 1u);
+    if (workgroup > last) {
+        put_remaining(at, thread, workgroup - last - 1u);
         return;
     }
-    let slice = slice_of((last - group) * TEAMS + team_of(thread), thread);
+    let slice = slice_of((last - workgroup) * TEAMS + team_of(thread), thread);
     hold_slice(slice);
     let terms = terms_of(slice.channel, segment_means(at, thread, slice));
     let dx_start = segment_start(slice, params.dx);

@@ -3,4 +3,4 @@ fn segment_means(at: Invocation, thread: u32, slice: Slice) -> vec4<f32> {
     return means_of(slice.batch, slice.channel);
 }
 
-fn put_remaining(at: Invocation, thread: u32, group: u32) {}
+fn put_remaining(at: Invocation, thread: u32, workgroup: u32) {}

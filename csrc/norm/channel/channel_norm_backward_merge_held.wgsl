@@ -23,18 +23,18 @@ fn held_sums(at: Invocation, group: u32) -> vec2<f32> {
     return members_sums(at, total, 0u);
 }
 
-// The parameters, by workgroup number `group` of those past the slices. If a channel has few parts, one thread adds them up (PARTS_ARE_FEW);
-// otherwise member_count threads do, and a workgroup takes CHANNELS channels.
-fn put_remaining(at: Invocation, thread: u32, group: u32) {
+// The parameters, by the workgroups past those of the slices, of which `workgroup` is the number. If a channel has few parts, one thread
+// adds them up (PARTS_ARE_FEW); otherwise its members do, and a workgroup takes CHANNELS channels.
+fn put_remaining(at: Invocation, thread: u32, workgroup: u32) {
     if (PARTS_ARE_FEW) {
-        let channel = group * WORKGROUP + thread;
+        let channel = workgroup * WORKGROUP + thread;
         if (WANTS_PARAMETERS && channel < params.channels) {
             put_parameters(channel, sums_of_channel(channel, 0u, 1u));
         }
         return;
     }
     for (var first = 0u; first < CHANNELS; first += WORKGROUP / member_count(at)) {
-        let number = group * CHANNELS + first + members_number(at);
+        let number = workgroup * CHANNELS + first + members_number(at);
         let channel = min(number, params.channels - 1u);
         let sums = members_sums(at, sums_of_channel(channel, member_index(at), member_count(at)), 0u);
         if (WANTS_PARAMETERS && number == channel && member_index(at) == 0u) {

@@ -47,7 +47,7 @@ fn hold_place(k: u32, place: Place) {
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_backward_resident(at: Invocation) {
     let thread = thread_index(at);
-    let workgroup = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = params.first_workgroup + at.workgroup.y * params.groups_x + at.workgroup.x;
     let workgroups = (params.group_count + TEAMS - 1u) / TEAMS;
     if (workgroup >= workgroups) {
         put_channels(at, workgroup - workgroups);

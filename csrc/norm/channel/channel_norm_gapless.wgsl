@@ -34,20 +34,20 @@ struct Tile {
     within: u32, // first element of the thread's chunk in its sample
 }
 
-fn tile_of(group: u32, thread: u32) -> Tile {
+fn tile_of(workgroup: u32, thread: u32) -> Tile {
     let channels = params.columns * ELEMENTS / params.spatial;
-    let tile = min(group, params.channels / channels - 1u);
+    let tile = min(workgroup, params.channels / channels - 1u);
     let lanes = WORKGROUP / params.columns;
     let lane = thread / params.columns;
     let first = (thread - lane * params.columns) * ELEMENTS;
     let span = span_at(first);
     return Tile(
-        tile == group,
+        tile == workgroup,
         tile * channels,
         channels,
         lane,
         lanes,
-        select(0u, params.batch, lane < lanes && tile == group),
+        select(0u, params.batch, lane < lanes && tile == workgroup),
         span,
         min(span.channel + 1u, channels - 1u),
         tile * channels * params.spatial + first,

@@ -5,7 +5,7 @@ fn channel_norm_resident(at: Invocation) {
     let team = (at.workgroup.y * params.groups_x + at.workgroup.x) * TEAMS + team_of(thread);
     let group = min(team, params.group_count - 1u);
     let is_group = team == group;
-    // 1. The chunks. Where a workgroup is alone on its multiprocessor, nothing hides the latency of loading the parameters later, so that they
+    // 1. The chunks. Where a workgroup is alone on its SM, nothing hides the latency of loading the parameters later, so that they
     //    are loaded here (PARAMETERS_FIRST).
     var weights: array<f32, CHUNKS>;
     var biases: array<f32, CHUNKS>;

@@ -13,12 +13,12 @@ struct Columns {
     rows: u32, // of the slice
 }
 
-fn columns_of(group: u32, thread: u32) -> Columns {
-    let rest = group / params.column_blocks;
+fn columns_of(workgroup: u32, thread: u32) -> Columns {
+    let rest = workgroup / params.column_blocks;
     let is_extra = rest >= params.batch * params.slices;
     let item = select(rest, 0u, is_extra);
     let slice = item % params.slices;
-    let first_channel = (group % params.column_blocks * COLUMNS + thread % COLUMNS) * ELEMENTS;
+    let first_channel = (workgroup % params.column_blocks * COLUMNS + thread % COLUMNS) * ELEMENTS;
     let start = slice * params.slice_rows;
     let end = min(start + params.slice_rows, params.spatial);
     return Columns(

@@ -26,9 +26,9 @@ fn y_of(d: vec4<f32>, scale: vec4<f32>, offset: vec4<f32>, residual: vec4<f32>) 
 @compute @workgroup_size(WORKGROUP)
 fn channels_last_norm_apply(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.batch * params.slices * params.column_blocks;
-    let columns = columns_of(select(items - 1u - min(group, items - 1u), items, group >= items), thread);
+    let columns = columns_of(select(items - 1u - min(workgroup, items - 1u), items, workgroup >= items), thread);
     if (READS_FIRST) {
         load_rows(columns, columns.first);
     }
@@ -41,7 +41,7 @@ fn channels_last_norm_apply(at: Invocation) {
         bias[part] = bias_quad(first_channel + 4u * part);
     }
     let groups = groups_of(columns);
-    prepare_columns(at, thread, columns, group < items);
+    prepare_columns(at, thread, columns, workgroup < items);
     if (columns.count > 0u) {
         var shift: array<vec4<f32>, QUADS>;
         var scale: array<vec4<f32>, QUADS>;
@@ -78,5 +78,5 @@ fn channels_last_norm_apply(at: Invocation) {
             }
         }
     }
-    count_batch(group, thread);
+    count_batch(workgroup, thread);
 }

@@ -5,13 +5,13 @@
 @compute @workgroup_size(WORKGROUP)
 fn channels_last_norm_backward_apply(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.batch * params.slices * params.column_blocks;
-    if (group >= items) {
-        put_remaining(at, thread, group - items);
+    if (workgroup >= items) {
+        put_remaining(at, thread, workgroup - items);
         return;
     }
-    let columns = columns_of(items - 1u - group, thread);
+    let columns = columns_of(items - 1u - workgroup, thread);
     if (READS_FIRST) {
         hold_rows(columns, columns.first);
     }

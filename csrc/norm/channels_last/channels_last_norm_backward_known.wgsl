@@ -17,4 +17,4 @@ fn channel_means(batch: u32, channel: u32) -> vec4<f32> {
     return means_of(batch, channel);
 }
 
-fn put_remaining(at: Invocation, thread: u32, group: u32) {}
+fn put_remaining(at: Invocation, thread: u32, workgroup: u32) {}

@@ -61,7 +61,7 @@ fn put_columns(thread: u32, block: u32) {
 @compute @workgroup_size(WORKGROUP)
 fn channels_last_norm_backward_tile(at: Invocation) {
     let thread = thread_index(at);
-    let tile = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
+    let tile = params.first_workgroup + at.workgroup.y * params.groups_x + at.workgroup.x;
     let tiles = params.batch * params.column_blocks;
     if (tile >= tiles) {
         put_columns(thread, tile - tiles);

@@ -3,7 +3,9 @@
 //
 // A thread takes its rows in batches and loads the next one while it computes: the moments of a batch about its own mean are merged with those of
 // the rows before. All elements are taken as differences from the thread's first row, so that a large mean costs no accuracy.
-const BATCH: u32 = 4u; // rows that a thread merges at a time; the loop over them is written out for 4
+// Rows that a thread merges at a time; the loop over them is written out for 4. With fewer, the chain of merges would be longer, and each merge has a
+// division; with more, a thread would take more registers for the chunks of this batch and of the next.
+const BATCH: u32 = 4u;
 
 var<private> chunks: array<vec4<u32>, BATCH>;
 var<private> ahead: array<vec4<u32>, BATCH>;

@@ -1,6 +1,6 @@
-// Form direct: an invocation owns an element and reads its whole window, in tensors of any strides.
+// Form direct: a thread owns an element and reads its whole window, in tensors of any strides.
 
-// The sample, the channel and the position of element i, in the order in which invocations are numbered.
+// The sample, the channel and the position of element i, in the order in which threads are numbered.
 fn element_place(i: u32) -> vec3<u32> {
     if (params.is_last == 1u) {
         let row = i / params.channels;

@@ -13,7 +13,7 @@ struct Params {
     vectors: u32, // walk: vectors of a channel of a sample; rows: of a position
     blocks: u32,  // walk: workgroups of one chunk; rows: positions of a workgroup
     chunk: u32,   // walk: channels that a workgroup gives results for
-    is_last: u32, // direct: 1 if neighbouring invocations take neighbouring channels
+    is_last: u32, // direct: 1 if neighbouring threads take neighbouring channels
     groups_x: u32, // workgroups in the first dimension of the grid
 }
 
@@ -48,14 +48,15 @@ fn walk_on(value: Value, t: i32, first: i32, end: i32, y_start: u32) {
     }
 }
 
-// Form walk: an invocation owns the vector at some positions and walks over the channels of its chunk. Unlike the CUDA kernel, which unrolls its
-// ring, it shifts the window, and loads four channels while it computes with the four before.
+// Form walk: a thread owns the vector at some positions and walks over the channels of its chunk. Unlike the CUDA kernel, which unrolls its
+// ring, it shifts the window, and loads four channels while it computes with the four before. With fewer, less of the latency would be hidden; with
+// more, the values of more channels would take registers beside the ring.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_walk(at: Invocation) {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let index = group % params.blocks * WORKGROUP + at.index;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let index = workgroup % params.blocks * WORKGROUP + at.index;
     let n = index / params.vectors;
-    let first = i32(group / params.blocks * params.chunk);
+    let first = i32(workgroup / params.blocks * params.chunk);
     if (n >= params.batch || first >= i32(params.channels)) {
         return;
     }

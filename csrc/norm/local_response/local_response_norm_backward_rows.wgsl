@@ -1,4 +1,4 @@
-// Form rows: a position lies in the registers of a row of invocations, four channels each.
+// Form rows: a position lies in the registers of a row of threads, four channels each.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_backward_rows(at: Invocation) {
     let place = place_of(at);
@@ -12,11 +12,11 @@ fn local_response_norm_backward_rows(at: Invocation) {
     let reduced = reduce(sums_of_squares(with_neighbours(place, own)));
     let e = dy * reduced.power;
     let term = e * (params.slope * (own * reduced.root));
-    // x in workgroup memory is overwritten once every invocation has read it.
+    // x in workgroup memory is overwritten once every thread has read it.
     workgroupBarrier();
     share(place, term);
     var terms = with_neighbours(place, term);
-    // And so are the terms.
+    // The terms in workgroup memory are overwritten once every thread has read them.
     workgroupBarrier();
     share(place, reduced.root);
     var roots = with_neighbours(place, reduced.root);

@@ -1,4 +1,4 @@
-// Form rows: a position lies in the registers of a row of invocations, four channels each.
+// Form rows: a position lies in the registers of a row of threads, four channels each.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_rows(at: Invocation) {
     let place = place_of(at);

@@ -1,4 +1,4 @@
-// Values of four elements, which an invocation takes at a time.
+// Values of four elements, which a thread takes at a time.
 alias Value = vec4<f32>;
 const WIDTH: u32 = 4u; // elements of a value
 

@@ -10,8 +10,8 @@ struct Params {
     y: vec3<u32>,
     h: vec3<u32>,
     eps: f32,
-    weight_offset: f32,
-    reciprocal_cols: f32,
+    weight_offset: f32, // RMSNorm: added to every weight
+    reciprocal_cols: f32, // 1 / cols
     slices: u32, // split: parts of a row, of which a workgroup takes one
     groups_x: u32,
     tail_cols: u32, // split: columns of the last slice
@@ -134,17 +134,17 @@ fn normalize(k: u32, col: u32, statistics: Statistics) -> vec4<u32> {
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_resident(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let first_col = thread % THREADS * ELEMENTS;
     for (var round = 0u; round < params.rounds; round++) {
-        let team_row = (group * params.rounds + round) * TEAMS + team_of(thread);
+        let team_row = (workgroup * params.rounds + round) * TEAMS + team_of(thread);
         let row = min(team_row, params.rows - 1u);
         let is_row = team_row < params.rows;
         let end_col = select(0u, params.cols, is_row);
         if (!PREFETCH || round == 0u) {
             load_row(row, first_col, end_col);
         }
-        // Scaled before the threads meet: else a compiler could scale the sum of both, and lose the correction.
+        // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
         let scaled_sum = thread_sum(!CENTERED) * params.reciprocal_cols;
         if (PREFETCH) {
             let next_row = team_row + TEAMS;

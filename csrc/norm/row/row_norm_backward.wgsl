@@ -10,16 +10,16 @@ struct Params {
     x: vec3<u32>,
     dh: vec3<u32>,
     dx: vec3<u32>,
-    weight_offset: f32,
-    reciprocal_cols: f32,
-    rounds: u32, // rows of a block, which a thread adds up in registers
-    blocks: u32, // blocks of `rounds` rows that a workgroup takes; after each it adds its sums to the workspace
+    weight_offset: f32, // RMSNorm: added to every weight
+    reciprocal_cols: f32, // 1 / cols
+    rounds: u32, // rows of each team in a block, whose gradients of the parameters a thread adds up in registers
+    blocks: u32, // blocks of rows that a workgroup takes one after the other; after each it adds its sums to the workspace
     slices: u32, // split: parts of a row, of which a workgroup takes one
     sum_slices: u32, // split: parts of a row in the dispatch that sums slices
     groups_x: u32,
     partials: u32, // partial sums of the parameters' gradients in the workspace
-    sums_first: u32, // where these start in the workspace, in quads
-    first_group: u32, // few_rows: the number of the dispatch's first workgroup
+    sums_first: u32, // where the partial sums start in the workspace, in quads
+    first_workgroup: u32, // few_rows: the number of the dispatch's first workgroup
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -261,13 +261,13 @@ fn row_of(partial: u32, turn: u32, thread: u32) -> u32 {
     return (partial * params.blocks * params.rounds + turn) * TEAMS + team_of(thread);
 }
 
-// dx of a block of rows, or of a slice of their columns where rows are split, and its part of the gradients of the parameters.
+// dx of `blocks` blocks of rows, or of a slice of their columns where rows are split, and their part of the gradients of the parameters.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_backward_rows(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let partial = group / params.slices;
-    let slice = group % params.slices;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let partial = workgroup / params.slices;
+    let slice = workgroup % params.slices;
     let first_col = slice * SLICE + thread % THREADS * ELEMENTS;
     let last_col = min((slice + 1u) * SLICE, params.cols);
     let turns = params.blocks * params.rounds;

@@ -91,13 +91,13 @@ fn put_dbias(first: u32, count: u32, sums: array<vec4<f32>, QUADS>) {
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_backward_few_rows(at: Invocation) {
     let thread = thread_index(at);
-    let group = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = params.first_workgroup + at.workgroup.y * params.groups_x + at.workgroup.x;
     let row_groups = (params.rows + TEAMS - 1u) / TEAMS;
-    if (group >= row_groups) {
-        put_parameters(thread, group - row_groups);
+    if (workgroup >= row_groups) {
+        put_parameters(thread, workgroup - row_groups);
         return;
     }
-    let team_row = group * TEAMS + team_of(thread);
+    let team_row = workgroup * TEAMS + team_of(thread);
     let row = min(team_row, params.rows - 1u);
     let first_col = thread % THREADS * ELEMENTS;
     let place = place_of(team_row, params.cols);

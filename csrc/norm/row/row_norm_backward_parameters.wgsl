@@ -1,5 +1,5 @@
 // dweight and dbias from the partial sums in the workspace, [partials][dweight, dbias][cols]. A workgroup has COLUMNS chunks of columns. A thread
-// has one of them and adds up every LANES-th of its partial sums, in four chains; the lanes meet in a tree.
+// has one of them and adds up every LANES-th of its partial sums, in CHAINS chains; the lanes meet in a tree.
 struct Params {
     cols: u32,
     partials: u32,
@@ -11,23 +11,25 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 const LANES: u32 = WORKGROUP / COLUMNS; // threads of a column, each with other rows
+// Chains of additions of a thread, whose loads do not wait for each other's additions; their sums are added up for 4. `CHAINS` in team.rs has the reason.
+const CHAINS: u32 = 4u;
 const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias); // gradients of parameters that are wanted
 
 var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP * QUADS>;
 
 @compute @workgroup_size(WORKGROUP)
-fn row_norm_backward_parameters(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
+fn row_norm_backward_parameters(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
     let chunks = (params.cols + ELEMENTS - 1u) / ELEMENTS;
-    let chunk = group / GRADIENTS * COLUMNS + thread % COLUMNS;
-    let gradient = group % GRADIENTS;
+    let chunk = workgroup / GRADIENTS * COLUMNS + thread % COLUMNS;
+    let gradient = workgroup % GRADIENTS;
     let lane = thread / COLUMNS;
     for (var part = 0u; part < QUADS; part++) {
-        var sum = array<vec4<f32>, 4>();
+        var sum = array<vec4<f32>, CHAINS>();
         if (chunk < chunks) {
             let first = params.sums_first + gradient * params.quads + chunk * QUADS + part;
-            for (var base = lane; base < params.partials; base += 4u * LANES) {
-                for (var chain = 0u; chain < 4u; chain++) {
+            for (var base = lane; base < params.partials; base += CHAINS * LANES) {
+                for (var chain = 0u; chain < CHAINS; chain++) {
                     let partial = base + chain * LANES;
                     if (partial < params.partials) {
                         sum[chain] += work_read(partial * GRADIENTS * params.quads + first);

@@ -34,16 +34,16 @@ fn merge_moments(at: Invocation, row: u32) -> Statistics {
 // Slices come last to first: those that the first dispatch read last may still be in a cache.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_split_apply(at: Invocation) {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.rows * params.slices;
-    let item = items - 1u - min(group, items - 1u);
+    let item = items - 1u - min(workgroup, items - 1u);
     let row = item / params.slices;
     let slice = item % params.slices;
     let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
-    let end_col = select(0u, min((slice + 1u) * SLICE, params.cols), group < items);
+    let end_col = select(0u, min((slice + 1u) * SLICE, params.cols), workgroup < items);
     load_row(row, first_col, end_col);
     let statistics = merge_moments(at, row);
-    if (group < items && slice == 0u && thread_index(at) == 0u) {
+    if (workgroup < items && slice == 0u && thread_index(at) == 0u) {
         save_statistics(row, statistics);
     }
     let y_row = row_start(row, params.y);

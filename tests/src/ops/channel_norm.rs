@@ -136,7 +136,7 @@ pub(super) const fn backward_subject<F: Family>(name: &'static str, run_typed: R
 /// Groups that clusters of a large device take one after another, several times around their rings.
 const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 
-/// Groups that no cluster holds, or that leave multiprocessors of a large device without one.
+/// Groups that no cluster holds, or that leave SMs of a large device without one.
 const LARGE_GROUPS: [u64; 3] = [1, 16, 525_004];
 
 /// A group of 16-bit elements of more parts than its workgroups merge themselves on wgpu.
@@ -148,7 +148,7 @@ const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
 /// Channels whose gradients any number of blocks share, of 16-bit elements; and such that clusters share, several rounds of them.
 const SHARED_CHANNELS: [u64; 3] = [4, 12, 131_200];
 const CLUSTERED_CHANNELS: [u64; 3] = [4, 24, 32_800];
-/// More groups of two segments than a large device holds two a multiprocessor.
+/// More groups of two segments than a large device holds two an SM.
 const MANY_PAIRS: [u64; 3] = [266, 2, 9704];
 
 /// Long groups of 16-bit elements that all find a place at once on a large device.
@@ -157,14 +157,14 @@ const LONG_PAIRS: [u64; 3] = [50, 2, 12_300];
 /// More long segments than keep a large device busy with short teams.
 const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 
-/// More channels than multiprocessors of a large device, which shared memory holds with a residual.
+/// More channels than SMs of a large device, which shared memory holds with a residual.
 const RESIDUAL_CHANNELS: [u64; 3] = [32, 140, 784];
 /// Few channels, of which clusters of 8 or 16 blocks hold the gradient and x.
 const FEW_CHANNELS: [u64; 3] = [4, 3, 25_000];
 /// Groups of f32 that clusters of 7 blocks fill a large device with.
 const SEVENTHS: [u64; 3] = [2, 64, 19_208];
 
-/// More contiguous segments of f32 than multiprocessors of a large device, each of which half of the largest workgroup holds.
+/// More contiguous segments of f32 than SMs of a large device, each of which half of the largest workgroup holds.
 const HELD_SEGMENTS: [u64; 3] = [4, 36, 8300];
 
 /// Segments of whole vectors: shaders read them as such at some addresses.

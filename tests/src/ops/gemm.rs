@@ -258,7 +258,7 @@ fn sizes(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         let forward = forward.activation(Activation::ALL[i % 7]).expect("an activation");
         add(forward.into(), Data::Normal, core);
     }
-    // More tiles than the multiprocessors of any GPU, also of a batch, and few sums long enough to be shared.
+    // More tiles than the SMs of any GPU, also of a batch, and few sums long enough to be shared.
     if matches!(dtype, DType::F32 | DType::BF16) {
         for (extents, transposes) in [([1700, 1664, 40], 0), ([1281, 1537, 17], 2), ([64, 48, 12000], 1)] {
             let forward = gemm(pair(dtype, extents, transposes)).bias(dtype).expect("a bias");
@@ -508,7 +508,7 @@ fn streamed() -> Vec<(Form, Data, bool)> {
 }
 
 /// Factors of f32 whose strides are multiples of 16 bytes, like those of out: extents in and around tiles, every transposition and epilogue, batches, long
-/// sums of few outputs, more tiles than multiprocessors.
+/// sums of few outputs, more tiles than SMs.
 fn words() -> Vec<(Form, Data, bool)> {
     let f32 = DType::F32;
     let mut forms = Vec::new();
@@ -617,7 +617,7 @@ fn few() -> Vec<(Form, Data, bool)> {
 }
 
 /// Factors of 16 bits whose strides are multiples of 16 bytes: extents in and around tiles of 64 to 256, every transposition and epilogue, batches, long
-/// sums of few outputs, more tiles than multiprocessors, outputs whose rows begin anywhere.
+/// sums of few outputs, more tiles than SMs, outputs whose rows begin anywhere.
 fn copied() -> Vec<(Form, Data, bool)> {
     let mut forms = Vec::new();
     let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));

@@ -133,7 +133,7 @@ fn channel_shapes(dtype: DType) -> Vec<(Vec<u64>, usize, bool)> {
             (vec![1, 128, 96], 1, true),
             (vec![2, 256, 160], 1, true),
             (vec![1, 512, 32], 1, true),
-            // More tiles than multiprocessors, an odd number: CUDA takes two at once.
+            // More tiles than SMs, an odd number: CUDA takes two at once.
             (vec![1, 520, 4300], 1, false),
         ]);
         shapes.extend((0..4).map(|axis| (vec![2, 3, 5, 4, 6], axis, axis == 2)));
@@ -151,7 +151,7 @@ fn huge_shapes() -> Vec<Vec<u64>> {
         [[2, 3, 40], [2, 7, 40], [1, 16, 64], [2, 24, 40], [2, 64, 128], [1, 300, 40], [1, 520, 40], [3, 65, 7]];
     let mut shapes: Vec<_> = rows.map(Vec::from).into();
     shapes.extend(lines.map(Vec::from));
-    // Chunks of lines, and more tiles than multiprocessors, which CUDA takes two at once.
+    // Chunks of lines, and more tiles than SMs, which CUDA takes two at once.
     shapes.extend([vec![1, 5000, 24], vec![1, 520, 4300]]);
     shapes
 }

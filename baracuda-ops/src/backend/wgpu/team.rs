@@ -1,6 +1,6 @@
 //! How rows are spread over threads: a row, or a slice of one, has a team of threads, each of which holds some of its chunks in registers.
 //!
-//! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
+//! The numbers are those that were fastest, of those that were timed, on an H200 through Vulkan; docs/rejected.md has some that were slower.
 
 use super::device::{LEAST_THREADS, Props};
 use crate::narrow::word;
@@ -50,36 +50,77 @@ impl Keep {
     }
 }
 
-/// Teams in the order in which they are tried: what threads keep, and for each team (threads, chunks of a thread).
-pub(crate) type Teams = [(Keep, &'static [(u32, u32)])];
+/// The threads of a team, and the chunks that each of them holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TeamSize {
+    pub(crate) threads: u32,
+    pub(crate) chunks: u32,
+}
 
-/// Teams of at most 32 threads, several of which share a workgroup.
-pub(crate) const SMALL_TEAMS: &[(u32, u32)] = &[(8, 1), (16, 1), (32, 1), (32, 2), (32, 4)];
+pub(crate) const fn size(threads: u32, chunks: u32) -> TeamSize {
+    TeamSize { threads, chunks }
+}
+
+/// Teams in the order in which they are tried, whose threads keep alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TeamSizes {
+    pub(crate) keep: Keep,
+    pub(crate) sizes: &'static [TeamSize],
+}
+
+/// A table of teams, in the order in which they are tried.
+pub(crate) type Teams = [TeamSizes];
+
+/// A team of a table, for any workgroup and any device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TeamNumbers {
+    pub(crate) threads: u32,
+    /// Chunks that a thread holds.
+    pub(crate) chunks: u32,
+    pub(crate) keep: Keep,
+}
+
+impl TeamNumbers {
+    /// Chunks that the team holds.
+    pub(crate) fn team_chunks(self) -> u64 {
+        u64::from(self.threads) * u64::from(self.chunks)
+    }
+}
+
+/// Most threads of a team that shares a workgroup with other teams: as many as a subgroup of NVIDIA's devices has, in which they add up without a
+/// barrier.
+const MOST_SHARING_THREADS: u32 = 32;
+/// Teams of at most `MOST_SHARING_THREADS` threads.
+pub(crate) const SMALL_TEAMS: &[TeamSize] = &[size(8, 1), size(16, 1), size(32, 1), size(32, 2), size(32, 4)];
 /// Teams that hold a row of 32-bit elements, and of 16-bit elements. Drivers keep more than 4 chunks of 8 values in memory instead of registers,
 /// so that larger teams of 16-bit elements keep words. The last teams of each are for devices whose workgroups have at most 256 threads.
 pub(crate) const ROW_TEAMS: [&Teams; 2] = [
     &[
-        (Keep::Values, SMALL_TEAMS),
-        (Keep::Values, &[(32, 8), (128, 4), (256, 4), (512, 4), (512, 8), (256, 8)]),
-        (Keep::Words, &[(256, 16)]),
+        TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
+        TeamSizes {
+            keep: Keep::Values,
+            sizes: &[size(32, 8), size(128, 4), size(256, 4), size(512, 4), size(512, 8), size(256, 8)],
+        },
+        TeamSizes { keep: Keep::Words, sizes: &[size(256, 16)] },
     ],
     &[
-        (Keep::Values, SMALL_TEAMS),
-        (Keep::Values, &[(64, 4), (128, 4), (256, 4)]),
-        (Keep::ValuesAhead, &[(512, 4)]),
-        (Keep::Words, &[(512, 8), (256, 8), (256, 16)]),
+        TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
+        TeamSizes { keep: Keep::Values, sizes: &[size(64, 4), size(128, 4), size(256, 4)] },
+        TeamSizes { keep: Keep::ValuesAhead, sizes: &[size(512, 4)] },
+        TeamSizes { keep: Keep::Words, sizes: &[size(512, 8), size(256, 8), size(256, 16)] },
     ],
 ];
 
-/// The teams of a table, as (threads, chunks of a thread, what it keeps).
-pub(crate) fn each_team(table: &Teams) -> impl Iterator<Item = (u32, u32, Keep)> {
-    table.iter().flat_map(|&(keep, teams)| teams.iter().map(move |&(threads, chunks)| (threads, chunks, keep)))
+/// The teams of a table.
+pub(crate) fn each_team(table: &Teams) -> impl Iterator<Item = TeamNumbers> {
+    table.iter().flat_map(|&TeamSizes { keep, sizes }| {
+        sizes.iter().map(move |&TeamSize { threads, chunks }| TeamNumbers { threads, chunks, keep })
+    })
 }
 
 /// The first team of a table with at most `most_threads` threads that holds `chunks` chunks.
-pub(crate) fn first_that_holds(table: &Teams, chunks: u64, most_threads: u32) -> Option<(u32, u32, Keep)> {
-    each_team(table)
-        .find(|&(threads, each, _)| threads <= most_threads && u64::from(threads) * u64::from(each) >= chunks)
+pub(crate) fn first_that_holds(table: &Teams, chunks: u64, most_threads: u32) -> Option<TeamNumbers> {
+    each_team(table).find(|team| team.threads <= most_threads && team.team_chunks() >= chunks)
 }
 
 /// The threads of one row or slice.
@@ -96,31 +137,45 @@ pub(crate) struct Team {
 
 /// Threads of a workgroup with several teams: as many as every device offers.
 pub(crate) const SHARED_WORKGROUP: u32 = LEAST_THREADS;
-/// Rows below which long ones are split, although a workgroup could hold one: so few workgroups leave more than a quarter of the 132 multiprocessors of an
-/// H200 idle.
+/// Rows below which long ones are split, although a workgroup could hold one: so few workgroups leave more than a quarter of the 132 SMs of an H200 idle.
 pub(crate) const FEW_ROWS: u64 = 96;
 /// Chunks from which on a row counts as long.
 const LONG_ROW: u64 = 2048;
 
-/// Multiprocessors of an H200. If rows are no more, a row has a multiprocessor to itself, and as many threads as it has chunks.
+/// SMs of an H200. If there are no more rows than that, each has an SM to itself, and rows of more than `MOST_SHARING_THREADS` and up to
+/// `MOST_THIN_THREADS` chunks get a thread for each chunk, rounded up to a power of two.
 const THIN_ROWS: u64 = 132;
-/// Workgroups of a launch whose teams read the next row ahead and therefore take several: two for each multiprocessor of an H200.
+/// Most threads of a row that has a thread for each chunk: as many as a workgroup has on an H200. Longer rows need several chunks a thread, and take
+/// their team from the table.
+const MOST_THIN_THREADS: u32 = 1024;
+/// Workgroups of a launch whose teams read the next row ahead and therefore take several: two for each SM of an H200.
 pub(crate) const AHEAD_GROUPS: u64 = 2 * 132;
 
 /// Partial sums of a column above which up to 64 threads share them, not up to 32. A workgroup of 256 threads that has a quad for each thread reads 128
-/// bytes of a partial sum at once with 32 threads to a column, and 64 bytes with 64.
+/// bytes of a partial sum at once with 32 threads to a column, and 64 bytes with 64. Up to this number each of 32 threads adds up at most eight, two in
+/// each of its `CHAINS`; a smaller number would have narrower reads for shorter chains, a larger one longer chains.
 const MANY_PARTIALS: u64 = 256;
+/// Most threads that share the partial sums of a column, if these are at most `MANY_PARTIALS`.
+const MOST_LANES: u64 = 32;
+/// Most threads that share the partial sums of a column, if these are more than `MANY_PARTIALS`.
+const MOST_LANES_OF_MANY: u64 = 64;
+/// Chains of additions of a thread that adds up partial sums of a column: CHAINS in gemm_backward_sums.wgsl and row_norm_backward_parameters.wgsl. Loads of
+/// different chains do not wait for each other's additions, and with four a chain is a quarter as long; with more, a thread needs registers for more sums.
+pub(crate) const CHAINS: u64 = 4;
+/// Most chains of all threads that share the partial sums of a column.
+pub(crate) const MOST_COLUMN_CHAINS: u64 = MOST_LANES_OF_MANY * CHAINS;
 /// Fewest threads that share the partial sums of a column. With fewer, a workgroup would have more columns, and there would be fewer workgroups.
 const FEWEST_LANES: u64 = 4;
 
 /// Threads that share the `partials` sums of a column where a further dispatch adds them up: so many that each adds up about two, within limits.
 pub(crate) fn lanes_of_partials(partials: u64) -> u32 {
-    let most = if partials > MANY_PARTIALS { 64 } else { 32 };
+    let most = if partials > MANY_PARTIALS { MOST_LANES_OF_MANY } else { MOST_LANES };
     word((partials / 2).next_power_of_two().clamp(FEWEST_LANES, most))
 }
 
 impl Team {
-    pub(crate) fn new((threads, chunks, keep): (u32, u32, Keep), workgroup: u32, props: &Props) -> Self {
+    pub(crate) fn new(numbers: TeamNumbers, workgroup: u32, props: &Props) -> Self {
+        let TeamNumbers { threads, chunks, keep } = numbers;
         let (threads, workgroup) = (threads.min(props.max_threads), workgroup.max(threads).min(props.max_threads));
         let reduce = match props.subgroup_sizes {
             Some((narrowest, _)) if threads <= narrowest => Reduce::Lanes,
@@ -131,8 +186,8 @@ impl Team {
     }
 
     /// A team that is a whole workgroup and holds a slice of a row.
-    pub(crate) fn of_slices(numbers: (u32, u32, Keep), props: &Props) -> Self {
-        Self::new(numbers, numbers.0, props)
+    pub(crate) fn of_slices(numbers: TeamNumbers, props: &Props) -> Self {
+        Self::new(numbers, numbers.threads, props)
     }
 
     /// Whether rows of `row_chunks` chunks are long and so few that they are split although a workgroup could hold one.
@@ -149,11 +204,14 @@ impl Team {
     /// The first of `table` that holds a row of `row_chunks` chunks on the device.
     pub(crate) fn holding(table: &Teams, rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
         let mut numbers = first_that_holds(table, row_chunks, props.max_threads)?;
-        let is_thin = rows <= THIN_ROWS && row_chunks > 32 && row_chunks <= u64::from(props.max_threads.min(1024));
-        if is_thin && numbers.1 > 1 {
-            numbers = (word(row_chunks).next_power_of_two(), 1, Keep::Values);
+        let is_thin = rows <= THIN_ROWS
+            && row_chunks > u64::from(MOST_SHARING_THREADS)
+            && row_chunks <= u64::from(props.max_threads.min(MOST_THIN_THREADS));
+        if is_thin && numbers.chunks > 1 {
+            let threads = word(row_chunks).next_power_of_two();
+            numbers = TeamNumbers { threads, chunks: 1, keep: Keep::Values };
         }
-        let workgroup = if numbers.0 <= 32 { SHARED_WORKGROUP } else { numbers.0 };
+        let workgroup = if numbers.threads <= MOST_SHARING_THREADS { SHARED_WORKGROUP } else { numbers.threads };
         Some(Self::new(numbers, workgroup, props))
     }
 

@@ -13,7 +13,8 @@ use super::device::Props;
 
 /// What follows the definition of `Params` in the file that has it.
 const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
-/// Most bytes of immediates that a run assembles for a dispatch, in an array of this size. Params that are longer stay in a uniform.
+/// Most bytes of immediates that a run assembles for a dispatch, in an array of this size: as many as NVIDIA's driver for Vulkan offers. Params that are
+/// longer stay in a uniform. A smaller number would leave more params there; a larger one would make every run clear a longer array.
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// The element type of the array that each accessor binds: it stands in the text, and the least size of the binding follows from it.
@@ -84,7 +85,7 @@ impl OperandText {
         }
     }
 
-    /// The type of these elements.
+    /// The element type of the bound array; none if the operand takes no binding.
     fn stored(self) -> Option<&'static str> {
         STORED.iter().find(|(accessor, _)| *accessor == self.accessor).map(|(_, stored)| *stored)
     }

@@ -1,4 +1,4 @@
-//! What the WGSL kernels of ops on each element alone share: one dispatch, in which an invocation takes some chunks of every operand.
+//! What the WGSL kernels of ops on each element alone share: one dispatch, in which a thread takes some chunks of every operand.
 
 use super::dense::DenseRun;
 use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, Work, check_reach, groups, params};
@@ -6,9 +6,10 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::slots::Slots;
 
-/// Invocations of a workgroup: the most that WebGPU promises.
+/// Threads of a workgroup: the most that WebGPU promises.
 const WORKGROUP: u32 = 256;
-/// Chunks of 16 bytes of an invocation: as many as the copy kernel of the benchmarks moves (`csrc/copy.wgsl`). All are loaded before the first is stored.
+/// Chunks of 16 bytes of a thread: as many as the copy kernel of the benchmarks moves (`csrc/copy.wgsl`). All are loaded before the first is stored: with
+/// fewer, a thread has fewer loads in flight; with more, their words take more registers until they are stored, and small tensors have fewer workgroups.
 const CHUNKS: u32 = 4;
 
 /// Bindings of the operands of one op.

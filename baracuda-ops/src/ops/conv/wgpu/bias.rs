@@ -2,6 +2,7 @@
 
 use super::super::geometry::ChannelSums;
 use super::digits::Digits;
+use crate::backend::wgpu::team::MOST_COLUMN_CHAINS;
 use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, groups, has_whole_lines, lines_in, params, prelude};
 use crate::error::Reason;
 use crate::narrow::{stride, word};
@@ -10,8 +11,8 @@ use crate::ops::gemm::wgpu::{sums_step, tree_workgroup};
 /// Neighbouring quads of channels in a workgroup, if channels are contiguous: one for each thread of a subgroup of 32, so that it reads 512 bytes of a
 /// position in f32.
 const DENSE_QUADS: u32 = 32;
-/// The most items of a thread, unless the chains of the second dispatch would then be longer than those of a thread. They are one chain of the shader
-/// (`CHAIN`).
+/// The most items of a thread, unless the chains of the second dispatch would then be longer than those of a thread. 16 items are one chain of the
+/// shader (`CHAIN`).
 const ROUNDS: u64 = 16;
 /// Workgroups that keep a GPU of 132 SMs busy: eight of 256 threads are all that an SM has room for. If there are fewer, threads get fewer items. Chosen on an
 /// H200.
@@ -42,8 +43,8 @@ impl Partition {
         let column_quads = if is_along { 1 } else { word(quads.next_power_of_two().min(DENSE_QUADS.into())) };
         let column_groups = quads.div_ceil(column_quads.into());
         let lanes = u64::from(tree_workgroup(props) / column_quads);
-        // Chains of additions are as long in a thread as in the second dispatch, where 64 threads with four chains each share the parts.
-        let most_rounds = ROUNDS.max((items / (lanes * 256)).isqrt());
+        // Chains of additions are as long in a thread as in the second dispatch, where `MOST_COLUMN_CHAINS` chains share the parts.
+        let most_rounds = ROUNDS.max((items / (lanes * MOST_COLUMN_CHAINS)).isqrt());
         let rounds = items.div_ceil(lanes * BUSY_GROUPS.div_ceil(column_groups)).clamp(1, most_rounds);
         let parts = items.div_ceil(lanes * rounds);
         Self { digits, is_along, items, rounds, column_quads, column_groups, parts }

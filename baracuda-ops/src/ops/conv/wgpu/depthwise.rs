@@ -228,7 +228,8 @@ impl<'c> Depthwise<'c> {
             ("KERNEL_COLUMNS", columns),
         ];
         if self.along == Along::Columns {
-            // `check_windows` has proved that `first` is from -4 to 0.
+            // `check_windows` has proved that `first` is from -4 to 4. In the gradient of the data it is above 0 if the padding is
+            // at least as wide as the kernel.
             constants.push(("SHIFT", u32::try_from(4 + self.first[1]).unwrap_or(0)));
         }
         constants

@@ -3,7 +3,7 @@
 use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, DprePass, MAX_BATCH, Matrix};
 use super::product::{self, Tile};
 use super::{Regions, axes, finished};
-use crate::backend::wgpu::team::lanes_of_partials;
+use crate::backend::wgpu::team::{MOST_COLUMN_CHAINS, lanes_of_partials};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, Work, check_workspace, groups, has_whole_lines, lines_out, params, prelude,
 };
@@ -32,8 +32,8 @@ impl Partition {
     fn new(pass: &DprePass, props: &Props) -> Self {
         let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
         let lanes = u64::from(tree_workgroup(props) / PASS_QUADS);
-        // Chains of additions are as long in a thread as in the second dispatch, where 64 threads with four chains each share the parts.
-        let rounds = Self::ROUNDS.max((rows / (lanes * 256)).isqrt());
+        // Chains of additions are as long in a thread as in the second dispatch, where `MOST_COLUMN_CHAINS` chains share the parts.
+        let rounds = Self::ROUNDS.max((rows / (lanes * MOST_COLUMN_CHAINS)).isqrt());
         Self { rows, rounds, parts: rows.div_ceil(lanes * rounds) }
     }
 }
@@ -106,7 +106,7 @@ fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) 
         activation: u32 = *activation as u32,
         from_out: u32 = (*from_out).into(),
         has_dpre: u32 = dpre.is_some().into(),
-        has_sums: u32 = has_sums.into(),
+        wants_column_sums: u32 = has_sums.into(),
         batch_axes: u32 = word(batch.len() as u64),
         dout_m: u32 = stride(dout.rows),
         dout_n: u32 = stride(dout.cols),
@@ -139,7 +139,7 @@ fn pass_step(pass: &DprePass, regions: &Regions, has_sums: bool, props: &Props) 
 /// The dispatch that adds up `partials` sums of each of `n` columns and `beta` times what an operand holds. In a partial sum the columns are padded to a
 /// multiple of four.
 pub(in crate::ops) fn sums_step(
-    (position, dtype, step): (usize, DType, u64),
+    (position, dtype, dbias_n): (usize, DType, u64),
     beta: f64,
     n: u64,
     (partials, place): (u64, Place),
@@ -152,7 +152,7 @@ pub(in crate::ops) fn sums_step(
     let params = params! {
         n: u32 = word(n),
         partials: u32 = word(partials),
-        step: u32 = stride(step),
+        dbias_n: u32 = stride(dbias_n),
         groups_x: u32 = grid[0],
         beta: f32 = single(beta),
         padding: [u32; 3] = [0; 3],

@@ -128,7 +128,8 @@ fn rows_first(product: &Product) -> (Product, bool) {
     (if is_turned { product.transposed() } else { *product }, is_turned)
 }
 
-/// Mesa's driver that runs shaders on the CPU silently ends the loops of a shader after 65535 iterations in all; a step takes two.
+/// Most steps of one sum on Mesa's driver that runs shaders on the CPU, which silently ends the loops of a shader after 65535 iterations in all. 32000 steps
+/// leave room for two iterations a step.
 pub(in crate::ops) const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
 
 /// The dispatch of a product, if it writes anything. Operands that a product lacks are bound to others in their place, so that one shader serves
@@ -186,7 +187,7 @@ pub(super) fn step(
         m: u32 = word(*m),
         n: u32 = word(*n),
         k: u32 = word(k),
-        sums: u32 = word(product.summed.count()),
+        tuples: u32 = word(product.summed.count()),
         // As many as `groups` lets pass.
         groups: u32 = word(count),
         groups_x: u32 = grid[0],
@@ -211,7 +212,7 @@ pub(super) fn step(
         summed_axes: u32 = word(product.summed.len() as u64),
         alpha: f32 = single(product.alpha),
         beta: f32 = single(beta),
-        has_sums: u32 = has_sums.into(),
+        wants_column_sums: u32 = has_sums.into(),
         batch: [[u32; 4]; MAX_BATCH] = batch,
         batch_beside: [[u32; 4]; MAX_BATCH] = batch_beside,
         summed: [[u32; 4]; MAX_BATCH] = summed,

@@ -2,9 +2,9 @@
 //!
 //! | form | who owns what | taken first for |
 //! |---|---|---|
-//! | `walk` | an invocation some positions, and walks over channels with the window in registers | neighbouring positions, sizes 3, 5, 7 and 9 |
-//! | `rows` | a row of invocations all channels of a position, in registers | neighbouring channels, sizes 3, 5, 7 and 9 |
-//! | `direct` | an invocation an element, and reads its whole window again | the rest |
+//! | `walk` | a thread some positions, and walks over channels with the window in registers | neighbouring positions, sizes 3, 5, 7 and 9 |
+//! | `rows` | a row of threads all channels of a position, in registers | neighbouring channels, sizes 3, 5, 7 and 9 |
+//! | `direct` | a thread an element, and reads its whole window again | the rest |
 
 use super::{Geometry, LocalResponseNormDescriptor, UNROLLED, Valid, backward, forward};
 use crate::backend::wgpu::{
@@ -23,7 +23,7 @@ use crate::tensor::TensorDesc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Walk {
     workgroup_threads: u32,
-    /// Neighbouring positions that an invocation reads at a time.
+    /// Neighbouring positions that a thread reads at a time.
     width: u32,
     /// Channels that a workgroup gives results for.
     chunk_channels: u32,
@@ -41,13 +41,13 @@ pub(super) struct Direct {
     workgroup_threads: u32,
 }
 
-/// Invocations of a workgroup of `walk`: as many as every device offers. A chunk of channels has whole workgroups, so that larger ones would have more
-/// invocations without a position.
+/// Threads of a workgroup of `walk`: as many as every device offers. A chunk of channels has whole workgroups, so that larger ones would have more
+/// threads without a position.
 const WALK_WORKGROUP: u64 = 128;
-/// Invocations of a workgroup of `rows` and `direct`: the most that WebGPU promises. The more a workgroup of `rows` has, the longer the positions that it
+/// Threads of a workgroup of `rows` and `direct`: the most that WebGPU promises. The more a workgroup of `rows` has, the longer the positions that it
 /// takes.
 const WORKGROUP: u64 = 256;
-/// Invocations that keep an H200 busy: 1024 on each of its 132 multiprocessors, half of those that it has room for.
+/// Threads that keep an H200 busy: 1024 on each of its 132 SMs, half of those that it has room for.
 const BUSY_INVOCATIONS: u64 = 132 * 1024;
 
 /// A descriptor as the forms take it.

@@ -93,7 +93,9 @@ struct Scale {
     is_flat: bool,
 }
 
-/// 2^-64: times this, the greatest numbers differ by 2^65.
+/// 2^-64. If |scale| is below it, elements are multiplied by it first, and |scale| is divided by it. The greatest elements then differ by 2^65, which is
+/// finite, and what is left of |scale| is a normal number down to 2^-190. With a larger power it would be subnormal sooner; with a smaller one more of the
+/// elements would be.
 const TINY: f64 = 5.421010862427522e-20;
 /// |scale| below which the shader leaves padding, which is -infinity, out of sums: times a scale that the driver flushes to 0 it would be NaN. That
 /// happens below 2^-190, where the scale over `TINY` is subnormal; this limit is far above it.
@@ -268,7 +270,7 @@ fn work(
         Form::Split => Spread::split(&view, &pass.tables, props),
     };
     let grid = groups(spread.groups, props)?;
-    let workspace_bytes = 16 * spread.part_quads;
+    let workspace_bytes = 16 * spread.workspace_quads;
     check_workspace(workspace_bytes, props)?;
     let params = params(&view, &spread, grid[0]);
 

@@ -2,14 +2,13 @@
 
 use super::super::geometry::Geometry;
 use crate::backend::wgpu::Props;
-use crate::backend::wgpu::team::{AHEAD_GROUPS, FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams, each_team};
+use crate::backend::wgpu::team::{
+    AHEAD_GROUPS, FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, TeamNumbers, TeamSizes, Teams, each_team, size,
+};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{stride, word};
-
-/// Threads, chunks of each, and what a thread keeps of them.
-type TeamNumbers = (u32, u32, Keep);
 
 /// The numbers that a pass is tuned by, measured on an H200.
 pub(super) struct Tables {
@@ -22,26 +21,35 @@ pub(super) struct Tables {
     /// Most chunks that a thread holds of the lines of one column.
     column_chunks: [u64; 2],
     /// Quads of workspace for a part of split lines side by side, for each quad of a chunk. A part of a split row takes one.
-    part_quads: u64,
+    quads_of_part: u64,
 }
 
 pub(super) const FORWARD: Tables = Tables {
     resident: ROW_TEAMS,
-    twice: Some((1024, 2, Keep::Words)),
-    slice: [(256, 4, Keep::Values); 2],
+    twice: Some(TeamNumbers { threads: 1024, chunks: 2, keep: Keep::Words }),
+    slice: [TeamNumbers { threads: 256, chunks: 4, keep: Keep::Values }; 2],
     column_chunks: [8, 8],
-    part_quads: 2,
+    quads_of_part: 2,
 };
 
+/// Teams that hold a row of y and of dy, whatever its elements.
+const RESIDENT_BACKWARD: &Teams = &[
+    TeamSizes { keep: Keep::Words, sizes: SMALL_TEAMS },
+    TeamSizes {
+        keep: Keep::Words,
+        sizes: &[size(64, 4), size(128, 4), size(256, 4), size(512, 4), size(1024, 4), size(512, 8), size(256, 8)],
+    },
+];
+
 pub(super) const BACKWARD: Tables = Tables {
-    resident: [&[
-        (Keep::Words, SMALL_TEAMS),
-        (Keep::Words, &[(64, 4), (128, 4), (256, 4), (512, 4), (1024, 4), (512, 8), (256, 8)]),
-    ]; 2],
+    resident: [RESIDENT_BACKWARD; 2],
     twice: None,
-    slice: [(256, 4, Keep::Words), (256, 2, Keep::Words)],
+    slice: [
+        TeamNumbers { threads: 256, chunks: 4, keep: Keep::Words },
+        TeamNumbers { threads: 256, chunks: 2, keep: Keep::Words },
+    ],
     column_chunks: [8, 4],
-    part_quads: 1,
+    quads_of_part: 1,
 };
 
 /// Most slices of a row that one workgroup takes. A thread adds up their sums one after the other, and each slice with a larger element than those
@@ -52,15 +60,19 @@ const MOST_TURNS: u64 = 16;
 const COLUMN_THREADS: u64 = 256;
 /// Most threads of a workgroup that holds its lines: with chunks of eight elements, their sums take the 16 KiB of workgroup memory that every device has.
 const MOST_COLUMN_THREADS: u64 = 512;
-/// Fewest chunks of 16 bytes side by side, if there are as many: together they are two sectors of the cache.
+/// Fewest chunks of 16 bytes side by side, if there are as many: together they are 64 bytes, two sectors of the cache. With fewer, a workgroup would read
+/// less of each row at once; with more, fewer threads would share a line, so that a workgroup would hold only shorter lines.
 const FEWEST_ACROSS: u64 = 4;
-/// Most chunks side by side: one for each invocation of a subgroup of 32.
+/// Most chunks side by side: one for each thread of a subgroup of 32.
 const MOST_ACROSS: u64 = 32;
-/// Lines of at least `LONG_LINE` elements are split if fewer workgroups than this would hold them: more than a quarter of the 132 multiprocessors of an H200
+/// Most chunks side by side of slices of lines: 128 bytes, a line of the cache. With fewer, a workgroup would read less of each row at once; with more,
+/// fewer threads would share a line, so that slices would be shorter and leave more parts to merge.
+const MOST_ACROSS_OF_SLICES: u64 = 8;
+/// Lines of at least `LONG_LINE` elements are split if fewer workgroups than this would hold them: more than a quarter of the 132 SMs of an H200
 /// would be idle.
 const FEWEST_WORKGROUPS: u64 = 96;
 /// Elements from which on a line is split if fewer than `FEWEST_WORKGROUPS` workgroups would hold the lines. Split lines are read twice and take a second
-/// dispatch: a smaller number would add both to work that is short, a larger one would leave multiprocessors idle for longer.
+/// dispatch: a smaller number would add both to work that is short, a larger one would leave SMs idle for longer.
 const LONG_LINE: u64 = 512;
 
 /// Lines as the shaders take them.
@@ -152,7 +164,7 @@ pub(super) struct Spread {
     pub(super) rounds: u64,
     pub(super) groups: u64,
     /// Quads of workspace.
-    pub(super) part_quads: u64,
+    pub(super) workspace_quads: u64,
 }
 
 impl Spread {
@@ -162,8 +174,8 @@ impl Spread {
         let (table, row_chunks) = (tables.resident[usize::from(view.is_half())], view.row_chunks());
         let team = |rows| Team::resident(table, rows, row_chunks, props);
         let Some(held) = team(view.lines.outer.max(FEW_ROWS)) else {
-            let fitting = each_team(table).filter(|&(threads, ..)| threads <= props.max_threads);
-            let most = fitting.map(|(threads, chunks, _)| u64::from(threads) * u64::from(chunks)).max().unwrap_or(0);
+            let fitting = each_team(table).filter(|team| team.threads <= props.max_threads);
+            let most = fitting.map(TeamNumbers::team_chunks).max().unwrap_or(0);
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it holds at most {most} here").into());
         };
         ask.leave_if(
@@ -173,14 +185,14 @@ impl Spread {
         let turns = view.lines.outer.div_ceil(held.rows());
         let rounds = if held.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
         let groups = turns.div_ceil(rounds);
-        Ok(Self { threads: Threads::Team(held), slices: 1, columns: 1, rounds, groups, part_quads: 0 })
+        Ok(Self { threads: Threads::Team(held), slices: 1, columns: 1, rounds, groups, workspace_quads: 0 })
     }
 
     /// Workgroups that read a row twice, slice after slice.
     pub(super) fn rows_twice(view: &ShaderLines, tables: &Tables, props: &Props, ask: Ask) -> Result<Self, Reason> {
         view.check_rows()?;
         let numbers = tables.twice.ok_or("it computes no gradients")?;
-        let (threads, most_threads) = (numbers.0, props.max_threads);
+        let (threads, most_threads) = (numbers.threads, props.max_threads);
         Reason::unless(threads <= most_threads, || {
             format!("it needs workgroups of {threads} threads, this device has at most {most_threads}")
         })?;
@@ -193,7 +205,7 @@ impl Spread {
             return Err("so few rows leave multiprocessors of a large GPU idle: split is faster".into());
         }
         let (slices, groups) = (row_chunks.div_ceil(team.slice_chunks()), view.lines.outer.div_ceil(team.rows()));
-        Ok(Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads: 0 })
+        Ok(Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, workspace_quads: 0 })
     }
 
     /// Workgroups that hold whole lines side by side.
@@ -219,7 +231,7 @@ impl Spread {
             return Err(format!("{why}: split is faster").into());
         }
         let threads = Threads::Columns(ColumnTeam { across, deep, chunks: view.lines.dim.div_ceil(deep) });
-        Ok(Self { threads, slices: 1, columns, rounds: 1, groups, part_quads: 0 })
+        Ok(Self { threads, slices: 1, columns, rounds: 1, groups, workspace_quads: 0 })
     }
 
     /// Workgroups that hold slices of lines.
@@ -229,17 +241,17 @@ impl Spread {
             let team = Team::of_slices(tables.slice[kind], props);
             let slices = view.row_chunks().div_ceil(team.slice_chunks());
             let groups = view.lines.outer.div_ceil(team.rows()) * slices;
-            let part_quads = view.lines.outer * slices;
-            return Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads };
+            let workspace_quads = view.lines.outer * slices;
+            return Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, workspace_quads };
         }
         let (columns, chunks) = (view.columns(), tables.column_chunks[kind]);
-        let across = view.across()[1].min(2 * FEWEST_ACROSS);
+        let across = view.across()[1].min(MOST_ACROSS_OF_SLICES);
         let deep = COLUMN_THREADS.min(view.most_column_threads(props)) / across;
         let slices = view.lines.dim.div_ceil(deep * chunks);
         let groups = view.lines.outer * slices * columns.div_ceil(across);
-        let part_quads = view.lines.outer * slices * columns * (view.elements / 4) * tables.part_quads;
+        let workspace_quads = view.lines.outer * slices * columns * (view.elements / 4) * tables.quads_of_part;
         let threads = Threads::Columns(ColumnTeam { across, deep, chunks });
-        Self { threads, slices, columns, rounds: 1, groups, part_quads }
+        Self { threads, slices, columns, rounds: 1, groups, workspace_quads }
     }
 
     /// The files that share a line among threads, and with which these meet.

@@ -15,11 +15,11 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
 
-/// The sums of channels that are last. Three workgroups of 256 threads on each multiprocessor leave a thread 80 registers, for chunks of three tensors. Its
+/// The sums of channels that are last. Three workgroups of 256 threads on each SM leave a thread 80 registers, for chunks of three tensors. Its
 /// rows are a chain of additions.
 const SUMS_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 3 * MULTIPROCESSORS, most_thread_rows: 32 };
-/// What computes dx of channels that are last. Four workgroups of 256 threads on each multiprocessor leave a thread 64 registers. Nothing is added up: with
+/// What computes dx of channels that are last. Four workgroups of 256 threads on each SM leave a thread 64 registers. Nothing is added up: with
 /// more rows a thread would load its parameters for more of them, and the last workgroups would end later.
 const APPLY_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 4 * MULTIPROCESSORS, most_thread_rows: 64 };
@@ -126,7 +126,7 @@ impl Backward<'_> {
             column_blocks: u32 = share.column_blocks,
             slice_rows: u32 = share.slice_rows,
             columns: u32 = share.columns,
-            first_group: u32 = share.first_group,
+            first_workgroup: u32 = share.first_workgroup,
         }
     }
 
@@ -240,7 +240,7 @@ impl Backward<'_> {
         if remaining > 0 {
             for (first, count) in [(workgroups, remaining), (0, workgroups)] {
                 let grid = groups(count, self.props)?;
-                let share = Share { first_group: word(first), ..share };
+                let share = Share { first_workgroup: word(first), ..share };
                 step.in_place.push((self.params(share, grid[0]), grid));
             }
         }

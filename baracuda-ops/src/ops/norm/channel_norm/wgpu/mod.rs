@@ -255,12 +255,12 @@ struct Share {
     /// Where chunks span channels: chunks of a sample that a workgroup holds.
     columns: u32,
     /// The number of the first workgroup.
-    first_group: u32,
+    first_workgroup: u32,
 }
 
 impl Share {
     /// Whole segments, from the first workgroup on.
-    const WHOLE: Self = Self { slices: 1, column_blocks: 1, slice_rows: 0, columns: 0, first_group: 0 };
+    const WHOLE: Self = Self { slices: 1, column_blocks: 1, slice_rows: 0, columns: 0, first_workgroup: 0 };
 }
 
 /// Accessors of the operands of one op, present or absent.

@@ -3,63 +3,86 @@
 //! A chunk is 16 bytes of one tensor, or 8 bytes of 16-bit elements where it is called narrow. A team is the threads that add up one group
 //! or one slice of a segment; a workgroup has one team or several.
 //!
-//! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
+//! The numbers are those that were fastest, of those that were timed, on an H200 through Vulkan; docs/rejected.md has some that were slower.
 
 use super::super::ChannelOrder;
 use super::{Segments, Share};
-use crate::backend::wgpu::team::{Keep, SHARED_WORKGROUP, SMALL_TEAMS, Team, Teams, first_that_holds};
+use crate::backend::wgpu::team::{
+    Keep, SHARED_WORKGROUP, SMALL_TEAMS, Team, TeamNumbers, TeamSize, TeamSizes, Teams, first_that_holds, size,
+};
 use crate::backend::wgpu::{LEAST_WORKGROUP_BYTES, Props, groups};
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
 
-/// Multiprocessors of an H200: fewer workgroups than this leave some of them idle.
+/// SMs of an H200: fewer workgroups than this leave some of them idle.
 pub(super) const MULTIPROCESSORS: u64 = 132;
 
-/// Teams for a slice of a contiguous segment, (threads, chunks of a thread): the first that holds a whole segment, else the last, of which a
+/// Teams for a slice of a contiguous segment: the first that holds a whole segment, else the last, of which a
 /// segment takes several. A thread holds chunks of one tensor.
-const SLICES: (Keep, &[(u32, u32)]) =
-    (Keep::Values, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4), (256, 4)]);
+const SLICES: TeamSizes = TeamSizes {
+    keep: Keep::Values,
+    sizes: &[size(8, 1), size(16, 1), size(32, 1), size(64, 1), size(128, 1), size(128, 2), size(128, 4), size(256, 4)],
+};
 /// As `SLICES`, for threads that hold chunks of several tensors.
-const SLICES_OF_SEVERAL: (Keep, &[(u32, u32)]) =
-    (Keep::Words, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4)]);
+const SLICES_OF_SEVERAL: TeamSizes = TeamSizes {
+    keep: Keep::Words,
+    sizes: &[size(8, 1), size(16, 1), size(32, 1), size(64, 1), size(128, 1), size(128, 2), size(128, 4)],
+};
 /// From this many segments on, teams of 32 threads keep a large GPU busy: they add up without a barrier, and each thread has more loads in
 /// flight than one of a larger team.
 const MANY_SEGMENTS: u64 = 4096;
 /// Chunks of a thread of a team of 32 threads, if there are at least `MANY_SEGMENTS` segments: the first that holds a segment of more than 32 chunks.
 const CHUNKS_OF_MANY: &[u32] = &[2, 4];
 /// The team for the moments of at least `MANY_SEGMENTS` segments of 16-bit elements that teams of 32 threads with `CHUNKS_OF_MANY` do not hold.
-const MOMENTS_OF_MANY_HALF: (u32, u32, Keep) = (64, 7, Keep::Words);
+const MOMENTS_OF_MANY_HALF: TeamNumbers = TeamNumbers { threads: 64, chunks: 7, keep: Keep::Words };
 /// The team that takes the place of 128 or more threads of 4 chunks, if segments are few and an activation takes many instructions: a thread would
 /// compute its 4 chunks longer than the loads of others hide.
-const SLICE_OF_ACTIVATION: (u32, u32, Keep) = (256, 2, Keep::Words);
+const SLICE_OF_ACTIVATION: TeamNumbers = TeamNumbers { threads: 256, chunks: 2, keep: Keep::Words };
 
 /// Teams that hold a group of 32-bit elements, the first that suffices.
 const RESIDENT: &Teams = &[
-    (Keep::Values, SMALL_TEAMS),
-    (Keep::Values, &[(32, 8), (128, 4), (256, 4), (512, 4), (1024, 3), (1024, 4), (1024, 5), (512, 8)]),
+    TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
+    TeamSizes {
+        keep: Keep::Values,
+        sizes: &[
+            size(32, 8),
+            size(128, 4),
+            size(256, 4),
+            size(512, 4),
+            size(1024, 3),
+            size(1024, 4),
+            size(1024, 5),
+            size(512, 8),
+        ],
+    },
 ];
 /// As `RESIDENT`, for 16-bit elements. Drivers keep more than 4 chunks of 8 values in memory instead of registers, so that longer groups
 /// are faster in slices.
 const RESIDENT_HALF: &Teams = &[
-    (Keep::Values, SMALL_TEAMS),
-    (Keep::Values, &[(64, 4), (128, 4), (256, 4)]),
-    (Keep::Words, &[(512, 4), (1024, 3)]),
+    TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
+    TeamSizes { keep: Keep::Values, sizes: &[size(64, 4), size(128, 4), size(256, 4)] },
+    TeamSizes { keep: Keep::Words, sizes: &[size(512, 4), size(1024, 3)] },
 ];
-/// Threads above which a multiprocessor has no room for a second workgroup. Where groups are more than multiprocessors, smaller workgroups
+/// Threads above which an SM has no room for a second workgroup. Where groups are more than SMs, smaller workgroups
 /// are faster: one loads while the other stores.
 const MOST_THREADS_OF_TWO: u32 = 512;
-/// Groups below which groups of at least `LONG_GROUP_CHUNKS` are faster in slices: a workgroup for each group would leave most multiprocessors idle.
+/// Groups below which groups of at least `LONG_GROUP_CHUNKS` are faster in slices: a workgroup for each group would leave most SMs idle.
 const FEW_GROUPS: u64 = 48;
 /// Chunks from which on a group is faster in slices if there are fewer than `FEW_GROUPS` groups.
 const LONG_GROUP_CHUNKS: u64 = 2048;
 
-/// Teams of persistent workgroups, one on each multiprocessor, which take groups one after the other. The kernel handles up to 5 chunks of a
-/// thread. The first is for devices whose workgroups have at most 256 threads.
-const PERSISTENT: &Teams = &[(Keep::Words, &[(256, 5), (1024, 2), (832, 4), (1024, 4), (1024, 5)])];
-/// As `PERSISTENT`, if every group has a workgroup of its own: a thread of 5 chunks then waits for no group before.
-const PERSISTENT_ALONE: &Teams = &[(Keep::Words, &[(256, 5), (1024, 5)])];
+/// Teams of persistent workgroups, one on each SM, which take groups one after the other. The kernel handles up to 5 chunks of a
+/// thread. The first holds up to 1280 chunks, and groups so short come only if the form is asked for by name; devices whose workgroups have at most 256
+/// threads have no other team.
+const PERSISTENT: &Teams = &[TeamSizes {
+    keep: Keep::Words,
+    sizes: &[size(256, 5), size(1024, 2), size(832, 4), size(1024, 4), size(1024, 5)],
+}];
+/// As `PERSISTENT`, if every group has a workgroup of its own: a thread of 5 chunks then waits for no group before. The first is there for the reason that
+/// it is in `PERSISTENT`.
+const PERSISTENT_ALONE: &Teams = &[TeamSizes { keep: Keep::Words, sizes: &[size(256, 5), size(1024, 5)] }];
 /// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group, if a workgroup takes several groups.
 const FEWEST_PERSISTENT_CHUNKS: u64 = 2048;
 /// As `FEWEST_PERSISTENT_CHUNKS`, if a workgroup takes one group: more chunks than the largest team of `RESIDENT_HALF` holds.
@@ -70,10 +93,21 @@ const MOST_PERSISTENT_CHUNKS: u64 = 4096;
 const FEWEST_PERSISTENT_GROUPS: u64 = 2 * MULTIPROCESSORS;
 
 /// Teams that hold a group for its gradients, the first that suffices; a thread holds as many chunks of dy and of x.
-const RESIDENT_BACKWARD: &Teams = &[(
-    Keep::Words,
-    &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (1024, 2), (1024, 3)],
-)];
+const RESIDENT_BACKWARD: &Teams = &[TeamSizes {
+    keep: Keep::Words,
+    sizes: &[
+        size(8, 1),
+        size(16, 1),
+        size(32, 1),
+        size(64, 1),
+        size(128, 1),
+        size(256, 1),
+        size(512, 1),
+        size(512, 2),
+        size(1024, 2),
+        size(1024, 3),
+    ],
+}];
 /// Chunks of dy up to which the dispatch that holds the groups also reads dy and x a second time for the gradients of the parameters.
 const FEW_CHUNKS: u64 = 1 << 18;
 /// In the resident backward dispatch: most chunks of a channel for each thread that adds up the gradients of its parameters.
@@ -144,9 +178,9 @@ const ROWS_AHEAD: u32 = 4;
 const MOST_COLUMNS: u64 = 32;
 /// Fewest chunks of a row in a workgroup if channels are last and a row has as many: of 16 bytes they are a cache line of 128 bytes.
 const FEWEST_COLUMNS: u64 = 8;
-/// Rows of a thread, unless workgroups that are `FEWEST_COLUMNS` wide would then be fewer than multiprocessors.
+/// Rows of a thread, unless workgroups that are `FEWEST_COLUMNS` wide would then be fewer than SMs.
 const MANY_ROWS: u64 = 16;
-/// Fewest rows of a thread, if workgroups would otherwise be fewer than multiprocessors.
+/// Fewest rows of a thread, if workgroups would otherwise be fewer than SMs.
 const FEWEST_ROWS: u64 = 4;
 /// Fewest rows of a thread if workgroups are many.
 const FEWEST_ROWS_OF_MANY: u64 = 8;
@@ -166,21 +200,23 @@ fn is_short(activation: Activation) -> bool {
     matches!(activation, Activation::Identity | Activation::Relu)
 }
 
-fn team(numbers: (u32, u32, Keep), props: &Props) -> Team {
-    Team::new(numbers, numbers.0.max(SHARED_WORKGROUP.min(props.max_threads)), props)
+fn team(numbers: TeamNumbers, props: &Props) -> Team {
+    Team::new(numbers, numbers.threads.max(SHARED_WORKGROUP.min(props.max_threads)), props)
 }
 
 /// The team of a slice of a segment; a thread holds chunks of `tensors` tensors.
 fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
     let chunks = segments.segment_chunks();
-    let (keep, slices) = if tensors > 1 { SLICES_OF_SEVERAL } else { SLICES };
+    let table = if tensors > 1 { SLICES_OF_SEVERAL } else { SLICES };
+    let TeamSizes { keep, sizes } = table;
     if segments.segment_count() >= MANY_SEGMENTS
         && let Some(&each) = CHUNKS_OF_MANY.iter().find(|&&each| chunks > 32 && chunks <= 32 * u64::from(each))
     {
-        return team((32, each, keep), props);
+        return team(TeamNumbers { threads: 32, chunks: each, keep }, props);
     }
-    let (threads, each) = slices[slices.len() - 1];
-    team(first_that_holds(&[(keep, slices)], chunks, props.max_threads).unwrap_or((threads, each, keep)), props)
+    let TeamSize { threads, chunks: each } = sizes[sizes.len() - 1];
+    let largest = TeamNumbers { threads, chunks: each, keep };
+    team(first_that_holds(&[table], chunks, props.max_threads).unwrap_or(largest), props)
 }
 
 /// The refusal that no team of a table holds a group of `chunks` chunks.
@@ -262,14 +298,15 @@ pub(super) fn resident_backward_team(
 pub(super) fn merge_team(parts: u64, props: &Props) -> Team {
     let most = MOST_MERGERS.min(props.max_threads);
     let threads = word(parts.clamp(FEWEST_MERGERS, u64::from(most)).next_power_of_two());
-    team((threads.min(most), 1, Keep::Words), props)
+    team(TeamNumbers { threads: threads.min(most), chunks: 1, keep: Keep::Words }, props)
 }
 
 /// How a dispatch spreads channels that are last over a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ColumnSpread {
     pub(super) workgroup_threads: u32,
-    /// Workgroups in one wave of a large GPU: as many as it holds at once, or twice as many.
+    /// Workgroups that are counted as one wave of a large GPU: as many as it holds at once, or twice as many. The more they are, the fewer rows a slice
+    /// gets.
     pub(super) wave_workgroups: u64,
     /// Most rows of a thread. In a dispatch that adds up they bound the chains of its additions.
     pub(super) most_thread_rows: u64,
@@ -290,7 +327,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// If workgroups would be fewer than multiprocessors, they are narrower and their threads take fewer rows.
+    /// If workgroups would be fewer than SMs, they are narrower and their threads take fewer rows.
     fn new(segments: &Segments, spread: ColumnSpread, props: &Props) -> Self {
         let chunks = segments.channels.div_ceil(segments.elements);
         let is_busy = |columns: Self| Spread::Columns(columns).workgroups(segments) >= MULTIPROCESSORS;
@@ -343,7 +380,8 @@ impl Columns {
                 format!("a workgroup of {} threads has {threads} to merge each of {groups} groups", self.workgroup);
             return Err(format!("{why}, the limit is {FEWEST_MERGERS}").into());
         }
-        Ok(Team::new((word(threads), 1, Keep::Words), self.workgroup, props))
+        let numbers = TeamNumbers { threads: word(threads), chunks: 1, keep: Keep::Words };
+        Ok(Team::new(numbers, self.workgroup, props))
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
@@ -455,7 +493,8 @@ impl Tile {
         }
         let Holding { threads, thread_rows } = first_workgroup(table, columns, segments.spatial, props)?;
         let blocks = segments.groups.div_ceil(groups);
-        Ok(Self { team: team((threads, thread_rows, Keep::Words), props), columns, groups, blocks })
+        let numbers = TeamNumbers { threads, chunks: thread_rows, keep: Keep::Words };
+        Ok(Self { team: team(numbers, props), columns, groups, blocks })
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
@@ -495,7 +534,7 @@ impl GaplessResident {
         Ok(Self { workgroup_threads: threads, columns: word(columns), thread_chunks: thread_rows })
     }
 
-    /// Such workgroups.
+    /// The grid of workgroups that hold all channels.
     pub(super) fn grid(self, segments: &Segments, props: &Props) -> Result<[u32; 2], Reason> {
         groups(segments.channels * segments.spatial / (u64::from(self.columns) * segments.elements), props)
     }

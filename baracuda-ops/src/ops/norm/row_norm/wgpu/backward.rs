@@ -1,11 +1,13 @@
 //! The forms of backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
 //!
-//! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
+//! The numbers are those that were fastest, of those that were timed, on an H200 through Vulkan; docs/rejected.md has some that were slower.
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams, lanes_of_partials};
+use crate::backend::wgpu::team::{
+    CHAINS, Keep, SMALL_TEAMS, Team, TeamNumbers, TeamSizes, Teams, lanes_of_partials, size,
+};
 use crate::backend::wgpu::{
     Binder, Binding, LEAST_WORKGROUP_BYTES, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace,
     groups, padded, params,
@@ -15,31 +17,58 @@ use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, word};
 
-/// The workgroup that takes a slice of a row for the sums, of 32-bit and of 16-bit elements: threads, and chunks of each.
-const SUM_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (256, 2, Keep::Words)];
-/// The workgroup that takes a slice of a row for dx, of 32-bit and of 16-bit elements: threads, and chunks of each.
-const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(128, 2, Keep::Values), (128, 1, Keep::ValuesAhead)];
+/// The workgroup that takes a slice of a row for the sums, of 32-bit and of 16-bit elements.
+const SUM_SLICE_TEAMS: [TeamNumbers; 2] = [
+    TeamNumbers { threads: 256, chunks: 4, keep: Keep::Words },
+    TeamNumbers { threads: 256, chunks: 2, keep: Keep::Words },
+];
+/// The workgroup that takes a slice of a row for dx, of 32-bit and of 16-bit elements.
+const SLICE_TEAMS: [TeamNumbers; 2] = [
+    TeamNumbers { threads: 128, chunks: 2, keep: Keep::Values },
+    TeamNumbers { threads: 128, chunks: 1, keep: Keep::ValuesAhead },
+];
 /// The workgroup for the sums of 32-bit and of 16-bit elements if slices are many: dx merges the sums of a row again in every workgroup, so fewer
 /// slices are better.
-const WIDE_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 16, Keep::Nothing), (256, 8, Keep::Nothing)];
+const WIDE_SLICE_TEAMS: [TeamNumbers; 2] = [
+    TeamNumbers { threads: 256, chunks: 16, keep: Keep::Nothing },
+    TeamNumbers { threads: 256, chunks: 8, keep: Keep::Nothing },
+];
 /// Workgroups above which slices are wide: they keep a large GPU busy.
 const MANY_SLICES: u64 = 132 * 4;
 /// Teams that hold a row of 32-bit and of 16-bit elements: a thread holds chunks of dy and x, and the sums of its columns.
 const RESIDENT: [&Teams; 2] = [
-    &[(Keep::Words, SMALL_TEAMS), (Keep::Words, &[(64, 4), (128, 4), (256, 4), (512, 4)])],
     &[
-        (Keep::ValuesAhead, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (256, 2), (1024, 1), (512, 2)]),
-        (Keep::Words, &[(256, 4)]),
-        (Keep::WordsAhead, &[(1024, 2)]),
-        (Keep::Words, &[(512, 4)]),
+        TeamSizes { keep: Keep::Words, sizes: SMALL_TEAMS },
+        TeamSizes { keep: Keep::Words, sizes: &[size(64, 4), size(128, 4), size(256, 4), size(512, 4)] },
+    ],
+    &[
+        TeamSizes {
+            keep: Keep::ValuesAhead,
+            sizes: &[
+                size(8, 1),
+                size(16, 1),
+                size(32, 1),
+                size(64, 1),
+                size(128, 1),
+                size(128, 2),
+                size(256, 2),
+                size(1024, 1),
+                size(512, 2),
+            ],
+        },
+        TeamSizes { keep: Keep::Words, sizes: &[size(256, 4)] },
+        TeamSizes { keep: Keep::WordsAhead, sizes: &[size(1024, 2)] },
+        TeamSizes { keep: Keep::Words, sizes: &[size(512, 4)] },
     ],
 ];
 /// As `RESIDENT`, for longer rows: a thread keeps only the sums.
-const RELOADING: &Teams = &[(Keep::Nothing, &[(1024, 4), (512, 8)])];
+const RELOADING: &Teams = &[TeamSizes { keep: Keep::Nothing, sizes: &[size(1024, 4), size(512, 8)] }];
 /// Most quads of sums for each chunk that leave a thread of `RELOADING` enough registers.
 const RELOADING_SUMS: u64 = 2;
 
-/// Workgroups that keep a large GPU busy: 132 multiprocessors with as many threads as registers allow.
+/// Workgroups that keep a large GPU busy: 132 SMs with as many threads as registers allow. Of the 65536 registers of an SM each of 1024, 896, 768 or 512
+/// threads has 64, 72, 80 or 128. If more threads were counted than an SM holds, the last workgroups would start late, and if fewer, it would have fewer
+/// threads at work.
 const fn busy_groups(team: Team, is_half: bool, is_split: bool) -> u64 {
     let resident_threads = match (is_half, is_split, team.chunks) {
         (true, true, 1) | (false, false, 1 | 2) => 1024,
@@ -69,10 +98,10 @@ const MOST_LANE_ROWS: u64 = LONGEST_CHAIN - 7;
 /// Threads of the workgroups that sum the parameters' gradients: the most that WebGPU promises.
 const PARAMETER_WORKGROUP: u32 = 256;
 
-/// Additions that follow each other where `partials` sums are added up: in one of a thread's four chains, of these, and of the threads.
+/// Additions that follow each other where `partials` sums are added up: in one of a thread's `CHAINS`, of the chains, and of the threads.
 pub(super) fn parameter_chain(partials: u64) -> u64 {
     let lanes = lanes_of_partials(partials);
-    partials.div_ceil(4 * u64::from(lanes)) + 2 + u64::from(lanes.ilog2())
+    partials.div_ceil(CHAINS * u64::from(lanes)) + u64::from(CHAINS.ilog2()) + u64::from(lanes.ilog2())
 }
 
 /// How many rows a thread adds up: `blocks` times `rounds`, in as many workgroups as there are partial sums.
@@ -166,7 +195,7 @@ impl Backward {
         }
         let rows_grid = groups(partition.partials * slices, props)?;
         let sums_grid = groups(row_count * sum_slices, props)?;
-        let params = |grid: [u32; 2], first_group| {
+        let params = |grid: [u32; 2], first_workgroup| {
             params! {
                 rows: u32 = word(row_count),
                 cols: u32 = word(cols),
@@ -184,7 +213,7 @@ impl Backward {
                 groups_x: u32 = grid[0],
                 partials: u32 = word(partition.partials),
                 sums_first: u32 = word(sum_quads),
-                first_group: u32 = word(first_group),
+                first_workgroup: u32 = word(first_workgroup),
                 padding: [u32; 3] = [0; 3],
             }
         };
@@ -324,9 +353,9 @@ pub(in crate::ops::norm) struct Shared {
 struct Sums {
     cols: u64,
     partials: u64,
-    /// Of the columns in each of the partial sums.
+    /// Quads of one gradient in a partial sum.
     quads: u64,
-    /// The quad before which other sums lie.
+    /// The first quad of the partial sums in the workspace.
     first: u64,
 }
 

@@ -1,11 +1,11 @@
 //! The forms of forward: rows on chip, or split over workgroups with their moments in the workspace.
 //!
-//! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
+//! The numbers are those that were fastest, of those that were timed, on an H200 through Vulkan; docs/rejected.md has some that were slower.
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{AHEAD_GROUPS, Keep, ROW_TEAMS, Team};
+use crate::backend::wgpu::team::{AHEAD_GROUPS, Keep, ROW_TEAMS, Team, TeamNumbers};
 use crate::backend::wgpu::{
     Binder, Binding, Props, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
@@ -14,8 +14,11 @@ use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, word};
 
-/// The workgroup that holds a slice of a row, of 32-bit and of 16-bit elements: threads, and chunks of each.
-const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
+/// The workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
+const SLICE_TEAMS: [TeamNumbers; 2] = [
+    TeamNumbers { threads: 256, chunks: 4, keep: Keep::Values },
+    TeamNumbers { threads: 256, chunks: 3, keep: Keep::Values },
+];
 
 /// A form of forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +119,7 @@ impl Forward {
             let mut bindings = vec![normalized, weight, bias, output(Y), mean, rstd, moments("partials_in")];
             bindings.push(operands.absent(RESIDUAL, "absent_in"));
             bindings.push(operands.absent(H, "absent_out"));
-            // Counts each element once.
+            // An element is used once after the moments are merged, so that threads keep words.
             let files = ["norm/row/row_norm", "norm/row/row_norm_split_apply"];
             work.steps.push(step("row_norm_split_apply", &files, Keep::Words, params(sum), bindings));
         }

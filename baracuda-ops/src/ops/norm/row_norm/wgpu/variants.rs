@@ -57,7 +57,7 @@ impl Options {
         Self { weight: Some(parameters), bias: Some(parameters), stats: true, residual: true, wanted: Gradients::ALL }
     }
 
-    /// Every set.
+    /// Every set of options.
     fn each(dtype: DType) -> Vec<Self> {
         let parameters = [None, Some(dtype), Some(DType::F32)];
         let mut sets = Vec::new();
@@ -73,11 +73,11 @@ impl Options {
         sets
     }
 
-    /// Adds the shaders of a forward and its backward, if there are such.
+    /// Adds the shaders of a forward and its backward, if the options are valid.
     fn add(&self, variants: &mut Variants, kind: RowNorm, dtype: DType, rows: u64, cols: u64, props: &Props) {
         let name = format!("{kind:?} norm of {dtype} {rows} x {cols}, {self:?}");
         let Ok(forward) = self.forward(kind, dtype, rows, cols) else { return };
-        // Of the form that is chosen.
+        // The work of the form that is chosen.
         let work = |form: Forward| form.work(&forward, props, Ask::Chosen).ok();
         if let Some(work) = Forward::ALL.into_iter().find_map(work) {
             variants.add_work(&name, Ok(work), props);
