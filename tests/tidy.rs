@@ -409,6 +409,27 @@ fn the_harness_has_its_tests_beside_it() {
     }
 }
 
+/// Whether csrc may have a file of this name. Editors and patches leave others behind.
+fn is_source(name: &str) -> bool {
+    [".cu", ".cuh", ".h", ".wgsl"].iter().any(|ending| name.ends_with(ending))
+}
+
+#[test]
+fn csrc_has_sources_alone() {
+    fn check(folder: &Path) {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                check(&path);
+            } else {
+                assert!(is_source(&path.to_string_lossy()), "{} is no source", path.display());
+            }
+        }
+    }
+    check(&root().join("csrc"));
+    assert!(!is_source("walk.cuh.orig") && !is_source(".DS_Store"));
+}
+
 /// A kernel file says in its first lines what it is.
 #[test]
 fn kernels_begin_with_a_comment() {

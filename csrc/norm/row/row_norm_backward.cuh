@@ -14,10 +14,7 @@ template <typename A> struct row_norm_backward_arguments {
     uint32_t weight_is_wide;         // weight, dweight and dbias are f32, and the other operands are not
     uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has
     uint32_t stages, flush_rows, flushes;
-    union {
-        uint32_t chunks;      // split: of a row
-        uint32_t early_turns; // persistent, where there are late blocks: rows that each team of the other blocks takes
-    };
+    uint32_t chunks;                     // split: of a row; persistent, where there are late blocks: early_turns of the choice
     uint32_t late_blocks;                // persistent: at the end of the grid
     uint32_t first_block;                // few rows: the block, among those of rows and of strips, that block 0 of the launch is
     uint64_t partial_rows, partial_cols; // partial_cols: cols, rounded up to whole lines of the L2

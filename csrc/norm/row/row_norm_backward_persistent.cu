@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     const uint32_t count = clustered ? slice_count(all, first, a.slice_vectors) : all;
     const uint32_t teams = clustered ? gridDim.x / a.cluster : gridDim.x, index = clustered ? blockIdx.x / a.cluster : blockIdx.x;
     // Late blocks take the rows from late_row on, the others those before it.
-    const uint32_t early = gridDim.x - a.late_blocks, late_row = early * blockDim.y * a.early_turns;
+    const uint32_t early = gridDim.x - a.late_blocks, late_row = early * blockDim.y * a.chunks;
     const bool has_late = !centered && !clustered && a.late_blocks > 0, is_late = has_late && index >= early;
     const uint32_t rows = has_late && !is_late ? late_row : uint32_t(a.p.rows);
     const uint32_t step = (is_late ? a.late_blocks : has_late ? early : teams) * blockDim.y;
@@ -331,7 +331,7 @@ bops_status for_row_norm_backward_persistent(const bops_row_norm_specialisation 
         constexpr bool centered = is_centered;
         auto a = row_norm_backward_arguments_of<float>(of, p, o, c.partial_rows, workspace);
         a.cluster = c.cluster, a.slice_vectors = slice_vectors_of<T>(p.cols, c.cluster), a.stages = c.stages;
-        a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.early_turns = c.early_turns, a.late_blocks = c.late_blocks;
+        a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.chunks = c.early_turns, a.late_blocks = c.late_blocks;
         const bool has_dh = of.has_dh, clustered = c.cluster > 1;
         const uint32_t columns = c.vectors * 16 / sizeof(T), tensors = has_dh ? 3 : 2, column_bytes = columns * c.threads * 4;
         launch_shape shape;

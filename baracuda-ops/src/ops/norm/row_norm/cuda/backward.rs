@@ -553,7 +553,7 @@ impl Placed {
 /// The choice of a kernel whose teams are so many blocks, if it serves, and the partial rows.
 fn persistent_in(p: &RowProblem, kernel: &Persistent, cluster: u64) -> Option<(PersistentChoice, u64)> {
     let Persistent { threads, blocks_per_sm, stages, has_late, is_even, .. } = *kernel;
-    // Steps 1 and 2.
+    // Where rows lie, and the shared memory: steps 1 and 2 of `Placed::new`.
     let placed = Placed::new(p, kernel, cluster).filter(|placed| p.has_shared(placed.shared_bytes, blocks_per_sm))?;
     let Placed { vectors, threads_per_row, block_rows, has_levels, .. } = placed;
     // 3. Teams. Late blocks are fewer than the others, so that none of them follows the slowest of those.

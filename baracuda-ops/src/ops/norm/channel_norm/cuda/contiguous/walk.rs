@@ -6,8 +6,8 @@ use super::ChannelProblem;
 
 /// The most places of a ring: `bulk_slots` of `csrc/norm/channel/bulk_ring.cuh`.
 pub(super) const MOST_PLACES: u64 = 32;
-/// The most steps of a group in one block of `held`: a thread adds up its vectors in one chain for each element of a vector. More steps would make
-/// chains longer, which `docs/numerics.md` bounds together with the trees above them; fewer would leave more groups to other forms.
+/// The most steps of a group in one block of `held`: a thread adds up its vectors in one chain for each element of a vector. Above them lie 3 additions
+/// for the elements of a vector, 5 in a warp and 4 of a block's warps: 48 in all, as docs/numerics.md says. A team of several blocks adds up to 11 more.
 pub(super) const MOST_STEPS: u64 = 36;
 /// The most blocks of a team in a grid: a warp receives `lane_messages` messages a lane (`csrc/norm/channel/channel_norm_walk.cuh`).
 pub(super) const MOST_TEAM_BLOCKS: u64 = 160;
