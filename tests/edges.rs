@@ -332,33 +332,45 @@ fn activations_along_a_grid() {
     }
 }
 
-/// Of bf16 without subnormal numbers through wgpu, where they may count as 0.
-#[test]
-fn activations_of_every_number_of_16_bits() {
+/// Checks every activation with every number of a type of 16 bits: of bf16 without subnormal numbers through wgpu, where they may count as 0.
+fn check_every_number(dtype: &str, op: &str) {
     const NUMBERS: usize = 1 << 16;
     for activation in ["identity", "relu", "gelu_erf", "gelu_tanh", "silu", "sigmoid", "tanh"] {
-        for (dtype, op) in [("f16", "activation"), ("bf16", "activation"), ("bf16", "activation_backward")] {
-            let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":[{NUMBERS}]}},"activation":"{activation}"}}"#);
-            for is_wgpu in [false, true] {
-                let change = |inputs: &mut Tensors| {
-                    // The derivative of identity has no x.
-                    let name = if inputs.get("x").is_some() { "x" } else { "dy" };
-                    set(inputs, name, |i| {
-                        let number = match dtype {
-                            "f16" => f16::from_bits(i as u16).to_f64(),
-                            _ => bf16::from_bits(i as u16).to_f64(),
-                        };
-                        let is_subnormal = number.abs() < f64::from(f32::MIN_POSITIVE);
-                        if is_wgpu && is_subnormal { 0.0 } else { number }
-                    });
-                };
-                let is_meant = |target: &Target| (target.backend == Backend::Wgpu) == is_wgpu;
-                on_devices(is_meant, &line, change, |case, by, inputs, outputs| {
-                    judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+        let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":[{NUMBERS}]}},"activation":"{activation}"}}"#);
+        for is_wgpu in [false, true] {
+            let change = |inputs: &mut Tensors| {
+                // The derivative of identity has no x.
+                let name = if inputs.get("x").is_some() { "x" } else { "dy" };
+                set(inputs, name, |i| {
+                    let number = match dtype {
+                        "f16" => f16::from_bits(i as u16).to_f64(),
+                        _ => bf16::from_bits(i as u16).to_f64(),
+                    };
+                    let is_subnormal = number.abs() < f64::from(f32::MIN_POSITIVE);
+                    if is_wgpu && is_subnormal { 0.0 } else { number }
                 });
-            }
+            };
+            let is_meant = |target: &Target| (target.backend == Backend::Wgpu) == is_wgpu;
+            on_devices(is_meant, &line, change, |case, by, inputs, outputs| {
+                judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+            });
         }
     }
+}
+
+#[test]
+fn activations_of_every_f16() {
+    check_every_number("f16", "activation");
+}
+
+#[test]
+fn activations_of_every_bf16() {
+    check_every_number("bf16", "activation");
+}
+
+#[test]
+fn gradients_of_activations_at_every_bf16() {
+    check_every_number("bf16", "activation_backward");
 }
 
 #[test]
