@@ -245,8 +245,8 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     const bool wants_parameters = a.o.dweight || a.o.dbias;
 
     if constexpr (!clustered) {
-        for (uint32_t pair = 0, base = first_row; base < rows;
-             base += step, row += step, pair ^= 2) { // pair: the first of the turn's two rows of slots
+        // pair: the first of the turn's two rows of slots.
+        for (uint32_t pair = 0, base = first_row; base < rows; base += step, row += step, pair ^= 2) {
             // 1. Sum the row, and add to the parameters' gradients.
             const saved_statistics statistics = next;
             load_next(row + step);
