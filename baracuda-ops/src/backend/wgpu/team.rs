@@ -50,27 +50,6 @@ impl Keep {
     }
 }
 
-/// The threads of a team, and the chunks that each of them holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TeamSize {
-    pub(crate) threads: u32,
-    pub(crate) chunks: u32,
-}
-
-pub(crate) const fn size(threads: u32, chunks: u32) -> TeamSize {
-    TeamSize { threads, chunks }
-}
-
-/// Teams in the order in which they are tried, whose threads keep alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TeamSizes {
-    pub(crate) keep: Keep,
-    pub(crate) sizes: &'static [TeamSize],
-}
-
-/// A table of teams, in the order in which they are tried.
-pub(crate) type Teams = [TeamSizes];
-
 /// A team of a table, for any workgroup and any device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TeamNumbers {
@@ -87,40 +66,41 @@ impl TeamNumbers {
     }
 }
 
+/// A table of teams, in the order in which they are tried.
+pub(crate) type Teams = [TeamNumbers];
+
+/// A table: what threads keep, and teams as `threads x chunks` of each thread.
+macro_rules! teams {
+    ($($keep:ident: $($threads:literal x $chunks:literal),+);+) => {
+        [$($($crate::backend::wgpu::team::TeamNumbers {
+            threads: $threads,
+            chunks: $chunks,
+            keep: $crate::backend::wgpu::team::Keep::$keep,
+        }),+),+]
+    };
+}
+pub(crate) use teams;
+
 /// Most threads of a team that shares a workgroup with other teams: as many as a subgroup of NVIDIA's devices has, in which they add up without a
 /// barrier.
 const MOST_SHARING_THREADS: u32 = 32;
-/// Teams of at most `MOST_SHARING_THREADS` threads.
-pub(crate) const SMALL_TEAMS: &[TeamSize] = &[size(8, 1), size(16, 1), size(32, 1), size(32, 2), size(32, 4)];
 /// Teams that hold a row of 32-bit elements, and of 16-bit elements. Drivers keep more than 4 chunks of 8 values in memory instead of registers,
 /// so that larger teams of 16-bit elements keep words. The last teams of each are for devices whose workgroups have at most 256 threads.
 pub(crate) const ROW_TEAMS: [&Teams; 2] = [
-    &[
-        TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
-        TeamSizes {
-            keep: Keep::Values,
-            sizes: &[size(32, 8), size(128, 4), size(256, 4), size(512, 4), size(512, 8), size(256, 8)],
-        },
-        TeamSizes { keep: Keep::Words, sizes: &[size(256, 16)] },
+    &teams![
+        Values: 8 x 1, 16 x 1, 32 x 1, 32 x 2, 32 x 4, 32 x 8, 128 x 4, 256 x 4, 512 x 4, 512 x 8, 256 x 8;
+        Words: 256 x 16
     ],
-    &[
-        TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
-        TeamSizes { keep: Keep::Values, sizes: &[size(64, 4), size(128, 4), size(256, 4)] },
-        TeamSizes { keep: Keep::ValuesAhead, sizes: &[size(512, 4)] },
-        TeamSizes { keep: Keep::Words, sizes: &[size(512, 8), size(256, 8), size(256, 16)] },
+    &teams![
+        Values: 8 x 1, 16 x 1, 32 x 1, 32 x 2, 32 x 4, 64 x 4, 128 x 4, 256 x 4;
+        ValuesAhead: 512 x 4;
+        Words: 512 x 8, 256 x 8, 256 x 16
     ],
 ];
 
-/// The teams of a table.
-pub(crate) fn each_team(table: &Teams) -> impl Iterator<Item = TeamNumbers> {
-    table.iter().flat_map(|&TeamSizes { keep, sizes }| {
-        sizes.iter().map(move |&TeamSize { threads, chunks }| TeamNumbers { threads, chunks, keep })
-    })
-}
-
 /// The first team of a table with at most `most_threads` threads that holds `chunks` chunks.
 pub(crate) fn first_that_holds(table: &Teams, chunks: u64, most_threads: u32) -> Option<TeamNumbers> {
-    each_team(table).find(|team| team.threads <= most_threads && team.team_chunks() >= chunks)
+    table.iter().copied().find(|team| team.threads <= most_threads && team.team_chunks() >= chunks)
 }
 
 /// The threads of one row or slice.

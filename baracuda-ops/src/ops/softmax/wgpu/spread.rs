@@ -2,9 +2,7 @@
 
 use super::super::geometry::Geometry;
 use crate::backend::wgpu::Props;
-use crate::backend::wgpu::team::{
-    AHEAD_GROUPS, FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, TeamNumbers, TeamSizes, Teams, each_team, size,
-};
+use crate::backend::wgpu::team::{AHEAD_GROUPS, FEW_ROWS, Keep, ROW_TEAMS, Team, TeamNumbers, Teams, teams};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
@@ -27,27 +25,17 @@ pub(super) struct Tables {
 pub(super) const FORWARD: Tables = Tables {
     resident: ROW_TEAMS,
     twice: Some(TeamNumbers { threads: 1024, chunks: 2, keep: Keep::Words }),
-    slice: [TeamNumbers { threads: 256, chunks: 4, keep: Keep::Values }; 2],
+    slice: teams![Values: 256 x 4, 256 x 4],
     column_chunks: [8, 8],
     quads_of_part: 2,
 };
 
-/// Teams that hold a row of y and of dy, whatever its elements.
-const RESIDENT_BACKWARD: &Teams = &[
-    TeamSizes { keep: Keep::Words, sizes: SMALL_TEAMS },
-    TeamSizes {
-        keep: Keep::Words,
-        sizes: &[size(64, 4), size(128, 4), size(256, 4), size(512, 4), size(1024, 4), size(512, 8), size(256, 8)],
-    },
-];
-
 pub(super) const BACKWARD: Tables = Tables {
-    resident: [RESIDENT_BACKWARD; 2],
+    resident: [&teams![
+        Words: 8 x 1, 16 x 1, 32 x 1, 32 x 2, 32 x 4, 64 x 4, 128 x 4, 256 x 4, 512 x 4, 1024 x 4, 512 x 8, 256 x 8
+    ]; 2],
     twice: None,
-    slice: [
-        TeamNumbers { threads: 256, chunks: 4, keep: Keep::Words },
-        TeamNumbers { threads: 256, chunks: 2, keep: Keep::Words },
-    ],
+    slice: teams![Words: 256 x 4, 256 x 2],
     column_chunks: [8, 4],
     quads_of_part: 1,
 };
@@ -174,7 +162,7 @@ impl Spread {
         let (table, row_chunks) = (tables.resident[usize::from(view.is_half())], view.row_chunks());
         let team = |rows| Team::resident(table, rows, row_chunks, props);
         let Some(held) = team(view.lines.outer.max(FEW_ROWS)) else {
-            let fitting = each_team(table).filter(|team| team.threads <= props.max_threads);
+            let fitting = table.iter().copied().filter(|team| team.threads <= props.max_threads);
             let most = fitting.map(TeamNumbers::team_chunks).max().unwrap_or(0);
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it holds at most {most} here").into());
         };

@@ -7,9 +7,7 @@
 
 use super::super::ChannelOrder;
 use super::{Segments, Share};
-use crate::backend::wgpu::team::{
-    Keep, SHARED_WORKGROUP, SMALL_TEAMS, Team, TeamNumbers, TeamSize, TeamSizes, Teams, first_that_holds, size,
-};
+use crate::backend::wgpu::team::{Keep, SHARED_WORKGROUP, Team, TeamNumbers, Teams, first_that_holds, teams};
 use crate::backend::wgpu::{LEAST_WORKGROUP_BYTES, Props, groups};
 use crate::error::Reason;
 use crate::kernel::Ask;
@@ -21,15 +19,9 @@ pub(super) const MULTIPROCESSORS: u64 = 132;
 
 /// Teams for a slice of a contiguous segment: the first that holds a whole segment, else the last, of which a
 /// segment takes several. A thread holds chunks of one tensor.
-const SLICES: TeamSizes = TeamSizes {
-    keep: Keep::Values,
-    sizes: &[size(8, 1), size(16, 1), size(32, 1), size(64, 1), size(128, 1), size(128, 2), size(128, 4), size(256, 4)],
-};
+const SLICES: &Teams = &teams![Values: 8 x 1, 16 x 1, 32 x 1, 64 x 1, 128 x 1, 128 x 2, 128 x 4, 256 x 4];
 /// As `SLICES`, for threads that hold chunks of several tensors.
-const SLICES_OF_SEVERAL: TeamSizes = TeamSizes {
-    keep: Keep::Words,
-    sizes: &[size(8, 1), size(16, 1), size(32, 1), size(64, 1), size(128, 1), size(128, 2), size(128, 4)],
-};
+const SLICES_OF_SEVERAL: &Teams = &teams![Words: 8 x 1, 16 x 1, 32 x 1, 64 x 1, 128 x 1, 128 x 2, 128 x 4];
 /// From this many segments on, teams of 32 threads keep a large GPU busy: they add up without a barrier, and each thread has more loads in
 /// flight than one of a larger team.
 const MANY_SEGMENTS: u64 = 4096;
@@ -42,28 +34,14 @@ const MOMENTS_OF_MANY_HALF: TeamNumbers = TeamNumbers { threads: 64, chunks: 7, 
 const SLICE_OF_ACTIVATION: TeamNumbers = TeamNumbers { threads: 256, chunks: 2, keep: Keep::Words };
 
 /// Teams that hold a group of 32-bit elements, the first that suffices.
-const RESIDENT: &Teams = &[
-    TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
-    TeamSizes {
-        keep: Keep::Values,
-        sizes: &[
-            size(32, 8),
-            size(128, 4),
-            size(256, 4),
-            size(512, 4),
-            size(1024, 3),
-            size(1024, 4),
-            size(1024, 5),
-            size(512, 8),
-        ],
-    },
+const RESIDENT: &Teams = &teams![
+    Values: 8 x 1, 16 x 1, 32 x 1, 32 x 2, 32 x 4, 32 x 8, 128 x 4, 256 x 4, 512 x 4, 1024 x 3, 1024 x 4, 1024 x 5, 512 x 8
 ];
 /// As `RESIDENT`, for 16-bit elements. Drivers keep more than 4 chunks of 8 values in memory instead of registers, so that longer groups
 /// are faster in slices.
-const RESIDENT_HALF: &Teams = &[
-    TeamSizes { keep: Keep::Values, sizes: SMALL_TEAMS },
-    TeamSizes { keep: Keep::Values, sizes: &[size(64, 4), size(128, 4), size(256, 4)] },
-    TeamSizes { keep: Keep::Words, sizes: &[size(512, 4), size(1024, 3)] },
+const RESIDENT_HALF: &Teams = &teams![
+    Values: 8 x 1, 16 x 1, 32 x 1, 32 x 2, 32 x 4, 64 x 4, 128 x 4, 256 x 4;
+    Words: 512 x 4, 1024 x 3
 ];
 /// Threads above which an SM has no room for a second workgroup. Where groups are more than SMs, smaller workgroups
 /// are faster: one loads while the other stores.
@@ -76,13 +54,10 @@ const LONG_GROUP_CHUNKS: u64 = 2048;
 /// Teams of persistent workgroups, one on each SM, which take groups one after the other. The kernel handles up to 5 chunks of a
 /// thread. The first holds up to 1280 chunks, and groups so short come only if the form is asked for by name; devices whose workgroups have at most 256
 /// threads have no other team.
-const PERSISTENT: &Teams = &[TeamSizes {
-    keep: Keep::Words,
-    sizes: &[size(256, 5), size(1024, 2), size(832, 4), size(1024, 4), size(1024, 5)],
-}];
+const PERSISTENT: &Teams = &teams![Words: 256 x 5, 1024 x 2, 832 x 4, 1024 x 4, 1024 x 5];
 /// As `PERSISTENT`, if every group has a workgroup of its own: a thread of 5 chunks then waits for no group before. The first is there for the reason that
 /// it is in `PERSISTENT`.
-const PERSISTENT_ALONE: &Teams = &[TeamSizes { keep: Keep::Words, sizes: &[size(256, 5), size(1024, 5)] }];
+const PERSISTENT_ALONE: &Teams = &teams![Words: 256 x 5, 1024 x 5];
 /// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group, if a workgroup takes several groups.
 const FEWEST_PERSISTENT_CHUNKS: u64 = 2048;
 /// As `FEWEST_PERSISTENT_CHUNKS`, if a workgroup takes one group: more chunks than the largest team of `RESIDENT_HALF` holds.
@@ -93,21 +68,8 @@ const MOST_PERSISTENT_CHUNKS: u64 = 4096;
 const FEWEST_PERSISTENT_GROUPS: u64 = 2 * MULTIPROCESSORS;
 
 /// Teams that hold a group for its gradients, the first that suffices; a thread holds as many chunks of dy and of x.
-const RESIDENT_BACKWARD: &Teams = &[TeamSizes {
-    keep: Keep::Words,
-    sizes: &[
-        size(8, 1),
-        size(16, 1),
-        size(32, 1),
-        size(64, 1),
-        size(128, 1),
-        size(256, 1),
-        size(512, 1),
-        size(512, 2),
-        size(1024, 2),
-        size(1024, 3),
-    ],
-}];
+const RESIDENT_BACKWARD: &Teams =
+    &teams![Words: 8 x 1, 16 x 1, 32 x 1, 64 x 1, 128 x 1, 256 x 1, 512 x 1, 512 x 2, 1024 x 2, 1024 x 3];
 /// Chunks of dy up to which the dispatch that holds the groups also reads dy and x a second time for the gradients of the parameters.
 const FEW_CHUNKS: u64 = 1 << 18;
 /// In the resident backward dispatch: most chunks of a channel for each thread that adds up the gradients of its parameters.
@@ -208,15 +170,13 @@ fn team(numbers: TeamNumbers, props: &Props) -> Team {
 fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
     let chunks = segments.segment_chunks();
     let table = if tensors > 1 { SLICES_OF_SEVERAL } else { SLICES };
-    let TeamSizes { keep, sizes } = table;
+    let largest = table[table.len() - 1];
     if segments.segment_count() >= MANY_SEGMENTS
         && let Some(&each) = CHUNKS_OF_MANY.iter().find(|&&each| chunks > 32 && chunks <= 32 * u64::from(each))
     {
-        return team(TeamNumbers { threads: 32, chunks: each, keep }, props);
+        return team(TeamNumbers { threads: 32, chunks: each, ..largest }, props);
     }
-    let TeamSize { threads, chunks: each } = sizes[sizes.len() - 1];
-    let largest = TeamNumbers { threads, chunks: each, keep };
-    team(first_that_holds(&[table], chunks, props.max_threads).unwrap_or(largest), props)
+    team(first_that_holds(table, chunks, props.max_threads).unwrap_or(largest), props)
 }
 
 /// The refusal that no team of a table holds a group of `chunks` chunks.

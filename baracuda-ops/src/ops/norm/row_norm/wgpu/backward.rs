@@ -5,9 +5,7 @@
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{
-    CHAINS, Keep, SMALL_TEAMS, Team, TeamNumbers, TeamSizes, Teams, lanes_of_partials, size,
-};
+use crate::backend::wgpu::team::{CHAINS, Keep, Team, TeamNumbers, Teams, lanes_of_partials, teams};
 use crate::backend::wgpu::{
     Binder, Binding, LEAST_WORKGROUP_BYTES, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace,
     groups, padded, params,
@@ -18,51 +16,26 @@ use crate::kernel::Ask;
 use crate::narrow::{single, word};
 
 /// The workgroup that takes a slice of a row for the sums, of 32-bit and of 16-bit elements.
-const SUM_SLICE_TEAMS: [TeamNumbers; 2] = [
-    TeamNumbers { threads: 256, chunks: 4, keep: Keep::Words },
-    TeamNumbers { threads: 256, chunks: 2, keep: Keep::Words },
-];
+const SUM_SLICE_TEAMS: [TeamNumbers; 2] = teams![Words: 256 x 4, 256 x 2];
 /// The workgroup that takes a slice of a row for dx, of 32-bit and of 16-bit elements.
-const SLICE_TEAMS: [TeamNumbers; 2] = [
-    TeamNumbers { threads: 128, chunks: 2, keep: Keep::Values },
-    TeamNumbers { threads: 128, chunks: 1, keep: Keep::ValuesAhead },
-];
+const SLICE_TEAMS: [TeamNumbers; 2] = teams![Values: 128 x 2; ValuesAhead: 128 x 1];
 /// The workgroup for the sums of 32-bit and of 16-bit elements if slices are many: dx merges the sums of a row again in every workgroup, so fewer
 /// slices are better.
-const WIDE_SLICE_TEAMS: [TeamNumbers; 2] = [
-    TeamNumbers { threads: 256, chunks: 16, keep: Keep::Nothing },
-    TeamNumbers { threads: 256, chunks: 8, keep: Keep::Nothing },
-];
+const WIDE_SLICE_TEAMS: [TeamNumbers; 2] = teams![Nothing: 256 x 16, 256 x 8];
 /// Workgroups above which slices are wide: they keep a large GPU busy.
 const MANY_SLICES: u64 = 132 * 4;
 /// Teams that hold a row of 32-bit and of 16-bit elements: a thread holds chunks of dy and x, and the sums of its columns.
 const RESIDENT: [&Teams; 2] = [
-    &[
-        TeamSizes { keep: Keep::Words, sizes: SMALL_TEAMS },
-        TeamSizes { keep: Keep::Words, sizes: &[size(64, 4), size(128, 4), size(256, 4), size(512, 4)] },
-    ],
-    &[
-        TeamSizes {
-            keep: Keep::ValuesAhead,
-            sizes: &[
-                size(8, 1),
-                size(16, 1),
-                size(32, 1),
-                size(64, 1),
-                size(128, 1),
-                size(128, 2),
-                size(256, 2),
-                size(1024, 1),
-                size(512, 2),
-            ],
-        },
-        TeamSizes { keep: Keep::Words, sizes: &[size(256, 4)] },
-        TeamSizes { keep: Keep::WordsAhead, sizes: &[size(1024, 2)] },
-        TeamSizes { keep: Keep::Words, sizes: &[size(512, 4)] },
+    &teams![Words: 8 x 1, 16 x 1, 32 x 1, 32 x 2, 32 x 4, 64 x 4, 128 x 4, 256 x 4, 512 x 4],
+    &teams![
+        ValuesAhead: 8 x 1, 16 x 1, 32 x 1, 64 x 1, 128 x 1, 128 x 2, 256 x 2, 1024 x 1, 512 x 2;
+        Words: 256 x 4;
+        WordsAhead: 1024 x 2;
+        Words: 512 x 4
     ],
 ];
 /// As `RESIDENT`, for longer rows: a thread keeps only the sums.
-const RELOADING: &Teams = &[TeamSizes { keep: Keep::Nothing, sizes: &[size(1024, 4), size(512, 8)] }];
+const RELOADING: &Teams = &teams![Nothing: 1024 x 4, 512 x 8];
 /// Most quads of sums for each chunk that leave a thread of `RELOADING` enough registers.
 const RELOADING_SUMS: u64 = 2;
 

@@ -5,7 +5,7 @@
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{AHEAD_GROUPS, Keep, ROW_TEAMS, Team, TeamNumbers};
+use crate::backend::wgpu::team::{AHEAD_GROUPS, Keep, ROW_TEAMS, Team, TeamNumbers, teams};
 use crate::backend::wgpu::{
     Binder, Binding, Props, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
@@ -15,10 +15,7 @@ use crate::kernel::Ask;
 use crate::narrow::{single, word};
 
 /// The workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
-const SLICE_TEAMS: [TeamNumbers; 2] = [
-    TeamNumbers { threads: 256, chunks: 4, keep: Keep::Values },
-    TeamNumbers { threads: 256, chunks: 3, keep: Keep::Values },
-];
+const SLICE_TEAMS: [TeamNumbers; 2] = teams![Values: 256 x 4, 256 x 3];
 
 /// A form of forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
