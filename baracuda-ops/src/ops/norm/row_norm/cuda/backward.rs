@@ -121,9 +121,9 @@ pub(super) fn column_sum_chain(partial_rows: u64) -> u64 {
     let threads = partial_rows.div_ceil(4).next_power_of_two().min(32);
     let blocks = partial_rows.div_ceil(threads * 4);
     let levels = match blocks {
-        ..=8 => blocks,
-        ..=64 => 8 + blocks.div_ceil(8),
-        ..=512 => 16 + blocks.div_ceil(64),
+        0..=8 => blocks,
+        9..=64 => 8 + blocks.div_ceil(8),
+        65..=512 => 16 + blocks.div_ceil(64),
         _ => 24 + blocks.div_ceil(512),
     };
     // Two additions join four rows.
