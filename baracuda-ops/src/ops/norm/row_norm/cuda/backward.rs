@@ -452,12 +452,22 @@ const IN_CLUSTER_WITH_DH: &[Persistent] = &[
     Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
     Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
 ];
-/// Rows that an accumulator takes, and accumulators that one of the next level takes, in blocks of up to eight rows: the first whose chains of additions
-/// are short enough. The first pair leaves 12 additions for the partial rows, which is enough for 640 of them; the others leave more for those, and make
-/// more of them.
-const LEVELS: &[(u64, u64)] = &[(16, 10), (11, 10), (10, 9), (9, 8), (8, 7)];
+/// The two levels on which a thread adds up gradients before they become a partial row.
+#[derive(Clone, Copy, Debug)]
+struct Levels {
+    /// Rows that an accumulator takes.
+    flush_rows: u64,
+    /// Accumulators that one of the next level takes.
+    flushes: u64,
+}
+const fn levels(flush_rows: u64, flushes: u64) -> Levels {
+    Levels { flush_rows, flushes }
+}
+/// Levels of blocks of up to eight rows: the first whose chains of additions are short enough. The first entry leaves 12 additions for the partial rows,
+/// which is enough for 640 of them; the others leave more for those, and make more of them.
+const LEVELS: &[Levels] = &[levels(16, 10), levels(11, 10), levels(10, 9), levels(9, 8), levels(8, 7)];
 /// The same for blocks of up to 16 rows.
-const LEVELS_OF_MANY_ROWS: &[(u64, u64)] = &[(10, 8), (7, 6), (6, 5), (5, 5)];
+const LEVELS_OF_MANY_ROWS: &[Levels] = &[levels(10, 8), levels(7, 6), levels(6, 5), levels(5, 5)];
 /// Turns of a block from which on some rows are left to late blocks.
 const LATE_FROM_TURNS: u64 = 40;
 /// Late blocks take one row in this many.
@@ -569,15 +579,15 @@ fn persistent_in(p: &RowProblem, kernel: &Persistent, cluster: u64) -> Option<(P
     };
     // 4. Chains of additions: of one accumulator, of the next level, of the block's rows, and of the partial rows.
     let partial_rows_of = |rows: u64| (teams + late_blocks) * turns.div_ceil(rows);
-    let chain = |&&(flush_rows, flushes): &&(u64, u64)| {
-        let others = block_rows + CASCADE_JOINS + column_sum_chain(partial_rows_of(flush_rows * flushes));
-        flush_rows + flushes + others
+    let chain = |of: &&Levels| {
+        let partial_rows = partial_rows_of(of.flush_rows * of.flushes);
+        of.flush_rows + of.flushes + block_rows + CASCADE_JOINS + column_sum_chain(partial_rows)
     };
-    let (flush_rows, flushes) = if has_levels {
-        let levels = if block_rows <= 8 { LEVELS } else { LEVELS_OF_MANY_ROWS };
-        *levels.iter().find(|pair| chain(pair) <= LONGEST_CHAIN).or(levels.iter().min_by_key(chain))?
+    let Levels { flush_rows, flushes } = if has_levels {
+        let table = if block_rows <= 8 { LEVELS } else { LEVELS_OF_MANY_ROWS };
+        *table.iter().find(|of| chain(of) <= LONGEST_CHAIN).or(table.iter().min_by_key(chain))?
     } else {
-        (rows_of_one_level(turns, teams), 0)
+        Levels { flush_rows: rows_of_one_level(turns, teams), flushes: 0 }
     };
     let partial_rows = partial_rows_of(flush_rows * flushes.max(1));
     let choice = PersistentChoice {
