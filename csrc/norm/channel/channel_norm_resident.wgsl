@@ -16,6 +16,8 @@ fn channel_norm_resident(at: Invocation) {
             biases[k] = bias_of(place.channel);
         }
         counts[k] = place.count;
+        // Without this line, which changes no value, an H200 takes 8 to 17 % longer for chunks of 16-bit elements.
+        chunks[k] = vec4<u32>();
         if (place.count > 0u) {
             chunks[k] = x_load(start_of(place, params.x), place.count);
         }

@@ -44,7 +44,7 @@ impl Uses {
 
 type Backward<'d> = Task<'d, BackwardFields>;
 
-/// The file of the chunks that a thread holds, which all dispatches but the merging one include.
+/// The file of the chunks that a thread holds, which the split forms and `channels_last_tile` include.
 const HELD: &str = "norm/channel/channel_norm_backward_held";
 
 impl Pass for BackwardFields {
@@ -182,7 +182,7 @@ impl Backward<'_> {
         self.check_means()?;
         let tile = GaplessResident::new(&self.segments, 2, self.props)?;
         let grid = tile.grid(&self.segments, self.props)?;
-        let files = ["norm/channel/channel_norm_gapless", HELD, "norm/channel/channel_norm_backward_gapless_resident"];
+        let files = ["norm/channel/channel_norm_gapless", "norm/channel/channel_norm_backward_gapless_resident"];
         let share = Share { columns: tile.columns, ..Share::WHOLE };
         let step = self.step(&files, (tile.constants(), true), Uses::WHOLE, (share, grid));
         self.whole(StepBuilder { can_chunk: true, ..step }, tile)
@@ -196,7 +196,7 @@ impl Backward<'_> {
         let is_apart = self.wants_parameters() && !segments.groups_are_channels;
         let workgroups = segments.group_count.div_ceil(team.rows());
         let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
-        let files = ["norm/channel/channel_norm_place", HELD, "norm/channel/channel_norm_backward_resident"];
+        let files = ["norm/channel/channel_norm_place", "norm/channel/channel_norm_backward_resident"];
         let files = [&team.files(), &files[..]].concat();
         let mut constants = team.constants();
         constants.push(("CHANNELS", word(channels_of(team))));
