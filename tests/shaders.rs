@@ -29,7 +29,7 @@ fn has_subgroups(name: &str) -> bool {
     !name.ends_with("no subgroups")
 }
 
-static VARIANTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| baracuda_ops::wgsl_variants().collect());
+static VARIANTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| baracuda_ops::wgsl_variants().unwrap());
 
 /// A file between its places OPERAND, BINDING, ACCESS and STORED.
 fn pieces(file: &str) -> Vec<&str> {

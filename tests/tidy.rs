@@ -333,7 +333,7 @@ fn the_page_on_kernels_explains_every_constant_of_wgsl() {
         return; // A bundle of binaries has no pages.
     };
     let mut given = BTreeSet::new();
-    for (_, text) in baracuda_ops::wgsl_variants() {
+    for (_, text) in baracuda_ops::wgsl_variants().unwrap() {
         given.extend(constants_in_front(&text).map(str::to_string));
     }
     let explained = first_column(&page, "## Constants of WGSL text").into_iter().map(str::to_string).collect();

@@ -14,12 +14,17 @@ pub mod softmax;
 mod valid;
 
 /// Every shader that a plan can ask for, with what it is for, made without a device: for checks of the text. Each family adds its own.
+///
+/// # Errors
+/// A family asks for the shaders of a descriptor that is not valid.
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
-pub fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    norm::wgsl_variants()
-        .chain(softmax::wgsl_variants())
-        .chain(pointwise::wgsl_variants())
-        .chain(gemm::wgsl_variants())
-        .chain(conv::wgsl_variants())
+pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
+    let mut variants = crate::backend::wgpu::Variants::default();
+    norm::add_variants(&mut variants)?;
+    softmax::add_variants(&mut variants);
+    pointwise::add_variants(&mut variants)?;
+    gemm::add_variants(&mut variants)?;
+    conv::add_variants(&mut variants)?;
+    Ok(variants.texts)
 }

@@ -12,7 +12,8 @@ use crate::error::Reason;
 #[derive(Default)]
 pub(crate) struct Variants {
     known: HashSet<(Source, bool, Numbers)>,
-    texts: Vec<(String, String)>,
+    /// Each with what it is for; the name of one for a device without subgroups ends in "no subgroups".
+    pub(crate) texts: Vec<(String, String)>,
 }
 
 impl Variants {
@@ -39,15 +40,6 @@ impl Variants {
             max_groups: 65535,
             binding_align: 256,
         }
-    }
-
-    /// The texts that `add` adds, where every descriptor is valid.
-    pub(crate) fn collect(
-        add: impl FnOnce(&mut Self) -> crate::error::Result<()>,
-    ) -> impl Iterator<Item = (String, String)> {
-        let mut variants = Self::default();
-        let _ = add(&mut variants);
-        variants.into_texts()
     }
 
     /// Adds every text that a plan would compile for one of its dispatches on a device: one for aligned chunks, if layouts can have them, and one
@@ -79,10 +71,5 @@ impl Variants {
         for step in steps {
             self.add(name, step, props);
         }
-    }
-
-    /// The texts, each with what it is for; the name of one for a device without subgroups ends in "no subgroups".
-    pub(crate) fn into_texts(self) -> impl Iterator<Item = (String, String)> {
-        self.texts.into_iter()
     }
 }

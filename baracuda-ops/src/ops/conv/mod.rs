@@ -137,7 +137,7 @@ use cuda::{ConvForm, GemmForm, OwnForm};
 use geometry::Contracting;
 use pass::Pass;
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::wgsl_variants;
+pub(super) use wgpu::add_variants;
 
 operands! { $
     /// Operands of the ops of a convolution.

@@ -99,7 +99,7 @@ pub use forward::{GemmArgs, GemmDescriptor, GemmPlan};
 
 use geometry::Extents;
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::wgsl_variants;
+pub(super) use wgpu::add_variants;
 
 /// A factor of a product, as it is stored.
 ///

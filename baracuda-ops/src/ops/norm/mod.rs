@@ -37,8 +37,13 @@ pub use rms_norm::{
 };
 pub use row_norm::Gradients;
 
-/// As [`wgsl_variants`](super::wgsl_variants), of this family.
+/// Adds the shaders of this family.
+///
+/// # Errors
+/// A descriptor that is not valid.
 #[cfg(feature = "wgpu")]
-pub(super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    row_norm::wgsl_variants().chain(channel_norm::wgsl_variants()).chain(local_response_norm::wgsl_variants())
+pub(super) fn add_variants(variants: &mut crate::backend::wgpu::Variants) -> crate::error::Result<()> {
+    row_norm::add_variants(variants);
+    channel_norm::add_variants(variants);
+    local_response_norm::add_variants(variants)
 }

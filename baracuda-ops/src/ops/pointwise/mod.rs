@@ -6,13 +6,9 @@ mod dense;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
+#[cfg(feature = "wgpu")]
+pub(super) use activation::add_variants;
 pub use activation::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
     ActivationPlan,
 };
-
-/// As [`wgsl_variants`](super::wgsl_variants), of this family.
-#[cfg(feature = "wgpu")]
-pub(super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    activation::wgsl_variants()
-}

@@ -17,7 +17,7 @@ use crate::ops::gemm::wgpu::{Tile, check_operands, product_work};
 use crate::plan::Descriptor;
 use crate::slots::Slot;
 
-pub(in crate::ops) use variants::wgsl_variants;
+pub(in crate::ops) use variants::add_variants;
 
 /// Contractions by tiles.
 pub(super) fn tiled<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: Ask) -> Accepted<'d> {

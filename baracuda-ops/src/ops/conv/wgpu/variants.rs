@@ -24,13 +24,9 @@ const SHAPES: [([u64; 4], u64); 6] = [
 /// Kernels of depthwise convolutions, each of which has shaders of its own.
 const DEPTHWISE: [[u64; 2]; 5] = [[3, 3], [5, 5], [7, 7], [1, 4], [1, 1]];
 
-pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    Variants::collect(add_variants)
-}
-
 /// # Errors
 /// A descriptor that is not valid.
-fn add_variants(variants: &mut Variants) -> Result<()> {
+pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
     // Nothing depends on subgroups; the largest tile takes more workgroup memory than every device has.
     let able = Variants::device(Some((32, 32)));
     let devices = [Props { max_workgroup_bytes: 48 << 10, ..able }, Variants::device(None)];

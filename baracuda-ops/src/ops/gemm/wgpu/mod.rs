@@ -17,7 +17,7 @@ use crate::slots::Slot;
 
 pub(in crate::ops) use backward::{sums_step, tree_workgroup};
 pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
-pub(in crate::ops) use variants::wgsl_variants;
+pub(in crate::ops) use variants::add_variants;
 
 /// The kernel of the product.
 pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props, _: Ask) -> Accepted<'d> {

@@ -12,13 +12,9 @@ use crate::tensor::TensorDesc;
 const SHAPES: [[u64; 3]; 6] =
     [[2048, 2048, 64], [1024, 1024, 64], [64, 64, 64], [2047, 2049, 33], [1023, 1025, 33], [63, 65, 33]];
 
-pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    Variants::collect(add_variants)
-}
-
 /// # Errors
 /// A descriptor that is not valid.
-fn add_variants(variants: &mut Variants) -> Result<()> {
+pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
     // Nothing depends on subgroups; the largest tile takes more workgroup memory than every device has.
     let able = Variants::device(Some((32, 32)));
     let devices = [Props { max_workgroup_bytes: 48 << 10, ..able }, Variants::device(None)];

@@ -25,7 +25,7 @@ mod geometry;
 #[cfg(feature = "wgpu")]
 pub(super) mod wgpu;
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::wgsl_variants;
+pub(super) use wgpu::add_variants;
 
 #[cfg_attr(
     not(any(feature = "cuda", feature = "wgpu")),

@@ -53,7 +53,7 @@ mod cuda;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::wgsl_variants;
+pub(super) use wgpu::add_variants;
 
 operands! { $
     /// Operands of the forward op.

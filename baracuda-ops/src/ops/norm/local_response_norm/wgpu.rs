@@ -271,13 +271,9 @@ pub(super) fn direct(norm: &Valid, props: &Props, _: Ask) -> Result<Work<Direct>
     Ok(work)
 }
 
-pub(in super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    Variants::collect(add_variants)
-}
-
 /// # Errors
 /// A descriptor that is not valid.
-fn add_variants(variants: &mut Variants) -> Result<()> {
+pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
     for props in &Variants::devices() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             for (dims, is_last) in [([2, 16, 8, 8], false), ([2, 16, 3, 3], false), ([2, 16, 3, 3], true)] {

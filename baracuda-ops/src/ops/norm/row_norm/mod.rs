@@ -19,7 +19,7 @@ pub(super) mod cuda;
 #[cfg(feature = "wgpu")]
 pub(crate) mod wgpu;
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::wgsl_variants;
+pub(super) use wgpu::add_variants;
 
 /// Which of the two norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -52,7 +52,7 @@ mod cuda;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::wgsl_variants;
+pub(in crate::ops) use wgpu::add_variants;
 
 operands! { $
     /// Operands of the forward op.

@@ -32,13 +32,9 @@ pub(super) fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
     })
 }
 
-pub(in super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    Variants::collect(add_variants)
-}
-
 /// # Errors
 /// A descriptor that is not valid.
-fn add_variants(variants: &mut Variants) -> Result<()> {
+pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
     for props in &Variants::devices() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let x = TensorDesc::contiguous(dtype, &[1024])?;

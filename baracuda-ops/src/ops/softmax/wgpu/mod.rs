@@ -16,7 +16,7 @@ use crate::ops::valid::Fields;
 use crate::slots::Slots;
 
 use spread::{ShaderLines, Spread, Tables};
-pub(in crate::ops) use variants::wgsl_variants;
+pub(in crate::ops) use variants::add_variants;
 
 /// A form of both passes, in the order of preference: rows that teams hold; rows that workgroups read twice, where they are many; lines side by side
 /// that workgroups hold; slices of lines.

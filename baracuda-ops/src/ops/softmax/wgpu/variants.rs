@@ -30,8 +30,7 @@ const TYPES: [(DType, DType); 5] = [
     (DType::BF16, DType::F32),
 ];
 
-pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
+pub(in crate::ops) fn add_variants(variants: &mut Variants) {
     for props in &Variants::devices() {
         for (dtype, output) in TYPES {
             for (dims, axis) in SHAPES {
@@ -51,7 +50,6 @@ pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> 
             }
         }
     }
-    variants.into_texts()
 }
 
 fn descriptor(dtype: DType, dims: &[u64], axis: usize, is_log: bool, scale: f64) -> Result<SoftmaxDescriptor> {

@@ -38,7 +38,7 @@ use crate::slots::Slots;
 
 use segments::Segments;
 use team::Tile;
-pub(in super::super) use variants::wgsl_variants;
+pub(in super::super) use variants::add_variants;
 
 /// A form of either pass. Ops list those that can serve them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,17 +24,15 @@ struct Options {
     from_y: bool,
 }
 
-pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
+pub(in crate::ops) fn add_variants(variants: &mut Variants) {
     for props in &Variants::devices() {
         for options in every_option() {
             let Ok((forward, backward)) = variant(options) else { continue };
             let name = format!("channel norm of {options:?}");
-            add(&mut variants, &name, &forward, options.is_pinned, props);
-            add(&mut variants, &name, &backward, options.is_pinned, props);
+            add(variants, &name, &forward, options.is_pinned, props);
+            add(variants, &name, &backward, options.is_pinned, props);
         }
     }
-    variants.into_texts()
 }
 
 /// Adds the texts of the form that is chosen, or of every form that serves if it is pinned.

@@ -15,7 +15,7 @@ use crate::ops::rows::RowGeometry;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
-pub(in super::super) use variants::wgsl_variants;
+pub(in super::super) use variants::add_variants;
 
 /// What all kernels of the family ask of their rows.
 struct Rows {

@@ -14,13 +14,11 @@ const ROWS: [u64; 3] = [1000, 100, 10];
 /// Columns up to beyond what a workgroup holds: a team in each table holds one of these and not the one before.
 const LOG2_COLS: std::ops::RangeInclusive<u32> = 3..=17;
 
-pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
+pub(in crate::ops) fn add_variants(variants: &mut Variants) {
     for props in &Variants::devices() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             for kind in [RowNorm::Layer, RowNorm::Rms] {
-                let mut add =
-                    |rows, cols, options: &Options| options.add(&mut variants, kind, dtype, rows, cols, props);
+                let mut add = |rows, cols, options: &Options| options.add(variants, kind, dtype, rows, cols, props);
                 // Every team, without parameters and with all operands.
                 for rows in ROWS {
                     for cols in LOG2_COLS.map(|log2| 1 << log2) {
@@ -37,7 +35,6 @@ pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, 
             }
         }
     }
-    variants.into_texts()
 }
 
 /// What a forward declares besides x and y, and the gradients that its backward is asked for.
