@@ -220,8 +220,8 @@ typedef struct {
  * > 0; no activation, no residual. A tile is whole groups, divides the channels, and has at least 128 bytes. Forward: no num_batches, no running statistics
  * of samples. Backward: dx is wanted. */
 typedef struct {
-    uint32_t tile_vectors;
-    uint32_t chunks; /* of a sample */
+    uint32_t tile_vectors; /* of a row: a power of two, of at most 128 channels */
+    uint32_t chunks;       /* of a sample */
     uint32_t is_merged;
     uint32_t threads; /* 256 */
     uint32_t blocks;

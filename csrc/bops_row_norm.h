@@ -4,8 +4,8 @@
  *   grid      blocks of the launch
  *   overlaps  1: the launch begins while the previous kernel of the stream ends, and its blocks wait for that. Compute capability 9.0
  * If a choice has the field `vec_bytes`, these are the bytes of one access to x, y, dy and the like: 16, 4 or 2, for f64 8. The other forms access
- * 16 bytes at once and do not take f64. Rows start at multiples of the access and are a whole number of accesses; parameters start at multiples of the
- * smaller of 16 bytes and as many of their elements. A vector is what one access moves. */
+ * 16 bytes at once and do not take f64. Rows start at multiples of the access and are a whole number of accesses. Parameters start at multiples of 16
+ * bytes, or of the bytes of as many parameters as an access has elements, if those are fewer. A vector is what one access moves. */
 #ifndef BOPS_ROW_NORM_H
 #define BOPS_ROW_NORM_H
 #include "bops.h"

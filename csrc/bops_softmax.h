@@ -18,7 +18,7 @@ extern "C" {
 /* inner is 1. A row stays in the registers of a part of a block, of a block or, backward, of a cluster. Elements of at most 4 bytes. */
 typedef struct {
     uint32_t vec_bytes;       /* 16, 4 or 2 */
-    uint32_t vectors;         /* 2, 4 or 8, backward also 1; where vec_bytes is not 16: 16 */
+    uint32_t vectors;         /* 2, 4 or 8, backward also 1, and 8 of f32 only with a cluster; where vec_bytes is not 16: 16 */
     uint32_t threads_per_row; /* that hold a row in one block: a power of two up to 32, or a multiple of 32; of clusters at least 64 */
     uint32_t threads;         /* threads_per_row times the rows of a block, which is 1 of clusters */
     uint32_t cluster;         /* forward 1; backward more than 1 only with vec_bytes 16 and 8 vectors */

@@ -218,7 +218,8 @@ __device__ __forceinline__ double tanh_for_16_bits(double x) { return tanh(x); }
 // Activations that loops unrolled many times may have: the others would multiply the code.
 __host__ __device__ __forceinline__ bool is_unrolled(bops_activation kind) { return kind == BOPS_IDENTITY || kind == BOPS_RELU || kind == BOPS_SILU; }
 
-// What kernels are compiled for: the identity and ReLU; SiLU alone; any activation.
+// What kernels are compiled for: the identity and ReLU; SiLU alone; any activation. channel_norm_relay has SiLU in light_activation, too, if its team
+// is blocks of a grid.
 enum activation_form { light_activation, silu_activation, any_activation };
 
 __host__ __forceinline__ activation_form activation_form_of(bops_activation kind) {

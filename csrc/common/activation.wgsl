@@ -27,7 +27,7 @@ fn are_beyond(values: vec4<f32>, limit: f32) -> vec4<bool> {
 }
 
 // Exponentials are scaled by this, so that they are normal numbers where their product with a large factor is one. With 2^24 they are from 2^-150 on;
-// what is less, times a factor below 2^24, is below the 2^-126 that every budget has.
+// what is less, times a factor below 2^24, is below 2^-126, an error that docs/numerics.md allows everywhere.
 const EXP_SCALE: f32 = 16777216.0;
 
 // EXP_SCALE exp(x), x <= 0 or NaN, as the square of exp(x / 2) = 2^(x log2(e) / 2), which no driver flushes to 0. Its relative error is a few units

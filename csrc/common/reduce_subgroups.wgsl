@@ -1,5 +1,5 @@
-// Sums and maxima over a team of whole subgroups: each subgroup adds up, then every thread adds up the subgroups' sums. The width of subgroups
-// is at least NARROWEST and at most THREADS.
+// Sums and maxima over a team of whole subgroups: each subgroup adds up its values; then every thread adds up the sums of all subgroups or, if there
+// may be more than FEW_SUBGROUPS, the lanes of each subgroup share these sums. The width of subgroups is at least NARROWEST and at most THREADS.
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) index: u32,

@@ -11,8 +11,10 @@ namespace {
 // Chunks of the windows that a warp has sums for, at most, which take 112 registers of a thread; and pairs of them, which one ldmatrix reads.
 constexpr int warp_chunks = BOPS_CONV_FEW_CHANNELS_CHUNKS / few_warps, warp_pairs = (warp_chunks + 1) / 2;
 
-// Offsets in shared memory: the ring, behind 16 bytes that are not used, and dy of two tiles. Lines of dy are positions, or filters with `across`;
-// they are an odd number of chunks apart, so that the rows of a matrix are in different banks.
+// Offsets in shared memory: the ring, behind 16 bytes that are not used, and dy of two tiles. conv_few_channels.cu has a chunk of zeros in these 16
+// bytes, and the host counts them here, too. Lines of dy are positions, or filters with `across`; they are an odd number of chunks apart, so that the
+// rows of a matrix are in different banks. dy_bytes: of dy of a tile. bytes: of a block's shared memory. line_chunks: chunks of a line of dy. pitch:
+// bytes from one line to the next.
 struct weight_places {
     uint32_t ring, dy, dy_bytes, bytes;
     int lines, line_chunks, pitch;
@@ -104,6 +106,7 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
     const weight_places places(shape, choice);
     const uint32_t base = shared_address(shared), dy = base + places.dy;
     const uint32_t part = blockIdx.x % choice.parts, rest = blockIdx.x / choice.parts;
+    // slices: parts of the chunks of the windows; a block has the sums of one.
     const uint32_t slices = (uint32_t(shape.chunks) + BOPS_CONV_FEW_CHANNELS_CHUNKS - 1) / BOPS_CONV_FEW_CHANNELS_CHUNKS;
     const int first_filter = int(rest / slices) * few_filters, filters = int(params.filters) - first_filter;
     const few_tiles tiles(params, choice);
@@ -138,11 +141,12 @@ template <typename T> __global__ void __launch_bounds__(few_threads, 2)
         // 2. The rows of x and dy of the tile, and loads of those of the next tile.
         const few_tile tile = tiles.at(choice, index);
         if (index == first || tile.row == 0) {
-            if (index != first) __syncthreads(); // No thread reads the rows of the previous tile.
+            if (index != first) __syncthreads(); // From here on no thread reads the rows of the previous tile.
             ring.fill(tile);
         }
         copy_wait(0);
-        __syncthreads(); // The tile is there for all threads, and no thread reads dy of the previous tile, or rows that only that tile saw.
+        // From here on the tile is there for all threads, and no thread reads dy of the previous tile, or rows that only that tile saw.
+        __syncthreads();
         const bool has_next = index + 1 < last, goes_on = tile.follows && has_next;
         const uint32_t now = dy + (index - first) % 2 * places.dy_bytes, next = dy + (index + 1 - first) % 2 * places.dy_bytes;
         const patch_rows<T> below = ring.below(tile);

@@ -1,6 +1,6 @@
 // Products of matrices with any strides: out[z, m, n] = epilogue(alpha * sum over s and k of left[z, s, m, k] * right[z, s, k, n]).
 //
-// The tiles are those of gemm_tile.wgsl, and the epilogue, in a file of its own, works on dense rows of them.
+// The tiles are those of gemm_tile.wgsl. The epilogue, put_quad in a file of its own, gets four neighbouring sums of a row at a time.
 struct Params {
     m: u32,
     n: u32,

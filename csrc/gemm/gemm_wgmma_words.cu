@@ -40,10 +40,10 @@ __device__ __forceinline__ void store_chunk(uint32_t to, float first, float seco
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(first), "f"(second), "f"(third), "f"(fourth) : "memory");
 }
 
-// The epilogue of a tile. Lane 4 r + q has four neighbouring columns of out, chunk r of the warp's line of 32 columns: the copy engine puts columns
-// c, c + 4, ... one after the other, so that they are row r of an atom in the first and in the second block, and then the row eight further on. A
-// lane has rows 2 q and 2 q + 1 of a round, and the rows eight further on: element e of a round is in column e % 4 and in row 2 q + e / 4 % 2 + 8 *
-// (e / 8). out_map, pre_map: of what the copy engine stores. rounds: where the warp's rounds lie in shared memory.
+// The epilogue of a tile. Lane 4 r + q has four neighbouring columns of out, chunk r of the warp's line of 32 columns. The copy engine orders the
+// columns so that columns 4 r and 4 r + 1 are row r of the warp's 16 rows in the first and the second block, and 4 r + 2 and 4 r + 3 are row r + 8
+// there. A lane has rows 2 q and 2 q + 1 of a round, and the rows eight further on: element e of a round is in column e % 4 and in row 2 q + e / 4 %
+// 2 + 8 * (e / 8). out_map, pre_map: of what the copy engine stores. rounds: where the warp's rounds lie in shared memory.
 template <typename shape, bool reads> __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops_gemm_operands &operands,
                                                                             const wgmma_work &work, const wgmma_unit &unit,
                                                                             const CUtensorMap &out_map, const CUtensorMap &pre_map, uint32_t rounds,
@@ -55,7 +55,8 @@ template <typename shape, bool reads> __device__ __forceinline__ void leave(cons
     const bool has_pre = !reads && operands.other != nullptr;
     const uint32_t place = rounds + q * (2 * wgmma_line_bytes) + (r ^ (2 * q)) * 16; // address of the lane's first element
 
-    int batch[2] = {int(unit.z), int(unit.split)}; // of the map of parts, all of which are matrices of one batch
+    // Indices behind n and m in the map of out: of parts, the number of the matrix in the batch and that of the split; else the batch indices.
+    int batch[2] = {int(unit.z), int(unit.split)};
     if (work.splits == 1) in_batch(params, unit.z, batch);
 
     // 1. The bias of the lane's columns, and where what the epilogue reads lies.
@@ -185,7 +186,7 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
         };
-        uint32_t stage_number = 0; // counts as the producer's does
+        uint32_t stage_number = 0; // counted over two rounds of the ring: the second one is the barriers' other phase
         const auto skip = [&](uint32_t count) { stage_number = (stage_number + count) % (2 * stages); };
         // Consumers take turns: one waits for steps only once the other has waited for its last step, since a barrier tells apart no more than two
         // phases.
@@ -242,7 +243,8 @@ template <typename shape, bool reads> __global__ void __launch_bounds__(words_th
 
 // ---- the launch ----------------------------------------------------------------------------
 
-// The map of a matrix that the copy engine stores in rounds. The parts of all splits are dense matrices of one map.
+// The map of a matrix that the copy engine stores in rounds. The parts of all splits are dense matrices of one map. An extent of one element has a
+// stride of 16, since the copy engine wants a multiple of 16, and no stride of such an extent is used.
 bops_status make_rounds_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_matrix &matrix, void *base, uint32_t splits) {
     cuuint64_t extents[5] = {params.n, params.m, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
     if (splits > 1) {

@@ -42,7 +42,7 @@ __device__ __forceinline__ uint64_t wgmma_descriptor_of_other_atoms(uint32_t at)
     constexpr uint64_t layout = (uint64_t(1) << 62) | (uint64_t(2 * wgmma_atom_bytes / 16) << 32) | (uint64_t(1) << 16);
     return layout | ((at & 0x3ffff) >> 4);
 }
-// The descriptor of the 64 rows from `row` on, a multiple of 64, over 16 of k: number k_part of the step at `step`.
+// The descriptor of the rows from `row` on, a multiple of 64, over 32 bytes of k, or across over 16 of k: number k_part of the step at `step`.
 template <bool across> __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t step, int row, int k_part) {
     const uint32_t at = step + uint32_t(row * wgmma_line_bytes + k_part * (across ? 2 * wgmma_atom_bytes : 32));
     return wgmma_layout<across>() | ((at & 0x3ffff) >> 4); // the bits above 18 tell which block of a cluster the address belongs to

@@ -123,7 +123,7 @@ inline CUtensorMapDataType factor_type(bops_dtype dtype) {
 }
 
 // Makes the map of a factor of `rows` rows (columns of the right factor) in boxes of box_rows of them; `row` and `column` are its strides, the second
-// one along k.
+// one along k. An extent of one element has a stride of 16: the copy engine wants a multiple of 16, and no stride of such an extent is used.
 inline bops_status make_factor_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_factor &factor, bops_dtype dtype,
                                    const void *base, uint64_t rows, uint64_t row, uint64_t column, wgmma_order order, uint32_t box_rows) {
     const uint32_t element = dtype == BOPS_F32 ? 4 : 2, depth = wgmma_line_bytes / element;

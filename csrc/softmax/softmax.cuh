@@ -250,8 +250,8 @@ template <typename T> __device__ __forceinline__ void merge_parts(const accumula
 
 // ---- split: chunks of lines -------------------------------------------------------------------------------------------------
 
-// Threads of a block that holds rows, and of softmax_backward_channels_shared, at most: each has up to 128 registers. channel_bounds has the limit of
-// the other blocks that hold lines of channels.
+// Threads of a block that holds rows, and of softmax_backward_channels_shared, at most: each has up to 128 registers, and 64 in
+// softmax_backward_rows_shared, of which two blocks share an SM. channel_bounds has the limit of the other blocks that hold lines of channels.
 constexpr int softmax_threads_limit = 512;
 constexpr int softmax_split_threads = 256; // of a block of the forms `split`
 // Vectors of a row that a thread takes from a chunk and loads together. Larger chunks leave fewer parts to merge, smaller ones more blocks for few

@@ -75,8 +75,8 @@ fn softmax_backward_channels_split_parts(
     }
 }
 
-// Second dispatch: dx. Every workgroup adds up the slices of its lines in a fixed order. It goes from the last slice to the first, since the slices
-// that were read last may still be cached.
+// Second dispatch: dx. Every workgroup adds up the slices of its lines in a fixed order. The dispatch takes slices from the last to the first,
+// since those that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_backward_channels_split_apply(
     @builtin(workgroup_id) workgroup: vec3<u32>,

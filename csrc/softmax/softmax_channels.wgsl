@@ -139,8 +139,8 @@ fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
     }
 }
 
-// Second dispatch: y. Every workgroup merges the slices of its lines in a fixed order. It goes from the last slice to the first, since the
-// slices that were read last may still be cached.
+// Second dispatch: y. Every workgroup merges the slices of its lines in a fixed order. The dispatch takes slices from the last to
+// the first, since those that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_channels_split_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);

@@ -58,8 +58,8 @@ struct bulk_ring {
 };
 
 // The fetching warp: copies the steps of a range, group after group, into the range's places. A place holds one step of `arrays` tensors:
-// [slot][array][reading thread]. before(number) is called before each step; returns the number of steps. in_turn: the blocks of a team take the steps
-// in turn. policy: an L2 cache policy, 0 for none.
+// [slot][array][vector]. readers: vectors of a step, for which a place has room in each array. before(number) is called before each step; returns the
+// number of steps. in_turn: the blocks of a team take the steps in turn. policy: an L2 cache policy, 0 for none.
 template <bool in_turn = false, int arrays, typename T, typename F>
 __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const step_range &range,
                                                  const segment_geometry &geometry, const T *const (&tensors)[arrays],

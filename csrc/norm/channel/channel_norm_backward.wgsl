@@ -1,4 +1,4 @@
-// BatchNorm, GroupNorm and InstanceNorm backward: what all dispatches share; the CUDA kernels are those of channel_norm_backward.cuh. A segment
+// BatchNorm, GroupNorm and InstanceNorm backward: what all dispatches share; the CUDA kernels are those of channel_norm_backward.cu. A segment
 // is one channel of one sample; a group is the segments that share statistics. Threads load and store chunks: 16 bytes of one tensor, or 8
 // bytes of 16-bit elements (common/half_fours). `saved` is what the activation's gradient needs besides x: the residual, or forward's y.
 //
@@ -71,7 +71,7 @@ fn means_of(batch: u32, channel: u32) -> vec4<f32> {
     return means_read(group_of(batch, channel));
 }
 
-// The gradient of the pre-activation. The pre-activation is computed again, or y takes its place: for ReLU both have the same sign.
+// The gradient of the pre-activation, which is computed again. For ReLU y can take its place: y is positive where the pre-activation is.
 fn pre_gradient(dy: vec4<f32>, xhat: vec4<f32>, saved: vec4<f32>, weight: vec4<f32>, bias: vec4<f32>) -> vec4<f32> {
     if (ACTIVATION == IDENTITY) {
         return dy;

@@ -32,7 +32,7 @@ struct Gradient {
     xhat: vec4<f32>,
 }
 
-// Of quad `part` of chunk `k`.
+// dpre and xhat of quad `part` of chunk `k`.
 fn gradient_of(k: u32, part: u32, terms: Terms) -> Gradient {
     let xhat = (quad(held_x[k], part) - terms.mean) * terms.rstd;
     return Gradient(pre_gradient(quad(held_dy[k], part), xhat, quad(held_saved[k], part), terms.weight, terms.bias), xhat);

@@ -1,4 +1,4 @@
-// Where a chunk of a contiguous group lies. The chunks of a group are numbered through its segments, each of which begins with a whole one.
+// Where a chunk of a contiguous group lies. The chunks of a group are numbered through its segments, each of which begins with a new chunk.
 struct Place {
     batch: u32,
     channel: u32,

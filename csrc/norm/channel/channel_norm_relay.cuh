@@ -8,17 +8,16 @@
 namespace bops {
 
 constexpr int relay_threads = 896; // of a block, at most: 72 registers each, in steps of 8, are what an SM has for them
-// Vectors of 16 bytes that a writing thread takes of each step. With one, what a step costs besides its vectors, the waits and the walk, would be
-// shared by half as many vectors: more than twice the instructions of each (docs/rejected.md). With more, places would be larger, and fewer of them
-// have room.
+// Vectors of 16 bytes that a writing thread takes of each step. With one, half as many vectors would share the waits and the walk of a step: a vector
+// would take 300 instructions, not 120 (docs/rejected.md). With more, places would be larger, and fewer of them would have room.
 constexpr int relay_vectors = 2;
 
 // What shares a group: the blocks of a cluster; any number of blocks of a cooperative launch, wherever they lie; such blocks, whose shared memory
 // does not hold the whole group.
 enum relay_team { cluster_team, grid_team, overflowing_team };
 
-// Threads of a block that neither add up nor write. They are whole warps: one fetches and one merges; in a grid one more receives; where the group
-// overflows two more fetch; one more fetches a residual.
+// Threads of a block that neither add up nor write. Such threads are whole warps: one fetches and one merges; in a grid one more receives; where the
+// group overflows two more fetch; one more fetches a residual.
 __host__ __device__ constexpr uint32_t relay_service(relay_team kind, bool has_residual = false) {
     return (kind == cluster_team ? 64 : kind == grid_team ? 96 : 160) + (has_residual ? 32 : 0);
 }
@@ -66,7 +65,8 @@ struct relay_moments {
 };
 
 // A thread's walk through the steps of its block. In each step it has `vectors` vectors of each of `arrays` tensors: numbers `thread`, `thread +
-// team` and so on. in_turn: the blocks of a team take the steps in turn.
+// team` and so on. The parameter `team`, here and in relay_lanes: threads of the block that walk together, those that write or those that add up, not
+// a team of blocks. in_turn: the blocks of a team take the steps in turn.
 template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct relay_walk {
     static constexpr int ahead = arrays == 1 ? 2 : 1; // vectors in registers at once
     uint32_t first, stride;                           // the block's first step of a group, and from one to the next
@@ -226,12 +226,13 @@ __host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometr
 // A warp of the forward. A warp that adds up uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the
 // mean, the warp adds up its part once more. In the specialisation for SiLU half as many warps add up as write.
 //
-// In a grid the merging warp sends the block's moments to the other blocks through memory, and a further warp receives the moments of all blocks. One
-// specialisation serves all short activations there.
+// In a grid the merging warp sends the block's moments to the other blocks through memory, and a further warp receives the moments of all blocks. In
+// a grid one specialisation, light_activation, serves all short activations, SiLU included.
 //
-// Overflowing: the blocks take the steps of a group in turn, and the first steps are read twice. They leave shared memory once they are added up. The
-// L2 is asked to keep them, and two further warps fetch them: one for the sums, one for the output. The output of the first steps is written last, so
-// that these steps take no place while the moments of the next group are exchanged, nor while the first steps of the group after it are added up.
+// Overflowing: the blocks take the steps of a group in turn, and the first steps are read twice. The first steps leave shared memory once they are
+// added up. The L2 is asked to keep them, and two further warps fetch them: one for the sums, one for the output. The output of the first steps is
+// written last, so that these steps take no place while the moments of the next group are exchanged, nor while the first steps of the group after it
+// are added up.
 //
 // has_residual: a further warp fetches the residual into the last places; the warps that write add it from there.
 template <typename T, activation_form form, relay_team kind, bool has_residual> struct relay_forward {
@@ -241,7 +242,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
     const channel_walk_arguments &a;
     const block_type &block;
     const walk_geometry &ring;
-    uint32_t stride, first; // the block's first step of a group, and from one to the next
+    uint32_t stride, first; // from one step of the block to its next one, and the block's first step of a group
 
     __device__ __forceinline__ relay_forward(const channel_walk_arguments &arguments, const block_type &own)
         : a(arguments), block(own), ring(own.ring), stride(overflows ? own.ring.team_blocks : 1),
@@ -286,8 +287,9 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
             const bulk_place start = place;
 #pragma unroll 1 // a second time is rare
             for (bool is_first = true;; is_first = false, place = start) {
-                float sum[width] = {}, square[width] = {}, early[2] = {}; // early: of the steps before, where a chain of additions ended
-                uint32_t chain = 0;
+                // early: what the chains of additions that have ended came to: the sum of the deviations from the shift, and that of their squares
+                float sum[width] = {}, square[width] = {}, early[2] = {};
+                uint32_t chain = 0; // steps in the chain that is being added up
                 const auto enter = [](uint32_t, uint32_t) {};
                 const auto take = [&](int j, const packed<16>(&data)[1], bool is_mine) {
                     float x[width];
@@ -368,7 +370,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
     }
     // Passes the statistics of a group on to the warps that write, and saves them.
     __device__ __forceinline__ void finish(moments<float> total, uint32_t group, uint32_t turn) const {
-        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        total.sum += total.sum - total.sum; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
         const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
         if (block.lane == 0) block.shared.results.make(turn) = make_float3(s.shift, s.correction, s.rstd), block.shared.results.made(turn);
         if (block.lane == 0 && block.rank == 0) save_group(a, group, s);
@@ -378,6 +380,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
     __device__ __forceinline__ void write() const {
         const uint32_t team = block.team, parameters = relay_parameters(ring, a.geometry.is_batch, overflows); // of the block's part of a group
         float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.places * relay_vectors * team * 16);
+        // by_segment: 1 if each segment has a weight and a bias of its own, 0 if all segments are of one channel.
         const uint32_t first_segment = a.geometry.is_batch || overflows ? 0 : ring.by_chunks.quotient(first) * ring.multi,
                        by_segment = a.geometry.is_batch ? 0 : 1;
         const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(stride) * ring.pitch * width;
@@ -421,7 +424,8 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
             if constexpr (overflows) walk.template pass<true>(ring, repeated, window, team, enter, take);
         });
     }
-    // Vector j of the residual in a place of the window, which the last vector leaves. vector: address of the thread's first in shared memory.
+    // Vector j of the residual, from a place of the window. With the last vector the thread releases the place and goes on to the next one. vector:
+    // address of the thread's first vector in shared memory.
     __device__ __forceinline__ packed<16> take_residual(uint32_t vector, bulk_place &window, int j) const {
         if (j == 0) block.shared.bulk.wait_full(window);
         const packed<16> added = load_shared(vector + (window.slot * relay_vectors + j) * block.team * 16);

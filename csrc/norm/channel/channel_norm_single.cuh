@@ -143,7 +143,7 @@ __device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32
 // The statistics of a group from its moments, which one thread of the group's first block saves.
 __device__ __forceinline__ channel_statistics<float> finish_group(const channel_single_arguments &a, moments<float> total, uint32_t group,
                                                                   uint32_t rank) {
-    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+    total.sum += total.sum - total.sum; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
     if (threadIdx.x == 0 && rank == 0) save_group(a, group, s);
     return s;

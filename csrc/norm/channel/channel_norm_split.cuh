@@ -153,7 +153,7 @@ template <typename A> __global__ void __launch_bounds__(split_merge_block)
         }
         A sums[2] = {sum.total(), square.total()};
         team_sum<false, true>(sums, team, slots + 1);
-        sums[0] += sums[0] - sums[0]; // infinity becomes NaN, as it does about the mean itself
+        sums[0] += sums[0] - sums[0]; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
         if (threadIdx.x == 0 && group < a.geometry.groups) {
             const channel_statistics<A> s = finish_statistics(moments<A>{shift, sums[0], sums[1]}, a.reciprocal_count, a.eps);
             save_group(a, group, s);

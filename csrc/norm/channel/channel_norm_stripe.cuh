@@ -99,7 +99,7 @@ struct channel_stripe_arguments {
 // Finishes channel `t` of the stripe: saves its statistics and leaves `terms` for the output.
 __device__ __forceinline__ void finish_stripe_channel(const channel_stripe_arguments &a, moments<float> total, const channel_before<float> &before,
                                                       uint32_t channel, float (*terms)[stripe_channels], uint32_t t) {
-    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+    total.sum += total.sum - total.sum; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
     const float scale = s.rstd * before.weight;
     terms[0][t] = s.shift, terms[1][t] = scale, terms[2][t] = fmaf(-s.correction, scale, before.bias);

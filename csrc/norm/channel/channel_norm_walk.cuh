@@ -17,8 +17,8 @@ struct walk_choice {
     uint32_t repeated_steps = 0, window_places = 0; // steps that are fetched twice; places for each reading of them, or for a residual
 };
 
-// How the blocks of a team share a group's vectors of 16 bytes. In a step a block's threads take a part of one segment, or several whole
-// segments of `pitch` threads each; a block has `steps` steps.
+// How the blocks of a team share a group's vectors of 16 bytes. In a step a block takes a part of one segment, or several whole segments of `pitch`
+// vectors each; a block has `steps` steps.
 struct walk_geometry {
     uint32_t team_blocks, steps, places; // blocks of a team; steps of a block; places of its ring
     uint32_t per_segment, segments;      // vectors of a segment; segments of a group

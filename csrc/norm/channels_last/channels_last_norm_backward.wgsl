@@ -1,4 +1,4 @@
-// Channels last: what the gradients depend on in the channels of a chunk, and what becomes of chunks. channel_means comes from
+// Channels last: the terms of the channels of a chunk, and functions that load, add up and write a chunk. channel_means comes from
 // channels_last_norm_backward_known, channels_last_norm_backward_merging or channels_last_norm_backward_tile.
 
 // The terms of the channels from `first_channel` on, past the last channel those of the last.

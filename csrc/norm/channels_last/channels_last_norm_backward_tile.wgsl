@@ -10,7 +10,7 @@ const HELD: u32 = CHUNKS; // chunks of each tensor of its tile that a thread has
 
 var<workgroup> lane_sums: array<vec4<f32>, 2u * QUADS * SUM_THREADS>;
 
-// The means over groups are added as soon as they are known.
+// The means of g and of g * xhat, 0 here since step 2 puts them in the terms, then mean and rstd of the channel's group.
 fn channel_means(batch: u32, channel: u32) -> vec4<f32> {
     return vec4<f32>(0.0, 0.0, statistics_of_group(group_of(batch, channel)));
 }

@@ -142,7 +142,7 @@ template <typename T, bool folds> struct cluster_block {
             }
         };
         sum_about_mean(sum, [&] { return recenter(total, a.reciprocal_count); });
-        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        total.sum += total.sum - total.sum; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
         return total;
     }
 };

@@ -139,7 +139,7 @@ __device__ __forceinline__ void merge_resident(const channel_last_arguments<floa
             return {__ldcg(a.shifts + at), __ldcg(a.sums + at), __ldcg(a.squares + at)};
         };
         moments<float> total = merge_parts<block>(a.g.group_channels, a.g.chunks, a.reciprocal_count, part, slots);
-        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        total.sum += total.sum - total.sum; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
         if (list_team<block>::lane() == 0) a.statistics[item] = finish_group(a, total, item, true);
     });
 }

@@ -122,7 +122,7 @@ template <typename T, int rows> struct group_rows {
             total.sum = both[0], total.square = both[1];
         };
         sum_about_mean(sum, [&] { return recenter(total, a.reciprocal_count); });
-        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        total.sum += total.sum - total.sum; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
         return total;
     }
 };

@@ -13,8 +13,11 @@ namespace bops {
 // Batches of a slab that a thread's registers hold, at most: each takes 16 of the 255 registers that a block of 256 threads leaves it.
 constexpr int slabs_held = 10;
 constexpr uint32_t slabs_ahead = 9; // batches on their way to shared memory: all places of the smaller ring
-constexpr uint32_t slabs_early = 4; // of the next slab's, those that are asked for before the exchange; with more the exchange waits behind them
-constexpr uint32_t slabs_span = 8;  // batches that a float adds up before it is passed on, so that rounding errors stay small
+// Batches of the next slab that are asked for before the block waits for other blocks' sums; more would delay these.
+constexpr uint32_t slabs_early = 4;
+// Batches behind those in registers that a float adds up before it is passed on, so that rounding errors stay small. The batches in registers, up to
+// 10, are one chain of additions. The last batch of all goes to the chain before it.
+constexpr uint32_t slabs_span = 8;
 // Places of the ring: batches of 16 KiB that the shared memory of a block holds.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr uint32_t slabs_slots = 9;
@@ -32,8 +35,8 @@ __device__ __forceinline__ float middle_of_warps(const warp_columns<slabs_warps>
     return middle(middle(of_warp[0], of_warp[1], of_warp[2]), middle(of_warp[3], of_warp[4], of_warp[5]), 0.5f * (of_warp[6] + of_warp[7]));
 }
 
-// The shift, rounded to a number of x's type: differences of two such numbers are exact, and long sums of them stay exact, while differences from
-// another number are all rounded in the same direction.
+// The shift, rounded to x's type. If x has 16 bits, differences from the rounded shift of numbers of about its size are exact in f32, so that no
+// rounding adds up in long sums; differences from another number would all be rounded in the same direction.
 template <typename T> __device__ __forceinline__ float representable(float shift) { return widen(narrow<T>(shift)); }
 
 // Where the batches of a thread are while a slab's statistics are computed: the first in registers, the last in the ring. The last batch of all, which
@@ -58,9 +61,9 @@ template <typename T> struct slab_reader {
     const channel_last_arguments<float> &a;
     const slab_order &slabs;
     const slab_places &at;
-    const uint64_t step, passing;        // distance of a thread's rows; the cache policy of rows that are not read again
+    const uint64_t step, passing;        // elements between rows of a thread; the cache policy of rows that the L2 is not asked to keep
     const T *x;                          // what is fetched next
-    int rows;                            // that are left there
+    int rows;                            // of the slab that are still to be fetched
     uint32_t fetch_place = 0, place = 0; // of the batch that is fetched next, and of the one that is taken next
 
     __device__ __forceinline__ slab_reader(const channel_last_arguments<float> &of, const slab_order &order, const slab_places &places)
@@ -87,7 +90,7 @@ template <typename T> struct slab_reader {
         copy(x, rows, policy);
         x += batch * step, rows -= batch;
     }
-    // Fetches batches `from` to `to` of a slab, of the first `ahead`.
+    // Fetches batches `from` to before `to`, which are among a slab's first slabs_ahead; one that does not exist is an empty group of copies.
     __device__ __forceinline__ void fetch_first(uint32_t from, uint32_t to) {
 #pragma unroll 1
         for (uint32_t b = from; b < to; ++b) {
@@ -113,11 +116,13 @@ template <typename T> struct slab_reader {
         place = fetch_place >= at.in_ring ? fetch_place - at.in_ring : fetch_place + slabs_slots - at.in_ring;
     }
 
-    // Every block makes the shift of a slab's groups from the same rows, one of every lane, scattered over the sample. Other blocks read them too:
-    // the common cache policy.
+    // Every block makes the shift of a slab's groups from the same rows, one of every lane, scattered over the sample. Other blocks read these
+    // rows too, so their copies have no L2 policy.
     __device__ __forceinline__ uint4 *sample() const { return ring.at(slabs_slots, 0); } // a vector of every thread, behind the ring
     __device__ __forceinline__ void fetch_sample(uint32_t slab) const {
         const auto t = slabs.tile<width>(a.g, slab);
+        // span: rows of a lane's stretch of the sample. The factor, about 2^32 over the golden ratio, has neighbouring lanes take rows at unlike
+        // places of their stretches.
         const uint32_t of_lane = threadIdx.x / a.g.tile_vectors, span = a.g.rows / a.g.lanes;
         const uint32_t row = uint32_t(uint64_t(of_lane) * a.g.rows / a.g.lanes) + (span ? (of_lane * 0x9e3779b1u >> 8) % span : 0);
         copy_async<16>(sample(), static_cast<const T *>(a.o.x) + (t.sample * a.p.x.batch + row * a.p.x.spatial + t.channel));
@@ -150,8 +155,8 @@ template <typename T> struct slab_writer : vector_output<T, 16> {
         for (int u = 0; u < batch; ++u, to += step)
             if (!is_last || int(b) * batch + u < rows) store(to, this->template of<false>(data[u], a));
     }
-    // Writes the rows that are in the ring. They make room for those that are read again, last to first, and then for rows of the next slab, if there
-    // is one.
+    // Writes the rows that are in the ring. Rows that leave the ring make room for those that are read again, last to first, and then for the next
+    // slab's, if there is one.
     __device__ __forceinline__ void write_ring(slab_reader<T> &reader, bool has_next) const {
         const slab_places &at = reader.at;
         packed<16> data[batch];
@@ -223,6 +228,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     const slab_places at(g);
     const slab_order slabs(g);
     slab_reader<T> reader(a, slabs, at);
+    // Factor from a warp's sums over its sampled rows, added up over a group's channels, to the group's mean.
     const float of_samples = float(slabs_warps) / float(g.lanes * g.group_channels);
 
     // 1. The shift of the first slab.
@@ -292,7 +298,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         float value[3] = {both.x, both.y, has_next && has_channel ? middle_of_warps(columns.sums[1], threadIdx.x) : 0.0f};
         columns.sum_groups(value, g.group_channels, channels);
         moments<float> total = {shift_read, value[0], value[1]};
-        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        total.sum += total.sum - total.sum; // an infinite sum becomes NaN: deviations from the mean itself, which is infinite then, would be NaN
         shift_read = representable<T>(value[2] * of_samples);
         if (has_channel) {
             put_scales(&values[0][threadIdx.x], resident_channels, finish_statistics(total, a.reciprocal_count, a.eps), weight, bias);

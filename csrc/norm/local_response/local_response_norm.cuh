@@ -28,7 +28,7 @@ template <typename A, typename P, typename O> struct response_arguments {
     O o;
     response<A> r;
     uint32_t chunk;          // walk, tile: channels that a block gives results for
-    uint32_t chunk_room;     // tile: channels with the halo
+    uint32_t chunk_room;     // tile: channels of the chunk, its halo, and one vector; slot_of(chunk_room + 31) slots have room for a second one
     uint32_t channels_first; // direct: neighbouring threads take neighbouring channels
 };
 
@@ -225,7 +225,7 @@ template <int width> struct neighbours {
 };
 
 // Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks. A tile of n elements takes
-// slot_of(n + 31) slots, a last gap included.
+// less than slot_of(n + 31) slots; the rest has room for what the first and the last vector have beyond the halo.
 __host__ __device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
 
 // Form tile: channels low .. high of some tensors to shared memory, in vectors of `bytes`; arrays of shared memory are `room` elements apart.

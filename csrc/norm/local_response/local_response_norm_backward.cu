@@ -10,8 +10,8 @@ template <typename A> struct backward_arguments
     A *terms; // direct: those of all elements, in the order in which threads are numbered
 };
 
-// Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. How many it has under this
-// bound is `resident_blocks` in the choice of chunks.
+// Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. `resident_blocks` in
+// local_response_norm/cuda.rs says for how many blocks the kernels compiled under this bound leave registers.
 constexpr int backward_walk_places(int size, int parts) { return size == 5 && parts == 2 ? 5 : 2; }
 
 // Form walk: a thread owns the vectors at some positions and walks over the channels of its chunk. With each step one channel enters the window;
@@ -44,7 +44,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
     for (; t < end + (size - 1); t += size) {
 #pragma unroll
         for (int i = 0; i < size; ++i) {
-            constexpr int back = size - after;
+            constexpr int back = size - after; // (i + back) % size: place of the channel whose window is complete
             const int mid = (i + back) % size;
             const bool has_term = t + i - after >= 0 && t + i - after < channels;
             const int c = t + i - (size - 1);

@@ -14,7 +14,7 @@ template <typename A> struct row_norm_arguments {
     bops_row_norm_params p;
     bops_row_norm_operands o;
     A eps, weight_offset, reciprocal_cols;
-    uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has
+    uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has, at most
     uint32_t chunks;                 // split: parts of a row
     uint32_t overlaps;               // 1: the launch may begin while the previous kernel ends; 2: and lets the next one begin at once (resident)
     moments<A> *chunk_moments;       // split: [rows][chunks]
@@ -147,7 +147,7 @@ template <typename A> row_norm_arguments<A> row_norm_arguments_of(const bops_row
     return a;
 }
 
-// The vectors of a row that one of `blocks` blocks holds.
+// The vectors of a row that one of `blocks` blocks holds, at most.
 template <typename T, uint32_t vec_bytes = 16> uint32_t slice_vectors_of(uint64_t cols, uint32_t blocks) {
     constexpr uint32_t width = vec_bytes / sizeof(T);
     return uint32_t((cols / width + blocks - 1) / blocks);

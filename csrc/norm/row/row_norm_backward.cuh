@@ -12,7 +12,7 @@ template <typename A> struct row_norm_backward_arguments {
     bops_row_norm_backward_operands o;
     A weight_offset, reciprocal_cols;
     uint32_t weight_is_wide;         // weight, dweight and dbias are f32, and the other operands are not
-    uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has
+    uint32_t cluster, slice_vectors; // blocks that share a row; vectors of the row that each of them has, at most
     uint32_t stages, flush_rows, flushes;
     uint32_t chunks;                     // split: of a row; persistent, where there are late blocks: early_turns of the choice
     uint32_t late_blocks;                // persistent: at the end of the grid

@@ -1,6 +1,9 @@
 // LayerNorm and RMSNorm backward over rows: what the forms share, and the dispatch that takes dx of rows or of their slices. A thread has the same
 // columns of all rows that its workgroup takes, so that the gradients of the parameters add up in registers. The CUDA kernels are in
 // row_norm_backward_*.cu.
+//
+// g is dy times the weight, and xhat is the normalized x: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dh, the means over a row. RMSNorm has
+// no mean(g), and dh is 0 if there is none.
 struct Params {
     rows: u32,
     cols: u32,
@@ -24,6 +27,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
+// Whether the teams that take rows add up gradients of parameters; in the form few_rows other workgroups do.
 const HAS_PARAMETERS: bool = WANTS_DWEIGHT || WANTS_DBIAS;
 
 // A thread's chunks of a row as they were read, and g and xhat if UNPACKED, where registers have room for that.

@@ -86,7 +86,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     if (!has_sm_90) return;
     using thread_place = backward_ring_place<T, centered, vectors, lookahead, whole>;
     constexpr int width = thread_place::width, slots = thread_place::slots, sums = thread_place::sums;
-    __shared__ float2 warp_sums[3][merge_lanes];
+    __shared__ float2 warp_sums[3][merge_lanes]; // [turn % 3][warp]: the sums of turn - 1 are read while those of turn + 1 are written
     __shared__ cluster_exchange exchange;
     wait_for_dependency();
     const row_team team;

@@ -81,8 +81,8 @@ macro_rules! teams {
 }
 pub(crate) use teams;
 
-/// Most threads of a team that shares a workgroup with other teams: as many as a subgroup of NVIDIA's devices has, in which they add up without a
-/// barrier.
+/// Most threads of a team that holds a row and shares a workgroup with other teams: as many as a subgroup of NVIDIA's devices has, in which they
+/// add up without a barrier. Teams of channel norms share workgroups with more threads.
 const MOST_SHARING_THREADS: u32 = 32;
 /// Teams that hold a row of 32-bit elements, and of 16-bit elements. Drivers keep more than 4 chunks of 8 values in memory instead of registers,
 /// so that larger teams of 16-bit elements keep words. The last teams of each are for devices whose workgroups have at most 256 threads.

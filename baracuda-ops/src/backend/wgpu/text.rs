@@ -110,9 +110,9 @@ pub(crate) struct Source {
     pub(crate) entry: &'static str,
     /// Files under `csrc`, without their ending.
     pub(crate) files: Vec<&'static str>,
-    /// Constants that the files use and do not define.
+    /// Constants that the files do not define: every one that they use, perhaps others as well.
     pub(crate) constants: Vec<(&'static str, u32)>,
-    /// Constants of type bool that the files use and do not define.
+    /// Constants of type bool that the files do not define: every one that they use, perhaps others as well.
     pub(crate) flags: Vec<(&'static str, bool)>,
     /// Operands in the order of their bindings.
     pub(crate) operands: Vec<OperandText>,

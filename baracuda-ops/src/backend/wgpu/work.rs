@@ -92,7 +92,7 @@ impl ShaderType {
 }
 
 /// Most elements of an operand: shaders count them in u32, with room for a step past the last one. The largest dense operand, one of 16-bit
-/// elements, has as many; operands with strides of 0 may have more.
+/// elements, has as many. An operand with strides of 0 could have more elements, and is refused if it has.
 const MAX_ELEMENTS: u64 = (u32::MAX as u64 & !3) / 2;
 
 /// Bytes that the device binds in one piece, and that word indices in u32 reach.

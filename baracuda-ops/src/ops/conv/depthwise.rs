@@ -3,7 +3,8 @@
 use super::geometry::Contraction;
 use crate::error::Reason;
 
-/// The most filters of a group if the form is not asked for by name. Each filter loads the group's channel again.
+/// The most filters of each of several groups if the form is not asked for by name; a single group may have one. Each filter loads
+/// the group's channel again.
 const MOST_FILTERS: u64 = 4;
 
 /// Filters of each group.

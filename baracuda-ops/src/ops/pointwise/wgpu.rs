@@ -46,7 +46,7 @@ pub(super) fn work(
     let chunk_elements = 16 / dtype.size_bytes();
     let of_group = u64::from(workgroup * CHUNKS) * chunk_elements;
     let grid = groups(run.elements.div_ceil(of_group), props)?;
-    // Below 2^32 bytes by `check_reach`.
+    // `check_reach` lets no operand have 2^32 bytes or more, so that the number of elements fits into u32.
     let params = params! {
         elements: u32 = word(run.elements),
         groups_x: u32 = grid[0],

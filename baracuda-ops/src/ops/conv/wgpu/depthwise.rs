@@ -26,7 +26,8 @@ const MOST_LANES: u64 = 16;
 /// Strips are shortened until there are about this many threads, four times as many as a GPU of 132 SMs holds at once. Chosen on an H200, as were the numbers of
 /// quads in [`Shares::of`].
 const BUSY_THREADS: u64 = 1 << 20;
-/// The fewest rows of a strip. With 8, a thread loads 10 rows for a kernel of 3 rows and 14 for one of 7; 4 and all but 2 of them are loaded by others as well.
+/// The fewest rows of a strip before strips are made about equally long, which may leave fewer. With 8, a thread loads 10 rows for a kernel of 3
+/// rows, 4 of which others load as well, and 14 rows for a kernel of 7 rows, 12 of which others load as well.
 const LEAST_ROWS: u64 = 8;
 /// The most rows of a strip. With `MOST_ROUNDS` strips and the 6 further rows that a kernel of 7 rows sees, the loops of a thread have 32960 iterations in all:
 /// drivers that run shaders on the CPU end loops after 65535.
@@ -70,7 +71,7 @@ struct Depthwise<'c> {
     extents: [u64; 2],
     /// The rows and columns of the gathered factor.
     axes: [&'c Axis; 2],
-    /// The gathered factor; the column is the channel.
+    /// The gathered factor; its `column` is the stride from channel to channel.
     gathered: Strided,
     /// The operand with `extents`.
     output: &'c Strided,
@@ -392,7 +393,7 @@ impl Shares {
         let chunks = (BUSY_THREADS / threads).max(rows.div_ceil(MOST_ROWS)).max(1);
         let strip_rows = rows.div_ceil(chunks).max(LEAST_ROWS.min(rows));
         let chunks = rows.div_ceil(strip_rows);
-        // The last strip gets about as many rows as the others.
+        // Strips become as equally long as whole rows make them; the last one may still be much shorter.
         let strip_rows = rows.div_ceil(chunks);
         let strips = [samples, inner_channels, across, chunks].into_iter().fold(1, u64::saturating_mul);
         let workers = u64::from(WORKGROUP) / lanes;

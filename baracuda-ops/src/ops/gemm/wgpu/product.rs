@@ -41,7 +41,7 @@ impl Tile {
         Self::least(props, |tile| tile.time(tile.count(product)))
     }
 
-    /// The time that a product takes with one tile.
+    /// The time that a product takes with the tile that [`Tile::of`] chooses, in the unit of `cost`.
     pub(in crate::ops) fn time_of(product: &Product, props: &Props) -> u64 {
         let tile = Self::of(product, props);
         let steps = product.summed.count().saturating_mul(product.k.div_ceil(DEPTH)).max(1);
@@ -128,8 +128,9 @@ fn rows_first(product: &Product) -> (Product, bool) {
     (if is_turned { product.transposed() } else { *product }, is_turned)
 }
 
-/// Most steps of one sum on Mesa's driver that runs shaders on the CPU, which silently ends the loops of a shader after 65535 iterations in all. 32000 steps
-/// leave room for two iterations a step.
+/// Most steps of one sum on Mesa's driver that runs shaders on the CPU, which silently ends the loops of a shader after 65535 iterations in all.
+/// 32000 steps leave room for two iterations each: one of the loop over steps, and one more. The loop over `STEP_QUADS` has a constant length; it
+/// adds none where the driver unrolls it.
 pub(in crate::ops) const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
 
 /// The dispatch of a product, if it writes anything. Operands that a product lacks are bound to others in their place, so that one shader serves

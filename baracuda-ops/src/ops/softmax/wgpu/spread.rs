@@ -44,7 +44,8 @@ pub(super) const BACKWARD: Tables = Tables {
 /// before rounds the sum twice. With 16 these are 32 roundings in a row; 5 in a slice of two chunks of eight elements, one of the last shift and 10 across
 /// 1024 threads make them the 48 that docs/numerics.md allows.
 const MOST_TURNS: u64 = 16;
-/// Threads of a workgroup over lines side by side, unless it needs more to hold its lines: the most that WebGPU promises.
+/// Threads of a workgroup over lines side by side, the most that WebGPU promises. A workgroup has fewer if lines are short or few, since at most
+/// `MOST_ACROSS` chunks lie side by side, and more if lines are so long that `FEWEST_ACROSS` chunks side by side need more threads.
 const COLUMN_THREADS: u64 = 256;
 /// Most threads of a workgroup that holds its lines: with chunks of eight elements, their sums take the 16 KiB of workgroup memory that every device has.
 const MOST_COLUMN_THREADS: u64 = 512;
@@ -144,7 +145,7 @@ enum Threads {
 /// How a plan's lines are spread.
 pub(super) struct Spread {
     threads: Threads,
-    /// Parts of a line, each one workgroup's.
+    /// Parts of a line: each is one workgroup's, but in `rows_twice` one workgroup takes all of them, one after the other.
     pub(super) slices: u64,
     /// Chunks side by side in a block.
     pub(super) columns: u64,
@@ -266,7 +267,7 @@ impl Spread {
     pub(super) fn flags(&self, keeps: bool) -> [(&'static str, bool); 2] {
         match self.threads {
             Threads::Team(team) if keeps => team.keep.flags(self.rounds > 1),
-            // Elements stay in registers as f32.
+            // Forward keeps elements that it needs more than once as f32; backward keeps words and does not read the flag.
             Threads::Columns(_) => [("UNPACKED", keeps), ("PREFETCH", false)],
             Threads::Team(_) => Keep::Words.flags(false),
         }

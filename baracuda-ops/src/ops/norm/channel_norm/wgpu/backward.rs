@@ -15,12 +15,12 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
 
-/// The sums of channels that are last. Three workgroups of 256 threads on each SM leave a thread 80 registers, for chunks of three tensors. Its
-/// rows are a chain of additions.
+/// The sums of channels that are last. Three workgroups of 256 threads on each SM leave a thread 80 registers, for chunks of three tensors. The
+/// rows of a thread are a chain of additions.
 const SUMS_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 3 * MULTIPROCESSORS, most_thread_rows: 32 };
 /// What computes dx of channels that are last. Four workgroups of 256 threads on each SM leave a thread 64 registers. Nothing is added up: with
-/// more rows a thread would load its parameters for more of them, and the last workgroups would end later.
+/// more rows, one load of a thread's parameters would serve more of them, but the last workgroups would end later.
 const APPLY_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 4 * MULTIPROCESSORS, most_thread_rows: 64 };
 

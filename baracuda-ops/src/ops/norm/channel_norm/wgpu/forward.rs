@@ -19,7 +19,7 @@ const MOMENTS_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 128, wave_workgroups: 5 * MULTIPROCESSORS, most_thread_rows: 96 };
 /// What applies the moments of channels that are last. A wave is counted as twice the four workgroups of 256 threads that an SM holds at once with
 /// 64 registers a thread, so that slices get about half as many rows as with a wave that is counted once, as backward counts it. Nothing is
-/// added up: with more rows a thread would load its parameters for more of them, and the last workgroups would end later.
+/// added up: with more rows, one load of a thread's parameters would serve more of them, but the last workgroups would end later.
 const APPLY_COLUMNS: ColumnSpread =
     ColumnSpread { workgroup_threads: 256, wave_workgroups: 8 * MULTIPROCESSORS, most_thread_rows: 64 };
 

@@ -62,15 +62,18 @@ const PERSISTENT_ALONE: &Teams = &teams![Words: 256 x 5, 1024 x 5];
 const FEWEST_PERSISTENT_CHUNKS: u64 = 2048;
 /// As `FEWEST_PERSISTENT_CHUNKS`, if a workgroup takes one group: more chunks than the largest team of `RESIDENT_HALF` holds.
 const FEWEST_PERSISTENT_ALONE_CHUNKS: u64 = 1024 * 3 + 1;
-/// Most chunks of a group for which persistent workgroups are faster: a thread of 5 chunks has no registers to read the next group ahead.
+/// Most chunks of a group for which persistent workgroups are faster, if a workgroup takes several groups: a thread of 5 chunks has no
+/// registers to read the next group ahead.
 const MOST_PERSISTENT_CHUNKS: u64 = 4096;
-/// Groups from which on persistent workgroups are faster: with fewer groups the last round keeps too few workgroups busy.
+/// Groups from which on persistent workgroups are faster, if a workgroup takes several: with fewer groups the last round keeps too few
+/// workgroups busy.
 const FEWEST_PERSISTENT_GROUPS: u64 = 2 * MULTIPROCESSORS;
 
 /// Teams that hold a group for its gradients, the first that suffices; a thread holds as many chunks of dy and of x.
 const RESIDENT_BACKWARD: &Teams =
     &teams![Words: 8 x 1, 16 x 1, 32 x 1, 64 x 1, 128 x 1, 256 x 1, 512 x 1, 512 x 2, 1024 x 2, 1024 x 3];
-/// Chunks of dy up to which the dispatch that holds the groups also reads dy and x a second time for the gradients of the parameters.
+/// Chunks of dy up to which the forms `resident` and `channels_last_tile` are chosen backward: for the gradients of the parameters they read
+/// dy and x a second time, except `resident` where groups are channels. Asked for by name they take more.
 const FEW_CHUNKS: u64 = 1 << 18;
 /// In the resident backward dispatch: most chunks of a channel for each thread that adds up the gradients of its parameters.
 const MOST_CHANNEL_CHUNKS: u64 = 16;
@@ -119,7 +122,8 @@ pub(super) const SUM_LANES: u32 = 64;
 /// Most rows that each of `SUM_LANES` threads adds up for the gradients of parameters: a chain of so many additions, which 6 across the threads follow.
 const MOST_SUM_ROWS: u64 = 32;
 
-/// Parts of a group up to which every workgroup that writes merges the parts of its groups itself: faster than a dispatch that merges parts once.
+/// Contiguous: parts of a group up to which every workgroup that writes merges the parts of its groups itself, faster than a dispatch that
+/// merges parts once. Channels last, `MOST_HELD_PARTS` alone limits the parts.
 const FEW_PARTS: u64 = 64;
 /// Workgroups of the dispatch that writes up to which each of them merges the parts of its groups itself.
 const FEW_WORKGROUPS: u64 = 2048;
@@ -140,7 +144,8 @@ const ROWS_AHEAD: u32 = 4;
 const MOST_COLUMNS: u64 = 32;
 /// Fewest chunks of a row in a workgroup if channels are last and a row has as many: of 16 bytes they are a cache line of 128 bytes.
 const FEWEST_COLUMNS: u64 = 8;
-/// Rows of a thread, unless workgroups that are `FEWEST_COLUMNS` wide would then be fewer than SMs.
+/// Rows of a thread with which workgroups are counted. If wide workgroups are at least as many as SMs, `slice_rows` says how many rows a thread
+/// takes; else workgroups are narrower, and their threads take so many rows, or fewer if workgroups would still be fewer than SMs.
 const MANY_ROWS: u64 = 16;
 /// Fewest rows of a thread, if workgroups would otherwise be fewer than SMs.
 const FEWEST_ROWS: u64 = 4;
@@ -157,7 +162,7 @@ pub(super) fn sum_columns(segments: &Segments) -> u32 {
     if segments.is_narrow() { 4 } else { 2 }
 }
 
-/// Whether an activation takes few instructions.
+/// Whether an activation takes few instructions here: identity and ReLU do. SiLU, which is short in the CUDA kernels, takes an exponential.
 fn is_short(activation: Activation) -> bool {
     matches!(activation, Activation::Identity | Activation::Relu)
 }

@@ -22,7 +22,7 @@ const SLICE_TEAMS: [TeamNumbers; 2] = teams![Values: 128 x 2; ValuesAhead: 128 x
 /// The workgroup for the sums of 32-bit and of 16-bit elements if slices are many: dx merges the sums of a row again in every workgroup, so fewer
 /// slices are better.
 const WIDE_SLICE_TEAMS: [TeamNumbers; 2] = teams![Nothing: 256 x 16, 256 x 8];
-/// Workgroups above which slices are wide: they keep a large GPU busy.
+/// Workgroups of wide slices from which on slices are wide: four for each of 132 SMs keep a large GPU busy.
 const MANY_SLICES: u64 = 132 * 4;
 /// Teams that hold a row of 32-bit and of 16-bit elements: a thread holds chunks of dy and x, and the sums of its columns.
 const RESIDENT: [&Teams; 2] = [
@@ -58,8 +58,8 @@ pub(super) const LONGEST_CHAIN: u64 = 48;
 /// Most rows that a thread adds up: 16 blocks of 16 rounds make chains of 31 additions, which leaves 17 of `LONGEST_CHAIN` for the sums over threads and
 /// over partial sums.
 const MOST_ROUNDS: u64 = 256;
-/// Chunks of dy up to which `few_rows` serves, whose one dispatch reads dy and x a second time for the gradients of the parameters: 1 MiB. With more, the
-/// second reading takes longer than the further dispatch of `resident`.
+/// Chunks of dy up to which `few_rows` is chosen: 1 MiB. Its one dispatch reads dy and x a second time for the gradients of the parameters. With
+/// more chunks the second reading takes longer than the further dispatch of `resident`. Asked for by name the form takes more.
 const FEW_CHUNKS: u64 = 1 << 16;
 /// Chunks of columns side by side in a workgroup of `few_rows` that adds up rows: 128 bytes of each row, which are whole lines of the cache. With more,
 /// fewer threads share a column, and each adds up more rows.
@@ -310,7 +310,7 @@ pub(in crate::ops::norm) fn split(norm: &Valid<BackwardFields>, props: &Props, a
 }
 
 /// How rows are held: threads of a workgroup, threads of a row or a slice, chunks of a thread, and slices of a row. And how rows are shared out, by
-/// the fields of [`Partition`], which few rows do without.
+/// the fields of [`Partition`], which the form `few_rows` does not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops::norm) struct Shared {
     pub(super) workgroup: u32,
