@@ -1,4 +1,4 @@
-"""Writes and reads case files (docs/case-files.md): one safetensors file whose header names the op, its descriptor and the source of the expected values.
+"""Writes case files (docs/case-files.md): safetensors files whose headers name ops, their descriptors and the source of the expected values.
 
 Tensors are `in.<slot>` in the dtype of the case and `out.<slot>`, the expected values, in float64. numpy has no bfloat16, so a tensor
 here is a pair (dtype name, array): the array holds the values in float64 and is encoded when written.
@@ -38,27 +38,49 @@ def decode(data, dtype, dims):
 
 
 def write(path, op, descriptor, source, inputs, outputs, refused=(), options=None):
-    """inputs: slot -> (dtype, values); outputs: slot -> values; refused: devices that must refuse the case; options: what is asked of
-    the plan. Returns the size of the file."""
-    tensors = {f"in.{slot}": (dtype, values) for slot, (dtype, values) in inputs.items()}
-    tensors |= {f"out.{slot}": ("f64", values) for slot, values in outputs.items()}
-    header = {"__metadata__": {"op": op, "descriptor": json.dumps(descriptor, separators=(",", ":")), "source": source}}
+    """Writes a file of one case and returns its size.
+
+    inputs: slot -> (dtype, values); outputs: slot -> values; refused: devices that must refuse the case; options: what is asked of the plan.
+    """
+    metadata = {"op": op, "descriptor": compact(descriptor), "source": source}
     if refused:
-        header["__metadata__"]["refused"] = ",".join(refused)
+        metadata["refused"] = ",".join(refused)
     if options:
-        header["__metadata__"]["options"] = json.dumps(options, separators=(",", ":"))
-    body = b""
+        metadata["options"] = compact(options)
+    return write_tensors(path, metadata, operands(inputs, outputs))
+
+
+def write_pack(path, cases):
+    """Writes a file of many cases and returns its size. A case is a tuple of its name, op, descriptor, source, inputs and outputs, as `write` takes them."""
+    listed, tensors = [], {}
+    for number, (name, op, descriptor, source, inputs, outputs) in enumerate(cases):
+        listed.append({"name": name, "op": op, "descriptor": descriptor, "source": source})
+        tensors |= {f"{number}.{tensor}": held for tensor, held in operands(inputs, outputs).items()}
+    return write_tensors(path, {"cases": compact(listed)}, tensors)
+
+
+def operands(inputs, outputs):
+    """The tensors of a case: name -> (dtype, values)."""
+    tensors = {f"in.{slot}": (dtype, values) for slot, (dtype, values) in inputs.items()}
+    return tensors | {f"out.{slot}": ("f64", values) for slot, values in outputs.items()}
+
+
+def compact(value):
+    return json.dumps(value, separators=(",", ":"))
+
+
+def write_tensors(path, metadata, tensors):
+    header = {"__metadata__": metadata}
+    body = []
+    size = 0
     # Widest elements first keep every tensor aligned to its element.
     for name, (dtype, values) in sorted(tensors.items(), key=lambda t: (-int(t[1][0].lstrip("bfi")), t[0])):
         data = encode(values, dtype)
-        header[name] = {
-            "dtype": SAFETENSORS_DTYPE[dtype],
-            "shape": list(np.shape(values)),
-            "data_offsets": [len(body), len(body) + len(data)],
-        }
-        body += data
-    text = json.dumps(header, separators=(",", ":")).encode()
+        header[name] = {"dtype": SAFETENSORS_DTYPE[dtype], "shape": list(np.shape(values)), "data_offsets": [size, size + len(data)]}
+        body.append(data)
+        size += len(data)
+    text = compact(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + body)
-    return 8 + len(text) + len(body)
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(body))
+    return 8 + len(text) + size

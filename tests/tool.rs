@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use baracuda_ops::{Backend, DType, OPS};
-use baracuda_ops_tests::case_file::{CaseFile, DTYPES, KEYS, unless_it_panics};
+use baracuda_ops_tests::case_file::{self, DTYPES, FiledCase, KEYS, PACK_KEY, unless_it_panics};
 use baracuda_ops_tests::floor::root;
 use baracuda_ops_tests::showcase::showcases;
 use baracuda_ops_tests::target::TARGETS;
@@ -99,6 +99,9 @@ fn softmax() -> Vec<f64> {
     rows.flat_map(|row| row.iter().map(|v| v / row.iter().sum::<f64>()).collect::<Vec<_>>()).collect()
 }
 
+/// The descriptor of that softmax.
+const SOFTMAX: &str = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":1}"#;
+
 /// A case file of that softmax, to be changed before it is written.
 struct Draft {
     metadata: HashMap<String, String>,
@@ -109,7 +112,6 @@ impl Draft {
     fn new() -> Self {
         let bytes = |values: &[f64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
         let x = X.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let descriptor = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":1}"#;
         let draft = Self {
             metadata: HashMap::new(),
             tensors: vec![
@@ -117,7 +119,7 @@ impl Draft {
                 ("out.y".into(), Dtype::F64, vec![2, 3], bytes(&softmax())),
             ],
         };
-        draft.with("op", "softmax").with("descriptor", descriptor).with("source", "tests/tool.rs")
+        draft.with("op", "softmax").with("descriptor", SOFTMAX).with("source", "tests/tool.rs")
     }
 
     fn with(mut self, key: &str, value: &str) -> Self {
@@ -171,16 +173,16 @@ fn a_file_says_what_is_asked_of_the_plan() {
     let nowhere =
         |name: &str| format!("the options ask for kernel {name:?}; the kernels of softmax in this build are {kernels}");
     for line in [
-        "cpu   1 of 5 files agree, largest error 0.".into(),
-        "cpu   1 of 5 files served by softmax_reference".into(),
-        format!("cpu   1 of 5 files refused as they must be: the options ask for kernel {elsewhere:?}"),
+        "cpu   1 of 5 cases agree, largest error 0.".into(),
+        "cpu   1 of 5 cases served by softmax_reference".into(),
+        format!("cpu   1 of 5 cases refused as they must be: the options ask for kernel {elsewhere:?}"),
         unreadable("wrong.safetensors") + "the options are \"{\\\"kernel\\\":1}\": kernel: invalid type",
         unreadable("nowhere.safetensors") + &nowhere("nonesuch"),
         unreadable("empty.safetensors") + &nowhere(""),
     ] {
         assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
     }
-    let read = CaseFile::read(&folder.at("pinned.safetensors")).unwrap();
+    let read = read_one(&folder.at("pinned.safetensors")).unwrap();
     assert!(read.case.unwrap().line().ends_with(r#" options={"kernel":"softmax_reference"}"#));
 }
 
@@ -210,12 +212,12 @@ fn a_bad_file_costs_no_other() {
             "FAILED {} on cpu: refuses this, which the file does not ask for: softmax: ",
             path("unasked.safetensors")
         ),
-        "cpu   1 of 5 files agree, largest error 0.".into(),
-        "cpu   1 of 5 files refused as they must be: softmax: ".into(),
+        "cpu   1 of 5 cases agree, largest error 0.".into(),
+        "cpu   1 of 5 cases refused as they must be: softmax: ".into(),
     ] {
         assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
     }
-    let last = "error: 2 of 5 replays failed, 1 of 5 files could not be read";
+    let last = "error: 2 of 5 replays failed, 1 of 5 cases could not be read";
     assert!(stderr(&output).contains(last), "{}", stderr(&output));
 
     let lines = fs::read_to_string(&json).unwrap();
@@ -305,7 +307,7 @@ fn folders_are_walked_in_order() {
     assert!(!output.status.success(), "{words}");
     assert!(words.contains(&format!("UNREADABLE {}: is a folder without", empty.display())), "{words}");
     assert!(words.contains(&format!("UNREADABLE {}: cannot be read", missing.display())), "{words}");
-    assert!(words.contains("cpu   1 of 3 files agree"), "{words}");
+    assert!(words.contains("cpu   1 of 3 cases agree"), "{words}");
 }
 
 #[test]
@@ -318,7 +320,7 @@ fn absent_devices_are_named_and_fail_where_they_are_asked_for() {
     assert!(output.status.success(), "{words}");
     for target in TARGETS.iter().filter(|t| t.name != "wgpu-plain") {
         let is_absent = target.device.is_err();
-        let line = format!("{:5} {}", target.name, if is_absent { "absent: " } else { "1 of 1 files agree" });
+        let line = format!("{:5} {}", target.name, if is_absent { "absent: " } else { "1 of 1 cases agree" });
         assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
         let asked = bops().arg("check").arg(&good).args(["--device", target.name]).output().unwrap();
         let required = bops().arg("check").arg(&good).env("BOPS_REQUIRE", target.name).output().unwrap();
@@ -396,22 +398,81 @@ fn says_what_is_wrong_with_a_file() {
         (Draft::new().with("descriptor", vast), "the operands span"),
     ] {
         draft.write(&path);
-        let why = format!("{:#}", CaseFile::read(&path).err().expect(because));
+        let why = format!("{:#}", read_one(&path).err().expect(because));
         assert!(why.starts_with("is no case file: ") && why.contains(because), "{why}");
     }
     let mut missing = Draft::new();
     missing.tensors.pop();
     missing.write(&path);
-    let why = format!("{:#}", CaseFile::read(&path).err().expect("no output"));
+    let why = format!("{:#}", read_one(&path).err().expect("no output"));
     assert_eq!(why, "is no case file: no tensor out.y");
     // What no device may run needs no tensors.
     let mut refused = Draft::new().with("refused", "cpu,cuda,wgpu");
     refused.tensors.clear();
     refused.write(&path);
-    CaseFile::read(&path).unwrap();
+    read_one(&path).unwrap();
     // Keys of the author's own are kept out of it.
     Draft::new().with("note", "made by hand").write(&path);
-    CaseFile::read(&path).unwrap();
+    read_one(&path).unwrap();
+}
+
+/// The case of a file that holds one.
+fn read_one(path: &Path) -> anyhow::Result<FiledCase> {
+    let mut entries = case_file::read(path)?;
+    assert_eq!((entries.len(), &entries[0].name), (1, &None));
+    entries.remove(0).case
+}
+
+/// A pack of softmax cases: the entries of its list, and the tensors of those that have any.
+fn write_pack(path: &Path, entries: &[Value], cases_with_tensors: &[usize]) {
+    let mut pack = Draft::new().without("op").without("descriptor").without("source");
+    let tensors = std::mem::take(&mut pack.tensors);
+    for case in cases_with_tensors {
+        for (name, dtype, dims, bytes) in &tensors {
+            pack.tensors.push((format!("{case}.{name}"), *dtype, dims.clone(), bytes.clone()));
+        }
+    }
+    pack.with(PACK_KEY, &Value::from(entries).to_string()).write(path);
+}
+
+#[test]
+fn a_bad_case_of_a_pack_costs_no_other() {
+    let folder = Folder::new("pack");
+    let path = folder.at("softmax.safetensors");
+    let descriptor = |json: &str| serde_json::from_str::<Value>(json).unwrap();
+    let good = json!({"op": "softmax", "descriptor": descriptor(SOFTMAX), "source": "tests/tool.rs"});
+    let refused = json!({
+        "name": "refused", "op": "softmax", "descriptor": descriptor(REFUSED), "source": "tests/tool.rs", "refused": "cpu, cuda,wgpu"
+    });
+    let named = json!({
+        "name": "pinned", "op": "softmax", "descriptor": descriptor(SOFTMAX), "source": "tests/tool.rs",
+        "options": {"kernel": "softmax_reference"}
+    });
+    write_pack(&path, &[good.clone(), refused, good.clone(), named], &[0, 3]);
+    let output = check(&[&path, "--device=cpu".as_ref()]);
+    let words = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    for line in [
+        format!("UNREADABLE {}#2: no tensor 2.in.x", path.display()),
+        "cpu   2 of 4 cases agree, largest error 0.".into(),
+        "cpu   1 of 4 cases refused as they must be: softmax: ".into(),
+    ] {
+        assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
+    }
+    let names: Vec<_> = case_file::read(&path).unwrap().into_iter().map(|entry| entry.name.unwrap()).collect();
+    assert_eq!(names, ["0", "refused", "2", "pinned"]);
+
+    let mut unknown = good.clone();
+    unknown["dtype"] = json!("f32");
+    for (entries, because) in [
+        (vec![], "cases is an empty list"),
+        (vec![unknown], "unknown field `dtype`"),
+        (vec![good], " belongs to none of the 1 cases"),
+    ] {
+        write_pack(&path, &entries, &[0, 1]);
+        let why = format!("{:#}", case_file::read(&path).err().expect(because));
+        assert!(why.starts_with("is no case file: ") && why.contains(because), "{why}");
+    }
 }
 
 /// A bundle of binaries has no documentation.
@@ -422,7 +483,7 @@ fn the_page_of_case_files_names_all_that_a_file_may_hold() {
         return;
     };
     let types = DTYPES.iter().map(|(of_file, dtype)| format!("| `{of_file:?}` | `{dtype}` |"));
-    let keys = KEYS.iter().map(|key| format!("| `{key}` |"));
+    let keys = KEYS.iter().chain([&PACK_KEY, &"name"]).map(|key| format!("| `{key}` |"));
     let outcomes = ["ok", "failed", "refused", "unreadable"].iter().map(|o| format!("| `{o}` |"));
     for row in types.chain(keys).chain(outcomes) {
         assert!(page.contains(&row), "docs/case-files.md has no row {row}");

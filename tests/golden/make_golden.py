@@ -27,7 +27,7 @@ import golden_gemm
 import golden_local_response_norm
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 9_500_000
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 2_000_000, 9_500_000
 PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
 DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
 mpmath.mp.dps = 50
@@ -143,10 +143,11 @@ def check_backward(name, op, h, k, weight, offset, eps, exact, saved, dy, dh):
 
 # ---- cases ----
 
-written = {}
+# op -> the name of a case -> what case_file.write takes of it
+packs = {}
 
 
-def case(folder, op, data_name, data, dtype, *, pass_, k=1, dims=None, weight=None, bias=None, eps=1e-5, offset=None,
+def case(op, data_name, data, dtype, *, pass_, k=1, dims=None, weight=None, bias=None, eps=1e-5, offset=None,
          stats=False, residual=False, dx=True, dweight=False, dbias=None):
     """weight and bias (dbias in backward) are dtypes or None."""
     name = op if pass_ == "forward" else f"{op}_backward"
@@ -225,22 +226,23 @@ def case(folder, op, data_name, data, dtype, *, pass_, k=1, dims=None, weight=No
     if weight:
         inputs["weight"] = (weight, gamma)
     source = (DIGITS if dtype == "f64" else PYTORCH) + ("; images of scikit-learn's load_digits" if data_name.startswith("digits") else "")
-    write(folder, file, name, descriptor, source, inputs, outputs)
+    write(file, name, descriptor, source, inputs, outputs)
 
 
-def write(folder, file, *contents):
-    assert file not in written, f"{file} twice"
-    size = case_file.write(os.path.join(folder, file), *contents)
-    assert size <= MAX_FILE_BYTES, f"{file}: {size} bytes"
-    written[file] = size
+def write(file, op, *contents):
+    """Adds a case to the pack of its op. The random data of a case depend on the name of the file that it would fill alone."""
+    name = file.removeprefix(f"{op}-").removesuffix(".safetensors")
+    cases = packs.setdefault(op, {})
+    assert name not in cases, f"{file} twice"
+    cases[name] = (op, *contents)
 
 
-def layer_norm_cases(folder):
+def layer_norm_cases():
     def fw(*args, **options):
-        case(folder, "layer_norm", *args, pass_="forward", **options)
+        case("layer_norm", *args, pass_="forward", **options)
 
     def bw(*args, **options):
-        case(folder, "layer_norm", *args, pass_="backward", **options)
+        case("layer_norm", *args, pass_="backward", **options)
 
     fw("digits256", digits(256), "f32", weight="f32", bias="f32", stats=True)
     bw("digits256", digits(256), "f32", weight="f32", dweight=True, dbias="f32")
@@ -266,12 +268,12 @@ def layer_norm_cases(folder):
     bw("constant16384", constant(1, 16384), "f32")
 
 
-def rms_norm_cases(folder):
+def rms_norm_cases():
     def fw(*args, **options):
-        case(folder, "rms_norm", *args, pass_="forward", **options)
+        case("rms_norm", *args, pass_="forward", **options)
 
     def bw(*args, **options):
-        case(folder, "rms_norm", *args, pass_="backward", **options)
+        case("rms_norm", *args, pass_="backward", **options)
 
     fw("digits256", digits(256), "f32", weight="f32", stats=True)
     bw("digits256", digits(256), "f32", weight="f32", dweight=True)
@@ -328,13 +330,12 @@ def softmax_backward(y, dy, axis, log, scale):
     return scale * y * (dy - (dy * y).sum(axis=axis, keepdims=True))
 
 
-def softmax_case(folder, data_name, data, dtype, axis, *, dims=None, log=False, scale=1.0, output=None):
+def softmax_case(data_name, data, dtype, axis, *, dims=None, log=False, scale=1.0, output=None):
     """Forward, and backward from forward's output rounded to the dtype of the output, by default that of x."""
     options = [data_name, dtype, f"axis{axis}"] + (["log"] if log else []) + ([f"scale{scale:g}"] if scale != 1 else [])
     options += [f"to_{output}"] if output else []
     of_y = output or dtype
     files = ["-".join([name] + options) + ".safetensors" for name in ("softmax", "softmax_backward")]
-    assert not written.keys() & set(files), f"{files} twice"
     rng = np.random.default_rng(zlib.crc32(files[0].encode()))
     x = data(rng)
     x = x[0] if isinstance(x, tuple) else x
@@ -371,14 +372,12 @@ def softmax_case(folder, data_name, data, dtype, axis, *, dims=None, log=False, 
         (files[0], "softmax", {"x": tensor} | rest | forward, {"x": (dtype, x)}, {"y": y}),
         (files[1], "softmax_backward", {"y": tensor_y} | rest | backward, {"y": (of_y, saved), "dy": (of_y, dy)}, {"dx": dx}),
     ):
-        size = case_file.write(os.path.join(folder, file), name, descriptor, source, inputs, outputs)
-        assert size <= MAX_FILE_BYTES, f"{file}: {size} bytes"
-        written[file] = size
+        write(file, name, descriptor, source, inputs, outputs)
 
 
-def softmax_cases(folder):
+def softmax_cases():
     def make(*args, **options):
-        softmax_case(folder, *args, **options)
+        softmax_case(*args, **options)
 
     for t in DTYPES:
         for log in (False, True):
@@ -407,21 +406,24 @@ def main():
         sys.exit(__doc__)
     folder = sys.argv[1]
     os.makedirs(folder, exist_ok=True)
-    layer_norm_cases(folder)
-    rms_norm_cases(folder)
-    golden_channel_norm.cases(lambda *contents: write(folder, *contents))
-    golden_local_response_norm.cases(lambda *contents: write(folder, *contents))
-    golden_activation.cases(lambda *contents: write(folder, *contents))
-    golden_gemm.cases(lambda *contents: write(folder, *contents))
-    golden_conv.cases(lambda *contents: write(folder, *contents))
-    softmax_cases(folder)
-    total = sum(written.values())
-    assert total <= MAX_TOTAL_BYTES, f"{total} bytes in all"
-    for file in sorted(set(os.listdir(folder)) - set(written)):
+    layer_norm_cases()
+    rms_norm_cases()
+    golden_channel_norm.cases(write)
+    golden_local_response_norm.cases(write)
+    golden_activation.cases(write)
+    golden_gemm.cases(write)
+    golden_conv.cases(write)
+    softmax_cases()
+    sizes = {}
+    for op, cases in packs.items():
+        sizes[f"{op}.safetensors"] = case_file.write_pack(os.path.join(folder, f"{op}.safetensors"), [(name, *case) for name, case in cases.items()])
+    total, largest = sum(sizes.values()), max(sizes.values())
+    assert largest <= MAX_FILE_BYTES and total <= MAX_TOTAL_BYTES, f"{sizes}, {total} bytes in all"
+    for file in sorted(set(os.listdir(folder)) - set(sizes)):
         if file.endswith(".safetensors"):
             os.remove(os.path.join(folder, file))
-            print(f"removed {file}, which is no case")
-    print(f"{len(written)} case files, {total} bytes, largest {max(written.values())}")
+            print(f"removed {file}, which is the pack of no op")
+    print(f"{sum(map(len, packs.values()))} cases in {len(sizes)} files, {total} bytes, largest {largest}")
 
 
 if __name__ == "__main__":

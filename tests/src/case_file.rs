@@ -1,4 +1,4 @@
-//! Case files: one safetensors file with an op, its descriptor, inputs and expected outputs (docs/case-files.md).
+//! Case files: safetensors files with ops, their descriptors, inputs and expected outputs, one case each or many (docs/case-files.md).
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -8,7 +8,9 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use baracuda_ops::{Access, AnyDescriptor, AnyPlan, Backend, DType, Error, OPS, PlanOptions, TensorDesc};
 use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use crate::arena::{Arena, InPlace, Layout, POISON};
 use crate::case::{Case, Data};
@@ -18,8 +20,10 @@ use crate::ops::subject;
 use crate::target::Target;
 use crate::values::{Tensors, gather, offsets};
 
-/// The keys of a file's metadata. Others are the author's own.
+/// The keys of the metadata of a file of one case. Others are the author's own.
 pub const KEYS: [&str; 5] = ["op", "descriptor", "source", "options", "refused"];
+/// The key of the metadata of a pack: the list of its cases, whose entries have the keys [`KEYS`] and `name`.
+pub const PACK_KEY: &str = "cases";
 /// How element types are called in a file, and by the library.
 pub const DTYPES: [(Dtype, DType); 7] = [
     (Dtype::F64, DType::F64),
@@ -35,8 +39,8 @@ pub const MOST_BYTES: u64 = 8 << 30;
 
 const BACKENDS: [Backend; 3] = [Backend::Cpu, Backend::Cuda, Backend::Wgpu];
 
-/// A case file in memory.
-pub struct CaseFile {
+/// A case of a file.
+pub struct FiledCase {
     /// The op.
     pub op: String,
     /// Who computed the expected values.
@@ -51,7 +55,15 @@ pub struct CaseFile {
     pub outputs: Tensors,
 }
 
-/// How the replay of a case file ended.
+/// A case of a file under its name, or what is wrong with it.
+pub struct Entry {
+    /// The name of a case of a pack, by default its number; none for the case of a file that holds one.
+    pub name: Option<String>,
+    /// The case.
+    pub case: Result<FiledCase>,
+}
+
+/// How the replay of a case ended.
 pub enum Replay {
     /// It ran.
     Ran {
@@ -64,24 +76,86 @@ pub enum Replay {
     Refused(Error),
 }
 
-impl CaseFile {
-    /// Reads a file and checks it against its descriptor.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).context("cannot be read")?;
-        unless_it_panics(|| Self::parse(&bytes)).context("is no case file")
-    }
+/// What the header says of a case.
+struct Header<'a> {
+    op: &'a str,
+    descriptor: &'a str,
+    source: &'a str,
+    options: Option<&'a str>,
+    refused: Option<&'a str>,
+}
 
-    fn parse(bytes: &[u8]) -> Result<Self> {
-        let (_, header) = SafeTensors::read_metadata(bytes).context("the safetensors header is broken")?;
-        let metadata = header.metadata().as_ref().context("the header has no metadata")?;
-        let of = |key: &str| metadata.get(key).with_context(|| format!("no {key} in the metadata"));
-        let (op, descriptor, source) = (of("op")?, of("descriptor")?, of("source")?);
-        let refused = metadata.get("refused").map_or(Ok(Vec::new()), |names| backends(names))?;
+/// An entry of the list of a pack.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Packed {
+    name: Option<String>,
+    op: String,
+    descriptor: Box<RawValue>,
+    source: String,
+    options: Option<Box<RawValue>>,
+    refused: Option<String>,
+}
+
+/// Reads the cases of a file and checks each against its descriptor.
+///
+/// # Errors
+/// What is wrong with the file as a whole; what is wrong with a case of a pack is in its entry.
+pub fn read(path: &Path) -> Result<Vec<Entry>> {
+    let bytes = std::fs::read(path).context("cannot be read")?;
+    unless_it_panics(|| parse(&bytes)).context("is no case file")
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<Entry>> {
+    let (_, header) = SafeTensors::read_metadata(bytes).context("the safetensors header is broken")?;
+    let metadata = header.metadata().as_ref().context("the header has no metadata")?;
+    let file = SafeTensors::deserialize(bytes)?;
+    if let Some(list) = metadata.get(PACK_KEY) {
+        return parse_pack(list, &file);
+    }
+    let of = |key: &str| metadata.get(key).with_context(|| format!("no {key} in the metadata"));
+    let optional = |key: &str| metadata.get(key).map(String::as_str);
+    let header = Header {
+        op: of("op")?,
+        descriptor: of("descriptor")?,
+        source: of("source")?,
+        options: optional("options"),
+        refused: optional("refused"),
+    };
+    Ok(vec![Entry { name: None, case: Ok(FiledCase::new(&header, &file, "")?) }])
+}
+
+fn parse_pack(list: &str, file: &SafeTensors) -> Result<Vec<Entry>> {
+    let list: Vec<Packed> = serde_json::from_str(list).with_context(|| format!("{PACK_KEY} is no list of cases"))?;
+    ensure!(!list.is_empty(), "{PACK_KEY} is an empty list");
+    let is_of_a_case = |name: &str| {
+        let number = name.split_once('.').and_then(|(number, _)| number.parse::<usize>().ok());
+        number.is_some_and(|number| number < list.len())
+    };
+    if let Some(stray) = file.names().into_iter().find(|name| !is_of_a_case(name)) {
+        bail!("tensor {stray} belongs to none of the {} cases, which are counted from 0", list.len());
+    }
+    let entry = |(number, packed): (usize, &Packed)| {
+        let header = Header {
+            op: &packed.op,
+            descriptor: packed.descriptor.get(),
+            source: &packed.source,
+            options: packed.options.as_ref().map(|json| json.get()),
+            refused: packed.refused.as_deref(),
+        };
+        let case = unless_it_panics(|| FiledCase::new(&header, file, &format!("{number}.")));
+        Entry { name: Some(packed.name.clone().unwrap_or_else(|| number.to_string())), case }
+    };
+    Ok(list.iter().enumerate().map(entry).collect())
+}
+
+impl FiledCase {
+    /// A case whose tensors have names that begin with a prefix.
+    fn new(header: &Header<'_>, file: &SafeTensors, prefix: &str) -> Result<Self> {
+        let Header { op, descriptor, source, .. } = *header;
+        let refused = header.refused.map_or(Ok(Vec::new()), backends)?;
         serde_json::from_str::<IgnoredAny>(descriptor).context("the descriptor is no JSON")?;
-        let options = match metadata.get("options") {
+        let options = match header.options {
             Some(json) => serde_json::from_str(json).with_context(|| format!("the options are {json:?}"))?,
             None => PlanOptions::default(),
         };
@@ -98,12 +172,12 @@ impl CaseFile {
         if let Ok(case) = &case
             && !BACKENDS.iter().all(|backend| refused.contains(backend))
         {
-            (inputs, outputs) = tensors(case, &SafeTensors::deserialize(bytes)?)?;
+            (inputs, outputs) = tensors(case, file, prefix)?;
         }
-        Ok(Self { op: op.clone(), source: source.clone(), refused, case, inputs, outputs })
+        Ok(Self { op: op.into(), source: source.into(), refused, case, inputs, outputs })
     }
 
-    /// Replays the file on a target that is present.
+    /// Replays the case on a target that is present.
     ///
     /// # Errors
     /// The device's, a refusal that the file does not ask for, or the lack of one that it does.
@@ -208,8 +282,8 @@ fn backends(names: &str) -> Result<Vec<Backend>> {
     names.split(',').map(|name| of(name.trim())).collect()
 }
 
-/// The inputs and expected outputs of a case, each of which the file must hold, and nothing else.
-fn tensors(case: &Case, file: &SafeTensors) -> Result<(Tensors, Tensors)> {
+/// The inputs and expected outputs of a case, each of which the file must hold, and nothing else under the prefix.
+fn tensors(case: &Case, file: &SafeTensors, prefix: &str) -> Result<(Tensors, Tensors)> {
     let bytes = case.slots().iter().try_fold(0u64, |sum, slot| sum.checked_add(slot.span_bytes));
     ensure!(
         bytes.is_some_and(|b| b <= MOST_BYTES),
@@ -219,15 +293,15 @@ fn tensors(case: &Case, file: &SafeTensors) -> Result<(Tensors, Tensors)> {
     let (mut inputs, mut outputs) = (Tensors::default(), Tensors::default());
     for slot in case.slots() {
         let wanted = [("in.", slot.access != Access::Out), ("out.", slot.access != Access::In)];
-        for (prefix, _) in wanted.iter().filter(|w| w.1) {
-            let name = format!("{prefix}{}", slot.name);
+        for (side, _) in wanted.iter().filter(|w| w.1) {
+            let name = format!("{prefix}{side}{}", slot.name);
             let view = file.tensor(&name).map_err(|_| anyhow!("no tensor {name}"))?;
             let dims: Vec<u64> = view.shape().iter().map(|&d| d as u64).collect();
             ensure!(dims == slot.desc.dims(), "{name} is {dims:?}, the descriptor says {:?}", slot.desc.dims());
             let known = DTYPES.iter().find(|(of_file, _)| *of_file == view.dtype());
             let held = known.with_context(|| format!("{name} has elements of type {:?}", view.dtype()))?.1;
             ensure!(
-                held == slot.desc.dtype() || (*prefix == "out." && held == DType::F64),
+                held == slot.desc.dtype() || (*side == "out." && held == DType::F64),
                 "{name} is {held}, the descriptor says {}",
                 slot.desc.dtype()
             );
@@ -238,15 +312,17 @@ fn tensors(case: &Case, file: &SafeTensors) -> Result<(Tensors, Tensors)> {
                 "{name}: by strides {:?} of {dims:?} some elements share memory, but the file holds different values for them",
                 slot.desc.strides()
             );
-            let tensors = if *prefix == "in." { &mut inputs } else { &mut outputs };
+            let tensors = if *side == "in." { &mut inputs } else { &mut outputs };
             tensors.push(slot.name, &dense, values);
         }
     }
-    let extra = file.names().into_iter().find(|name| {
-        let known = |prefix: &str, t: &Tensors| name.strip_prefix(prefix).is_some_and(|n| t.get(n).is_some());
+    let is_extra = |name: &str| {
+        let known = |side: &str, t: &Tensors| name.strip_prefix(side).is_some_and(|n| t.get(n).is_some());
         !known("in.", &inputs) && !known("out.", &outputs)
-    });
-    ensure!(extra.is_none(), "tensor {} belongs to no operand", extra.unwrap_or_default());
+    };
+    if let Some(extra) = file.names().into_iter().find(|name| name.strip_prefix(prefix).is_some_and(is_extra)) {
+        bail!("tensor {extra} belongs to no operand");
+    }
     Ok((inputs, outputs))
 }
 

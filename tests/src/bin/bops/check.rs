@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use baracuda_ops::Error;
-use baracuda_ops_tests::case_file::{CaseFile, Replay};
+use baracuda_ops_tests::case_file::{self, FiledCase, Replay};
 use baracuda_ops_tests::floor;
 use baracuda_ops_tests::target::{TARGETS, Target, require};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -45,7 +45,7 @@ enum Ended {
     Unreadable,
 }
 
-/// How one file fared on one device.
+/// How one case fared on one device.
 struct Outcome {
     ended: Ended,
     /// What served it, if it ran to its end.
@@ -149,7 +149,7 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     let each = || entries.into_par_iter().map(|entry| check(entry, &present, &log)).collect::<Result<Vec<_>>>();
     let checked = pool.install(each)?;
     log.bar.finish_and_clear();
-    report(&checked, &asked, &present)
+    report(&checked.into_iter().flatten().collect::<Vec<_>>(), &asked, &present)
 }
 
 /// The case files that a path names: itself, or those in a folder and the folders in it, sorted.
@@ -188,29 +188,44 @@ fn walk(folder: &Path, entries: &mut Vec<Entry>) {
     }
 }
 
-/// How a file fares on each device.
-fn check(entry: Entry, present: &[&Target], log: &Log) -> Result<Vec<Outcome>> {
+/// How the cases of a file fare on each device. A file that cannot be read counts as one case.
+fn check(entry: Entry, present: &[&Target], log: &Log) -> Result<Vec<Vec<Outcome>>> {
     let path = entry.path.display().to_string();
-    let file = match entry.problem {
+    let cases = match entry.problem {
         Some(problem) => Err(anyhow!(problem)),
-        None => CaseFile::read(&entry.path),
+        None => case_file::read(&entry.path),
     };
-    if let Err(why) = &file {
+    match cases {
+        Err(why) => Ok(vec![check_case(&path, Err(why), present, log)?]),
+        Ok(cases) => {
+            log.bar.inc_length(((cases.len() - 1) * present.len()) as u64);
+            let each = |case: case_file::Entry| {
+                let path = case.name.map_or_else(|| path.clone(), |name| format!("{path}#{name}"));
+                check_case(&path, case.case, present, log)
+            };
+            cases.into_par_iter().map(each).collect()
+        }
+    }
+}
+
+/// How a case fares on each device.
+fn check_case(path: &str, case: Result<FiledCase>, present: &[&Target], log: &Log) -> Result<Vec<Outcome>> {
+    if let Err(why) = &case {
         log.print(&format!("UNREADABLE {path}: {why:#}"))?;
     }
     let on = |target: &&Target| {
         log.bar.set_message(format!("{path} on {}", target.name));
-        let outcome = match &file {
-            Ok(file) => Outcome::of(file.replay(target)),
+        let outcome = match &case {
+            Ok(case) => Outcome::of(case.replay(target)),
             Err(why) => Outcome::unreadable(why),
         };
-        log.write(&path, file.as_ref().ok().map(|file| file.op.as_str()), target.name, &outcome)?;
+        log.write(path, case.as_ref().ok().map(|case| case.op.as_str()), target.name, &outcome)?;
         Ok(outcome)
     };
     present.iter().map(on).collect()
 }
 
-/// Prints the counts of each device. `checked` holds the outcomes of each file on the devices that are present.
+/// Prints the counts of each device. `checked` holds the outcomes of each case on the devices that are present.
 fn report(checked: &[Vec<Outcome>], asked: &[&Target], present: &[&Target]) -> Result<()> {
     let has = |outcome: &Outcome, ended| outcome.ended == ended;
     let unreadable = checked.iter().filter(|c| c.iter().any(|o| has(o, Ended::Unreadable))).count();
@@ -226,17 +241,17 @@ fn report(checked: &[Vec<Outcome>], asked: &[&Target], present: &[&Target]) -> R
         let (ok, failed) = (of(Ended::Ok).count(), of(Ended::Failed).count());
         let failed = if failed > 0 { format!(", {failed} FAILED") } else { String::new() };
         let all = checked.len();
-        let line = format!("{ok} of {all} files agree, largest error {worst:.2} of the contract{failed}");
+        let line = format!("{ok} of {all} cases agree, largest error {worst:.2} of the contract{failed}");
         writeln!(stdout(), "{:5} {line}", target.name)?;
         let mut served: BTreeMap<&str, usize> = BTreeMap::new();
         checked.iter().filter_map(|c| c[at].kernel).for_each(|kernel| *served.entry(kernel).or_default() += 1);
         for (kernel, count) in served {
-            writeln!(stdout(), "{:5} {count} of {all} files served by {kernel}", target.name)?;
+            writeln!(stdout(), "{:5} {count} of {all} cases served by {kernel}", target.name)?;
         }
         let mut refusals: BTreeMap<&str, usize> = BTreeMap::new();
         of(Ended::Refused).for_each(|o| *refusals.entry(&o.reason).or_default() += 1);
         for (reason, count) in refusals {
-            writeln!(stdout(), "{:5} {count} of {all} files refused as they must be: {reason}", target.name)?;
+            writeln!(stdout(), "{:5} {count} of {all} cases refused as they must be: {reason}", target.name)?;
         }
     }
     let mut wrong = Vec::new();
@@ -245,7 +260,7 @@ fn report(checked: &[Vec<Outcome>], asked: &[&Target], present: &[&Target]) -> R
     }
     if unreadable > 0 {
         let all = checked.len();
-        wrong.push(format!("{unreadable} of {all} files could not be read (docs/case-files.md says what one holds)"));
+        wrong.push(format!("{unreadable} of {all} cases could not be read (docs/case-files.md says what one holds)"));
     }
     ensure!(wrong.is_empty(), "{}", wrong.join(", "));
     Ok(())
