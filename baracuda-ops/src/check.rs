@@ -1,15 +1,16 @@
 //! The one check of a run's operands, shared by every op and backend, before anything is launched.
 //!
 //! After it, every declared operand is present, has the declared element type, spans its descriptor inside the memory passed for it,
-//! is aligned as promised, is on the plan's device, and overlaps no other operand unless both are only read or they are in-place
+//! is aligned as [`Alignment`] says, is on the plan's device, and overlaps no other operand unless both are only read or they are in-place
 //! partners at the identical range. Kernels check nothing again.
 
 use crate::backend::{Backend, Buffer, Device, Located, Location, Memory};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, HOST, Result, Start};
 use crate::memory::{Operands, Place, View, Workspace};
 use crate::options::WorkspaceReq;
 use crate::slots::{Access, MAX_SLOTS, Names, Slot, WORKSPACE};
+use crate::tensor::TensorDesc;
 
 /// What a plan demands of its operands.
 pub(crate) struct Contract {
@@ -44,12 +45,37 @@ fn indices<'s>(slots: impl Iterator<Item = &'s Slot>) -> u32 {
     slots.fold(0, |bits, slot| bits | 1 << slot.index)
 }
 
+/// What the start of an operand must be a multiple of: powers of two, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Alignment {
+    /// Of the offset in an owned buffer: what the descriptor promises, on every backend alike, or what the backend needs if that is more. Owned
+    /// memory begins at multiples of all that a kernel relies on, so that its address says nothing further.
+    owned: u64,
+    /// Of the address, or of the offset in a wgpu buffer of the caller's: what the backend needs. On CUDA that is the promise, from which kernels
+    /// take the width of their accesses.
+    borrowed: u64,
+}
+
+impl Alignment {
+    fn new(desc: &TensorDesc, backend: Backend) -> Self {
+        let borrowed = match backend {
+            Backend::Cpu => desc.dtype().size_bytes(),
+            Backend::Cuda => desc.align_bytes(),
+            Backend::Wgpu => WORD_BYTES,
+        };
+        Self { owned: desc.align_bytes().max(borrowed), borrowed }
+    }
+}
+
+/// What shaders address.
+const WORD_BYTES: u64 = 4;
+
 /// What a run expects of one operand: a slot's facts, packed closely since every run reads them all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     name: &'static str,
     span_bytes: u64,
-    align: u64,
+    align: Alignment,
     /// A bit for the index of each earlier slot whose operand it must not overlap. Two operands that are only read may overlap.
     rivals: u16,
     index: u8,
@@ -69,15 +95,10 @@ impl Expected {
         let (slot, earlier) = (&slots[at], &slots[..at]);
         let partner = slots.iter().find(|other| slot.in_place == Some(other.position));
         let is_written = |slot: &Slot| slot.access != Access::In;
-        let align = match device.backend() {
-            Backend::Cpu => slot.desc.dtype().size_bytes(),
-            Backend::Cuda => slot.desc.align_bytes(),
-            Backend::Wgpu => 4,
-        };
         Self {
             name: slot.name,
             span_bytes: slot.span_bytes,
-            align,
+            align: Alignment::new(&slot.desc, device.backend()),
             rivals: indices(earlier.iter().filter(|other| is_written(slot) || is_written(other))) as u16,
             index: slot.index as u8,
             in_place: partner.map(|partner| partner.index as u8),
@@ -168,25 +189,29 @@ fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>, location: &mu
     if let Place::Partner = view.place {
         return Err(Error::NotInPlace { op, operand: WORKSPACE, detail: "it has no partner" });
     }
-    resolve(plan, WORKSPACE, view, need_bytes, plan.workspace.align, location)
+    let align = Alignment { owned: plan.workspace.align, borrowed: plan.workspace.align };
+    resolve(plan, WORKSPACE, view, need_bytes, align, location)
 }
 
-/// Writes the range of `need_bytes` bytes at the start of a view, if it lies on the plan's device, inside its memory, and is aligned to a power of
-/// two. An empty range lies nowhere.
+/// Writes the range of `need_bytes` bytes at the start of a view, if it lies on the plan's device, inside its memory, and is aligned. An empty
+/// range lies nowhere.
 #[inline(always)]
 fn resolve<'a>(
     plan: &Contract,
     operand: &'static str,
     view: &View<'a>,
     need_bytes: u64,
-    align: u64,
+    align: Alignment,
     location: &mut Location<'a>,
 ) -> Result<()> {
     let at = |start| Location { start, ..Location::default() };
     #[cfg(feature = "wgpu")]
     let within = |buffer: &'a ::wgpu::Buffer, start| Location { buffer: Some(buffer), start, ..Location::default() };
-    let (here, got_bytes) = match view.place {
-        Place::Host(host) if plan.device.backend() == Backend::Cpu => (at(host.address()), view.bytes),
+    let (here, got_bytes, unaligned) = match view.place {
+        Place::Host(host) if plan.device.backend() == Backend::Cpu => {
+            let address = host.address();
+            (at(address), view.bytes, address & (align.borrowed - 1))
+        }
         Place::Buffer { buffer, offset } if buffer.device == plan.device => {
             let here = match &buffer.memory {
                 Memory::Cpu(memory) => at(memory.address().saturating_add(offset)),
@@ -195,13 +220,16 @@ fn resolve<'a>(
                 #[cfg(feature = "wgpu")]
                 Memory::Wgpu(memory) => within(memory.buffer(), offset),
             };
-            (here, view.bytes.min(buffer.bytes.saturating_sub(offset)))
+            (here, view.bytes.min(buffer.bytes.saturating_sub(offset)), offset & (align.owned - 1))
         }
         #[cfg(feature = "cuda")]
-        Place::Cuda(address) if plan.device.backend() == Backend::Cuda => (at(address), view.bytes),
+        Place::Cuda(address) if plan.device.backend() == Backend::Cuda => {
+            (at(address), view.bytes, address & (align.borrowed - 1))
+        }
         #[cfg(feature = "wgpu")]
         Place::Wgpu { buffer, offset } if plan.device.backend() == Backend::Wgpu => {
-            (within(buffer, offset), view.bytes.min(buffer.size().saturating_sub(offset)))
+            let got_bytes = view.bytes.min(buffer.size().saturating_sub(offset));
+            (within(buffer, offset), got_bytes, offset & (align.borrowed - 1))
         }
         _ => return Err(elsewhere(plan, operand, view)),
     };
@@ -211,9 +239,8 @@ fn resolve<'a>(
     if need_bytes == 0 {
         return Ok(());
     }
-    // `align` is a power of two.
-    if here.start & (align - 1) != 0 {
-        return Err(misaligned(plan, operand, align, here.start));
+    if unaligned != 0 {
+        return Err(misaligned(plan, operand, view, align));
     }
     let Some(end) = here.start.checked_add(need_bytes) else {
         return Err(too_small(plan, operand, view, [need_bytes, u64::MAX - here.start]));
@@ -285,19 +312,38 @@ fn too_small(plan: &Contract, operand: &'static str, view: &View<'_>, [need_byte
     Error::TooSmall { op: plan.names.op, operand, need_bytes, got_bytes, offset, buffer_bytes }
 }
 
+/// The error of memory that starts elsewhere than the operand may, with what would be allowed.
 #[cold]
-fn misaligned(plan: &Contract, operand: &'static str, need_bytes: u64, at: u64) -> Error {
-    // Only CUDA plans hold operands to what their descriptors promise, which is never less than an element.
-    let is_promised = plan.device.backend() == Backend::Cuda && operand != WORKSPACE && need_bytes > 8;
-    let detail = if is_promised { "; TensorDesc::for_offset or align lowers the promise" } else { "" };
-    Error::Misaligned { op: plan.names.op, operand, need_bytes, at, detail }
+fn misaligned(plan: &Contract, operand: &'static str, view: &View<'_>, align: Alignment) -> Error {
+    let (need_bytes, start) = match view.place {
+        Place::Buffer { offset, .. } => (align.owned, Start::Offset(offset)),
+        #[cfg(feature = "cuda")]
+        Place::Cuda(address) => (align.borrowed, Start::Address(address)),
+        #[cfg(feature = "wgpu")]
+        Place::Wgpu { offset, .. } => (align.borrowed, Start::Offset(offset)),
+        Place::Host(host) => (align.borrowed, Start::Address(host.address())),
+        Place::Partner => (align.borrowed, Start::Address(0)),
+    };
+    let dtype = plan.expected.iter().find(|expected| expected.name == operand).map(|expected| expected.dtype);
+    let size = dtype.map_or(need_bytes, DType::size_bytes);
+    let is_wgpu = plan.device.backend() == Backend::Wgpu;
+    let detail = if need_bytes > if is_wgpu { size.max(WORD_BYTES) } else { size } {
+        "; its descriptor promises that: TensorDesc::for_offset lowers the promise to what the offset keeps"
+    } else if need_bytes > size {
+        "; shaders address words of 4 bytes"
+    } else if matches!(start, Start::Offset(_)) && dtype.is_some() {
+        "; that is an element, and offsets are bytes"
+    } else {
+        ""
+    };
+    Error::Misaligned { op: plan.names.op, operand, need_bytes, start, detail }
 }
 
 #[cold]
 fn elsewhere(plan: &Contract, operand: &'static str, view: &View<'_>) -> Error {
     let got = match view.place {
         Place::Partner => "in place".to_string(),
-        Place::Host(_) => "the host".to_string(),
+        Place::Host(_) => HOST.to_string(),
         Place::Buffer { buffer: Buffer { device, .. }, .. } => device.to_string(),
         #[cfg(feature = "cuda")]
         Place::Cuda(_) => "a CUDA address".to_string(),

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::json;
 
 /// Type of the elements of a tensor.
 ///
@@ -18,8 +19,7 @@ use crate::error::Error;
 /// # Ok::<(), Error>(())
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE binary64.
     F64,
@@ -98,6 +98,8 @@ impl DType {
         }
     }
 }
+
+json::named!(DType);
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -113,7 +113,7 @@ pub enum Error {
         got: DType,
     },
     /// The memory is shorter than the operand.
-    #[error("{op}: operand {operand} needs {need_bytes} bytes, got {got_bytes}{}", in_buffer(*offset, *buffer_bytes))]
+    #[error("{op}: operand {operand} needs {need_bytes} bytes, got {got_bytes}{}", past_end(*offset, *need_bytes, *buffer_bytes))]
     TooSmall {
         /// The op's name.
         op: &'static str,
@@ -129,7 +129,7 @@ pub enum Error {
         buffer_bytes: Option<u64>,
     },
     /// The memory does not start where the operand must.
-    #[error("{op}: operand {operand} must start at a multiple of {need_bytes} bytes, got {at:#x}{}", .detail)]
+    #[error("{op}: operand {operand} must start at a multiple of {need_bytes} bytes, got {start}{}", .detail)]
     Misaligned {
         /// The op's name.
         op: &'static str,
@@ -137,8 +137,8 @@ pub enum Error {
         operand: &'static str,
         /// The alignment needed.
         need_bytes: u64,
-        /// The address, or the offset in a wgpu buffer.
-        at: u64,
+        /// Where it starts.
+        start: Start,
         /// What would be allowed.
         detail: &'static str,
     },
@@ -177,7 +177,10 @@ pub enum Error {
         got: String,
     },
     /// Another thread's run, write or download uses bytes of an operand's range, and one of the two writes them.
-    #[error("{op}: the buffer of operand {operand} is in use by another run")]
+    #[error(
+        "{op}: operand {operand} lies where another thread's run, write or download is at work, and one of the two writes there; \
+         wait for the other, or write elsewhere"
+    )]
     BufferInUse {
         /// The op's name.
         op: &'static str,
@@ -268,6 +271,24 @@ pub enum Error {
         /// The driver's words.
         detail: String,
     },
+}
+
+/// Where memory starts that an operand cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At an address, on the host or of CUDA.
+    Address(u64),
+    /// So many bytes after the first byte of a buffer.
+    Offset(u64),
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "address {address:#x}"),
+            Self::Offset(bytes) => write!(f, "offset {bytes}"),
+        }
+    }
 }
 
 impl Error {
@@ -361,9 +382,23 @@ pub struct Rejection {
 
 /// Why a kernel refuses a descriptor, with the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason(Cow<'static, str>);
+pub struct Reason {
+    words: Cow<'static, str>,
+    /// The kernel that the options ask for, where it is another one.
+    asked: Option<String>,
+}
 
 impl Reason {
+    /// The options ask for another kernel.
+    pub(crate) fn asked(name: &str) -> Self {
+        Self { words: format!("the options ask for kernel {name:?}").into(), asked: Some(name.into()) }
+    }
+
+    /// Whether the options ask for another kernel.
+    pub(crate) fn is_of_options(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// Refuses unless a kernel's condition holds.
     pub(crate) fn unless<R: Into<Self>>(holds: bool, reason: impl FnOnce() -> R) -> Result<(), Self> {
         if holds { Ok(()) } else { Err(reason().into()) }
@@ -372,40 +407,56 @@ impl Reason {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.words)
     }
 }
 
 impl From<&'static str> for Reason {
     fn from(words: &'static str) -> Self {
-        Self(Cow::Borrowed(words))
+        Self { words: Cow::Borrowed(words), asked: None }
     }
 }
 
 impl From<String> for Reason {
     fn from(words: String) -> Self {
-        Self(Cow::Owned(words))
+        Self { words: Cow::Owned(words), asked: None }
     }
 }
 
+/// Says each reason once, after the kernels that have it.
 fn rejected(rejections: &[Rejection]) -> String {
-    if rejections.is_empty() {
-        return ": no kernel of this op is written for it".into();
+    let Some(first) = rejections.first() else { return ": no kernel of this op is written for it".into() };
+    let names = |of: &[&Rejection]| of.iter().map(|r| r.kernel).collect::<Vec<_>>().join(", ");
+    if let Some(name) = &first.reason.asked {
+        let known = names(&rejections.iter().collect::<Vec<_>>());
+        return format!(": the options ask for kernel {name:?}, which is none of those there: {known}");
     }
-    rejections.iter().map(|r| format!("; {}: {}", r.kernel, r.reason)).collect()
+    let mut by_reason: Vec<Vec<&Rejection>> = Vec::new();
+    for rejection in rejections {
+        match by_reason.iter_mut().find(|same| same[0].reason == rejection.reason) {
+            Some(same) => same.push(rejection),
+            None => by_reason.push(vec![rejection]),
+        }
+    }
+    by_reason.iter().map(|same| format!("; {}: {}", names(same), same[0].reason)).collect()
 }
+
+/// What errors call memory of the host.
+pub(crate) const HOST: &str = "the host";
 
 /// Devices that print the same differ by their handles, or on CUDA by their contexts.
 fn mismatch(expected: &str, got: &str) -> String {
     if expected == got {
         return format!("is of another handle of {got}: make one Device and clone it");
     }
-    format!("is on {got}, must be on {expected}")
+    let help = if got == HOST { "; Device::upload copies it there" } else { "" };
+    format!("is on {got}, must be on {expected}{help}")
 }
 
-/// Where in a buffer memory begins that the buffer does not hold.
-fn in_buffer(offset: u64, buffer_bytes: Option<u64>) -> String {
-    let words = |bytes| format!(": the memory begins at byte {offset} of a buffer of {bytes} bytes");
+/// Where memory ends that its buffer does not hold.
+fn past_end(offset: u64, need_bytes: u64, buffer_bytes: Option<u64>) -> String {
+    let words =
+        |bytes| format!(": offset {offset} + {need_bytes} bytes is past the end of its buffer of {bytes} bytes");
     buffer_bytes.map(words).unwrap_or_default()
 }
 
@@ -430,5 +481,40 @@ impl From<Reason> for BuildError {
 impl From<Error> for BuildError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(tried: &[(&'static str, Reason)]) -> String {
+        let tried = tried.iter().map(|(kernel, reason)| Rejection { kernel, reason: reason.clone() }).collect();
+        Error::Unsupported { op: "op", device: "cpu".into(), tried }.to_string()
+    }
+
+    #[test]
+    fn a_reason_of_several_kernels_is_said_once() {
+        let [few, many] = ["too few", "too many"].map(Reason::from);
+        let words = refused(&[("op_a", few.clone()), ("op_b", many), ("op_c", few)]);
+        assert_eq!(words, "op: not supported on cpu; op_a, op_c: too few; op_b: too many");
+        assert_eq!(refused(&[]), "op: not supported on cpu: no kernel of this op is written for it");
+        let words = refused(&["op_a", "op_b"].map(|kernel| (kernel, Reason::asked("op_z"))));
+        assert_eq!(
+            words,
+            "op: not supported on cpu: the options ask for kernel \"op_z\", which is none of those there: op_a, op_b"
+        );
+    }
+
+    #[test]
+    fn memory_of_the_host_is_told_the_way_to_a_device() {
+        let error = Error::WrongDevice { op: "op", operand: "x", expected: "a GPU".into(), got: HOST.into() };
+        assert_eq!(error.to_string(), "op: x is on the host, must be on a GPU; Device::upload copies it there");
+    }
+
+    #[test]
+    fn a_buffer_in_use_is_told_what_to_do() {
+        let error = Error::BufferInUse { op: "op", operand: "y" };
+        assert!(error.to_string().ends_with("wait for the other, or write elsewhere"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
@@ -29,14 +29,22 @@ pub(crate) struct Document<F>(pub(crate) F);
 
 impl<'de, F: Deserialize<'de>> Deserialize<'de> for Document<F> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let read = serde_path_to_error::deserialize(deserializer);
-        read.map(|Object(fields)| Self(fields)).map_err(|error| de::Error::custom(words(&error)))
+        Self::without(&[], deserializer)
     }
 }
 
-/// What is wrong, after the path of where: `x.dims[1]: invalid type: ..`.
-fn words<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
+impl<'de, F: Deserialize<'de>> Document<F> {
+    /// Of an op that lacks some of the fields of `F`.
+    pub(crate) fn without<D: Deserializer<'de>>(lacks: &[&str], deserializer: D) -> Result<Self, D::Error> {
+        let read = serde_path_to_error::deserialize(deserializer);
+        read.map(|Object(fields)| Self(fields)).map_err(|error| de::Error::custom(words(&error, lacks)))
+    }
+}
+
+/// What is wrong, after the path of where: `x.dims[1]: invalid type: ..`. Fields that the op lacks are not expected.
+fn words<E: fmt::Display>(error: &serde_path_to_error::Error<E>, lacks: &[&str]) -> String {
     let (path, rule) = (error.path().to_string(), error.inner().to_string());
+    let rule = in_words_of_json(&unknown_field(&rule, lacks).unwrap_or(rule));
     // `?` stands for a key that could not be read, `.` for the whole.
     let path = path.strip_suffix(['?', '.']).map_or(&*path, |rest| rest.trim_end_matches('.'));
     match rule.strip_prefix("tensor: ") {
@@ -45,6 +53,50 @@ fn words<E: fmt::Display>(error: &serde_path_to_error::Error<E>) -> String {
         Some(of_field) => format!("{path}.{of_field}"),
         None => format!("{path}: {rule}"),
     }
+}
+
+/// Serde's words on an unknown field, if these are, with the field that has a name like it, and without those that the op lacks.
+fn unknown_field(rule: &str, lacks: &[&str]) -> Option<String> {
+    let (unknown, rest) = rule.strip_prefix("unknown field `")?.split_once("`, expected one of ")?;
+    let (list, place) = rest.split_at(rest.rfind('`')? + 1);
+    let expected = || list.split(", ").filter(|field| !lacks.contains(&field.trim_matches('`')));
+    let alike = expected().find(|field| is_alike(unknown, field.trim_matches('`')));
+    let hint = alike.map(|field| format!(" (did you mean {field}?)")).unwrap_or_default();
+    Some(format!(
+        "unknown field `{unknown}`{hint}, expected one of {}{place}",
+        expected().collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// Whether a name may be meant by another, both of three letters or more: one continues the other, or a letter is missing, too many, another, or in
+/// its neighbour's place.
+fn is_alike(unknown: &str, known: &str) -> bool {
+    if unknown.len() < 3 || known.len() < 3 {
+        return false;
+    }
+    let (a, b) = (unknown.as_bytes(), known.as_bytes());
+    let ahead = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[ahead..], &b[ahead..]);
+    let behind = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    match (&a[..a.len() - behind], &b[..b.len() - behind]) {
+        _ if a.is_empty() || b.is_empty() => true,
+        ([first, second], [third, fourth]) => first == fourth && second == third,
+        (a, b) => a.len() <= 1 && b.len() <= 1,
+    }
+}
+
+/// Serde's words on a value, with JSON's names of types in place of Rust's.
+fn in_words_of_json(rule: &str) -> String {
+    const WHOLE: &str = ", expected a whole number of at least 0";
+    let names = [
+        ("invalid type: sequence", "invalid type: array"),
+        ("invalid type: map", "invalid type: object"),
+        (", expected u64", WHOLE),
+        (", expected usize", WHOLE),
+        (", expected f64", ", expected a number"),
+        (", expected a sequence", ", expected an array"),
+    ];
+    names.into_iter().fold(rule.to_string(), |rule, (of_serde, of_json)| rule.replacen(of_serde, of_json, 1))
 }
 
 /// A deserializer, or the visitor of a struct, that takes fields by their names alone.
@@ -117,6 +169,45 @@ fn entries<'de, A: MapAccess<'de>, T: Deserialize<'de>>(mut map: A) -> Result<BT
     Ok(entries)
 }
 
+/// Serialises types of named values as their names; they have `ALL` and `name`. What is none of the names, or no string, is refused with a list of
+/// them. (Of a value that is no string serde_json tells an enum no more than that it is none.)
+macro_rules! named {
+    ($($Type:ty),*) => {$(
+        impl serde::Serialize for $Type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $Type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str($crate::json::OneOf { all: &Self::ALL, name: Self::name })
+            }
+        }
+    )*};
+}
+pub(crate) use named;
+
+/// One of the values of a type, by its name.
+pub(crate) struct OneOf<T: 'static> {
+    pub(crate) all: &'static [T],
+    pub(crate) name: fn(T) -> &'static str,
+}
+
+impl<T: Copy> Visitor<'_> for OneOf<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.all.iter().map(|&value| format!("`{}`", (self.name)(value))).collect();
+        write!(f, "one of {}", names.join(", "))
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<T, E> {
+        let found = self.all.iter().copied().find(|&value| (self.name)(value) == name);
+        found.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
+    }
+}
+
 /// Any JSON whose objects have different keys.
 #[derive(Serialize)]
 pub(crate) struct Tree(pub(crate) Value);
@@ -173,25 +264,25 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 }
 
-/// A descriptor of the op `op` from its JSON, with the typed error as the cause where a rule is broken.
-pub(crate) fn parse<D, F>(op: &'static str, json: &str) -> Result<D>
+/// A descriptor of the op `op`, which lacks some of the fields of `F`, from its JSON, with the typed error as the cause where a rule is broken.
+pub(crate) fn parse<D, F>(op: &'static str, lacks: &[&str], json: &str) -> Result<D>
 where
     D: TryFrom<Object<F>, Error = Error>,
     F: DeserializeOwned,
 {
     let mut text = serde_json::Deserializer::from_str(json);
-    let of_text = |error| cause(serde_json::from_str(json).ok().as_ref(), error);
+    let of_text = |error| cause(serde_json::from_str(json).ok().as_ref(), error, lacks);
     let read = serde_path_to_error::deserialize(&mut text).map_err(of_text);
     validated(op, read.and_then(|object| Ok(text.end().map(|()| object)?)))
 }
 
 /// As [`parse`], of JSON that is no text.
-pub(crate) fn read<D, F>(op: &'static str, json: &Value) -> Result<D>
+pub(crate) fn read<D, F>(op: &'static str, lacks: &[&str], json: &Value) -> Result<D>
 where
     D: TryFrom<Object<F>, Error = Error>,
     F: DeserializeOwned,
 {
-    validated(op, serde_path_to_error::deserialize(json).map_err(|error| cause(Some(json), error)))
+    validated(op, serde_path_to_error::deserialize(json).map_err(|error| cause(Some(json), error, lacks)))
 }
 
 fn validated<D: TryFrom<Object<F>, Error = Error>, F>(op: &'static str, read: Result<Object<F>, Cause>) -> Result<D> {
@@ -200,8 +291,8 @@ fn validated<D: TryFrom<Object<F>, Error = Error>, F>(op: &'static str, read: Re
 }
 
 /// Why JSON was refused. Serde keeps no types: the tensor at the path is asked again for its own.
-fn cause(document: Option<&Value>, error: serde_path_to_error::Error<serde_json::Error>) -> Cause {
-    let words = words(&error);
+fn cause(document: Option<&Value>, error: serde_path_to_error::Error<serde_json::Error>, lacks: &[&str]) -> Cause {
+    let words = words(&error, lacks);
     let refused = document.and_then(|document| TensorDesc::refusal(at(document, error.path())?));
     match refused.filter(|tensor| error.inner().to_string().starts_with(&tensor.to_string())) {
         Some(tensor) => Cause::quoted(tensor, words),
@@ -294,13 +385,13 @@ mod tests {
             let values: Value = serde_json::from_str(&json).unwrap();
             let array = Value::from_iter(values.as_object().unwrap().values().cloned()).to_string();
             let refused = refusal(op, &array);
-            assert!(refused.contains("invalid type: sequence, expected an object"), "{array}: {refused}");
+            assert!(refused.contains("invalid type: array, expected an object"), "{array}: {refused}");
         }
     }
 
     #[test]
     fn arrays_in_place_of_objects_are_refused() {
-        const EXPECTED: &str = "invalid type: sequence, expected";
+        const EXPECTED: &str = "invalid type: array, expected";
         let x = r#"{"dtype":"f32","dims":[2,4]}"#;
         // As many values as fields, in their order.
         let fields = format!(r#"[{x},1,null,null,1e-5,0.0,false,false,{{}}]"#);
@@ -309,7 +400,7 @@ mod tests {
         let tensor = r#"{"x":["f32",[2,4],null,null],"normalized_dims":1,"eps":0}"#;
         assert!(refusal("layer_norm", tensor).contains("expected a tensor such as"));
         let layout = format!(r#"{{"x":{x},"axis":1,"layouts":[["y",{x}]]}}"#);
-        assert!(refusal("softmax", &layout).contains("invalid type: sequence, expected an object"));
+        assert!(refusal("softmax", &layout).contains("invalid type: array, expected an object"));
         let any = format!(r#"["softmax",{{"x":{x},"axis":1}}]"#);
         let error = serde_json::from_str::<AnyDescriptor>(&any).unwrap_err().to_string();
         assert!(error.contains(EXPECTED), "{error}");
@@ -362,15 +453,21 @@ mod tests {
         let with = |rest: &str| softmax(r#"{"dtype":"f32","dims":[2,4]}"#, rest);
         let layout = |y: &str| with(&format!(r#","layouts":{{"y":{y}}}"#));
         for (json, expected) in [
-            (x(r#","dims":[2,-4]"#), "x.dims[1]: invalid value: integer `-4`, expected u64 at line 1 column"),
+            (
+                x(r#","dims":[2,-4]"#),
+                "x.dims[1]: invalid value: integer `-4`, expected a whole number of at least 0 at line 1 column",
+            ),
             (
                 x(r#","dims":[2,1e3]"#),
-                "x.dims[1]: invalid type: floating point `1000.0`, expected u64 at line 1 column",
+                "x.dims[1]: invalid type: floating point `1000.0`, expected a whole number of at least 0 at line 1 column",
             ),
             (x(r#","dims":[2,18446744073709551616]"#), "x.dims[1]: invalid type: floating point `"),
-            (x(r#","dims":[2,null]"#), "x.dims[1]: invalid type: null, expected u64 at line 1 column"),
+            (
+                x(r#","dims":[2,null]"#),
+                "x.dims[1]: invalid type: null, expected a whole number of at least 0 at line 1 column",
+            ),
             (x(r#","dims":[2,4"#), "x.dims: expected `,` or `]` at line 1 column"),
-            (x(r#","dims":4"#), "x.dims: invalid type: integer `4`, expected a sequence at line 1 column"),
+            (x(r#","dims":4"#), "x.dims: invalid type: integer `4`, expected an array at line 1 column"),
             (x(""), "x: missing field `dims` at line 1 column"),
             (x(r#","dims":[2,4],"strides":[1]"#), "x.strides: must be one for each of the 2 extents, got 1 at line 1"),
             (x(r#","dims":[1,1,1,1,1,1,1,1,1]"#), "x.rank: must be at most 8, got 9 at line 1 column"),
@@ -379,12 +476,12 @@ mod tests {
                 "x.dims: [4611686018427387904, 2] of f32 with strides [2, 1] spans",
             ),
             (x(r#","dims":[2,4],"dims":[2,4]"#), "x: duplicate field `dims` at line 1 column"),
-            (softmax("[]", ""), "x: invalid type: sequence, expected a tensor such as"),
+            (softmax("[]", ""), "x: invalid type: array, expected a tensor such as"),
             (layout(r#"{"dtype":"f8","dims":[2,4]}"#), "layouts.y.dtype: "),
             (layout(r#"{"dtype":"f32","dims":[2,4],"align":3}"#), "layouts.y.align: must be a power of two"),
-            (with(r#","scale":true"#), "scale: invalid type: boolean `true`, expected f64 at line 1 column"),
+            (with(r#","scale":true"#), "scale: invalid type: boolean `true`, expected a number at line 1 column"),
             (with(r#","scale":1e999"#), "scale: number out of range at line 1 column"),
-            (with(r#","scales":1"#), "scales: unknown field `scales`, expected one of `x`, "),
+            (with(r#","scales":1"#), "scales: unknown field `scales` (did you mean `scale`?), expected one of `x`, "),
             (with(",}"), "trailing comma at line 1"),
             ("null".into(), "invalid type: null, expected an object with the fields of the descriptor at line 1"),
             (with("") + "]", "trailing characters at line 1 column"),
@@ -404,9 +501,98 @@ mod tests {
             }
         }
         let refused = serde_json::from_str::<PlanOptions>(r#"{"workspace_limit":-1}"#).unwrap_err().to_string();
-        assert!(refused.starts_with("workspace_limit: invalid value: integer `-1`, expected u64 at"), "{refused}");
+        assert!(
+            refused
+                .starts_with("workspace_limit: invalid value: integer `-1`, expected a whole number of at least 0 at"),
+            "{refused}"
+        );
         let refused = serde_json::from_str::<AnyDescriptor>(r#"{"op":3,"descriptor":{}}"#).unwrap_err().to_string();
         assert!(refused.starts_with("op: invalid type: integer `3`, expected a string"), "{refused}");
+    }
+
+    #[test]
+    fn an_unknown_field_is_told_those_that_the_op_has() {
+        let unknown = |op: &str, fields: &str| {
+            let x = if op == "softmax_backward" { X.replace("\"x\"", "\"y\"") } else { X.into() };
+            let json = format!("{{{x},{fields},\"nonesuch\":1}}");
+            let refused = refusal(op, &json);
+            // Through serde as well.
+            let any = format!(r#"{{"op":"{op}","descriptor":{json}}}"#);
+            let words = serde_json::from_str::<AnyDescriptor>(&any).unwrap_err().to_string();
+            let list = |words: &str| {
+                words.split_once("expected one of ").unwrap().1.split(" at line").next().map(String::from)
+            };
+            assert_eq!(list(&words), list(&refused));
+            list(&refused).unwrap()
+        };
+        for (op, fields, lacks) in [
+            ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, &["weight_offset"][..]),
+            ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, &["bias"]),
+            ("rms_norm_backward", r#""normalized_dims":1,"dx":true"#, &["dbias"]),
+            ("batch_norm", r#""eps":1e-5"#, &["groups"]),
+            ("batch_norm_backward", r#""dx":true"#, &["groups"]),
+            ("group_norm", r#""groups":2,"eps":1e-5"#, &["residual", "momentum", "cumulative", "inference"]),
+            (
+                "group_norm_backward",
+                r#""groups":2,"dx":true"#,
+                &["eps", "residual", "from_y", "inference", "dresidual"],
+            ),
+            ("instance_norm", r#""eps":1e-5"#, &["groups", "residual", "cumulative"]),
+            ("instance_norm_backward", r#""dx":true"#, &["groups", "residual", "from_y", "dresidual"]),
+            ("activation", r#""activation":"relu""#, &["from_y"]),
+            ("activation_backward", r#""activation":"relu""#, &[]),
+        ] {
+            let list = unknown(op, fields);
+            assert!(list.contains("`layouts`"), "{op}: {list}");
+            for field in lacks {
+                assert!(!list.contains(&format!("`{field}`")), "{op}: {list}");
+                // It is refused indeed, and not for its type.
+                let values =
+                    ["2", "true", "\"f32\"", "0.5"].map(|value| format!("{{{X},{fields},\"{field}\":{value}}}"));
+                assert!(values.iter().all(|json| AnyDescriptor::parse(op, json).is_err()), "{op}: {field}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_like_that_of_a_field_is_told_which() {
+        let of =
+            |field: &str| refusal("softmax", &format!(r#"{{"x":{{"dtype":"f32","dims":[2]}},"axis":0,"{field}":1}}"#));
+        for (field, meant) in
+            [("axes", "axis"), ("scales", "scale"), ("scal", "scale"), ("layuots", "layouts"), ("logs", "log")]
+        {
+            let words = format!("unknown field `{field}` (did you mean `{meant}`?), expected one of `x`, `axis`");
+            assert!(of(field).contains(&words), "{}", of(field));
+        }
+        for field in ["dim", "n", "", "é", "`, expected one of `"] {
+            assert!(of(field).contains(&format!("unknown field `{field}`, expected one of ")), "{}", of(field));
+        }
+    }
+
+    #[test]
+    fn names_are_told_where_a_value_is_none() {
+        let dtypes = "one of `f64`, `f32`, `f16`, `bf16`, `i64`, `i32`, `u32`";
+        let gemm = |fields: &str| {
+            let factor = r#"{"dtype":"f32","dims":[2,2]}"#;
+            refusal("gemm", &format!(r#"{{"a":{factor},"b":{factor},{fields}}}"#))
+        };
+        for (fields, words) in [
+            (r#""bias":true"#, format!("bias: invalid type: boolean `true`, expected {dtypes} at line 1 column")),
+            (r#""bias":{}"#, format!("bias: invalid type: object, expected {dtypes} at line 1 column")),
+            (r#""bias":"float""#, format!("bias: invalid value: string \"float\", expected {dtypes} at line 1 column")),
+            (r#""activation":1"#, "activation: invalid type: integer `1`, expected one of `identity`, `relu`, ".into()),
+        ] {
+            assert!(gemm(fields).contains(&words), "{}", gemm(fields));
+        }
+        for name in [r#""run_to_run""#, r#""any""#] {
+            let options: PlanOptions = serde_json::from_str(&format!(r#"{{"determinism":{name}}}"#)).unwrap();
+            assert_eq!(serde_json::to_string(&options.determinism).unwrap(), name);
+        }
+        let refused = serde_json::from_str::<PlanOptions>(r#"{"math":true}"#).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("math: invalid type: boolean `true`, expected one of `tf32`, `strict`"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use any::{AnyDescriptor, OPS, OpEntry};
 pub use backend::{Backend, Buffer, Device, DeviceProps, Queue};
 pub use cache::{CacheStats, PlanCache};
 pub use dtype::{DType, Element, Real};
-pub use error::{Cause, Error, Reason, Rejection, Result};
+pub use error::{Cause, Error, Reason, Rejection, Result, Start};
 #[cfg(feature = "cuda")]
 pub use memory::Lent;
 pub use memory::{Mem, MemMut, Operand, Workspace};

@@ -132,8 +132,9 @@ impl<'a> Mem<'a> {
         Self(View::new(Place::Partner, 0, None, false))
     }
 
-    /// `bytes` bytes of a buffer from `offset` on; a run refuses a range in which the operand, from its first byte to its
-    /// last, does not lie inside the buffer.
+    /// `bytes` bytes of a buffer from `offset` on. A run refuses a range in which the operand, from its first byte to its last, does not
+    /// lie inside the buffer, and an offset that breaks the promise of its descriptor, which
+    /// [`TensorDesc::for_offset`](crate::TensorDesc::for_offset) lowers.
     pub fn buffer(buffer: &'a Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Buffer { buffer, offset }, bytes, buffer.dtype, false))
     }
@@ -149,7 +150,9 @@ impl<'a> Mem<'a> {
         Self(View::new(Place::Cuda(address), bytes, None, false))
     }
 
-    /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on, a multiple of 4. On a borrowed device without the feature
+    /// `IMMEDIATES`, [`Plan::run`](crate::Plan::run) takes multiples of the device's `min_storage_buffer_offset_alignment` only, 256 on many;
+    /// [`Plan::bind`](crate::Plan::bind) takes any.
     ///
     /// The buffer is of the device's own wgpu `Instance`. One of another device of it is refused; one of another instance wgpu takes for
     /// whichever of its own has the same number.
@@ -173,8 +176,9 @@ impl<'a> MemMut<'a> {
         Self(View::new(place, bytes.len() as u64, None, true))
     }
 
-    /// `bytes` bytes of a buffer from `offset` on; a run refuses a range in which the operand, from its first byte to its
-    /// last, does not lie inside the buffer.
+    /// `bytes` bytes of a buffer from `offset` on. A run refuses a range in which the operand, from its first byte to its last, does not
+    /// lie inside the buffer, and an offset that breaks the promise of its descriptor, which
+    /// [`TensorDesc::for_offset`](crate::TensorDesc::for_offset) lowers.
     pub fn buffer(buffer: &'a Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Buffer { buffer, offset }, bytes, buffer.dtype, true))
     }
@@ -190,7 +194,9 @@ impl<'a> MemMut<'a> {
         Self(View::new(Place::Cuda(address), bytes, None, true))
     }
 
-    /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on, a multiple of 4. On a borrowed device without the feature
+    /// `IMMEDIATES`, [`Plan::run`](crate::Plan::run) takes multiples of the device's `min_storage_buffer_offset_alignment` only, 256 on many;
+    /// [`Plan::bind`](crate::Plan::bind) takes any.
     ///
     /// The buffer is of the device's own wgpu `Instance`. One of another device of it is refused; one of another instance wgpu takes for
     /// whichever of its own has the same number.

@@ -7,11 +7,10 @@ use std::sync::LazyLock;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::json::Document;
+use crate::json::{self, Document};
 
 /// How reproducible results must be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Determinism {
     /// Results may differ in their last bits from run to run.
     Any,
@@ -21,8 +20,7 @@ pub enum Determinism {
 }
 
 /// How exactly f32 matrix products are computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Math {
     /// f32 products may round their factors to tf32.
     Tf32,
@@ -30,6 +28,32 @@ pub enum Math {
     #[default]
     Strict,
 }
+
+impl Determinism {
+    const ALL: [Self; 2] = [Self::Any, Self::RunToRun];
+
+    /// The name used in JSON and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::RunToRun => "run_to_run",
+        }
+    }
+}
+
+impl Math {
+    const ALL: [Self; 2] = [Self::Tf32, Self::Strict];
+
+    /// The name used in JSON and errors.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tf32 => "tf32",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+json::named!(Determinism, Math);
 
 /// What a kernel chose, by name: its form, the threads of a block and the like.
 pub(crate) trait Choice: Debug + Send + Sync {}

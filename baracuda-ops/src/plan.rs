@@ -204,6 +204,10 @@ fn first_that_serves<'d, D: Descriptor, T>(
             Err(BuildError::Failed(error)) => return Err(error),
         }
     }
+    // The kernel that the options ask for refuses for a reason of its own, if there is one of that name.
+    if tried.iter().any(|rejection| !rejection.reason.is_of_options()) {
+        tried.retain(|rejection| !rejection.reason.is_of_options());
+    }
     Err(Error::Unsupported { op: D::NAME, device: props.to_string(), tried })
 }
 
@@ -238,7 +242,7 @@ fn admit<'d, D: Descriptor>(
     let ask = match options.kernel.as_deref() {
         None => Ask::Chosen,
         Some(name) if name == kernel.name() => Ask::Pinned,
-        Some(name) => return Err(format!("the options ask for kernel {name:?}").into()),
+        Some(name) => return Err(Reason::asked(name)),
     };
     bounded(descriptor.slots(), kernel.backend())?;
     let candidate = kernel.accept(descriptor, options, props, ask)?;

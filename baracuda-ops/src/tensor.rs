@@ -105,9 +105,9 @@ impl TensorDesc {
         Ok(desc)
     }
 
-    /// Promises that the memory of this operand starts at a multiple of `bytes`; 16 by default. CUDA kernels take their vector width
-    /// from it, so that results never depend on addresses; a run on CUDA refuses memory that breaks the promise. The CPU needs the alignment of
-    /// an element only.
+    /// Promises that the memory of this operand starts at a multiple of `bytes`; 16 by default. Kernels may take the width of their accesses
+    /// from it, so that results never depend on addresses. A run refuses an offset in an owned buffer that breaks the promise, on every backend
+    /// alike, and on CUDA an address. Host memory needs the alignment of an element only, a wgpu buffer of the caller's one of 4 bytes.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if `bytes` is not a power of two, below the element's size, or above 4096.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use baracuda_ops::{
-    Device, Error, LayerNormArgs, LayerNormDescriptor, Mem, MemMut, Plan, PlanOptions, Queue, Workspace,
+    Device, Error, LayerNormArgs, LayerNormDescriptor, Mem, MemMut, Plan, PlanOptions, Queue, Start, Workspace,
 };
 use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::modes::{self, Mode, Outcome};
@@ -136,7 +136,7 @@ fn offsets() -> Result<()> {
     let pool = buffer(&device, 1024, BufferUsages::STORAGE);
     let args = || LayerNormArgs::new(Mem::wgpu(&pool, 4, BYTES), MemMut::wgpu(&pool, 512, BYTES));
     let error = plan.run(&mut ops.queue(), args(), Workspace::none()).unwrap_err();
-    ensure!(matches!(error, Error::Misaligned { operand: "x", at: 4, .. }), "{error:?}");
+    ensure!(matches!(error, Error::Misaligned { operand: "x", start: Start::Offset(4), .. }), "{error:?}");
     ensure!(error.to_string().contains("bind"), "{error}");
     plan.bind(args(), Workspace::none())?.run(&mut ops.queue())?;
     Ok(ops.queue().finish()?)
@@ -332,20 +332,31 @@ fn large_buffers() -> Result<()> {
 /// A tensor as large as a binding may be is bound where a binding can start, and refused with the reason elsewhere.
 fn largest_binding() -> Result<()> {
     const LIMIT: u64 = 1 << 12;
+    const BUFFER_LIMIT: u64 = 4 * LIMIT;
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
     let adapter = adapters.first().context("no wgpu adapter")?;
     let descriptor = wgpu::DeviceDescriptor {
         required_features: adapter.features() & (wgpu::Features::SUBGROUP | wgpu::Features::IMMEDIATES),
-        required_limits: wgpu::Limits { max_storage_buffer_binding_size: LIMIT, ..adapter.limits() },
+        required_limits: wgpu::Limits {
+            max_storage_buffer_binding_size: LIMIT,
+            max_buffer_size: BUFFER_LIMIT + 3,
+            ..adapter.limits()
+        },
         ..Default::default()
     };
     let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))?;
     let ops = Device::wgpu(&device, &queue)?;
     let plan_of = |rows| -> Result<_> {
-        Ok(Plan::new(&ops, LayerNormDescriptor::new(x(&[rows, 32]), 1)?, &PlanOptions::default())?)
+        let x = x(&[rows, 32]).for_offset(4)?;
+        Ok(Plan::new(&ops, LayerNormDescriptor::new(x, 1)?, &PlanOptions::default())?)
     };
     let plan = plan_of(LIMIT / 128)?;
+    // Buffers consist of words, and so does the limit that is told.
+    let Err(Error::BufferTooLarge { limit_bytes: BUFFER_LIMIT, .. }) = ops.alloc(BUFFER_LIMIT + 1) else {
+        anyhow::bail!("a buffer above the limit was made");
+    };
+    ops.alloc(BUFFER_LIMIT)?;
     let refused = plan_of(LIMIT / 128 + 1).unwrap_err().to_string();
     ensure!(refused.contains(&LIMIT.to_string()), "{refused}");
     let (input, output) = (ops.upload(&vec![1f32; 2 * LIMIT as usize / 4])?, ops.upload(&[7f32; LIMIT as usize / 4])?);
@@ -359,7 +370,7 @@ fn largest_binding() -> Result<()> {
     // Where a binding can start at any word, there is nothing to refuse.
     if device.limits().min_storage_buffer_offset_alignment > 4 {
         let error = run(4).unwrap_err();
-        ensure!(matches!(error, Error::Misaligned { operand: "x", at: 4, .. }), "{error:?}");
+        ensure!(matches!(error, Error::Misaligned { operand: "x", start: Start::Offset(4), .. }), "{error:?}");
     }
     Ok(())
 }

@@ -40,12 +40,10 @@ pub enum Layout {
 /// The distance of the addresses that an operand may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Its alignment promise: on CUDA.
+    /// Its alignment promise: on CUDA and the CPU.
     Promise,
     /// Four bytes: through wgpu.
     Word,
-    /// One element: on the CPU.
-    Element,
 }
 
 impl Step {
@@ -53,7 +51,6 @@ impl Step {
         match self {
             Self::Promise => slot.desc.align_bytes(),
             Self::Word => 4,
-            Self::Element => slot.desc.dtype().size_bytes(),
         }
     }
 }

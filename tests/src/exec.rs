@@ -1,7 +1,7 @@
 //! Runs the operands of an arena on a device.
 
 use anyhow::Result;
-use baracuda_ops::{Access, AnyPlan, Buffer, Device, Error, Mem, MemMut, Operand, Queue, Workspace};
+use baracuda_ops::{Access, AnyPlan, Buffer, Device, Error, Mem, MemMut, Operand, Queue, Slot, Workspace};
 
 use crate::arena::{Arena, Place};
 
@@ -58,12 +58,35 @@ impl Uploaded {
 
     /// The operands in slot order.
     pub fn operands<'a>(&'a self, arena: &Arena) -> Vec<Operand<'a>> {
-        let of = |(slot, place): (&baracuda_ops::Slot, &Option<Place>)| match place {
+        let of = |(slot, place): (&Slot, &Option<Place>)| match place {
             None => Mem::in_place().into(),
-            Some(p) if slot.access == Access::In => Mem::buffer(&self.0[p.buffer], p.offset, p.bytes).into(),
-            Some(p) => MemMut::buffer(&self.0[p.buffer], p.offset, p.bytes).into(),
+            Some(place) if slot.access == Access::In => self.mem(slot, *place).into(),
+            Some(place) => self.mem_mut(slot, *place).into(),
         };
         arena.slots().iter().zip(&arena.operands).map(of).collect()
+    }
+
+    /// The range of an operand that is read. Through wgpu it is one of a buffer of the caller's where it breaks the operand's promise, to which owned
+    /// buffers are held.
+    pub fn mem(&self, slot: &Slot, Place { buffer, offset, bytes }: Place) -> Mem<'_> {
+        let buffer = &self.0[buffer];
+        #[cfg(feature = "wgpu")]
+        if let Some(lent) = buffer.wgpu_buffer().filter(|_| !offset.is_multiple_of(slot.desc.align_bytes())) {
+            return Mem::wgpu(lent, offset, bytes);
+        }
+        let _ = slot;
+        Mem::buffer(buffer, offset, bytes)
+    }
+
+    /// As [`mem`](Self::mem), of an operand that is written.
+    pub fn mem_mut(&self, slot: &Slot, Place { buffer, offset, bytes }: Place) -> MemMut<'_> {
+        let buffer = &self.0[buffer];
+        #[cfg(feature = "wgpu")]
+        if let Some(lent) = buffer.wgpu_buffer().filter(|_| !offset.is_multiple_of(slot.desc.align_bytes())) {
+            return MemMut::wgpu(lent, offset, bytes);
+        }
+        let _ = slot;
+        MemMut::buffer(buffer, offset, bytes)
     }
 
     /// The workspace.

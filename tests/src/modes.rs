@@ -81,9 +81,26 @@ impl Mode {
         Self::ALL.into_iter().find(|m| m.name() == name)
     }
 
+    /// Whether a case can be run in this mode on a target at all.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn is_possible(self, case: &Case, target: &Target) -> Result<(), &'static str> {
+        let demand = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
+        match self {
+            Self::InPlace => {
+                let has_partner = case.slots().iter().any(|slot| slot.in_place.is_some());
+                demand(has_partner, "since no operand of the case can be in place")
+            }
+            Self::Record => demand(target.name == "wgpu", "since encoders and passes of a caller are those of wgpu"),
+            Self::Capture => demand(target.backend == Backend::Cuda, "since graphs are those of cuda"),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a case of the lists has a trial in this mode on a target.
     pub fn applies(self, case: &Case, target: &Target) -> bool {
-        if case.is_pinned_elsewhere(target.backend) {
+        if case.is_pinned_elsewhere(target.backend) || self.is_possible(case, target).is_err() {
             return false;
         }
         if target.name == "wgpu-plain" {
@@ -93,9 +110,7 @@ impl Mode {
             Self::Values => true,
             Self::Random => false,
             Self::Bitwise => target.backend == Backend::Cuda || case.is_core,
-            Self::Record => case.is_core && target.backend == Backend::Wgpu,
-            Self::Capture | Self::Sanitize => case.is_core && target.backend == Backend::Cuda,
-            Self::InPlace => case.slots().iter().any(|s| s.in_place.is_some()) && case.is_core,
+            Self::Sanitize => case.is_core && target.backend == Backend::Cuda,
             _ => case.is_core,
         }
     }
@@ -237,8 +252,7 @@ impl Trial<'_> {
         let mut first = self.arena(&inputs, APART, InPlace::No);
         self.run(&mut first)?;
         let step = match self.target.backend {
-            Backend::Cpu => Step::Element,
-            Backend::Cuda => Step::Promise,
+            Backend::Cpu | Backend::Cuda => Step::Promise,
             Backend::Wgpu => Step::Word,
         };
         for by in SHIFTS {
@@ -443,10 +457,10 @@ impl ByName<'_> {
 
 impl Named for ByName<'_> {
     fn mem(&self, name: &str) -> Option<Mem<'_>> {
-        self.find(name).map(|(_, p)| Mem::buffer(&self.memory.0[p.buffer], p.offset, p.bytes))
+        self.find(name).map(|(slot, place)| self.memory.mem(slot, place))
     }
 
     fn mem_mut(&self, name: &str) -> Option<MemMut<'_>> {
-        self.find(name).map(|(_, p)| MemMut::buffer(&self.memory.0[p.buffer], p.offset, p.bytes))
+        self.find(name).map(|(slot, place)| self.memory.mem_mut(slot, place))
     }
 }

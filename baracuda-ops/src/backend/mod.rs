@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::dtype::{DType, Element};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Start};
 use crate::slots::MAX_SLOTS;
 
 pub(crate) mod cpu;
@@ -317,13 +317,13 @@ impl Device {
         }
         match offset.checked_add(bytes) {
             Some(end) if end <= buffer.bytes => Ok(()),
-            end => Err(Error::TooSmall {
+            _ => Err(Error::TooSmall {
                 op,
                 operand: "buffer",
-                need_bytes: end.unwrap_or(u64::MAX),
-                got_bytes: buffer.bytes,
-                offset: 0,
-                buffer_bytes: None,
+                need_bytes: bytes,
+                got_bytes: buffer.bytes.saturating_sub(offset),
+                offset,
+                buffer_bytes: Some(buffer.bytes),
             }),
         }
     }
@@ -515,7 +515,7 @@ impl<'q> Queue<'q> {
         let (got_bytes, size) = (buffer.bytes, size_of::<T>() as u64);
         if !got_bytes.is_multiple_of(size) {
             let need_bytes = got_bytes.div_ceil(size).saturating_mul(size);
-            let (operand, offset, buffer_bytes) = ("buffer", 0, None);
+            let (operand, offset, buffer_bytes) = ("buffer", 0, Some(got_bytes));
             return Err(Error::TooSmall { op: DOWNLOAD, operand, need_bytes, got_bytes, offset, buffer_bytes });
         }
         let out_of_memory = || Error::OutOfMemory { device: "cpu".into(), bytes: got_bytes };
@@ -570,8 +570,8 @@ impl<'q> Queue<'q> {
         }
         let need_bytes = size_of::<T>() as u64;
         if !offset.is_multiple_of(need_bytes) {
-            let detail = "; offsets are bytes, not elements";
-            return Err(Error::Misaligned { op: DOWNLOAD, operand: BUFFER, need_bytes, at: offset, detail });
+            let (start, detail) = (Start::Offset(offset), "; that is an element, and offsets are bytes");
+            return Err(Error::Misaligned { op: DOWNLOAD, operand: BUFFER, need_bytes, start, detail });
         }
         #[cfg(feature = "wgpu")]
         if matches!(&self.kind, QueueKind::Wgpu(queue) if queue.is_borrowed()) {

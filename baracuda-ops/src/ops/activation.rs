@@ -18,7 +18,7 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-use serde::{Deserialize, Serialize};
+use crate::json;
 
 /// A function applied to each element. See the [formulas](self).
 ///
@@ -28,8 +28,7 @@ use serde::{Deserialize, Serialize};
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// Nothing.
     #[default]
@@ -47,6 +46,8 @@ pub enum Activation {
     /// The hyperbolic tangent.
     Tanh,
 }
+
+json::named!(Activation);
 
 /// `sqrt(2 / pi)`
 const GELU_SCALE: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;

@@ -36,7 +36,9 @@ impl RowGeometry {
             let mut dense = 1;
             for (&dim, &stride) in inner.iter().zip(&tensor.strides()[outer.len()..]).rev() {
                 Reason::unless(dim <= 1 || stride == dense, || {
-                    format!("the normalized extents {inner:?} are not dense: stride {stride}, not {dense}")
+                    format!(
+                        "the normalized extents {inner:?} are not dense: stride {stride}, not {dense}; copy that operand to a dense tensor"
+                    )
                 })?;
                 dense *= dim.max(1);
             }
@@ -56,7 +58,9 @@ impl RowGeometry {
             }
         }
         Reason::unless(count <= 3, || {
-            format!("the row extents {outer:?} collapse to {count} strided ones, the limit is 3")
+            format!(
+                "the row extents {outer:?} collapse to {count} strided ones, the limit is 3; copy the operands to one dense layout, or permute the extents of all alike"
+            )
         })?;
         let axes = &axes[..count];
         let strides_of = |tensor: &&TensorDesc| {

@@ -50,6 +50,10 @@ pub(crate) trait Fields: Clone + Debug + Eq + Hash {
     type Kind: Copy + Debug + Eq + Hash + 'static;
     /// What follows from the fields besides the slots; `()` for most.
     type Derived: Clone + Debug + Eq + Hash;
+    /// Those fields that ops of a kind refuse, since other ops alone have them.
+    fn lacks(_: Self::Kind) -> &'static [&'static str] {
+        &[]
+    }
     /// Layouts other than the default.
     fn layouts(&mut self) -> &mut Layouts;
     /// Brings what can be said in several ways into one, so that equal requests compare equal: a field that says its default is left out.
@@ -132,17 +136,23 @@ pub(crate) trait Described: Descriptor {
 /// The fields of a descriptor, in the order of its JSON, which ends in `layouts`. After its type a field may have `= default`, the
 /// default of that type, or `= one`: such fields are left out of the JSON where they have this value. `minimal` takes the other
 /// fields, and gives these their defaults. `Fields<..>` are implemented by methods of the same names: `declare`, and `normalise` if
-/// it is named.
+/// it is named; `lacks` names a function.
 macro_rules! fields {
     (
         $(#[$doc:meta])*
-        $Fields:ident: Fields<Kind = $Kind:ty, Derived = $Derived:ty> $(+ $normalise:ident)? { $($field:tt)* }
+        $Fields:ident: Fields<Kind = $Kind:ty, Derived = $Derived:ty> $(+ $normalise:ident)? $(lacks $lacks:path)? {
+            $($field:tt)*
+        }
     ) => {
         fields!(@next [$(#[$doc])* $Fields] [] [] [] $($field)*);
 
         impl $crate::ops::valid::Fields for $Fields {
             type Kind = $Kind;
             type Derived = $Derived;
+
+            $(fn lacks(kind: $Kind) -> &'static [&'static str] {
+                $lacks(kind)
+            })?
 
             fn layouts(&mut self) -> &mut $crate::slots::Layouts {
                 &mut self.layouts
@@ -243,7 +253,8 @@ macro_rules! descriptor {
 
         impl<'de> serde::Deserialize<'de> for $Descriptor {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let $crate::json::Document(fields) = $crate::json::Document::deserialize(deserializer)?;
+                let lacks = <$Fields as $crate::ops::valid::Fields>::lacks($kind);
+                let $crate::json::Document(fields) = $crate::json::Document::without(lacks, deserializer)?;
                 $crate::json::Object(fields).try_into().map_err(serde::de::Error::custom)
             }
         }
@@ -267,11 +278,13 @@ macro_rules! descriptor {
             }
 
             fn from_json(json: &str) -> Result<Self, Error> {
-                $crate::json::parse::<Self, $Fields>(Self::NAME, json)
+                let lacks = <$Fields as $crate::ops::valid::Fields>::lacks($kind);
+                $crate::json::parse::<Self, $Fields>(Self::NAME, lacks, json)
             }
 
             fn from_value(json: &serde_json::Value) -> Result<Self, Error> {
-                $crate::json::read::<Self, $Fields>(Self::NAME, json)
+                let lacks = <$Fields as $crate::ops::valid::Fields>::lacks($kind);
+                $crate::json::read::<Self, $Fields>(Self::NAME, lacks, json)
             }
 
             $(fn any_backward(

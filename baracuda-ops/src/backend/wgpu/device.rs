@@ -23,6 +23,8 @@ use crate::slots::MAX_SLOTS;
 pub(super) const MAX_BINDINGS: usize = MAX_SLOTS;
 /// Threads that every device offers a workgroup, as Vulkan promises, unless it was requested without compute shaders.
 pub(super) const LEAST_THREADS: u32 = 128;
+/// Bytes that buffers consist of.
+const WORD_BYTES: u64 = 4;
 /// Bytes of workgroup memory that every device has, as Vulkan and WebGPU promise.
 pub(crate) const LEAST_WORKGROUP_BYTES: u64 = 16384;
 /// The unit of large uploads. It bounds the memory that staging them takes; smaller units would wait for the device more often.
@@ -284,8 +286,8 @@ impl Device {
 
     /// Zeroed storage of `bytes` bytes, rounded up to whole words.
     pub(crate) fn alloc(&self, bytes: u64) -> Result<Memory> {
-        let limit_bytes = self.props.max_buffer_bytes;
-        let size = bytes.max(4).checked_next_multiple_of(4).filter(|&size| size <= limit_bytes);
+        let limit_bytes = self.props.max_buffer_bytes / WORD_BYTES * WORD_BYTES;
+        let size = bytes.max(WORD_BYTES).checked_next_multiple_of(WORD_BYTES).filter(|&size| size <= limit_bytes);
         let size = size.ok_or_else(|| Error::BufferTooLarge { device: self.to_string(), bytes, limit_bytes })?;
         let usage = ::wgpu::BufferUsages::STORAGE | ::wgpu::BufferUsages::COPY_SRC | ::wgpu::BufferUsages::COPY_DST;
         self.create_buffer("baracuda-ops buffer", size, usage, None).map(Memory)

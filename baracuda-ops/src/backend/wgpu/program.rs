@@ -11,7 +11,7 @@ use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
 use super::queue::Queue;
 use super::text::{MAX_IMMEDIATE_BYTES, Numbers, OperandText, Source};
 use crate::backend::{Located, Location};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Start};
 use crate::narrow::word;
 use crate::slots::{Names, WORKSPACE};
 
@@ -448,7 +448,7 @@ fn unusable_operand(resolved: &Resolved<'_>, device: &Device, names: Names) -> O
                 op,
                 operand,
                 need_bytes: device.props().workspace_align(),
-                at: range.start + 4 * u64::from(resolved.offsets[binding]),
+                start: Start::Offset(range.start + 4 * u64::from(resolved.offsets[binding])),
                 detail: "; it is as large as a binding of this device may be, which leaves no room for bytes before it",
             });
         }
@@ -496,7 +496,7 @@ fn demand_aligned(resolved: &Resolved<'_>, props: &Props, names: Names) -> Resul
                 op: names.op,
                 operand: resolved.operand(binding, names),
                 need_bytes: props.workspace_align(),
-                at: range.start + 4 * u64::from(words),
+                start: Start::Offset(range.start + 4 * u64::from(words)),
                 detail: "; bind takes it, and so does run on a device with the feature IMMEDIATES",
             });
         }

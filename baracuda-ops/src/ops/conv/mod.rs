@@ -339,6 +339,12 @@ impl Shape {
         require(op, x_name, (3..=2 + MAX_AXES).contains(&rank), || {
             format!("must be [N, C, spatial..] of rank 3 to {}, got rank {rank}", 2 + MAX_AXES)
         })?;
+        require(op, x_name, weight.rank() != rank + 1, || {
+            let of_weight = weight.rank();
+            format!(
+                "must be [N, C, spatial..] of the rank of {weight_name}, {of_weight}; got rank {rank}: one sample has N = 1"
+            )
+        })?;
         require(op, weight_name, weight.rank() == rank, || {
             format!("must be [Co, Ci / groups, kernel..] of the rank of {x_name}, {rank}; got rank {}", weight.rank())
         })?;
@@ -351,7 +357,14 @@ impl Shape {
         }
         require(op, weight_name, weight.dims()[1] == channels / groups, || {
             let of_group = channels / groups;
-            format!("must have Ci / groups = {channels} / {groups} = {of_group} channels, got {}", weight.dims()[1])
+            let of_filter = weight.dims()[1];
+            let is_last = of_filter.checked_mul(groups) == Some(x.dims()[rank - 1]);
+            let help = if is_last {
+                "; extents of channels-last tensors are [N, C, spatial..], too, as permute gives them"
+            } else {
+                ""
+            };
+            format!("must have Ci / groups = {channels} / {groups} = {of_group} channels, got {of_filter}{help}")
         })?;
         let count = rank - 2;
         for (field, given) in [("stride", stride.len()), ("dilation", dilation.len()), ("padding", padding.len())] {

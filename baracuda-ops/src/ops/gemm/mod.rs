@@ -77,7 +77,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::{DType, Real};
 use crate::error::Result;
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::kernel::Kernel;
 use crate::ops::fields::{demand, float, in_range, is_zero, require};
 use crate::ops::valid::{Valid, kernels};
@@ -180,8 +180,7 @@ impl GemmGradients {
 }
 
 /// From what backward computes the derivative of the activation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GemmSaved {
     /// The pre-activation that forward wrote as `pre`.
     #[default]
@@ -193,6 +192,21 @@ pub enum GemmSaved {
 }
 
 use GemmSaved as Saved;
+
+impl Saved {
+    const ALL: [Self; 3] = [Self::Pre, Self::Out, Self::Recompute];
+
+    /// The name used in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pre => "pre",
+            Self::Out => "out",
+            Self::Recompute => "recompute",
+        }
+    }
+}
+
+json::named!(Saved);
 
 /// One gradient of a backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -279,7 +293,21 @@ impl Shape {
             if is_transposed { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] }
         };
         let ([m, k], [b_k, n]) = (stored(a_matrix, transpose_a), stored(b_matrix, transpose_b));
-        require(op, "b", b_k == k, || format!("op(b) must have as many rows as op(a) has columns, {k}; got {b_k}"))?;
+        require(op, "b", b_k == k, || {
+            let help = match (n == k, b_k == m) {
+                // A weight as most frameworks store it.
+                (true, _) if !transpose_b => {
+                    "; its columns are as many: transpose_b, in Rust GemmFactor::transposed, says so"
+                }
+                (true, _) => "; its columns are as many without transpose_b",
+                (_, true) if !transpose_a => {
+                    "; op(a) has as many rows: transpose_a, in Rust GemmFactor::transposed, says that they are the terms"
+                }
+                (_, true) => "; op(a) has as many columns without transpose_a",
+                _ => "",
+            };
+            format!("op(b) must have as many rows as op(a) has columns, {k}; got {b_k}{help}")
+        })?;
         for (field, desc) in [("a", a), ("b", b)] {
             steps_over_rows(op, field, desc)?;
         }

@@ -18,7 +18,7 @@ pub(crate) fn spatial_stride(desc: &TensorDesc) -> Result<u64, String> {
             Some((inner, extent)) if inner.checked_mul(*extent) == Some(step) => *extent *= dim,
             Some(_) => {
                 return Err(format!(
-                    "the spatial extents {:?} with strides {:?} do not collapse to one",
+                    "the spatial extents {:?} with strides {:?} do not collapse to one; copy it to a contiguous or channels-last tensor",
                     &desc.dims()[2..],
                     &desc.strides()[2..]
                 ));

@@ -22,11 +22,13 @@ impl DenseRun {
             let dense_bytes = desc.elements() * desc.dtype().size_bytes();
             Reason::unless(slot.span_bytes == dense_bytes && desc.is_injective(), || {
                 let (name, span) = (slot.name, slot.span_bytes);
-                format!("{name} is not dense: {dense_bytes} bytes of elements span {span} bytes")
+                format!(
+                    "{name} is not dense: {dense_bytes} bytes of elements span {span} bytes; copy it to a dense tensor"
+                )
             })?;
             Reason::unless(desc.strides() == first.desc.strides(), || {
                 let [a, b] = [first, slot].map(|slot| format!("{} has strides {:?}", slot.name, slot.desc.strides()));
-                format!("{a}, {b}: they must be equal")
+                format!("{a}, {b}: they must be equal; copy one to the layout of the other")
             })?;
             align_bytes = align_bytes.min(desc.align_bytes());
         }

@@ -102,7 +102,9 @@ impl Geometry {
         }
         Reason::unless(inner > 1, || {
             let strides: Vec<_> = tensors.iter().map(|t| t.strides()).collect();
-            format!("neither axis {axis} nor what it strides over is dense in every operand: strides {strides:?}")
+            format!(
+                "neither axis {axis} nor what it strides over is dense in every operand: strides {strides:?}; give all the layout of one, by a copy or by the field layouts"
+            )
         })?;
         let RowGeometry { rows: outer, extents, strides, .. } = rows(tensors, blocks, 1)?;
         let steps: Vec<u64> = strides_of(axis).collect();

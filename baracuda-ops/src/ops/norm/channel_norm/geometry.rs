@@ -64,7 +64,7 @@ impl ChannelGeometry {
                 let layout = |slot: &Slot| format!("{} {:?}", slot.name, slot.desc.strides());
                 let layouts: Vec<String> = slots.all_at(operands).map(layout).collect();
                 return Err(format!(
-                    "neither the spatial extents nor the channels have stride 1 in every tensor: {}",
+                    "neither the spatial extents nor the channels have stride 1 in every tensor, so copy them to one layout, contiguous or channels-last: {}",
                     layouts.join(", ")
                 )
                 .into());

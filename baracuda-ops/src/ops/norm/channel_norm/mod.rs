@@ -169,7 +169,7 @@ impl ChannelShape {
 
 fields! {
     /// The fields of a forward descriptor.
-    ForwardFields: Fields<Kind = ChannelNorm, Derived = ()> {
+    ForwardFields: Fields<Kind = ChannelNorm, Derived = ()> lacks forward_lacks {
         x: TensorDesc,
         /// GroupNorm's.
         groups: Option<u64> = default,
@@ -190,7 +190,7 @@ fields! {
 
 fields! {
     /// The fields of a backward descriptor.
-    BackwardFields: Fields<Kind = ChannelNorm, Derived = ()> {
+    BackwardFields: Fields<Kind = ChannelNorm, Derived = ()> lacks backward_lacks {
         x: TensorDesc,
         /// GroupNorm's.
         groups: Option<u64> = default,
@@ -207,6 +207,24 @@ fields! {
         dresidual: bool = default,
         dweight: bool = default,
         dbias: bool = default,
+    }
+}
+
+/// The fields of a forward that other norms alone have.
+fn forward_lacks(kind: ChannelNorm) -> &'static [&'static str] {
+    match kind {
+        ChannelNorm::Batch => &["groups"],
+        ChannelNorm::Group => &["residual", "momentum", "cumulative", "inference"],
+        ChannelNorm::Instance => &["groups", "residual", "cumulative"],
+    }
+}
+
+/// As [`forward_lacks`], of a backward.
+fn backward_lacks(kind: ChannelNorm) -> &'static [&'static str] {
+    match kind {
+        ChannelNorm::Batch => &["groups"],
+        ChannelNorm::Group => &["eps", "residual", "from_y", "inference", "dresidual"],
+        ChannelNorm::Instance => &["groups", "residual", "from_y", "dresidual"],
     }
 }
 

@@ -152,7 +152,7 @@ impl Gradients {
 
 fields! {
     /// The fields of a forward descriptor.
-    ForwardFields: Fields<Kind = RowNorm, Derived = ()> {
+    ForwardFields: Fields<Kind = RowNorm, Derived = ()> lacks lacks {
         x: TensorDesc,
         normalized_dims: usize,
         weight: Option<DType> = default,
@@ -166,7 +166,7 @@ fields! {
 
 fields! {
     /// The fields of a backward descriptor.
-    BackwardFields: Fields<Kind = RowNorm, Derived = ()> {
+    BackwardFields: Fields<Kind = RowNorm, Derived = ()> lacks lacks {
         x: TensorDesc,
         normalized_dims: usize,
         weight: Option<DType> = default,
@@ -175,6 +175,14 @@ fields! {
         dweight: bool = default,
         dbias: Option<DType> = default,
         dh: bool = default,
+    }
+}
+
+/// The fields that the other norm alone has.
+fn lacks(kind: RowNorm) -> &'static [&'static str] {
+    match kind {
+        RowNorm::Layer => &["weight_offset"],
+        RowNorm::Rms => &["bias", "dbias"],
     }
 }
 

@@ -75,10 +75,18 @@ operands! { $
 
 fields! {
     /// The fields of both descriptors; `from_y` is false in forward.
-    Fields: Fields<Kind = Direction, Derived = ()> {
+    Fields: Fields<Kind = Direction, Derived = ()> lacks lacks {
         x: TensorDesc,
         activation: Activation,
         from_y: bool = default,
+    }
+}
+
+/// The fields that the other op alone has.
+fn lacks(direction: Direction) -> &'static [&'static str] {
+    match direction {
+        Direction::Forward => &["from_y"],
+        Direction::Backward => &[],
     }
 }
 
