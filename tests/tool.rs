@@ -351,6 +351,33 @@ fn operands_beyond_memory_are_not_run_again() {
 }
 
 #[test]
+fn a_mode_that_does_not_apply_is_no_failure() {
+    let bias = r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[2,3,4]}}"#;
+    let stdout = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+    for (mode, why) in [
+        ("in-place", "since no operand of the case can be in place"),
+        ("record", "since encoders and passes of a caller are those of wgpu"),
+        ("capture", "since graphs are those of cuda"),
+    ] {
+        let output = bops().args(["repro", bias, "--device", "cpu", "--mode", mode]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        let words = format!("not run: mode {mode} does not apply, {why}");
+        assert!(stdout(&output).contains(&words) && !stdout(&output).contains("FAILED"), "{}", stdout(&output));
+        assert!(stderr(&output).contains("nothing was run"), "{}", stderr(&output));
+    }
+    let output = bops().args(["repro", bias, "--device", "cpu", "--mode", "bind"]).output().unwrap();
+    assert!(output.status.success() && stdout(&output).contains("ok"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_error_is_said_once() {
+    let line = r#"softmax {"x":{"dtype":"f32","dims":[2,3]},"axis":2}"#;
+    let output = bops().args(["repro", line, "--device", "cpu"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output).matches("must be below the rank of x, 2; got 2").count(), 1, "{}", stderr(&output));
+}
+
+#[test]
 fn a_closed_pipe_is_no_panic() {
     let folder = Folder::new("pipe");
     Draft::new().with("refused", "cpu").write(&folder.at("broken.safetensors"));

@@ -28,3 +28,10 @@ pub mod values;
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/frameworks.md")]
 mod frameworks {}
+
+/// An error with its causes, each once: an error of the library says its own.
+pub fn said(error: &anyhow::Error) -> String {
+    let last = error.chain().position(|cause| cause.is::<baracuda_ops::Error>());
+    let words: Vec<_> = error.chain().take(last.map_or(usize::MAX, |at| at + 1)).map(ToString::to_string).collect();
+    words.join(": ")
+}

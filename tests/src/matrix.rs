@@ -13,6 +13,7 @@ use crate::case::{Case, Data, hash};
 use crate::floor::{Ended, Record};
 use crate::modes::{self, Mode, Outcome};
 use crate::ops::SUBJECTS;
+use crate::said;
 use crate::target::{TARGETS, Target, target};
 
 /// An adapter that is software compiles shaders for a CPU, half a second each. Beside the cases that show every form of a shader, it runs
@@ -125,7 +126,7 @@ impl Entry {
                 Record { outputs: worst.outputs, ..self.record(Ended::Ran, worst.words, worst.units) }
             }
             Ok(Ok(Outcome::Refused(why))) => self.record(Ended::Refused, why, 0.0),
-            Ok(Err(error)) => self.record(Ended::Failed, format!("{error:#}"), 0.0),
+            Ok(Err(error)) => self.record(Ended::Failed, said(&error), 0.0),
             Err(_) => self.record(Ended::Failed, "panicked".into(), 0.0),
         }
     }

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use baracuda_ops::Error;
 use baracuda_ops_tests::case_file::{self, FiledCase, Replay};
 use baracuda_ops_tests::floor;
+use baracuda_ops_tests::said;
 use baracuda_ops_tests::target::{TARGETS, Target, require};
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
@@ -68,12 +69,12 @@ impl Outcome {
             Ok(Replay::Refused(error)) => {
                 Self { reason: reason(&error), ..without_kernel(Ended::Refused, error.to_string()) }
             }
-            Err(error) => without_kernel(Ended::Failed, format!("{error:#}")),
+            Err(error) => without_kernel(Ended::Failed, said(&error)),
         }
     }
 
     fn unreadable(why: &anyhow::Error) -> Self {
-        let words = format!("{why:#}");
+        let words = said(why);
         Self { ended: Ended::Unreadable, kernel: None, units: None, words, reason: String::new() }
     }
 }
@@ -211,7 +212,7 @@ fn check(entry: Entry, present: &[&Target], log: &Log) -> Result<Vec<Vec<Outcome
 /// How a case fares on each device.
 fn check_case(path: &str, case: Result<FiledCase>, present: &[&Target], log: &Log) -> Result<Vec<Outcome>> {
     if let Err(why) = &case {
-        log.print(&format!("UNREADABLE {path}: {why:#}"))?;
+        log.print(&format!("UNREADABLE {path}: {}", said(why)))?;
     }
     let on = |target: &&Target| {
         log.bar.set_message(format!("{path} on {}", target.name));

@@ -7,9 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use baracuda_ops_tests::modes::Mode;
+use baracuda_ops_tests::said;
 use baracuda_ops_tests::target::quiet_drivers;
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
+
+use trials::NotApplicable;
 
 mod bench;
 mod check;
@@ -52,14 +55,17 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Prints which device serves what.
+    /// Prints which kernel serves what on the CPU, on an H200 and through wgpu, or why none does.
     Support,
-    /// Prints what is chosen for every case of an op on example devices, a line each: of that, tests/choices.txt holds a number.
+    /// For maintainers: prints what is chosen for each case of an op on example devices (tests/choices.txt).
     Choices {
         /// The op's name, such as layer_norm_backward.
         op: String,
     },
     /// Runs one case: a repro line or the name of a trial.
+    ///
+    /// The exit code is 1 if it fails, and 3 if its mode applies on none of the devices.
+    #[command(verbatim_doc_comment)]
     Repro {
         /// `<op> <json> [data] [options=<json>]`, or the same behind `<op>/<mode>/<backend>/`, in quotes. The
         /// options are those of a plan, such as `options={"kernel":"softmax_split"}`.
@@ -92,7 +98,7 @@ enum Command {
         #[arg(long)]
         host: bool,
     },
-    /// Renders docs/SUPPORT.md, ACCURACY.md and performance.md from docs/data.
+    /// For maintainers: renders docs/SUPPORT.md, ACCURACY.md and performance.md from docs/data.
     Tables {
         /// Writes nothing; fails if a file is not current.
         #[arg(long)]
@@ -101,7 +107,7 @@ enum Command {
         #[arg(long, value_name = "FOLDER")]
         record: Option<Option<PathBuf>>,
     },
-    /// Compares the last run of the parity tests with tests/floor.txt.
+    /// For maintainers: compares the last run of the parity tests with tests/floor.txt.
     Floor {
         /// Renews the floor from that run.
         #[arg(long)]
@@ -136,8 +142,8 @@ fn finish(outcome: Result<()>) -> ExitCode {
             ExitCode::FAILURE
         }
         Err(error) => {
-            warn(format_args!("error: {error:#}"));
-            ExitCode::FAILURE
+            warn(format_args!("error: {}", said(&error)));
+            if error.is::<NotApplicable>() { ExitCode::from(NotApplicable::EXIT) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -12,6 +12,7 @@ use baracuda_ops_tests::exec::{Executor, OnDevice, Uploaded};
 use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
 use baracuda_ops_tests::ops::SUBJECTS;
+use baracuda_ops_tests::said;
 use baracuda_ops_tests::showcase::{Showcase, showcases};
 use baracuda_ops_tests::target::{TARGETS, Target};
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
@@ -75,7 +76,7 @@ pub(crate) fn all() -> Result<()> {
                     ]),
                     Err(error) => {
                         cells.push("FAILED".into());
-                        failures.push(format!("FAILED {label} {dtype} on {}: {error:#}", target.name));
+                        failures.push(format!("FAILED {label} {dtype} on {}: {}", target.name, said(&error)));
                     }
                 }
                 table.add_row(cells);
@@ -92,7 +93,8 @@ pub(crate) fn all() -> Result<()> {
     writeln!(
         stdout(),
         "Every device agrees with the reference: no error is above 1, which is its budget (docs/ACCURACY.md).\n\
-         us: a run among others of a batch, the median of batches. GB/s: each operand read or written once."
+         us: a run among others of a batch, the median of batches. GB/s: each operand read or written once.\n\
+         The kernels named reference are the formulas in f64, to compare with: their times are not what a CPU can do."
     )?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Runs a trial again, and compares a whole run of them with the floor.
 
+use std::fmt::{self, Display};
 use std::io::{Write, stdout};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -8,7 +9,25 @@ use baracuda_ops_tests::case_file::MOST_BYTES;
 use baracuda_ops_tests::floor;
 use baracuda_ops_tests::matrix;
 use baracuda_ops_tests::modes::{self, Mode, Outcome};
+use baracuda_ops_tests::said;
 use baracuda_ops_tests::target::{TARGETS, Target, target};
+
+/// No device was left to run a case on.
+#[derive(Debug)]
+pub(crate) struct NotApplicable(&'static str);
+
+impl NotApplicable {
+    /// The exit code.
+    pub(crate) const EXIT: u8 = 3;
+}
+
+impl Display for NotApplicable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "mode {} applies to this case on none of the devices: nothing was run", self.0)
+    }
+}
+
+impl std::error::Error for NotApplicable {}
 
 pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Result<()> {
     // A trial's name says where and how, unless the caller does.
@@ -39,8 +58,13 @@ pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Res
         bytes.map_or("2^64 or more".into(), |b| b.to_string())
     );
     writeln!(stdout(), "{} in mode {}", case.line(), mode.name())?;
-    let mut failed = 0;
+    let (mut failed, mut applied) = (0, 0);
     for target in targets {
+        if let Err(why) = mode.is_possible(&case, target) {
+            writeln!(stdout(), "{:10} not run: mode {} does not apply, {why}", target.name, mode.name())?;
+            continue;
+        }
+        applied += 1;
         match modes::run(&case, mode, target) {
             Ok(Outcome::Ran(worst)) => {
                 writeln!(
@@ -54,11 +78,12 @@ pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Res
             Ok(Outcome::Refused(why)) => writeln!(stdout(), "{:10} refused: {why}", target.name)?,
             Err(error) => {
                 failed += 1;
-                writeln!(stdout(), "{:10} FAILED: {error:#}", target.name)?;
+                writeln!(stdout(), "{:10} FAILED: {}", target.name, said(&error))?;
             }
         }
     }
     ensure!(failed == 0, "{failed} failed");
+    ensure!(applied > 0, NotApplicable(mode.name()));
     Ok(())
 }
 
