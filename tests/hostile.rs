@@ -271,17 +271,31 @@ fn activation(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescript
     Ok(any)
 }
 
+/// A tensor, now and then with strides by which it holds elements more than once.
+fn repeated(random: &mut Rng, desc: TensorDesc) -> Result<TensorDesc, Error> {
+    if random.u32(..4) > 0 {
+        return Ok(desc);
+    }
+    let strides: Vec<u64> = desc.strides().iter().map(|&stride| stride.min(random.u64(..4))).collect();
+    TensorDesc::strided(desc.dtype(), desc.dims(), &strides)
+}
+
 /// A product whose second factor fits about every second time.
 fn gemm(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let a = tensor(random)?;
     let b = if random.u32(..4) == 0 || a.rank() < 2 {
         tensor(random)?
     } else {
-        let batch = if random.bool() { &a.dims()[..a.rank() - 2] } else { &[] };
+        let mut batch = if random.bool() { a.dims()[..a.rank() - 2].to_vec() } else { Vec::new() };
+        for extent in batch.iter_mut().filter(|_| random.u32(..4) == 0) {
+            *extent = 1;
+        }
+        let batch = &batch[random.usize(..batch.len() + 1)..];
         let inner = a.dims()[a.rank() - if random.u32(..3) == 0 { 2 } else { 1 }];
         let dims = [batch, &[inner, extent(random)]].concat();
         TensorDesc::contiguous(a.dtype(), &dims)?
     };
+    let (a, b) = (repeated(random, a)?, repeated(random, b)?);
     let factor =
         |desc: TensorDesc, transposed: bool| if transposed { GemmFactor::transposed(desc) } else { desc.into() };
     let mut d = GemmDescriptor::new(factor(a, random.u32(..3) == 0), factor(b, random.u32(..3) == 0))?;

@@ -11,7 +11,7 @@ use super::forward::{self, ForwardFields};
 use super::{Gradient, Saved, Shape, Valid};
 use crate::dtype::DType;
 use crate::ops::activation::Activation;
-use crate::slots::{Slot, Slots};
+use crate::slots::{MAX_SLOTS, Slot, Slots};
 use crate::tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 
 /// Most batch extents of a product.
@@ -362,6 +362,130 @@ impl BackwardTensors {
     }
 }
 
+/// Ranges of the batch extents, the rows and the columns of dpre, outermost first.
+#[derive(Clone, Copy)]
+struct Part {
+    first: [u64; MAX_RANK],
+    extents: [u64; MAX_RANK],
+}
+
+/// Where the operands of a part begin, in elements, by their position.
+pub(super) type Starts = [u64; MAX_SLOTS];
+
+/// Backward in parts, so that no more of dpre than some number of elements has to be in memory at a time.
+impl BackwardTensors {
+    /// Elements of dpre that are in memory at once, if at most `most` may be.
+    pub(super) fn stored_elements(&self, most: u64) -> u64 {
+        if self.geometry().dpre_bytes == 0 { 0 } else { self.shape.elements().min(most) }
+    }
+
+    /// Computes every gradient, by parts whose dpre has at most `most` elements. Gradients have sweeps of their own over dpre, in which sums are whole
+    /// while `most` elements hold all terms of one; the rest of a longer sum is added to what is there.
+    pub(super) fn for_each_part(&self, most: u64, mut compute: impl FnMut(&BackwardGeometry, &Starts)) {
+        let geometry = self.geometry();
+        if geometry.dpre_bytes == 0 || self.shape.elements() <= most {
+            return compute(&geometry, &Starts::default());
+        }
+        let none = Self { da: None, db: None, dbias: None, ..*self };
+        let (of_a, of_b, of_bias) =
+            (Self { da: self.da, ..none }, Self { db: self.db, ..none }, Self { dbias: self.dbias, ..none });
+        let [m, n] = [self.shape.batch.len(), self.shape.batch.len() + 1];
+        if let Some((da, _)) = &self.da {
+            let order = self.own_axes(da).into_iter().chain([m]).chain(self.shared_axes(da)).chain([n]);
+            of_a.sweep(most, order, &mut compute);
+        }
+        if let Some((db, _)) = &self.db {
+            let order = [n].into_iter().chain(self.own_axes(db)).chain(self.shared_axes(db)).chain([m]);
+            of_b.sweep(most, order, &mut compute);
+        }
+        if self.dbias.is_some() {
+            of_bias.sweep(most, [n].into_iter().chain(0..=m), &mut compute);
+        }
+    }
+
+    fn own_axes(&self, gradient: &View) -> Vec<usize> {
+        (0..self.shape.batch.len()).filter(|&axis| gradient.is_own(&self.shape, axis)).collect()
+    }
+
+    fn shared_axes(&self, gradient: &View) -> Vec<usize> {
+        (0..self.shape.batch.len()).filter(|&axis| !gradient.is_own(&self.shape, axis)).collect()
+    }
+
+    /// Divides axes of dpre in an order, until parts have at most `most` elements.
+    fn sweep(
+        &self,
+        most: u64,
+        order: impl Iterator<Item = usize>,
+        compute: &mut impl FnMut(&BackwardGeometry, &Starts),
+    ) {
+        let rank = self.shape.batch.len() + 2;
+        let mut all = Part { first: [0; MAX_RANK], extents: [1; MAX_RANK] };
+        all.extents[..rank - 2].copy_from_slice(&self.shape.batch);
+        all.extents[rank - 2..rank].copy_from_slice(&[self.shape.m, self.shape.n]);
+        let mut largest = all.extents;
+        // Without dpre in memory there is nothing to divide.
+        let is_stored = self.geometry().dpre_bytes > 0;
+        for axis in order.filter(|_| is_stored) {
+            let others = largest.iter().product::<u64>() / largest[axis];
+            largest[axis] = largest[axis].min(most / others).max(1);
+        }
+        let mut part = Part { extents: largest, ..all };
+        loop {
+            let (tensors, starts) = self.part(&part);
+            compute(&tensors.geometry(), &starts);
+            // The next part: the last axis varies fastest.
+            let Some(axis) = (0..rank).rev().find(|&axis| part.first[axis] + largest[axis] < all.extents[axis]) else {
+                return;
+            };
+            part.first[axis] += largest[axis];
+            part.first[axis + 1..].fill(0);
+            for ((extent, first), (most, all)) in
+                part.extents.iter_mut().zip(part.first).zip(largest.into_iter().zip(all.extents))
+            {
+                *extent = most.min(all - first);
+            }
+        }
+    }
+
+    /// A part, and where its operands begin.
+    fn part(&self, part: &Part) -> (Self, Starts) {
+        let (shape, mut starts) = (&self.shape, Starts::default());
+        let rank = shape.batch.len() + 2;
+        let [of_m, of_n] = [rank - 2, rank - 1];
+        let mut narrow = |view: View, has_m: bool, has_n: bool| {
+            let (narrowed, start) = view.part(shape, part, [has_m.then_some(of_m), has_n.then_some(of_n)]);
+            if let MatrixPlace::Operand(position) = view.place {
+                starts[position] = start;
+            }
+            narrowed
+        };
+        // What an earlier part has written is there to be added to.
+        let begins = |axes: Vec<usize>| axes.into_iter().all(|axis| part.first[axis] == 0);
+        let beta = |beta: f64, begins: bool| if begins { beta } else { 1.0 };
+        let da = self.da.map(|(da, of_da)| {
+            let begins = begins(self.shared_axes(&da)) && part.first[of_n] == 0;
+            (narrow(da, true, false), beta(of_da, begins))
+        });
+        let db = self.db.map(|(db, of_db)| {
+            let begins = begins(self.shared_axes(&db)) && part.first[of_m] == 0;
+            (narrow(db, false, true), beta(of_db, begins))
+        });
+        let (a, b) = (narrow(self.a, true, false), narrow(self.b, false, true));
+        let (dout, saved) = (narrow(self.dout, true, true), self.saved.map(|saved| narrow(saved, true, true)));
+        for vector in self.bias.iter().chain(self.dbias.as_ref().map(|(dbias, _)| dbias)) {
+            starts[vector.position] = part.first[of_n] * vector.stride;
+        }
+        let dbias = self.dbias.map(|(dbias, of_dbias)| (dbias, beta(of_dbias, begins((0..=of_m).collect()))));
+        let shape = Shape {
+            batch: part.extents[..of_m].iter().copied().collect(),
+            m: part.extents[of_m],
+            n: part.extents[of_n],
+            ..*shape
+        };
+        (Self { shape, a, b, dout, saved, da, db, dbias, ..*self }, starts)
+    }
+}
+
 /// A tensor `[batch.., rows, cols]`, as a descriptor has it.
 #[derive(Clone, Copy)]
 struct View {
@@ -428,6 +552,21 @@ impl View {
     fn batch_stride(&self, shape: &Shape, axis: usize) -> u64 {
         let own = self.own_axis(shape, axis).filter(|_| self.is_own(shape, axis));
         own.map_or(0, |own| self.strides[own])
+    }
+
+    /// The part of the tensor that belongs to a part of dpre, and where it begins, given which axes of dpre its rows and its columns are.
+    fn part(mut self, shape: &Shape, part: &Part, [rows, cols]: [Option<usize>; 2]) -> (Self, u64) {
+        let own = (0..shape.batch.len()).filter(|&axis| self.is_own(shape, axis));
+        let own = own.filter_map(|axis| Some((axis, self.own_axis(shape, axis)?)));
+        let [row_axis, col_axis] = if self.is_transposed { [1, 2] } else { [2, 1] }.map(|back| self.rank - back);
+        let of_matrix = [rows.zip(Some(row_axis)), cols.zip(Some(col_axis))];
+        let axes: Vec<(usize, usize)> = own.chain(of_matrix.into_iter().flatten()).collect();
+        let mut start = 0;
+        for (of_dpre, own) in axes {
+            start += part.first[of_dpre] * self.strides[own];
+            self.dims[own] = part.extents[of_dpre];
+        }
+        (self, start)
     }
 
     fn matrix(&self, [rows, cols]: [u64; 2], batch: [u64; MAX_BATCH], summed: [u64; MAX_BATCH]) -> Matrix {
