@@ -845,6 +845,69 @@ mod tests {
     }
 
     #[test]
+    fn extents_that_one_factor_lacks_are_summed_over_in_its_gradient() {
+        // Heads that share keys in groups become rows.
+        let grouped = (dense(&[2, 3, 4, 5, 7]), dense(&[2, 3, 1, 7, 6]));
+        assert_eq!(extents(&product(grouped.0, grouped.1)), ([20, 6, 7], vec![6], vec![]));
+        let [da, db] = gradients(grouped.0, grouped.1);
+        assert_eq!((extents(&da), extents(&db)), (([20, 7, 6], vec![6], vec![]), ([7, 6, 20], vec![6], vec![])));
+        // One a for each b.
+        let forward = product(dense(&[5, 7]), dense(&[3, 7, 6]));
+        assert_eq!((extents(&forward), forward.left.batch[0]), (([5, 6, 7], vec![3], vec![]), 0));
+        let [da, db] = gradients(dense(&[5, 7]), dense(&[3, 7, 6]));
+        assert_eq!((extents(&da), extents(&db)), (([5, 7, 6], vec![], vec![3]), ([7, 6, 5], vec![3], vec![])));
+        // Each has an extent that the other lacks.
+        let [da, db] = gradients(dense(&[3, 1, 5, 7]), strided(&[3, 2, 7, 6], &[0, 42, 6, 1]));
+        assert_eq!((extents(&da), extents(&db)), (([5, 7, 6], vec![3], vec![2]), ([7, 6, 5], vec![2], vec![3])));
+        assert_eq!((da.left.summed[0], da.right.summed[0], db.left.summed[0], db.right.summed[0]), (30, 42, 35, 60));
+        // One row for each of an extent outside of that which b has.
+        let decode = product(dense(&[6, 3, 1, 7]), dense(&[3, 7, 4]));
+        assert_eq!((extents(&decode), strides(&decode.left)), (([6, 4, 7], vec![3], vec![]), [21, 1]));
+    }
+
+    #[test]
+    fn sums_without_terms_read_nothing() {
+        let none = GemmDescriptor::new(dense(&[2, 5, 7]), dense(&[7, 4])).unwrap().alpha(0.0).unwrap();
+        assert_eq!(none.product().terms(), 0);
+        let backward = none.activation(Activation::Silu).unwrap().backward(GemmGradients::ALL).unwrap().geometry();
+        let [da, db] = [backward.da, backward.db].map(Option::unwrap);
+        assert_eq!((da.terms(), db.terms(), backward.dpre, backward.dpre_bytes), (0, 0, None, 0));
+        let [_, db] = gradients(dense(&[1 << 40, 0, 7]), dense(&[7, 4]));
+        assert_eq!((db.terms(), db.summed.count()), (0, 1));
+    }
+
+    #[test]
+    fn parts_of_backward_cover_dpre_and_add_to_what_earlier_parts_wrote() {
+        let forward = GemmDescriptor::new(dense(&[2, 1, 5, 7]), dense(&[3, 7, 4])).unwrap();
+        let forward = forward.bias(DType::F32).and_then(|d| d.activation(Activation::Silu)).unwrap();
+        let backward = forward.backward(GemmGradients::ALL).and_then(|d| d.da(DType::F32, 0.5)).unwrap().tensors();
+        let (mut of_da, mut of_db, mut of_dbias) = (Vec::new(), Vec::new(), Vec::new());
+        let mut largest = 0;
+        backward.for_each_part(8, |part, starts| {
+            largest = largest.max(part.dpre_bytes / 4);
+            // Where dout, da, db and dbias begin, at their positions.
+            if let Some(da) = &part.da {
+                of_da.push((starts[5], starts[6], da.epilogue.beta));
+            }
+            if let Some(db) = &part.db {
+                of_db.push((starts[5], starts[7], db.epilogue.beta));
+            }
+            if let Some(dbias) = &part.dbias {
+                of_dbias.push((starts[5], starts[8], dbias.beta));
+            }
+        });
+        assert_eq!(largest, 8);
+        // A row of a meets 12 elements of dpre: a part has those of two matrices of b.
+        assert_eq!(of_da.len(), 2 * 2 * 5);
+        assert_eq!(of_da[..3], [(0, 0, 0.5), (4, 7, 0.5), (8, 14, 0.5)]);
+        assert!(of_da.contains(&(40, 0, 1.0)) && !of_da.contains(&(40, 0, 0.5)));
+        // A column of b meets 10 elements: a part has 5, those of one matrix of a.
+        assert_eq!(of_db[..3], [(0, 0, 0.0), (1, 1, 0.0), (2, 2, 0.0)]);
+        assert!(of_db.contains(&(60, 0, 1.0)) && !of_db.contains(&(60, 0, 0.0)));
+        assert_eq!((of_dbias.first(), of_dbias.last()), (Some(&(0, 0, 0.0)), Some(&(103, 3, 1.0))));
+    }
+
+    #[test]
     fn dpre_is_made_where_dout_does_not_do() {
         let forward = |dtype, activation| {
             let desc = |dims: &[u64]| TensorDesc::contiguous(dtype, dims).unwrap();

@@ -3,15 +3,15 @@
 //! - forward: `acc = alpha * op(a) op(b)`, `pre = acc + bias`, `out = act(pre)`, where op(a) is a, or with `transpose_a` its transpose in
 //!   the last two extents, and likewise op(b);
 //! - backward: `dpre = dout * act'(pre)`, `dbias = sum of dpre over rows and batch`, and the gradients `alpha dpre op(b)^T` of op(a) and
-//!   `alpha op(a)^T dpre` of op(b), transposed where the factor is stored transposed. Where the batch shares b, its gradient is the sum over
-//!   the batch. Each gradient can be added to what is there: `grad = beta * grad + ..`, rounded once.
+//!   `alpha op(a)^T dpre` of op(b), transposed where the factor is stored transposed, and summed over the batch extents that share the factor.
+//!   Each gradient can be added to what is there: `grad = beta * grad + ..`, rounded once.
 //!
 //! The functions and their derivatives are in the table of [`Activation`].
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `a` | `[batch.., M, K]`, transposed `[batch.., K, M]` | T: f64, f32, f16 or bf16 | in | always |
-//! | `b` | `[K, N]` or `[batch.., K, N]`, transposed `[.., N, K]` | T | in | always |
+//! | `a` | `[batch of a.., M, K]`, transposed `[.., K, M]` | T: f64, f32, f16 or bf16 | in | always |
+//! | `b` | `[batch of b.., K, N]`, transposed `[.., N, K]` | T | in | always |
 //! | `bias` | `[N]` | T or f32 | in | `bias` |
 //! | `out` | `[batch.., M, N]` | T or f32 | out | always |
 //! | `pre` | of out | T or f32 | out | `pre` |
@@ -24,19 +24,21 @@
 //! | `out` | `[batch.., M, N]` | T or f32 | in | `saved` is `out`, unless the activation is identity |
 //! | `pre` | `[batch.., M, N]` | T or f32 | in | `saved` is `pre`, unless the activation is identity |
 //! | `dout` | `[batch.., M, N]` | of out | in | always |
-//! | `da` | of a | T or f32 | out; with a beta other than 0 in and out | `da` |
-//! | `db` | of b; where the batch shares it, its batch extents are 1 | T or f32 | out; as da | `db` |
+//! | `da` | of a; where a has a batch stride of 0, the extent is 1 | T or f32 | out; with a beta other than 0 in and out | `da` |
+//! | `db` | as da, of b | T or f32 | out; as da | `db` |
 //! | `dbias` | `[N]` | T or f32 | out; as da | `dbias` |
 //!
 //! Of f64 every operand is f64. Recomputing is `saved` being `recompute` with another activation than identity.
 //!
 //! Units: all values are plain numbers.
 //!
-//! Batch: a has all batch extents, each with a stride of its own, and is never broadcast. b has all of them, or is shared: it has none, or
-//! each is 1 or has stride 0. A b that only some of them share is refused. Strides of a factor without elements do not matter.
+//! Batch: the batch extents of a and b are broadcast against each other, as by `torch.matmul`: counted from the last, they are equal, or one
+//! of them is 1 or missing. A factor is shared by the extents that it lacks, and by those where its stride is 0. A weight `[K, N]` is
+//! shared by a whole batch; in grouped-query attention, with a `[B, Hk, G, M, K]` and b `[B, Hk, 1, K, N]`, G heads share each b. Strides of a
+//! factor without elements do not matter.
 //!
-//! Layout and aliasing: any strides on the CPU; in each factor the longer of the last two strides steps over a whole row, so that
-//! strides `[1, ld]` are the transposed form. No operand may lie at another.
+//! Layout and aliasing: any strides. Rows of a factor may overlap, as frames of a signal do, and so may its columns; gradients of such a factor
+//! are dense, an element for each index. No operand may lie at another.
 //!
 //! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are
 //! f32 throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). Of f16 and bf16, backward may round dpre once to T before the
@@ -44,7 +46,8 @@
 //!
 //! NaN, infinity, empty: NaN and infinity go where the formula sends them, but that the derivative at an infinite `pre` or `out` is its limit. A
 //! dpre beyond the largest number of f16 or bf16 factors may become infinite, also where dout is f32. With K = 0 out is `act(bias)`; with M, N
-//! or the batch of 0 nothing is written but `dbias` and the gradient of a shared b, which are `beta * grad`, sums over nothing.
+//! or the batch of 0 nothing is written but `dbias` and gradients of shared factors, which are `beta * grad`, sums over nothing. With an alpha of 0
+//! the product counts as 0, as in BLAS: neither factor is read for it, so that no NaN comes from them; the gradients of both are `beta * grad`.
 //!
 //! Out of scope: grouped products, a third matrix in the epilogue, gated activations, a bias for each row, alpha in device memory, 8-bit
 //! types.
