@@ -395,6 +395,44 @@ fn products_of_small_integers_are_exact() {
 }
 
 #[test]
+fn factors_of_products_and_of_what_they_are_added_to_may_be_extreme() {
+    let is_wide = |line: &String| !line.contains(r#""f16""#);
+    let subnormal = 2f64.powi(-140);
+    for line in products(GEMM).into_iter().filter(is_wide) {
+        let line = line.replace(r#""bias":"f32""#, &format!(r#""alpha":{subnormal:e}"#));
+        holds_scaled(&line, &|inputs, scale| {
+            scale(inputs, "a", 2f64.powi(60));
+            scale(inputs, "b", 2f64.powi(50));
+        });
+    }
+    // Alpha, beta, and the magnitudes of a and b and of what is there.
+    let extremes = [
+        (1.0, 3e38, 0, -128),
+        (1.0, -3e38, 0, -140),
+        (3e38, 3e38, -128, -128),
+        (subnormal, subnormal, 60, 110),
+        (1.0, 2.5 * subnormal, 0, 120),
+        (0.0, 3e38, 0, -130),
+    ];
+    for line in products(GEMM_BACKWARD).into_iter().filter(is_wide) {
+        for (alpha, beta, of_factors, before) in extremes {
+            let line = line
+                .replace(r#""bias":"f32","activation":"relu","saved":"recompute""#, &format!(r#""alpha":{alpha:e}"#));
+            let line = line.replace(r#""beta":0.0"#, &format!(r#""beta":{beta:e}"#));
+            holds(&line, |inputs| {
+                for name in ["a", "b"] {
+                    scale_to_normal(inputs, name, 2f64.powi(of_factors));
+                }
+                scale_to(inputs, "dout", 2f64.powi(if of_factors > 0 { 60 } else { 0 }));
+                for name in ["da", "db", "dbias"] {
+                    scale_to(inputs, name, 2f64.powi(before));
+                }
+            });
+        }
+    }
+}
+
+#[test]
 fn products_of_subnormal_numbers_count_or_are_0() {
     for line in products(GEMM).into_iter().filter(|line| !line.contains(r#""f16""#)) {
         let change = |inputs: &mut Tensors| {

@@ -148,6 +148,12 @@ const PAIRS: &[(&str, &str, &str, &str)] = &[
         r#""b":{"dtype":"f64","dims":[2,4,3]},"bias":"f64","activation":"relu""#,
         r#""b":{"dtype":"f64","dims":[2,4,3]},"activation":"relu","saved":"out","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":-0.5},"dbias":{"dtype":"f64"}"#,
     ),
+    (
+        "gemm",
+        "[2,1,3,4]",
+        r#""b":{"dtype":"f64","dims":[3,4,2]},"bias":"f64","activation":"tanh""#,
+        r#""b":{"dtype":"f64","dims":[3,4,2]},"bias":"f64","activation":"tanh","saved":"out","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":1.0},"dbias":{"dtype":"f64"}"#,
+    ),
 ];
 
 /// The repro line of a forward whose gradients are ops of their own, and their lines. Operands of one name lie alike in all of them.

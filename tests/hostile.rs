@@ -1,11 +1,11 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
+    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
     DType, Device, DeviceProps, Error, GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Gradients,
     GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
-    Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    Operand, PlanOptions, RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -271,17 +271,31 @@ fn activation(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescript
     Ok(any)
 }
 
+/// A tensor, now and then with strides by which it holds elements more than once.
+fn repeated(random: &mut Rng, desc: TensorDesc) -> Result<TensorDesc, Error> {
+    if random.u32(..4) > 0 {
+        return Ok(desc);
+    }
+    let strides: Vec<u64> = desc.strides().iter().map(|&stride| stride.min(random.u64(..4))).collect();
+    TensorDesc::strided(desc.dtype(), desc.dims(), &strides)
+}
+
 /// A product whose second factor fits about every second time.
 fn gemm(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let a = tensor(random)?;
     let b = if random.u32(..4) == 0 || a.rank() < 2 {
         tensor(random)?
     } else {
-        let batch = if random.bool() { &a.dims()[..a.rank() - 2] } else { &[] };
+        let mut batch = if random.bool() { a.dims()[..a.rank() - 2].to_vec() } else { Vec::new() };
+        for extent in batch.iter_mut().filter(|_| random.u32(..4) == 0) {
+            *extent = 1;
+        }
+        let batch = &batch[random.usize(..batch.len() + 1)..];
         let inner = a.dims()[a.rank() - if random.u32(..3) == 0 { 2 } else { 1 }];
         let dims = [batch, &[inner, extent(random)]].concat();
         TensorDesc::contiguous(a.dtype(), &dims)?
     };
+    let (a, b) = (repeated(random, a)?, repeated(random, b)?);
     let factor =
         |desc: TensorDesc, transposed: bool| if transposed { GemmFactor::transposed(desc) } else { desc.into() };
     let mut d = GemmDescriptor::new(factor(a, random.u32(..3) == 0), factor(b, random.u32(..3) == 0))?;
@@ -848,5 +862,80 @@ fn arguments_of_runs() {
             }
         }
         assert!(passed > runs / 10 && refused > runs / 10, "{device}: {passed} passed, {refused} refused");
+    }
+}
+
+/// Runs gradients of a product on the CPU: b holds -0.5, every other operand 1. What the gradients of f32 are then, by their names.
+fn gradients(line: &str) -> Vec<(&'static str, Vec<f32>)> {
+    let device = Device::cpu();
+    let plan = AnyDescriptor::parse_line(line).unwrap().plan(&device, &PlanOptions::default()).unwrap();
+    let filled = |slot: &Slot| {
+        let bytes = if slot.name == "b" { -0.5f32 } else { 1.0 }.to_le_bytes();
+        // The upper half of an f32 is the same number in bf16.
+        let bytes = if slot.desc.dtype() == DType::F32 { &bytes[..] } else { &bytes[2..] };
+        let buffer = device.alloc(slot.span_bytes).unwrap();
+        device.write(&buffer, 0, &bytes.repeat(slot.span_bytes as usize / bytes.len())).unwrap();
+        buffer
+    };
+    let buffers: Vec<Buffer> = plan.slots().iter().map(filled).collect();
+    let mut operands: Vec<Operand<'_>> = buffers.iter().map(Operand::from).collect();
+    let mut queue = device.queue();
+    plan.run(&mut queue, &mut operands, Workspace::none()).unwrap();
+    let outputs = plan.slots().iter().zip(&buffers).filter(|(slot, _)| slot.access != Access::In);
+    let download = |(slot, buffer): (&Slot, &Buffer)| {
+        let mut values = vec![f32::NAN; slot.span_bytes as usize / 4];
+        queue.download_range(buffer, 0, &mut values).unwrap();
+        (slot.name, values)
+    };
+    outputs.map(download).collect()
+}
+
+#[test]
+fn gradients_of_products_need_no_memory_for_the_whole_of_dpre() {
+    // More elements of dpre than are in memory at once, along each of its extents.
+    let square = [1, 4100, 4100];
+    for ([batch, m, n], dtype, saved) in [
+        (square, "f32", "pre"),
+        (square, "bf16", "pre"),
+        (square, "f32", "recompute"),
+        ([1, 1, (1 << 24) + 3], "f32", "pre"),
+        ([1, (1 << 24) + 3, 1], "f32", "pre"),
+        ([70_000, 16, 16], "f32", "pre"),
+    ] {
+        let tensor = |dims: [u64; 3], strides: [u64; 3]| {
+            format!(r#"{{"dtype":"{dtype}","dims":{dims:?},"strides":{strides:?}}}"#)
+        };
+        let (a, b) = (tensor([batch, m, 1], [0, 0, 1]), tensor([batch, 1, n], [0, 1, 0]));
+        let over = tensor([batch, m, n], [0; 3]);
+        let kept = if saved == "pre" { format!(r#","pre":{over}"#) } else { String::new() };
+        let gradient = r#"{"dtype":"f32","beta":2.0}"#;
+        // With an alpha of -1 the product is 0.5, so that dpre is 1.
+        let line = format!(
+            r#"gemm_backward {{"a":{a},"b":{b},"alpha":-1.0,"activation":"relu","saved":"{saved}","da":{gradient},"db":{gradient},"dbias":{gradient},"layouts":{{"dout":{over}{kept}}}}}"#
+        );
+        for (name, values) in gradients(&line) {
+            let sum = match name {
+                "da" => 0.5 * (batch * n) as f64,
+                "db" => -((batch * m) as f64),
+                _ => (batch * m) as f64,
+            };
+            // Sums of such numbers are exact up to 2^24, and a few roundings off beyond.
+            let is_expected = |value: &f32| (f64::from(*value) - 2.0 - sum).abs() <= 1e-6 * sum.abs();
+            let wrong = values.iter().find(|value| !is_expected(value));
+            assert!(!values.is_empty() && wrong.is_none(), "{name} is {wrong:?} in place of {}: {line}", 2.0 + sum);
+        }
+    }
+}
+
+#[test]
+fn gradients_of_products_over_nothing_take_no_time() {
+    for line in [
+        r#"gemm_backward {"a":{"dtype":"bf16","dims":[36028797018963968,0,3]},"b":{"dtype":"bf16","dims":[3,5]},"db":{"dtype":"f32","beta":2.0}}"#,
+        r#"gemm_backward {"a":{"dtype":"f32","dims":[36028797018963968,0,3]},"b":{"dtype":"f32","dims":[1,3,5]},"db":{"dtype":"f32","beta":2.0}}"#,
+        r#"gemm_backward {"a":{"dtype":"bf16","dims":[140737488355328,0]},"b":{"dtype":"bf16","dims":[0,1]},"out":"f32","da":{"dtype":"f32"},"db":{"dtype":"f32"},"layouts":{"dout":{"dtype":"f32","dims":[140737488355328,1],"strides":[0,0]}}}"#,
+        r#"gemm_backward {"a":{"dtype":"bf16","dims":[140737488355328,1],"strides":[0,0]},"b":{"dtype":"bf16","dims":[1,1]},"out":"f32","alpha":0.0,"db":{"dtype":"f32","beta":2.0},"layouts":{"dout":{"dtype":"f32","dims":[140737488355328,1],"strides":[0,0]}}}"#,
+    ] {
+        let before = |values: &[f32]| values.iter().all(|value| *value == 2.0);
+        assert!(gradients(line).iter().all(|(_, values)| before(values)), "{line}");
     }
 }

@@ -84,6 +84,7 @@ files! {
         REDUCE_TREE = "common/reduce_tree.wgsl",
         ROW = "common/row.wgsl",
         ROW_PART = "common/row_part.wgsl",
+        SUBNORMAL = "common/subnormal.wgsl",
         TEAM = "common/team.wgsl",
     }
     /// Convolutions.

@@ -160,7 +160,7 @@ fn put_slab(tile: Tile, thread: u32, first_row: u32) -> vec4<f32> {
             if (params.bias_m != 0u) {
                 bias = bias_at(m, n);
             }
-            let sums = params.alpha * tiles[row * RIGHT_QUADS + thread % RIGHT_QUADS] + bias;
+            let sums = times(params.alpha, tiles[row * RIGHT_QUADS + thread % RIGHT_QUADS]) + bias;
             let out_at = tile.starts.tensors.z + m * params.out_m + n * params.out_n;
             let beside_at = tile.starts.beside + m * params.beside_m + n * params.beside_n;
             column_sums += put_quad(out_at, beside_at, count, sums);

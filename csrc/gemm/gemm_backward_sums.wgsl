@@ -47,8 +47,8 @@ fn gemm_backward_sums(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(l
     if (thread < COLUMN_QUADS && quad < quads) {
         let count = min(params.n - quad * 4u, 4u);
         let at = quad * 4u * params.dbias_n;
-        if (params.beta != 0.0) {
-            sum += params.beta * dbias_line(at, params.dbias_n, count);
+        if (is_nonzero(params.beta)) {
+            sum += times_before(params.beta, dbias_line(at, params.dbias_n, count));
         }
         dbias_put_line(at, params.dbias_n, count, sum);
     }

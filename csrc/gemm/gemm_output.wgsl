@@ -5,8 +5,8 @@ fn put_quad(out_at: u32, pre_at: u32, count: u32, sums: vec4<f32>) -> vec4<f32> 
         pre_put_line(pre_at, params.beside_n, count, sums);
     }
     var out = activate(params.activation, sums);
-    if (params.beta != 0.0) {
-        out += params.beta * out_line(out_at, params.out_n, count);
+    if (is_nonzero(params.beta)) {
+        out += times_before(params.beta, out_line(out_at, params.out_n, count));
     }
     out_put_line(out_at, params.out_n, count, out);
     return vec4<f32>();

@@ -209,8 +209,6 @@ def convert_matmul(node, folder):
     (y,) = named_tensors(node.output, folder, "output")
     if min(a.ndim, b.ndim) < 2:
         raise OutOfScope(f"factors of rank {a.ndim} and {b.ndim}: a vector is a matrix with an extent of 1")
-    if a.ndim < b.ndim or a.shape[:-2] != y.shape[:-2]:
-        raise OutOfScope(f"a first factor of shape {list(a.shape)} for an output of shape {list(y.shape)}: it is never broadcast")
     descriptor = {"a": {"dtype": dtype_of(a), "dims": list(a.shape)}, "b": {"dtype": dtype_of(b), "dims": list(b.shape)}}
     inputs = {slot: (dtype_of(t), t.astype(np.float64)) for slot, t in (("a", a), ("b", b))}
     return "gemm", descriptor, inputs, {"out": y.astype(np.float64)}

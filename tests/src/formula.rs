@@ -67,19 +67,25 @@ impl Groups {
 
 /// The extents of a product of matrices, and where elements of its dense operands lie.
 struct Matrices {
-    batch: usize,
+    /// The batch extents of the output, of a and of b.
+    batch: Vec<usize>,
+    of_a: Vec<usize>,
+    of_b: Vec<usize>,
     m: usize,
     n: usize,
     k: usize,
     ta: bool,
     tb: bool,
-    has_own_b: bool,
     alpha: f64,
 }
 
 impl Matrices {
+    fn count(&self) -> usize {
+        self.batch.iter().product()
+    }
+
     fn each(&self, mut visit: impl FnMut(usize, usize, usize, usize)) {
-        for z in 0..self.batch {
+        for z in 0..self.count() {
             for m in 0..self.m {
                 for n in 0..self.n {
                     (0..self.k).for_each(|k| visit(z, m, n, k));
@@ -88,13 +94,25 @@ impl Matrices {
         }
     }
 
+    /// Which matrix of a factor belongs to matrix z of the output.
+    fn matrix(&self, of_factor: &[usize], z: usize) -> usize {
+        let (mut rest, mut step, mut place) = (z, 1, 0);
+        for (back, extent) in self.batch.iter().rev().enumerate() {
+            if let Some(own) = of_factor.iter().rev().nth(back) {
+                place += if *own == 1 { 0 } else { rest % extent * step };
+                step *= own;
+            }
+            rest /= extent;
+        }
+        place
+    }
+
     fn a(&self, z: usize, m: usize, k: usize) -> usize {
-        z * self.m * self.k + if self.ta { k * self.m + m } else { m * self.k + k }
+        self.matrix(&self.of_a, z) * self.m * self.k + if self.ta { k * self.m + m } else { m * self.k + k }
     }
 
     fn b(&self, z: usize, k: usize, n: usize) -> usize {
-        let z = if self.has_own_b { z } else { 0 };
-        z * self.k * self.n + if self.tb { n * self.k + k } else { k * self.n + n }
+        self.matrix(&self.of_b, z) * self.k * self.n + if self.tb { n * self.k + k } else { k * self.n + n }
     }
 
     fn out(&self, z: usize, m: usize, n: usize) -> usize {
@@ -396,15 +414,20 @@ impl Op<'_> {
         };
         let (ta, tb) = (self.is_set("transpose_a"), self.is_set("transpose_b"));
         let ([m, k], [_, n]) = (stored(&a, ta), stored(&b, tb));
-        let batch = a[..a.len() - 2].iter().product();
-        let has_own_b = b[..b.len() - 2].iter().product::<usize>() == batch;
+        let (of_a, of_b) = (a[..a.len() - 2].to_vec(), b[..b.len() - 2].to_vec());
+        let extent = |of: &[usize], back: usize| of.iter().rev().nth(back).copied().unwrap_or(1);
+        let both = |back: usize| match extent(&of_a, back) {
+            1 => extent(&of_b, back),
+            extent => extent,
+        };
+        let batch = (0..of_a.len().max(of_b.len())).rev().map(both).collect();
         let alpha = self.number("alpha", 1.0);
-        Ok(Matrices { batch, m, n, k, ta, tb, has_own_b, alpha })
+        Ok(Matrices { batch, of_a, of_b, m, n, k, ta, tb, alpha })
     }
 
     fn pre_activation(&self, of: &Matrices) -> Result<Vec<f64>> {
         let (a, b, bias) = (self.input("a")?, self.input("b")?, self.inputs.values("bias"));
-        let mut pre = vec![0.0; of.batch * of.m * of.n];
+        let mut pre = vec![0.0; of.count() * of.m * of.n];
         of.each(|z, m, n, k| pre[of.out(z, m, n)] += a[of.a(z, m, k)] * b[of.b(z, k, n)]);
         let with_bias = |(i, sum): (usize, f64)| of.alpha * sum + bias.map_or(0.0, |bias| bias[i % of.n]);
         Ok(pre.into_iter().enumerate().map(with_bias).collect())

@@ -156,23 +156,21 @@ fn product(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<C
     let k = extent(most / m.max(n), random);
     let rank = |name: &str| json[name]["dims"].as_array().map(Vec::len).context("dims");
     let (rank_a, rank_b) = (rank("a")?, rank("b")?);
-    let batch: Vec<u64> = (2..rank_a).map(|_| random.u64(1..4)).collect();
-    let is_shared = rank_b == 2 || random.bool();
-    let shared = vec![1; batch.len()];
-    let of_b: &[u64] = if rank_b == 2 {
-        &[]
-    } else if is_shared {
-        &shared
-    } else {
-        &batch
+    let batch: Vec<u64> = (2..rank_a.max(rank_b)).map(|_| random.u64(1..4)).collect();
+    // Each factor has every batch extent, or one in three of them is 1, or all are.
+    let mut own = |rank: usize| -> Vec<u64> {
+        let shares = random.u32(..3);
+        let extents = batch[batch.len() + 2 - rank..].iter();
+        extents.map(|extent| if shares == 2 || shares == 1 && random.u32(..3) == 0 { 1 } else { *extent }).collect()
     };
+    let (of_a, of_b) = (own(rank_a), own(rank_b));
     let dims = |batch: &[u64], [rows, cols]: [u64; 2], transposed: bool| {
         let matrix = if transposed { [cols, rows] } else { [rows, cols] };
         json!([batch, &matrix].concat())
     };
     let (ta, tb) = (json["transpose_a"] == true, json["transpose_b"] == true);
-    json["a"]["dims"] = dims(&batch, [m, k], ta);
-    json["b"]["dims"] = dims(of_b, [k, n], tb);
+    json["a"]["dims"] = dims(&of_a, [m, k], ta);
+    json["b"]["dims"] = dims(&of_b, [k, n], tb);
     Ok(Case::new(AnyDescriptor::parse(name, &json.to_string())?, data_of_factors(random)))
 }
 

@@ -371,11 +371,59 @@ fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         let forward = GemmDescriptor::new(a, b).expect("a product").bias(dtype).expect("a bias");
         add(Form { gradients: Some((dtype, 0.5)), ..forward.into() }, Data::Normal, false);
     }
+    broadcast(dtype, add);
     // Six batch extents that nothing joins.
     let dims = [2, 1, 2, 2, 1, 3, 5, 8];
     let scattered = strided(dtype, &dims, &[2000, 1, 900, 400, 1, 100, 16, 1]);
     let forward = GemmDescriptor::new(scattered, dense(dtype, &[2, 1, 2, 2, 1, 3, 8, 9])).expect("a product");
     add(forward.into(), Data::Normal, false);
+}
+
+/// Factors that share batch extents, each others of them: groups of heads, one head for all samples, weights of each head; matrices whose rows overlap.
+fn broadcast(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let [m, n, k] = [17, 40, 24];
+    let a = |batch: &[u64]| dense(dtype, &[batch, &[m, k]].concat());
+    let b = |batch: &[u64]| dense(dtype, &[batch, &[k, n]].concat());
+    let (transposed_a, transposed_b) = (dense(dtype, &[3, 1, k, m]), dense(dtype, &[1, 2, n, k]));
+    // Frames of a signal, [batch, frames, samples of a frame].
+    let frames = |step: u64| strided(dtype, &[2, m, k], &[400, step, 1]);
+    let products: [(GemmFactor, GemmFactor, bool); 20] = [
+        (a(&[2, 3, 2]).into(), b(&[2, 3, 1]).into(), true),
+        (GemmFactor::transposed(dense(dtype, &[2, 3, 2, k, m])), b(&[2, 3, 1]).into(), false),
+        (a(&[2, 3, 2]).into(), strided(dtype, &[2, 3, 2, k, n], &[3 * k * n, k * n, 0, n, 1]).into(), true),
+        (a(&[]).into(), b(&[5]).into(), true),
+        (a(&[1]).into(), b(&[5]).into(), false),
+        (strided(dtype, &[5, m, k], &[0, k, 1]).into(), b(&[5]).into(), false),
+        (a(&[3]).into(), b(&[2, 3]).into(), true),
+        (a(&[3, 1]).into(), b(&[1, 2]).into(), true),
+        (GemmFactor::transposed(transposed_a), GemmFactor::transposed(transposed_b), true),
+        (a(&[2, 1, 3]).into(), b(&[1, 2, 1]).into(), false),
+        (a(&[1, 2, 1]).into(), b(&[2, 1, 3]).into(), false),
+        (a(&[2, 3]).into(), b(&[1, 3]).into(), true),
+        (a(&[2, 3]).into(), b(&[2, 1]).into(), false),
+        (a(&[1, 1]).into(), b(&[2, 3]).into(), false),
+        // One row for each matrix: rows of weights that belong to heads, and to samples.
+        (dense(dtype, &[6, 3, 1, k]).into(), b(&[3]).into(), true),
+        (dense(dtype, &[6, 3, 1, k]).into(), b(&[6, 1]).into(), false),
+        (frames(1).into(), b(&[]).into(), true),
+        (frames(8).into(), b(&[2]).into(), false),
+        (GemmFactor::transposed(frames(3)), GemmFactor::transposed(strided(dtype, &[n, m], &[2, 1])), true),
+        (strided(dtype, &[2, m, k], &[1, 0, 0]).into(), strided(dtype, &[k, n], &[0, 1]).into(), false),
+    ];
+    for (i, (a, b, core)) in products.into_iter().enumerate() {
+        let plain = GemmDescriptor::new(a, b).expect("a product").bias(dtype).expect("a bias");
+        let beta = [0.0, 1.0, -0.5][i % 3];
+        add(Form { gradients: Some((wide, beta)), ..plain.clone().into() }, Data::Normal, core);
+        let curved = plain.activation(Activation::ALL[i % 7]).and_then(|d| d.pre(dtype)).expect("a form");
+        let saved = if i % 2 == 0 { GemmSaved::Recompute } else { GemmSaved::Pre };
+        add(Form { saved: Some(saved), gradients: Some((dtype, beta)), ..curved.into() }, Data::Normal, false);
+    }
+    // Sums over nothing, and outputs of nothing.
+    for (of_a, of_b) in [(vec![0, 1], vec![1, 2]), (vec![2, 1], vec![1, 0]), (vec![0], vec![])] {
+        let forward = GemmDescriptor::new(a(&of_a), b(&of_b)).and_then(|d| d.bias(dtype)).expect("a product");
+        add(Form { gradients: Some((dtype, 0.5)), ..forward.into() }, Data::Normal, false);
+    }
 }
 
 /// As many outputs as the larger tiles of wgpu's kernel are made for: of 128 rows and columns, and of 64.
@@ -387,12 +435,20 @@ fn tiles(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     }
 }
 
-/// Factors far from 1, of products and of what gradients are added to.
+/// Factors far from 1, 0 and subnormal ones, of products and of what gradients are added to.
 fn factors(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    for (alpha, beta) in [(1e30, 1e20), (-1e-30, -1e-20), (65536.0, 1e30)] {
+    let extremes = [(1e30, 1e20), (-1e-30, -1e-20), (65536.0, 1e30), (1e-40, 1e-42), (-1e-44, 0.5), (0.0, 0.0)];
+    for (alpha, beta) in extremes {
         let forward = gemm(pair(dtype, ODD, 2)).alpha(alpha).and_then(|d| d.out(wide)).expect("a form");
         add(Form { gradients: Some((wide, beta)), ..forward.into() }, Data::Normal, false);
+    }
+    // Without a product, whatever the factors hold.
+    for (i, data) in [Data::Normal, Data::Nan, Data::Inf].into_iter().enumerate() {
+        let forward = gemm(pair(dtype, ODD, i)).alpha(0.0).and_then(|d| d.bias(dtype)).and_then(|d| d.pre(dtype));
+        let forward = forward.and_then(|d| d.activation(Activation::Silu)).expect("a form");
+        add(Form { gradients: Some((dtype, 0.5)), ..forward.clone().into() }, data, i == 0);
+        add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
     }
 }
 
@@ -785,15 +841,50 @@ fn pinned(case: &Case) -> Vec<Case> {
 /// What the harness reads back from a descriptor.
 struct Fields {
     json: Value,
-    batch: u64,
+    /// The batch extents of the output.
+    batch: Vec<u64>,
+    a: Factor,
+    b: Factor,
     m: u64,
     n: u64,
     k: u64,
     alpha: f64,
     activation: Activation,
     saved: GemmSaved,
-    /// Whether one b serves the whole batch.
-    is_shared: bool,
+}
+
+/// A factor, whose elements the harness has as often as they are repeated.
+struct Factor {
+    dims: Vec<u64>,
+    /// With 1 for each batch extent whose stride is 0.
+    once: Vec<u64>,
+}
+
+impl Factor {
+    fn of(desc: &TensorDesc) -> Self {
+        let is_repeated = |axis: usize| axis + 2 < desc.rank() && desc.strides()[axis] == 0 && !desc.is_empty();
+        let once = |(axis, dim): (usize, &u64)| if is_repeated(axis) { 1 } else { *dim };
+        Self { dims: desc.dims().to_vec(), once: desc.dims().iter().enumerate().map(once).collect() }
+    }
+
+    /// Its elements, each once.
+    fn own(&self, values: &[f64]) -> Vec<f64> {
+        let is_first = |place: usize| {
+            let mut rest = place as u64;
+            self.dims.iter().zip(&self.once).rev().all(|(&dim, &once)| {
+                let index = rest % dim;
+                rest /= dim;
+                once == dim || index == 0
+            })
+        };
+        values.iter().enumerate().filter(|&(place, _)| is_first(place)).map(|(_, value)| *value).collect()
+    }
+
+    /// How many matrices of the batch share each of its own.
+    fn shares(&self, batch: &[u64]) -> u64 {
+        let own: u64 = self.once[..self.once.len() - 2].iter().product();
+        batch.iter().product::<u64>() / own.max(1)
+    }
 }
 
 impl Fields {
@@ -806,14 +897,14 @@ impl Fields {
             if json[name] == true { [cols, rows] } else { [rows, cols] }
         };
         let ([m, k], [_, n]) = (stored(&a, "transpose_a"), stored(&b, "transpose_b"));
-        let of_b = b.dims().iter().zip(b.strides()).take(b.rank() - 2);
-        let is_shared = of_b.clone().all(|(&dim, &stride)| dim == 1 || (dim > 1 && stride == 0));
+        let extent = |desc: &TensorDesc, back: usize| desc.dims().iter().rev().nth(back).copied().unwrap_or(1);
+        let both = |back: usize| if extent(&a, back) == 1 { extent(&b, back) } else { extent(&a, back) };
+        let batch = (2..a.rank().max(b.rank())).rev().map(both).collect();
         let activation =
             json.get("activation").map_or(Ok(Activation::Identity), |v| serde_json::from_value(v.clone()))?;
         let saved = json.get("saved").map_or(Ok(GemmSaved::Pre), |v| serde_json::from_value(v.clone()))?;
         let alpha = json["alpha"].as_f64().unwrap_or(1.0);
-        let batch = a.dims()[..a.rank() - 2].iter().product();
-        Ok(Self { batch, m, n, k, alpha, activation, saved, is_shared, json })
+        Ok(Self { batch, a: Factor::of(&a), b: Factor::of(&b), m, n, k, alpha, activation, saved, json })
     }
 
     fn dtype(&self) -> Result<DType> {
@@ -828,9 +919,8 @@ impl Fields {
     /// Terms of each sum of an output.
     fn terms(&self, output: &str) -> f64 {
         let terms = match output {
-            "da" => self.n,
-            "db" if self.is_shared => self.m * self.batch,
-            "db" => self.m,
+            "da" => self.n * self.a.shares(&self.batch),
+            "db" => self.m * self.b.shares(&self.batch),
             _ => self.k,
         };
         terms as f64
@@ -838,13 +928,8 @@ impl Fields {
 
     /// The JSON of the same product over dense f64 operands, without options.
     fn product(&self, alpha: f64) -> Value {
-        let dense = |dims: &Value| json!({"dtype": "f64", "dims": dims});
-        let mut b = self.json["b"]["dims"].clone();
-        if let Some(dims) = b.as_array_mut().filter(|_| self.is_shared) {
-            let batch = dims.len() - 2;
-            dims[..batch].fill(json!(1));
-        }
-        let mut json = json!({"a": dense(&self.json["a"]["dims"]), "b": dense(&b), "alpha": alpha});
+        let dense = |factor: &Factor| json!({"dtype": "f64", "dims": factor.once});
+        let mut json = json!({"a": dense(&self.a), "b": dense(&self.b), "alpha": alpha});
         for name in ["transpose_a", "transpose_b"] {
             if self.json[name] == true {
                 json[name] = json!(true);
@@ -872,20 +957,32 @@ impl Fields {
         json
     }
 
-    /// A shared b once.
-    fn own<'t>(&self, name: &str, values: &'t [f64]) -> &'t [f64] {
-        let once = if name == "b" && self.is_shared { (self.k * self.n) as usize } else { values.len() };
-        &values[..once.min(values.len())]
+    /// A factor that is repeated once.
+    fn own(&self, name: &str, values: &[f64]) -> Vec<f64> {
+        match name {
+            "a" => self.a.own(values),
+            "b" => self.b.own(values),
+            _ => values.to_vec(),
+        }
     }
 
-    fn inputs<'t>(&self, inputs: &'t Tensors) -> BTreeMap<&'t str, &'t [f64]> {
-        inputs.0.iter().map(|t| (t.name.as_str(), self.own(&t.name, &t.values))).collect()
+    fn inputs<'t>(&self, inputs: &'t Tensors) -> Given<'t> {
+        Given(inputs.0.iter().map(|t| (t.name.as_str(), self.own(&t.name, &t.values))).collect())
+    }
+}
+
+/// Inputs by their names.
+struct Given<'t>(BTreeMap<&'t str, Vec<f64>>);
+
+impl Given<'_> {
+    fn run(&self, name: &str, json: &Value) -> Result<BTreeMap<String, Vec<f64>>> {
+        run_in_f64(name, json, &self.0.iter().map(|(name, values)| (*name, &values[..])).collect())
     }
 }
 
 /// Few elements may all lie on one side of a ReLU; sums over nothing are equal.
 fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
-    Fields::of(descriptor).is_ok_and(|f| f.k == 0 || f.batch * f.m * f.n < 64)
+    Fields::of(descriptor).is_ok_and(|f| f.k == 0 || f.alpha == 0.0 || f.batch.iter().product::<u64>() * f.m * f.n < 64)
 }
 
 fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
@@ -893,7 +990,7 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements());
     let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
     // Sums of that many products of such a number and one that a normal distribution has; of f64, budgets in units of u_A are finite, too.
-    let terms = fields.k.max(fields.n).max(fields.m * fields.batch).max(1) as f64;
+    let terms = ["out", "da", "db"].map(|output| fields.terms(output)).into_iter().fold(1.0, f64::max);
     let largest = if dtype == DType::F64 { 2f64.powi(940) } else { 2f64.powi(118) };
     let huge = Huge::of(dtype).at_most(largest / terms, largest / terms);
     let rows = |data: Data, random: &mut Random| data.rows_within(huge, dtype, elements / cols, cols, random);
@@ -1000,11 +1097,11 @@ pub(super) fn flushed(terms: f64, dtype: DType, by: By) -> f64 {
 /// `p`: what each pre-activation may be off by, in units of `u_A`.
 fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> {
     let [a, b] = ["a", "b"].map(|name| inputs.values(name).context("a factor"));
-    let (a, b) = (a?, fields.own("b", b?));
+    let (a, b) = (fields.own("a", a?), fields.own("b", b?));
     let dtype = fields.dtype()?;
-    let is_random = is_balanced(a) || is_balanced(b);
+    let is_random = is_balanced(&a) || is_balanced(&b);
     let sums = {
-        let (a, b) = (magnitudes(a, dtype, by), magnitudes(b, dtype, by));
+        let (a, b) = (magnitudes(&a, dtype, by), magnitudes(&b, dtype, by));
         run_in_f64("gemm", &fields.product(fields.alpha.abs()), &BTreeMap::from([("a", &a[..]), ("b", &b[..])]))?
     };
     let factor = chain(fields.k as f64, is_random, by.math);
@@ -1019,7 +1116,7 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensor
     let accumulator = fields.dtype()?.accumulator();
     let mut json = fields.in_f64();
     json["pre"] = json!("f64");
-    let mut found = run_in_f64("gemm", &json, &fields.inputs(inputs))?;
+    let mut found = fields.inputs(inputs).run("gemm", &json)?;
     let errors = errors_of_pre(&fields, inputs, by)?;
     let (pre, values) = (found.remove("pre").context("pre")?, found.remove("out").context("out")?);
     Ok(activated(fields.activation, accumulator, by, [("pre", pre), ("out", values)], &errors, outputs))
@@ -1070,8 +1167,8 @@ fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, by: By) -> Result<(Vec<f64
         let object = json.as_object_mut().context("an object")?;
         object.retain(|name, _| !matches!(name.as_str(), "saved" | "da" | "db" | "dbias" | "activation"));
         let mut given = fields.inputs(inputs);
-        given.retain(|name, _| matches!(*name, "a" | "b" | "bias"));
-        let pre = run_in_f64("gemm", &json, &given)?.remove("out").context("out")?;
+        given.0.retain(|name, _| matches!(*name, "a" | "b" | "bias"));
+        let pre = given.run("gemm", &json)?.remove("out").context("out")?;
         (pre, errors_of_pre(fields, inputs, by)?)
     } else {
         let pre = inputs.values("pre").context("no pre")?.to_vec();
@@ -1098,7 +1195,7 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     let dtype = fields.dtype()?;
     let accumulator = dtype.accumulator();
     let unit = accumulator.unit_roundoff();
-    let mut found = run_in_f64("gemm_backward", &fields.in_f64(), &fields.inputs(inputs))?;
+    let mut found = fields.inputs(inputs).run("gemm_backward", &fields.in_f64())?;
     let (dpre, errors) = dpre(&fields, inputs, unit, by)?;
     let dout = inputs.get("dout").context("no dout")?;
     let is_rounded = dtype != accumulator && !(fields.activation.is_identity() && dout.dtype == dtype);
@@ -1115,13 +1212,13 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         let Some(output) = outputs.get(name) else { continue };
         let values = found.remove(name).context("a gradient")?;
         let given = fields.own(factor, inputs.values(factor).context("a factor")?);
-        let sum = chain(fields.terms(name), is_balanced(&dpre) || is_balanced(given), by.math);
+        let sum = chain(fields.terms(name), is_balanced(&dpre) || is_balanced(&given), by.math);
         let counted = magnitudes(&dpre, dtype, by);
         let off = counted.iter().zip(&dpre).zip(&errors).map(|((size, v), e)| sum * size + e + rounding(*v));
         let left: Vec<f64> = off.collect();
         let mut json = fields.product(fields.alpha.abs());
         json[name] = json!({"dtype": "f64"});
-        let given = magnitudes(given, dtype, by);
+        let given = magnitudes(&given, dtype, by);
         let off = run_in_f64("gemm_backward", &json, &BTreeMap::from([(factor, &given[..]), ("dout", &left[..])]))?;
         let flushed = fields.alpha.abs().max(1.0) * flushed(fields.terms(name), dtype, by);
         let own = |i: usize| off[name][i] + before(name, i) + flushed;
@@ -1172,6 +1269,12 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
     };
     let batched = GemmDescriptor::new(dense(dtype, &[8, 64, 96]), dense(dtype, &[8, 96, 128])).expect("a product");
     let shared = GemmDescriptor::new(dense(dtype, &[8, 64, 96]), dense(dtype, &[96, 128])).expect("a product");
+    let broadcast = |of_a: &[u64], of_b: &[u64]| {
+        let [a, b] = [[of_a, &[64, 96]], [of_b, &[96, 128]]].map(|dims| dense(dtype, &dims.concat()));
+        GemmDescriptor::new(a, b).expect("a product")
+    };
+    let frames = strided(dtype, &[64, 96], &[24, 1]);
+    let frames = GemmDescriptor::new(frames, dense(dtype, &[96, 128])).expect("a product");
     let columns = strided(dtype, &[96, 128], &[1, 96]);
     let columns = GemmDescriptor::new(dense(dtype, &[64, 96]), columns).expect("a product");
     let ragged = gemm(pair(dtype, [1, 1021, 509], 0));
@@ -1188,6 +1291,10 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("strides [1, ld]", columns.into()),
         ("batch", batched.into()),
         ("batch that shares b", shared.into()),
+        ("a shared by a batch of b", broadcast(&[], &[8]).into()),
+        ("b shared by groups", broadcast(&[2, 4, 3], &[2, 4, 1]).into()),
+        ("factors of other batch extents", broadcast(&[4, 1], &[1, 2]).into()),
+        ("rows of a that overlap", frames.into()),
         ("odd extents", ragged.into()),
     ]);
     forms

@@ -149,6 +149,14 @@ impl Tensor<'_> {
         self.desc
     }
 
+    /// What begins at an element of the tensor.
+    pub(crate) fn starting_at(self, offset: u64) -> Self {
+        assert!(offset < self.elements);
+        // SAFETY: the element lies in the tensor's memory.
+        let start = unsafe { self.start.byte_add(to_usize(offset * self.desc.dtype().size_bytes())) };
+        Self { start, elements: self.elements - offset, ..self }
+    }
+
     /// The element `offset` elements after the first, for code that addresses elements by itself: none but those of the tensor.
     pub(crate) fn element<T: Element>(&self, offset: u64) -> *mut T {
         assert!(T::DTYPE == self.desc.dtype() && offset < self.elements);

@@ -1,15 +1,15 @@
 //! The descriptor and the operands of the gradients.
 
-use super::geometry::BackwardGeometry;
+use super::geometry::{BackwardGeometry, BackwardTensors};
 use super::{
     GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, product_fields, unrepeated,
-    valid_alpha,
+    valid_factor,
 };
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, demand, in_range, relay, require};
+use crate::ops::fields::{beside_factors, demand, relay, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::Access;
 use crate::slots::SlotsBuilder;
@@ -70,7 +70,7 @@ pub(super) const fn name(index: usize) -> &'static str {
 impl BackwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
-        self.a = unrepeated(op.name, self.a)?;
+        (self.a, self.b) = (unrepeated(op.name, "a", self.a)?, unrepeated(op.name, "b", self.b)?);
         for dtype in [&mut self.out, &mut self.pre] {
             *dtype = dtype.filter(|&dtype| dtype != self.a.dtype());
         }
@@ -80,7 +80,7 @@ impl BackwardFields {
     fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
         let (a, b, activation) = (self.a, self.b, self.activation);
         let shape = Shape::new(op.name, [&a, &b], [self.transpose_a, self.transpose_b])?;
-        valid_alpha(op.name, self.alpha, &a)?;
+        valid_factor(op.name, "alpha", self.alpha, &a)?;
         let gradients = [("da", self.da), ("db", self.db), ("dbias", self.dbias)];
         let of_gradients = gradients.map(|(field, gradient)| (field, gradient.map(|gradient| gradient.dtype)));
         let saved = [("bias", self.bias), ("out", self.out), ("pre", self.pre)];
@@ -88,7 +88,7 @@ impl BackwardFields {
             dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, dtype, ("a", a.dtype())))?;
         }
         for (field, gradient) in gradients {
-            gradient.map_or(Ok(()), |gradient| in_range(op.name, field, gradient.beta, &a))?;
+            gradient.map_or(Ok(()), |gradient| valid_factor(op.name, field, gradient.beta, &a))?;
         }
         let is_known = self.saved != Saved::Out || activation.is_identity() || activation.has_gradient_from_output();
         require(op.name, "saved", is_known, || {
@@ -105,13 +105,9 @@ impl BackwardFields {
         let [of_out, of_pre] = [(table::OUT, out), (table::PRE, pre)]
             .map(|(operand, dtype)| (operand, (saved == Some(operand)).then_some(dtype)));
         slots.declare_dense(shape.output.dims(), [of_out, of_pre, (table::DOUT, Some(out))])?;
-        let mut of_b = b.dims().to_vec();
-        if shape.is_shared {
-            of_b[..b.rank() - 2].fill(1);
-        }
         let laid = |row: usize, gradient: Gradient| match row {
-            table::DA => beside(&a, a.dims(), gradient.dtype),
-            table::DB => beside(&b, &of_b, gradient.dtype),
+            table::DA => beside(&a, gradient.dtype),
+            table::DB => beside(&b, gradient.dtype),
             _ => TensorDesc::contiguous(gradient.dtype, &[shape.n]),
         };
         for (row, gradient) in [(table::DA, self.da), (table::DB, self.db), (table::DBIAS, self.dbias)] {
@@ -124,10 +120,16 @@ impl BackwardFields {
     }
 }
 
-/// The layout of a factor's gradient, unless told otherwise: the factor's, or the dense one where that addresses an element twice.
-fn beside(factor: &TensorDesc, dims: &[u64], dtype: DType) -> Result<TensorDesc> {
-    let same = TensorDesc::strided(dtype, dims, factor.strides())?;
-    let laid = if same.is_injective() { same } else { TensorDesc::contiguous(dtype, dims)? };
+/// The gradient of a factor, which has an extent of 1 where a batch extent of the factor has a stride of 0. It lies as the factor, unless told
+/// otherwise, or densely where that addresses an element twice.
+fn beside(factor: &TensorDesc, dtype: DType) -> Result<TensorDesc> {
+    let mut dims = factor.dims().to_vec();
+    let batch = factor.rank() - 2;
+    for (dim, &stride) in dims[..batch].iter_mut().zip(factor.strides()) {
+        *dim = if stride == 0 { 1 } else { *dim };
+    }
+    let same = TensorDesc::strided(dtype, &dims, factor.strides())?;
+    let laid = if same.is_injective() { same } else { TensorDesc::contiguous(dtype, &dims)? };
     laid.align(factor.align_bytes().max(dtype.size_bytes()))
 }
 
@@ -172,7 +174,12 @@ impl GemmBackwardDescriptor {
 
     /// What the kernels compute.
     pub(super) fn geometry(&self) -> BackwardGeometry {
-        BackwardGeometry::new(&self.0)
+        self.tensors().geometry()
+    }
+
+    /// What the kernels read and write.
+    pub(super) fn tensors(&self) -> BackwardTensors {
+        BackwardTensors::new(&self.0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
 use super::geometry::{
-    BackwardGeometry, ColumnSums, Dpre, DprePass, Epilogue, Extents, Matrix, MatrixPlace, Product, Vector,
+    BackwardGeometry, ColumnSums, Dpre, DprePass, Epilogue, Extents, Matrix, MatrixPlace, Product, Starts, Vector,
 };
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
@@ -14,39 +14,48 @@ use crate::tensor::TensorDesc;
 pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
     Ok(Candidate::on_cpu(|| {
         let product = descriptor.product();
-        move |operands| multiply(&product, Values { operands, dpre: None })
+        move |operands| multiply(&product, Values::of(operands))
     }))
 }
 
 /// The reference kernel of the gradients.
 pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'d> {
     // dpre as computed, not rounded to the type of the factors.
-    let dpre = TensorDesc::contiguous(DType::F64, descriptor.output().dims()).map_err(|e| e.to_string())?;
+    gradients(descriptor, DType::F64, multiply)
+}
+
+/// Most elements of dpre that are in memory at once: 128 MiB of f64.
+const MOST_DPRE: u64 = 1 << 24;
+
+/// The kernel of the gradients with scratch memory for `dpre` of a type, and with a way to compute one product.
+pub(super) fn gradients<'d>(
+    descriptor: &'d GemmBackwardDescriptor,
+    dtype: DType,
+    multiply: impl Fn(&Product, Values<'_>) + Copy + Send + Sync + 'static,
+) -> Accepted<'d> {
+    let tensors = descriptor.tensors();
+    let stored = tensors.stored_elements(MOST_DPRE);
+    let scratch = TensorDesc::contiguous(dtype, &[stored]).map_err(|e| e.to_string())?;
     Ok(Candidate::on_cpu(move || {
-        let geometry = descriptor.geometry();
-        move |operands| gradients(&geometry, &dpre, operands, multiply)
+        move |operands| {
+            let mut memory = vec![0.0; to_usize(scratch.span_bytes().div_ceil(8))];
+            let dpre = (stored > 0).then(|| Tensor::scratch(&scratch, &mut memory));
+            tensors.for_each_part(MOST_DPRE, |geometry, &starts| {
+                gradients_of_part(geometry, Values { operands, starts, dpre }, multiply);
+            });
+        }
     }))
 }
 
-/// Computes the gradients in scratch memory for `dpre`, with a way to compute one product.
-pub(super) fn gradients(
-    geometry: &BackwardGeometry,
-    dpre: &TensorDesc,
-    operands: &Operands<'_>,
-    multiply: impl Fn(&Product, Values<'_>),
-) {
-    let bytes = if geometry.dpre_bytes == 0 { 0 } else { dpre.span_bytes() };
-    let mut memory = vec![0.0; to_usize(bytes.div_ceil(8))];
-    let dpre = (bytes > 0).then(|| Tensor::scratch(dpre, &mut memory));
-    let values = Values { operands, dpre };
-
+/// Computes the gradients of one part.
+fn gradients_of_part(geometry: &BackwardGeometry, values: Values<'_>, multiply: impl Fn(&Product, Values<'_>)) {
     // 1. The gradient of the pre-activation, and the sums of its columns.
     let sums = geometry.dbias.as_ref();
     match &geometry.dpre {
         Some(Dpre::Recomputed(product)) => {
             multiply(product, values);
             let dpre = |at| values.load(&product.out, product.out.at(&product.batch, at));
-            column_sums(sums, operands, [product.batch.count(), product.m, product.n], dpre);
+            column_sums(sums, &values, [product.batch.count(), product.m, product.n], dpre);
         }
         Some(Dpre::Elementwise(pass)) => {
             if let Some(stored) = &pass.dpre {
@@ -59,7 +68,7 @@ pub(super) fn gradients(
                     }
                 });
             }
-            column_sums(sums, operands, [pass.batch.count(), pass.m, pass.n], |at| values.dpre(pass, at));
+            column_sums(sums, &values, [pass.batch.count(), pass.m, pass.n], |at| values.dpre(pass, at));
         }
         None => {}
     }
@@ -73,12 +82,12 @@ pub(super) fn gradients(
 /// The gradient of the bias, if it is wanted, given dpre.
 fn column_sums(
     sums: Option<&ColumnSums>,
-    operands: &Operands<'_>,
+    values: &Values<'_>,
     [batch, rows, cols]: [u64; 3],
     dpre: impl Fn(At) -> f64 + Sync,
 ) {
     let Some(sums) = sums else { return };
-    let Some(grad) = operands.get(sums.sums.position) else { return };
+    let Some(grad) = values.operand(sums.sums.position) else { return };
     let cols_of_task = COLS as u64;
     threads::for_each(cols.div_ceil(cols_of_task), batch.saturating_mul(rows).saturating_mul(cols), |task| {
         let first = task * cols_of_task;
@@ -131,16 +140,29 @@ pub(super) fn offset(extents: &Extents, strides: &[u64], mut index: u64) -> u64 
 /// What products read and write.
 #[derive(Clone, Copy)]
 pub(super) struct Values<'a> {
-    pub(super) operands: &'a Operands<'a>,
+    operands: &'a Operands<'a>,
+    starts: Starts,
     /// The scratch memory of backward.
-    pub(super) dpre: Option<Tensor<'a>>,
+    dpre: Option<Tensor<'a>>,
+}
+
+impl<'a> Values<'a> {
+    /// Those of a product of operands.
+    pub(super) fn of(operands: &'a Operands<'a>) -> Self {
+        Self { operands, starts: Starts::default(), dpre: None }
+    }
 }
 
 impl Values<'_> {
+    /// An operand from where the part begins, unless it is empty.
+    fn operand(&self, position: usize) -> Option<Tensor<'_>> {
+        self.operands.get(position).map(|tensor| tensor.starting_at(self.starts[position]))
+    }
+
     /// The memory of a matrix, unless it is empty.
     pub(super) fn tensor(&self, matrix: &Matrix) -> Option<Tensor<'_>> {
         match matrix.place {
-            MatrixPlace::Operand(position) => self.operands.get(position),
+            MatrixPlace::Operand(position) => self.operand(position),
             MatrixPlace::Dpre => self.dpre,
         }
     }
@@ -181,7 +203,7 @@ pub(super) struct Finish<'v> {
 impl<'v> Finish<'v> {
     pub(super) fn new(product: &'v Product, values: &'v Values<'_>) -> Self {
         let Epilogue { bias, beside, .. } = product.epilogue;
-        let bias = bias.and_then(|bias| Some((values.operands.get(bias.position)?, bias)));
+        let bias = bias.and_then(|bias| Some((values.operand(bias.position)?, bias)));
         let beside = beside.and_then(|matrix| values.tensor(&matrix));
         Self { product, out: values.tensor(&product.out), bias, beside }
     }
@@ -249,6 +271,9 @@ fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 
     let (left_tensor, right_tensor) = (values.tensor(left), values.tensor(right));
     let load = |tensor: &Option<Tensor<'_>>, offset| tensor.as_ref().map_or(0.0, |tensor| tensor.load(offset));
     let mut sums = vec![Sums::default(); rows];
+    if product.terms() == 0 {
+        return sums;
+    }
     let (mut left_terms, mut right_terms) = (vec![0.0; rows * TERMS], vec![0.0; TERMS * cols]);
     let left_start = offset(batch, &left.batch, first.z) + first.m * left.rows;
     let right_start = offset(batch, &right.batch, first.z) + first.n * right.cols;

@@ -24,12 +24,9 @@ pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
 
 /// The kernel of the gradients.
 pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'d> {
-    let dpre = descriptor.output();
-    check(dpre.dtype())?;
-    Ok(Candidate::on_cpu(move || {
-        let geometry = descriptor.geometry();
-        move |operands| gradients(&geometry, &dpre, operands, multiply_values)
-    }))
+    let dtype = descriptor.output().dtype();
+    check(dtype)?;
+    gradients(descriptor, dtype, multiply_values)
 }
 
 fn check(dtype: DType) -> Result<(), Reason> {
@@ -41,7 +38,7 @@ const TILE: u64 = 256;
 
 /// Computes one product of operands.
 pub(in crate::ops) fn multiply(product: &Product, operands: &Operands<'_>) {
-    multiply_values(product, Values { operands, dpre: None });
+    multiply_values(product, Values::of(operands));
 }
 
 /// Computes one product.

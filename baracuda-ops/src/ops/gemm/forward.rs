@@ -3,7 +3,7 @@
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
 use super::{
-    GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, unrepeated, valid_alpha,
+    GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, unrepeated, valid_factor,
 };
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ product_fields! {
 impl ForwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
-        self.a = unrepeated(op.name, self.a)?;
+        (self.a, self.b) = (unrepeated(op.name, "a", self.a)?, unrepeated(op.name, "b", self.b)?);
         self.out = self.out.filter(|&dtype| dtype != self.a.dtype());
         Ok(())
     }
@@ -47,7 +47,7 @@ impl ForwardFields {
     fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
         let (a, b) = (self.a, self.b);
         let shape = Shape::new(op.name, [&a, &b], [self.transpose_a, self.transpose_b])?;
-        valid_alpha(op.name, self.alpha, &a)?;
+        valid_factor(op.name, "alpha", self.alpha, &a)?;
         for (field, dtype) in [("bias", self.bias), ("out", self.out), ("pre", self.pre)] {
             dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, dtype, ("a", a.dtype())))?;
         }
@@ -90,8 +90,8 @@ impl GemmDescriptor {
     /// The product of two factors, in the type that both have.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if a is not of a floating-point type or b not of a's; if the inner extents or the batch extents do not
-    /// fit; if a factor holds an element twice within a matrix; if a is broadcast, or b by some of the batch extents only.
+    /// [`Error::InvalidDescriptor`] if a is not of a floating-point type or b not of a's; if the inner extents are not equal, or the batch
+    /// extents neither equal nor 1.
     pub fn new(a: impl Into<GemmFactor>, b: impl Into<GemmFactor>) -> Result<Self> {
         Valid::new(Self::OP, ForwardFields::of(a.into(), b.into())).map(Self)
     }
@@ -149,10 +149,10 @@ impl GemmDescriptor {
 shared_steps! { GemmDescriptor: activation, layout }
 
 steps! { GemmDescriptor
-    /// Multiplies the product, 1 unless told otherwise.
+    /// Multiplies the product, 1 unless told otherwise. With 0 the product counts as 0 whatever the factors hold, which are not read.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is 0, or not in the range of f32 (of f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is not in the range of f32 (of f64 for f64 operands), subnormal numbers included.
     alpha(alpha: f64) = |it| it.real("alpha", alpha, |f, alpha| f.alpha = alpha);
     /// Adds a bias of the given type to each row.
     ///

@@ -1,16 +1,17 @@
 //! How kernels see the op: products of matrices with any strides.
 //!
 //! A transposed factor and a layout `[1, ld]` are strides, nothing else. Batch extents that lie behind one another in every operand are one
-//! extent here; where b is shared they become rows of one larger product, and in the gradient of a shared b the batch extends the sum.
+//! extent here. Where b is shared they become rows of one larger product, if strides allow it. What is shared by a batch extent has a stride of 0
+//! there, and in its gradient that extent is summed over: it becomes part of k, if strides allow it.
 
 use std::ops::Deref;
 
 use super::backward::{self, BackwardFields};
 use super::forward::{self, ForwardFields};
-use super::{Saved, Shape, Valid};
+use super::{Gradient, Saved, Shape, Valid};
 use crate::dtype::DType;
 use crate::ops::activation::Activation;
-use crate::slots::{Slot, Slots};
+use crate::slots::{MAX_SLOTS, Slot, Slots};
 use crate::tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 
 /// Most batch extents of a product.
@@ -202,7 +203,7 @@ impl Product {
         let out = View::of(slots.always(forward::table::OUT));
         let (bias, pre) = (vector(slots, forward::table::BIAS), View::operand(slots, forward::table::PRE));
         let epilogue = Epilogue::forward(bias, fields.activation, pre);
-        Tensors { left, right, out, epilogue, is_summed: false }.product(shape, fields.alpha.get())
+        Tensors { left, right, out, epilogue }.product(shape, fields.alpha.get())
     }
 }
 
@@ -251,52 +252,237 @@ pub(crate) struct ColumnSums {
     pub(crate) beta: f64,
 }
 
-impl BackwardGeometry {
+/// The tensors of backward, or of a part of it.
+#[derive(Clone, Copy)]
+pub(super) struct BackwardTensors {
+    shape: Shape,
+    alpha: f64,
+    activation: Activation,
+    recomputes: bool,
+    from_out: bool,
+    a: View,
+    b: View,
+    bias: Option<Vector>,
+    saved: Option<View>,
+    dout: View,
+    /// Gradients with their beta.
+    da: Option<(View, f64)>,
+    db: Option<(View, f64)>,
+    dbias: Option<(Vector, f64)>,
+}
+
+impl BackwardTensors {
     pub(super) fn new(valid: &Valid<BackwardFields>) -> Self {
         let (fields, shape, slots) = (&valid.fields, &valid.derived, &valid.slots);
-        let (dtype, alpha) = (fields.a.dtype(), fields.alpha.get());
         let [a, b] = factors(shape, &fields.a, &fields.b, [backward::table::A, backward::table::B]);
-        let in_workspace = View { place: MatrixPlace::Dpre, desc: shape.output, is_transposed: false };
-        let dout = View::of(slots.always(backward::table::DOUT));
-        let is_dout = fields.activation.is_identity() && dout.desc.dtype() == dtype;
-        let is_stored = !is_dout && (fields.da.is_some() || fields.db.is_some());
+        let of_saved = if fields.saved == Saved::Out { backward::table::OUT } else { backward::table::PRE };
+        let gradient = |gradient: Option<Gradient>, position| {
+            View::operand(slots, position).zip(gradient.map(|gradient| gradient.beta.get()))
+        };
+        Self {
+            shape: *shape,
+            alpha: fields.alpha.get(),
+            activation: fields.activation,
+            recomputes: fields.recomputes(),
+            from_out: fields.saved == Saved::Out,
+            a,
+            b,
+            bias: vector(slots, backward::table::BIAS),
+            saved: View::operand(slots, of_saved),
+            dout: View::of(slots.always(backward::table::DOUT)),
+            da: gradient(fields.da, backward::table::DA).map(|(da, beta)| (da.transposed_if(shape.transpose_a), beta)),
+            db: gradient(fields.db, backward::table::DB).map(|(db, beta)| (db.transposed_if(shape.transpose_b), beta)),
+            dbias: vector(slots, backward::table::DBIAS).zip(fields.dbias.map(|gradient| gradient.beta.get())),
+        }
+    }
 
-        let dpre = if fields.recomputes() {
-            let bias = vector(slots, backward::table::BIAS);
-            let forward = Epilogue::forward(bias, fields.activation, Some(dout));
+    pub(super) fn geometry(&self) -> BackwardGeometry {
+        let Self { shape, alpha, a, b, dout, da, db, dbias, .. } = *self;
+        let dtype = a.dtype;
+        let in_workspace = View::dense(MatrixPlace::Dpre, dtype, &shape);
+        let is_dout = self.activation.is_identity() && dout.dtype == dtype;
+
+        // op(A) is [M, K], op(B) is [K, N] and dpre is [M, N]: the gradients are dpre op(B)^T and op(A)^T dpre.
+        let dpre = if is_dout { dout } else { in_workspace };
+        let da = da.map(|(out, beta)| {
+            let of = Shape { n: shape.k, k: shape.n, ..shape };
+            let right = b.transposed_if(true);
+            Tensors { left: dpre, right, out, epilogue: Epilogue::gradient(beta) }.product(&of, alpha)
+        });
+        let db = db.map(|(out, beta)| {
+            let of = Shape { m: shape.k, k: shape.m, ..shape };
+            let left = a.transposed_if(true);
+            Tensors { left, right: dpre, out, epilogue: Epilogue::gradient(beta) }.product(&of, alpha)
+        });
+        let reads = |product: &Product| product.terms() > 0 && !product.is_empty();
+        let is_read = da.iter().chain(&db).any(reads);
+
+        let is_stored = !is_dout && is_read;
+        let dpre = if self.recomputes && (is_read || dbias.is_some()) {
+            let forward = Epilogue::forward(self.bias, self.activation, Some(dout));
             let epilogue = Epilogue { formula: Formula::Derivative, ..forward };
-            let tensors = Tensors { left: a, right: b, out: in_workspace, epilogue, is_summed: false };
-            Some(Dpre::Recomputed(tensors.product(shape, alpha)))
-        } else if is_stored || fields.dbias.is_some() {
-            let saved = View::operand(
-                slots,
-                if fields.saved == Saved::Out { backward::table::OUT } else { backward::table::PRE },
-            );
-            Some(Dpre::Elementwise(pass(shape, fields, dout, saved, is_stored.then_some(in_workspace))))
+            Some(Dpre::Recomputed(Tensors { left: a, right: b, out: in_workspace, epilogue }.product(&shape, alpha)))
+        } else if is_stored || dbias.is_some() {
+            Some(Dpre::Elementwise(self.pass(is_stored.then_some(in_workspace))))
         } else {
             None
         };
-        let dpre_bytes = if fields.recomputes() || is_stored { in_workspace.desc.span_bytes() } else { 0 };
+        let is_in_workspace = is_stored || matches!(dpre, Some(Dpre::Recomputed(_)));
+        let dpre_bytes = if is_in_workspace { shape.elements() * dtype.size_bytes() } else { 0 };
+        let dbias = dbias.map(|(sums, beta)| ColumnSums { n: shape.n, sums, beta });
+        BackwardGeometry { dpre, dpre_bytes, da, db, dbias }
+    }
 
-        // op(A) is [M, K], op(B) is [K, N] and dpre is [M, N]: the gradients are dpre op(B)^T and op(A)^T dpre.
-        let dpre_view = if is_dout { dout } else { in_workspace };
-        let da = fields.da.zip(View::operand(slots, backward::table::DA)).map(|(gradient, da)| {
-            let of = Shape { n: shape.k, k: shape.n, ..*shape };
-            let out = da.transposed_if(shape.transpose_a);
-            let epilogue = Epilogue::gradient(gradient.beta.get());
-            Tensors { left: dpre_view, right: b.transposed_if(true), out, epilogue, is_summed: false }
-                .product(&of, alpha)
+    /// The pass that makes dpre of dout and what was saved.
+    fn pass(&self, dpre: Option<View>) -> DprePass {
+        let Self { shape, dout, saved, .. } = *self;
+        let views = [Some(dout), saved, dpre, None];
+        let mut batch = join(batch_axes(&shape, &views));
+        let strides = |axis: usize| views.map(|view| view.map_or(0, |view| view.matrix_strides()[axis]));
+        // Its rows stay in the order in which dpre lies.
+        let mut m = Extent { extent: shape.m, strides: strides(0) };
+        while let Some(both) = batch.last().and_then(|&axis| Extent::merged(axis, m)) {
+            m = both;
+            batch.pop();
+        }
+        let n = Extent { extent: shape.n, strides: strides(1) };
+        let matrix = |view: View, tensor: usize| {
+            view.matrix([m.strides[tensor], n.strides[tensor]], batch_strides(&batch, tensor), [0; MAX_BATCH])
+        };
+        DprePass {
+            m: m.extent,
+            n: n.extent,
+            batch: extents(&batch),
+            activation: self.activation,
+            dout: matrix(dout, 0),
+            saved: saved.map(|view| matrix(view, 1)),
+            from_out: self.from_out,
+            dpre: dpre.map(|view| matrix(view, 2)),
+        }
+    }
+}
+
+/// Ranges of the batch extents, the rows and the columns of dpre, outermost first.
+#[derive(Clone, Copy)]
+struct Part {
+    first: [u64; MAX_RANK],
+    extents: [u64; MAX_RANK],
+}
+
+/// Where the operands of a part begin, in elements, by their position.
+pub(super) type Starts = [u64; MAX_SLOTS];
+
+/// Backward in parts, so that no more of dpre than some number of elements has to be in memory at a time.
+impl BackwardTensors {
+    /// Elements of dpre that are in memory at once, if at most `most` may be.
+    pub(super) fn stored_elements(&self, most: u64) -> u64 {
+        if self.geometry().dpre_bytes == 0 { 0 } else { self.shape.elements().min(most) }
+    }
+
+    /// Computes every gradient, by parts whose dpre has at most `most` elements. Gradients have sweeps of their own over dpre, in which sums are whole
+    /// while `most` elements hold all terms of one; the rest of a longer sum is added to what is there.
+    pub(super) fn for_each_part(&self, most: u64, mut compute: impl FnMut(&BackwardGeometry, &Starts)) {
+        let geometry = self.geometry();
+        if geometry.dpre_bytes == 0 || self.shape.elements() <= most {
+            return compute(&geometry, &Starts::default());
+        }
+        let none = Self { da: None, db: None, dbias: None, ..*self };
+        let (of_a, of_b, of_bias) =
+            (Self { da: self.da, ..none }, Self { db: self.db, ..none }, Self { dbias: self.dbias, ..none });
+        let [m, n] = [self.shape.batch.len(), self.shape.batch.len() + 1];
+        if let Some((da, _)) = &self.da {
+            let order = self.own_axes(da).into_iter().chain([m]).chain(self.shared_axes(da)).chain([n]);
+            of_a.sweep(most, order, &mut compute);
+        }
+        if let Some((db, _)) = &self.db {
+            let order = [n].into_iter().chain(self.own_axes(db)).chain(self.shared_axes(db)).chain([m]);
+            of_b.sweep(most, order, &mut compute);
+        }
+        if self.dbias.is_some() {
+            of_bias.sweep(most, [n].into_iter().chain(0..=m), &mut compute);
+        }
+    }
+
+    fn own_axes(&self, gradient: &View) -> Vec<usize> {
+        (0..self.shape.batch.len()).filter(|&axis| gradient.is_own(&self.shape, axis)).collect()
+    }
+
+    fn shared_axes(&self, gradient: &View) -> Vec<usize> {
+        (0..self.shape.batch.len()).filter(|&axis| !gradient.is_own(&self.shape, axis)).collect()
+    }
+
+    /// Divides axes of dpre in an order, until parts have at most `most` elements.
+    fn sweep(
+        &self,
+        most: u64,
+        order: impl Iterator<Item = usize>,
+        compute: &mut impl FnMut(&BackwardGeometry, &Starts),
+    ) {
+        let rank = self.shape.batch.len() + 2;
+        let mut all = Part { first: [0; MAX_RANK], extents: [1; MAX_RANK] };
+        all.extents[..rank - 2].copy_from_slice(&self.shape.batch);
+        all.extents[rank - 2..rank].copy_from_slice(&[self.shape.m, self.shape.n]);
+        let mut largest = all.extents;
+        // Without dpre in memory there is nothing to divide.
+        let is_stored = self.geometry().dpre_bytes > 0;
+        for axis in order.filter(|_| is_stored) {
+            let others = largest.iter().product::<u64>() / largest[axis];
+            largest[axis] = largest[axis].min(most / others).max(1);
+        }
+        let mut part = Part { extents: largest, ..all };
+        loop {
+            let (tensors, starts) = self.part(&part);
+            compute(&tensors.geometry(), &starts);
+            // The next part: the last axis varies fastest.
+            let Some(axis) = (0..rank).rev().find(|&axis| part.first[axis] + largest[axis] < all.extents[axis]) else {
+                return;
+            };
+            part.first[axis] += largest[axis];
+            part.first[axis + 1..].fill(0);
+            for ((extent, first), (most, all)) in
+                part.extents.iter_mut().zip(part.first).zip(largest.into_iter().zip(all.extents))
+            {
+                *extent = most.min(all - first);
+            }
+        }
+    }
+
+    /// A part, and where its operands begin.
+    fn part(&self, part: &Part) -> (Self, Starts) {
+        let (shape, mut starts) = (&self.shape, Starts::default());
+        let rank = shape.batch.len() + 2;
+        let [of_m, of_n] = [rank - 2, rank - 1];
+        let mut narrow = |view: View, has_m: bool, has_n: bool| {
+            let (narrowed, start) = view.part(shape, part, [has_m.then_some(of_m), has_n.then_some(of_n)]);
+            if let MatrixPlace::Operand(position) = view.place {
+                starts[position] = start;
+            }
+            narrowed
+        };
+        // What an earlier part has written is there to be added to.
+        let begins = |axes: Vec<usize>| axes.into_iter().all(|axis| part.first[axis] == 0);
+        let beta = |beta: f64, begins: bool| if begins { beta } else { 1.0 };
+        let da = self.da.map(|(da, of_da)| {
+            let begins = begins(self.shared_axes(&da)) && part.first[of_n] == 0;
+            (narrow(da, true, false), beta(of_da, begins))
         });
-        let db = fields.db.zip(View::operand(slots, backward::table::DB)).map(|(gradient, db)| {
-            let of = Shape { m: shape.k, k: shape.m, ..*shape };
-            let out = db.transposed_if(shape.transpose_b);
-            let epilogue = Epilogue::gradient(gradient.beta.get());
-            let is_summed = shape.is_shared;
-            Tensors { left: a.transposed_if(true), right: dpre_view, out, epilogue, is_summed }.product(&of, alpha)
+        let db = self.db.map(|(db, of_db)| {
+            let begins = begins(self.shared_axes(&db)) && part.first[of_m] == 0;
+            (narrow(db, false, true), beta(of_db, begins))
         });
-        let dbias = fields.dbias.zip(vector(slots, backward::table::DBIAS));
-        let dbias = dbias.map(|(gradient, sums)| ColumnSums { n: shape.n, sums, beta: gradient.beta.get() });
-        Self { dpre, dpre_bytes, da, db, dbias }
+        let (a, b) = (narrow(self.a, true, false), narrow(self.b, false, true));
+        let (dout, saved) = (narrow(self.dout, true, true), self.saved.map(|saved| narrow(saved, true, true)));
+        for vector in self.bias.iter().chain(self.dbias.as_ref().map(|(dbias, _)| dbias)) {
+            starts[vector.position] = part.first[of_n] * vector.stride;
+        }
+        let dbias = self.dbias.map(|(dbias, of_dbias)| (dbias, beta(of_dbias, begins((0..=of_m).collect()))));
+        let shape = Shape {
+            batch: part.extents[..of_m].iter().copied().collect(),
+            m: part.extents[of_m],
+            n: part.extents[of_n],
+            ..*shape
+        };
+        (Self { shape, a, b, dout, saved, da, db, dbias, ..*self }, starts)
     }
 }
 
@@ -304,17 +490,42 @@ impl BackwardGeometry {
 #[derive(Clone, Copy)]
 struct View {
     place: MatrixPlace,
-    desc: TensorDesc,
+    dtype: DType,
+    align_bytes: u64,
+    rank: usize,
+    dims: [u64; MAX_RANK],
+    strides: [u64; MAX_RANK],
     is_transposed: bool,
 }
 
 impl View {
+    fn new(position: usize, desc: &TensorDesc) -> Self {
+        let (mut dims, mut strides) = ([0; MAX_RANK], [0; MAX_RANK]);
+        dims[..desc.rank()].copy_from_slice(desc.dims());
+        strides[..desc.rank()].copy_from_slice(desc.strides());
+        let place = MatrixPlace::Operand(position);
+        let (dtype, align_bytes, rank) = (desc.dtype(), desc.align_bytes(), desc.rank());
+        Self { place, dtype, align_bytes, rank, dims, strides, is_transposed: false }
+    }
+
     fn of(slot: &Slot) -> Self {
-        Self { place: MatrixPlace::Operand(slot.index), desc: slot.desc, is_transposed: false }
+        Self::new(slot.index, &slot.desc)
     }
 
     fn operand(slots: &Slots, position: usize) -> Option<Self> {
         slots.at(position).map(Self::of)
+    }
+
+    /// A dense tensor of the output's extents.
+    fn dense(place: MatrixPlace, dtype: DType, shape: &Shape) -> Self {
+        let (mut dims, mut strides, rank) = ([0; MAX_RANK], [0; MAX_RANK], shape.batch.len() + 2);
+        dims[..rank - 2].copy_from_slice(&shape.batch);
+        [dims[rank - 2], dims[rank - 1]] = [shape.m, shape.n];
+        let mut step = 1;
+        for (stride, dim) in strides.iter_mut().zip(dims).take(rank).rev() {
+            (*stride, step) = (step, step * dim.max(1));
+        }
+        Self { place, dtype, align_bytes: DEFAULT_ALIGN_BYTES, rank, dims, strides, is_transposed: false }
     }
 
     fn transposed_if(self, transposed: bool) -> Self {
@@ -322,24 +533,45 @@ impl View {
     }
 
     /// Strides of the row and the column index.
-    fn strides(&self) -> [u64; 2] {
-        let strides = self.desc.strides();
-        let [rows, cols] = [strides[strides.len() - 2], strides[strides.len() - 1]];
+    fn matrix_strides(&self) -> [u64; 2] {
+        let [rows, cols] = [self.strides[self.rank - 2], self.strides[self.rank - 1]];
         if self.is_transposed { [cols, rows] } else { [rows, cols] }
     }
 
-    /// Stride of a batch extent of the op; 0 where the tensor has none, or an extent of 1 in its place.
-    fn batch_stride(&self, axis: usize, extent: u64) -> u64 {
-        let is_own = axis + 2 < self.desc.rank() && self.desc.dims()[axis] == extent;
-        if is_own { self.desc.strides()[axis] } else { 0 }
+    /// The axis of the tensor that is a batch axis of the op; they are counted from the last.
+    fn own_axis(&self, shape: &Shape, axis: usize) -> Option<usize> {
+        (axis + self.rank).checked_sub(shape.batch.len() + 2)
+    }
+
+    /// Whether the tensor has a batch extent of the op, rather than none or 1 in its place.
+    fn is_own(&self, shape: &Shape, axis: usize) -> bool {
+        self.own_axis(shape, axis).is_some_and(|own| self.dims[own] == shape.batch[axis])
+    }
+
+    /// Stride of a batch extent of the op; 0 where the tensor does not have it.
+    fn batch_stride(&self, shape: &Shape, axis: usize) -> u64 {
+        let own = self.own_axis(shape, axis).filter(|_| self.is_own(shape, axis));
+        own.map_or(0, |own| self.strides[own])
+    }
+
+    /// The part of the tensor that belongs to a part of dpre, and where it begins, given which axes of dpre its rows and its columns are.
+    fn part(mut self, shape: &Shape, part: &Part, [rows, cols]: [Option<usize>; 2]) -> (Self, u64) {
+        let own = (0..shape.batch.len()).filter(|&axis| self.is_own(shape, axis));
+        let own = own.filter_map(|axis| Some((axis, self.own_axis(shape, axis)?)));
+        let [row_axis, col_axis] = if self.is_transposed { [1, 2] } else { [2, 1] }.map(|back| self.rank - back);
+        let of_matrix = [rows.zip(Some(row_axis)), cols.zip(Some(col_axis))];
+        let axes: Vec<(usize, usize)> = own.chain(of_matrix.into_iter().flatten()).collect();
+        let mut start = 0;
+        for (of_dpre, own) in axes {
+            start += part.first[of_dpre] * self.strides[own];
+            self.dims[own] = part.extents[of_dpre];
+        }
+        (self, start)
     }
 
     fn matrix(&self, [rows, cols]: [u64; 2], batch: [u64; MAX_BATCH], summed: [u64; MAX_BATCH]) -> Matrix {
-        let align_bytes = match self.place {
-            MatrixPlace::Operand(_) => self.desc.align_bytes(),
-            MatrixPlace::Dpre => DEFAULT_ALIGN_BYTES,
-        };
-        Matrix { place: self.place, dtype: self.desc.dtype(), align_bytes, rows, cols, batch, summed }
+        let Self { place, dtype, align_bytes, .. } = *self;
+        Matrix { place, dtype, align_bytes, rows, cols, batch, summed }
     }
 }
 
@@ -351,12 +583,8 @@ fn vector(slots: &Slots, position: usize) -> Option<Vector> {
 
 /// op(A) and op(B).
 fn factors(shape: &Shape, a: &TensorDesc, b: &TensorDesc, positions: [usize; 2]) -> [View; 2] {
-    let view = |desc: &TensorDesc, position, is_transposed| View {
-        place: MatrixPlace::Operand(position),
-        desc: *desc,
-        is_transposed,
-    };
-    [view(a, positions[0], shape.transpose_a), view(b, positions[1], shape.transpose_b)]
+    let [of_a, of_b] = positions;
+    [View::new(of_a, a).transposed_if(shape.transpose_a), View::new(of_b, b).transposed_if(shape.transpose_b)]
 }
 
 /// One extent, with its stride in each tensor.
@@ -448,11 +676,15 @@ pub(in crate::ops) fn join<const N: usize>(axes: impl Iterator<Item = Extent<N>>
     joined
 }
 
-/// Moves the innermost extents of `outer` into `inner` while they fit and `is_whole` holds of the result.
+/// Moves extents of `outer` into `inner`, innermost first, while they fit and `is_whole` holds of the result.
 fn absorb(outer: &mut Vec<Extent>, mut inner: Extent, is_whole: impl Fn(&Extent) -> bool) -> Extent {
-    while let Some(both) = outer.last().and_then(|&axis| Extent::merged(axis, inner)).filter(&is_whole) {
+    let joined = |outer: &[Extent], inner: Extent| {
+        let both = |axis: usize| Some((axis, Extent::merged(outer[axis], inner).filter(&is_whole)?));
+        (0..outer.len()).rev().find_map(both)
+    };
+    while let Some((axis, both)) = joined(outer, inner) {
         inner = both;
-        outer.pop();
+        outer.remove(axis);
     }
     inner
 }
@@ -464,57 +696,39 @@ struct Tensors {
     right: View,
     out: View,
     epilogue: Epilogue<View>,
-    /// Whether the batch is summed over, rather than a batch of the output.
-    is_summed: bool,
 }
 
 impl Tensors {
     /// Their product; `shape` has the batch of the op, and m, n and k of this product.
     fn product(self, shape: &Shape, alpha: f64) -> Product {
-        let Self { left, right, out, epilogue, is_summed } = self;
-        let batch: Vec<Extent> = batch_axes(shape, &[Some(left), Some(right), Some(out), epilogue.beside]).collect();
-        let (batch, summed) = if is_summed { (Vec::new(), batch) } else { (batch, Vec::new()) };
-        let [left_rows, left_cols] = left.strides();
-        let [right_rows, right_cols] = right.strides();
-        let [out_rows, out_cols] = out.strides();
-        let [beside_rows, beside_cols] = epilogue.beside.map_or([0; 2], |view| view.strides());
+        let Self { left, right, out, epilogue } = self;
+        let views = [Some(left), Some(right), Some(out), epilogue.beside];
+        // What the output does not have is summed over.
+        let (batch, summed): (Vec<_>, Vec<_>) =
+            batch_axes(shape, &views).enumerate().partition(|&(axis, _)| out.is_own(shape, axis));
+        let [batch, summed] = [batch, summed].map(|axes| axes.into_iter().map(|(_, axis)| axis).collect::<Vec<_>>());
+        // Alpha times any sum is 0 if alpha is, and so is a sum over nothing.
+        let has_terms = alpha != 0.0 && shape.k > 0 && summed.iter().all(|axis| axis.extent > 0);
+        let (summed, terms) = if has_terms { (summed, shape.k) } else { (Vec::new(), 0) };
+        let [left_rows, left_cols] = left.matrix_strides();
+        let [right_rows, right_cols] = right.matrix_strides();
+        let [out_rows, out_cols] = out.matrix_strides();
+        let [beside_rows, beside_cols] = epilogue.beside.map_or([0; 2], |view| view.matrix_strides());
         let axes = Axes {
             batch,
             m: Extent { extent: shape.m, strides: [left_rows, 0, out_rows, beside_rows] },
             n: Extent { extent: shape.n, strides: [0, right_cols, out_cols, beside_cols] },
             summed,
-            k: Extent { extent: shape.k, strides: [left_cols, right_rows, 0, 0] },
+            k: Extent { extent: terms, strides: [left_cols, right_rows, 0, 0] },
         };
         let matrix = |view: View| view.matrix([0; 2], [0; MAX_BATCH], [0; MAX_BATCH]);
         axes.product(alpha, [left, right, out].map(matrix), epilogue.map(matrix))
     }
 }
 
-/// The pass that makes dpre of dout and what was saved.
-fn pass(shape: &Shape, fields: &BackwardFields, dout: View, saved: Option<View>, dpre: Option<View>) -> DprePass {
-    let views = [Some(dout), saved, dpre, None];
-    let mut batch = join(batch_axes(shape, &views));
-    let strides = |axis: usize| views.map(|view| view.map_or(0, |view| view.strides()[axis]));
-    let m = absorb(&mut batch, Extent { extent: shape.m, strides: strides(0) }, |_| true);
-    let n = Extent { extent: shape.n, strides: strides(1) };
-    let matrix = |view: View, tensor: usize| {
-        view.matrix([m.strides[tensor], n.strides[tensor]], batch_strides(&batch, tensor), [0; MAX_BATCH])
-    };
-    DprePass {
-        m: m.extent,
-        n: n.extent,
-        batch: extents(&batch),
-        activation: fields.activation,
-        dout: matrix(dout, 0),
-        saved: saved.map(|view| matrix(view, 1)),
-        from_out: fields.saved == Saved::Out,
-        dpre: dpre.map(|view| matrix(view, 2)),
-    }
-}
-
 fn batch_axes(shape: &Shape, views: &[Option<View>; TENSORS]) -> impl Iterator<Item = Extent> {
     shape.batch.iter().enumerate().map(move |(index, &extent)| {
-        let stride = |view: Option<View>| view.map_or(0, |view| view.batch_stride(index, extent));
+        let stride = |view: Option<View>| view.map_or(0, |view| view.batch_stride(shape, index));
         Extent { extent, strides: views.map(stride) }
     })
 }
@@ -628,6 +842,69 @@ mod tests {
         assert_eq!((extents(&db), db.left.summed[0], db.right.summed[0]), (([7, 4, 5], vec![], vec![6]), 35, 20));
         let [_, db] = gradients(dense(&[6, 5, 7]), dense(&[6, 7, 4]));
         assert_eq!((extents(&db), db.out.batch[0]), (([7, 4, 5], vec![6], vec![]), 28));
+    }
+
+    #[test]
+    fn extents_that_one_factor_lacks_are_summed_over_in_its_gradient() {
+        // Heads that share keys in groups become rows.
+        let grouped = (dense(&[2, 3, 4, 5, 7]), dense(&[2, 3, 1, 7, 6]));
+        assert_eq!(extents(&product(grouped.0, grouped.1)), ([20, 6, 7], vec![6], vec![]));
+        let [da, db] = gradients(grouped.0, grouped.1);
+        assert_eq!((extents(&da), extents(&db)), (([20, 7, 6], vec![6], vec![]), ([7, 6, 20], vec![6], vec![])));
+        // One a for each b.
+        let forward = product(dense(&[5, 7]), dense(&[3, 7, 6]));
+        assert_eq!((extents(&forward), forward.left.batch[0]), (([5, 6, 7], vec![3], vec![]), 0));
+        let [da, db] = gradients(dense(&[5, 7]), dense(&[3, 7, 6]));
+        assert_eq!((extents(&da), extents(&db)), (([5, 7, 6], vec![], vec![3]), ([7, 6, 5], vec![3], vec![])));
+        // Each has an extent that the other lacks.
+        let [da, db] = gradients(dense(&[3, 1, 5, 7]), strided(&[3, 2, 7, 6], &[0, 42, 6, 1]));
+        assert_eq!((extents(&da), extents(&db)), (([5, 7, 6], vec![3], vec![2]), ([7, 6, 5], vec![2], vec![3])));
+        assert_eq!((da.left.summed[0], da.right.summed[0], db.left.summed[0], db.right.summed[0]), (30, 42, 35, 60));
+        // One row for each of an extent outside of that which b has.
+        let decode = product(dense(&[6, 3, 1, 7]), dense(&[3, 7, 4]));
+        assert_eq!((extents(&decode), strides(&decode.left)), (([6, 4, 7], vec![3], vec![]), [21, 1]));
+    }
+
+    #[test]
+    fn sums_without_terms_read_nothing() {
+        let none = GemmDescriptor::new(dense(&[2, 5, 7]), dense(&[7, 4])).unwrap().alpha(0.0).unwrap();
+        assert_eq!(none.product().terms(), 0);
+        let backward = none.activation(Activation::Silu).unwrap().backward(GemmGradients::ALL).unwrap().geometry();
+        let [da, db] = [backward.da, backward.db].map(Option::unwrap);
+        assert_eq!((da.terms(), db.terms(), backward.dpre, backward.dpre_bytes), (0, 0, None, 0));
+        let [_, db] = gradients(dense(&[1 << 40, 0, 7]), dense(&[7, 4]));
+        assert_eq!((db.terms(), db.summed.count()), (0, 1));
+    }
+
+    #[test]
+    fn parts_of_backward_cover_dpre_and_add_to_what_earlier_parts_wrote() {
+        let forward = GemmDescriptor::new(dense(&[2, 1, 5, 7]), dense(&[3, 7, 4])).unwrap();
+        let forward = forward.bias(DType::F32).and_then(|d| d.activation(Activation::Silu)).unwrap();
+        let backward = forward.backward(GemmGradients::ALL).and_then(|d| d.da(DType::F32, 0.5)).unwrap().tensors();
+        let (mut of_da, mut of_db, mut of_dbias) = (Vec::new(), Vec::new(), Vec::new());
+        let mut largest = 0;
+        backward.for_each_part(8, |part, starts| {
+            largest = largest.max(part.dpre_bytes / 4);
+            // Where dout, da, db and dbias begin, at their positions.
+            if let Some(da) = &part.da {
+                of_da.push((starts[5], starts[6], da.epilogue.beta));
+            }
+            if let Some(db) = &part.db {
+                of_db.push((starts[5], starts[7], db.epilogue.beta));
+            }
+            if let Some(dbias) = &part.dbias {
+                of_dbias.push((starts[5], starts[8], dbias.beta));
+            }
+        });
+        assert_eq!(largest, 8);
+        // A row of a meets 12 elements of dpre: a part has those of two matrices of b.
+        assert_eq!(of_da.len(), 2 * 2 * 5);
+        assert_eq!(of_da[..3], [(0, 0, 0.5), (4, 7, 0.5), (8, 14, 0.5)]);
+        assert!(of_da.contains(&(40, 0, 1.0)) && !of_da.contains(&(40, 0, 0.5)));
+        // A column of b meets 10 elements: a part has 5, those of one matrix of a.
+        assert_eq!(of_db[..3], [(0, 0, 0.0), (1, 1, 0.0), (2, 2, 0.0)]);
+        assert!(of_db.contains(&(60, 0, 1.0)) && !of_db.contains(&(60, 0, 0.0)));
+        assert_eq!((of_dbias.first(), of_dbias.last()), (Some(&(0, 0, 0.0)), Some(&(103, 3, 1.0))));
     }
 
     #[test]

@@ -3,15 +3,15 @@
 //! - forward: `acc = alpha * op(a) op(b)`, `pre = acc + bias`, `out = act(pre)`, where op(a) is a, or with `transpose_a` its transpose in
 //!   the last two extents, and likewise op(b);
 //! - backward: `dpre = dout * act'(pre)`, `dbias = sum of dpre over rows and batch`, and the gradients `alpha dpre op(b)^T` of op(a) and
-//!   `alpha op(a)^T dpre` of op(b), transposed where the factor is stored transposed. Where the batch shares b, its gradient is the sum over
-//!   the batch. Each gradient can be added to what is there: `grad = beta * grad + ..`, rounded once.
+//!   `alpha op(a)^T dpre` of op(b), transposed where the factor is stored transposed, and summed over the batch extents that share the factor.
+//!   Each gradient can be added to what is there: `grad = beta * grad + ..`, rounded once.
 //!
 //! The functions and their derivatives are in the table of [`Activation`].
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `a` | `[batch.., M, K]`, transposed `[batch.., K, M]` | T: f64, f32, f16 or bf16 | in | always |
-//! | `b` | `[K, N]` or `[batch.., K, N]`, transposed `[.., N, K]` | T | in | always |
+//! | `a` | `[batch of a.., M, K]`, transposed `[.., K, M]` | T: f64, f32, f16 or bf16 | in | always |
+//! | `b` | `[batch of b.., K, N]`, transposed `[.., N, K]` | T | in | always |
 //! | `bias` | `[N]` | T or f32 | in | `bias` |
 //! | `out` | `[batch.., M, N]` | T or f32 | out | always |
 //! | `pre` | of out | T or f32 | out | `pre` |
@@ -24,19 +24,21 @@
 //! | `out` | `[batch.., M, N]` | T or f32 | in | `saved` is `out`, unless the activation is identity |
 //! | `pre` | `[batch.., M, N]` | T or f32 | in | `saved` is `pre`, unless the activation is identity |
 //! | `dout` | `[batch.., M, N]` | of out | in | always |
-//! | `da` | of a | T or f32 | out; with a beta other than 0 in and out | `da` |
-//! | `db` | of b; where the batch shares it, its batch extents are 1 | T or f32 | out; as da | `db` |
+//! | `da` | of a; where a has a batch stride of 0, the extent is 1 | T or f32 | out; with a beta other than 0 in and out | `da` |
+//! | `db` | as da, of b | T or f32 | out; as da | `db` |
 //! | `dbias` | `[N]` | T or f32 | out; as da | `dbias` |
 //!
 //! Of f64 every operand is f64. Recomputing is `saved` being `recompute` with another activation than identity.
 //!
 //! Units: all values are plain numbers.
 //!
-//! Batch: a has all batch extents, each with a stride of its own, and is never broadcast. b has all of them, or is shared: it has none, or
-//! each is 1 or has stride 0. A b that only some of them share is refused. Strides of a factor without elements do not matter.
+//! Batch: the batch extents of a and b are broadcast against each other, as by `torch.matmul`: counted from the last, they are equal, or one
+//! of them is 1 or missing. A factor is shared by the extents that it lacks, and by those where its stride is 0. A weight `[K, N]` is
+//! shared by a whole batch; in grouped-query attention, with a `[B, Hk, G, M, K]` and b `[B, Hk, 1, K, N]`, G heads share each b. Strides of a
+//! factor without elements do not matter.
 //!
-//! Layout and aliasing: any strides on the CPU; in each factor the longer of the last two strides steps over a whole row, so that
-//! strides `[1, ld]` are the transposed form. No operand may lie at another.
+//! Layout and aliasing: any strides. Rows of a factor may overlap, as frames of a signal do, and so may its columns; gradients of such a factor
+//! are dense, an element for each index. No operand may lie at another.
 //!
 //! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are
 //! f32 throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). Of f16 and bf16, backward may round dpre once to T before the
@@ -44,7 +46,8 @@
 //!
 //! NaN, infinity, empty: NaN and infinity go where the formula sends them, but that the derivative at an infinite `pre` or `out` is its limit. A
 //! dpre beyond the largest number of f16 or bf16 factors may become infinite, also where dout is f32. With K = 0 out is `act(bias)`; with M, N
-//! or the batch of 0 nothing is written but `dbias` and the gradient of a shared b, which are `beta * grad`, sums over nothing.
+//! or the batch of 0 nothing is written but `dbias` and gradients of shared factors, which are `beta * grad`, sums over nothing. With an alpha of 0
+//! the product counts as 0, as in BLAS: neither factor is read for it, so that no NaN comes from them; the gradients of both are `beta * grad`.
 //!
 //! Out of scope: grouped products, a third matrix in the epilogue, gated activations, a bias for each row, alpha in device memory, 8-bit
 //! types.
@@ -79,7 +82,8 @@ use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::json::{self, Object};
 use crate::kernel::Kernel;
-use crate::ops::fields::{demand, float, in_range, is_zero, require};
+use crate::narrow::single;
+use crate::ops::fields::{float, is_zero, require};
 use crate::ops::valid::{Valid, kernels};
 use crate::plan::Function;
 use crate::tensor::{MAX_RANK, TensorDesc};
@@ -263,14 +267,13 @@ use product_fields;
 /// The extents of `op(a) op(b)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
+    /// The batch extents of a and b, broadcast against each other.
     batch: Extents,
     m: u64,
     n: u64,
     k: u64,
     transpose_a: bool,
     transpose_b: bool,
-    /// Whether one matrix b serves the whole batch.
-    is_shared: bool,
     /// The output, dense and of T.
     output: TensorDesc,
 }
@@ -278,16 +281,14 @@ pub(crate) struct Shape {
 impl Shape {
     fn new(op: &'static str, [a, b]: [&TensorDesc; 2], [transpose_a, transpose_b]: [bool; 2]) -> Result<Self> {
         float(op, "a", a)?;
-        require(op, "a", a.rank() >= 2, || {
-            format!("must be [batch.., rows, columns] of rank 2 to {MAX_RANK}, got rank {}", a.rank())
-        })?;
+        for (field, desc) in [("a", a), ("b", b)] {
+            require(op, field, desc.rank() >= 2, || {
+                format!("must be [batch.., rows, columns] of rank 2 to {MAX_RANK}, got rank {}", desc.rank())
+            })?;
+        }
         let [of_a, of_b] = [a, b].map(TensorDesc::dtype);
         require(op, "b", of_b == of_a, || format!("must be of the type of a, {of_a}; got {of_b}"))?;
-        let [of_a, of_b] = [a, b].map(TensorDesc::rank);
-        require(op, "b", of_b == 2 || of_b == of_a, || {
-            format!("must have 2 extents or those of a, {of_a}; got {of_b}")
-        })?;
-        let (batch, a_matrix) = a.dims().split_at(a.rank() - 2);
+        let (a_batch, a_matrix) = a.dims().split_at(a.rank() - 2);
         let (b_batch, b_matrix) = b.dims().split_at(b.rank() - 2);
         let stored = |matrix: &[u64], is_transposed: bool| {
             if is_transposed { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] }
@@ -308,33 +309,16 @@ impl Shape {
             };
             format!("op(b) must have as many rows as op(a) has columns, {k}; got {b_k}{help}")
         })?;
-        for (field, desc) in [("a", a), ("b", b)] {
-            steps_over_rows(op, field, desc)?;
-        }
-        for (axis, &extent) in batch.iter().enumerate() {
-            require(op, "a", extent <= 1 || a.strides()[axis] != 0, || {
-                format!("is never broadcast, but extent {extent} of axis {axis} has stride 0")
-            })?;
-        }
-        // Extents of a that are 1 count as shared and as separate.
-        let is_repeated = |axis: usize| b_batch[axis] == 1 || (b_batch[axis] > 1 && b.strides()[axis] == 0);
-        let is_separate = |axis: usize| b_batch[axis] == batch[axis] && !is_repeated(axis);
-        let wide = || (0..b_batch.len()).filter(|&axis| batch[axis] != 1);
-        let is_shared = wide().all(is_repeated);
-        let is_known = |axis: usize| b_batch[axis] == batch[axis] || b_batch[axis] == 1;
-        // Where b has no elements, its strides say nothing.
-        let is_valid = is_shared || wide().all(is_separate) || b.is_empty();
-        require(op, "b", (0..b_batch.len()).all(is_known) && is_valid, || {
-            format!(
-                "its batch extents must be those of a, {batch:?}, each with a stride, or 1 or of stride 0 in all; got {b_batch:?} with strides {:?}",
-                &b.strides()[..b_batch.len()]
-            )
-        })?;
+        let batch = broadcast(op, a_batch, b_batch)?;
         let mut dims = batch.to_vec();
         dims.extend([m, n]);
         let output = TensorDesc::contiguous(a.dtype(), &dims).map_err(|error| error.of_operand(op, "out"))?;
-        let batch = batch.iter().copied().collect();
-        Ok(Self { batch, m, n, k, transpose_a, transpose_b, is_shared, output })
+        Ok(Self { batch, m, n, k, transpose_a, transpose_b, output })
+    }
+
+    /// Elements of the output.
+    fn elements(&self) -> u64 {
+        self.batch.count() * self.m * self.n
     }
 
     /// Floating-point operations of the product.
@@ -344,33 +328,41 @@ impl Shape {
     }
 }
 
-/// The factor a, with the strides of a dense one if it has no elements and is broadcast: then its own strides address nothing.
-fn unrepeated(op: &'static str, a: TensorDesc) -> Result<TensorDesc> {
-    let is_repeated = a.dims().iter().zip(a.strides()).any(|(&dim, &stride)| dim > 1 && stride == 0);
-    if !(a.is_empty() && is_repeated) {
-        return Ok(a);
-    }
-    let dense = TensorDesc::contiguous(a.dtype(), a.dims()).and_then(|dense| dense.align(a.align_bytes()));
-    dense.map_err(|error| error.of_operand(op, "a"))
+/// Batch extents broadcast against each other, counted from the last.
+fn broadcast(op: &'static str, a: &[u64], b: &[u64]) -> Result<Extents> {
+    let rank = a.len().max(b.len());
+    let extent = |dims: &[u64], axis: usize| (axis + dims.len()).checked_sub(rank).map_or(1, |own| dims[own]);
+    let both = |axis: usize| {
+        let (of_a, of_b) = (extent(a, axis), extent(b, axis));
+        require(op, "b", of_a == of_b || of_a == 1 || of_b == 1, || {
+            format!(
+                "batch extents must be equal or 1, counted from the last; a has {a:?} and b {b:?}, which differ in {of_a} and {of_b}"
+            )
+        })?;
+        Ok(if of_a == 1 { of_b } else { of_a })
+    };
+    (0..rank).map(both).collect()
 }
 
-/// Refuses matrices that hold an element twice.
-fn steps_over_rows(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
-    let [rows, cols] = [desc.rank() - 2, desc.rank() - 1].map(|axis| (desc.strides()[axis], desc.dims()[axis]));
-    let ((stride, extent), (leading, lines)) = if rows.0 < cols.0 { (rows, cols) } else { (cols, rows) };
-    if desc.is_empty() {
-        return Ok(());
+/// A factor with the strides of a dense one if it has no elements and is repeated: then its own strides address nothing.
+fn unrepeated(op: &'static str, field: &'static str, factor: TensorDesc) -> Result<TensorDesc> {
+    let is_repeated = factor.dims().iter().zip(factor.strides()).any(|(&dim, &stride)| dim > 1 && stride == 0);
+    if !(factor.is_empty() && is_repeated) {
+        return Ok(factor);
     }
-    require(op, field, extent == 1 || stride > 0, || format!("holds {extent} elements with a stride of 0"))?;
-    let reach = (extent - 1).saturating_mul(stride).saturating_add(1);
-    require(op, field, lines == 1 || leading >= reach, || {
-        format!("the leading stride must step over a row of {reach} elements, got {leading}")
+    let dense =
+        TensorDesc::contiguous(factor.dtype(), factor.dims()).and_then(|dense| dense.align(factor.align_bytes()));
+    dense.map_err(|error| error.of_operand(op, field))
+}
+
+/// A number that the kernels multiply by: any that is not infinite or, though it is not 0, 0 in the type in which the op computes.
+fn valid_factor(op: &'static str, field: &'static str, value: Real, a: &TensorDesc) -> Result<()> {
+    let computed_in = a.dtype().accumulator();
+    let magnitude = single(value.get().abs());
+    let fits = magnitude.is_finite() && (magnitude != 0.0 || value.get() == 0.0);
+    require(op, field, fits || computed_in != DType::F32, || {
+        format!("must be in the range of {computed_in}, in which this op computes; got {:e}", value.get())
     })
-}
-
-fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
-    demand(op, "alpha", alpha.get() != 0.0, "must not be 0: without a product there is nothing to do")?;
-    in_range(op, "alpha", alpha, a)
 }
 
 /// The kernels of the product, in the order in which they are tried.

@@ -309,7 +309,15 @@ impl<'c> Depthwise<'c> {
         ];
         let mut files = prelude([gathered.dtype, plain.dtype, bias_dtype, out.dtype, beside.dtype])?;
         let [of_both, own, _] = self.files();
-        files.extend(["common/activation", "conv/depthwise", of_both, "gemm/gemm_output", "conv/conv_depthwise", own]);
+        files.extend([
+            "common/activation",
+            "common/subnormal",
+            "conv/depthwise",
+            of_both,
+            "gemm/gemm_output",
+            "conv/conv_depthwise",
+            own,
+        ]);
         let step = StepBuilder {
             constants: self.constants(shares),
             bindings,

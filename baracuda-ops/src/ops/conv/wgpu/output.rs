@@ -334,7 +334,7 @@ pub(super) fn sums_step(
             .map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }),
     );
     let mut files = prelude(output.dtypes())?;
-    files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_sums"]);
+    files.extend(["common/activation", "common/subnormal", "conv/conv_output", "gemm/gemm_output", "conv/conv_sums"]);
     Ok(StepBuilder {
         constants: vec![("WORKGROUP", SUMS_WORKGROUP)],
         bindings,

@@ -147,7 +147,14 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
         vec![factor("gathered", gathered.position, gathered.dtype), factor("plain", plain.position, plain.dtype)];
     bindings.extend(sums.bindings((terms.place(plain.position, &sums), plain.dtype)));
     let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
-    files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "gemm/gemm_tile"]);
+    files.extend([
+        "common/activation",
+        "common/subnormal",
+        "conv/conv_output",
+        "gemm/gemm_output",
+        "conv/conv_gather",
+        "gemm/gemm_tile",
+    ]);
     files.push("conv/conv");
     let mut steps = vec![StepBuilder {
         constants: tile.constants(),

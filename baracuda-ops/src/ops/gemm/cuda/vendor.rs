@@ -31,6 +31,10 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     )?;
     let calls = Calls::of(product, limits)?;
     let dtype = product.left.dtype;
+    for (name, value) in [("alpha", product.alpha), ("beta", product.epilogue.beta)] {
+        let is_normal = value == 0.0 || dtype == DType::F64 || value.abs() >= f64::from(f32::MIN_POSITIVE);
+        Reason::unless(is_normal, || format!("it may take a subnormal number as 0, {name} is {value:e}"))?;
+    }
     let is_sum_type = |m: &Matrix| m.dtype == if dtype == DType::F64 { DType::F64 } else { DType::F32 };
 
     // 1. What it leaves to `gemm_finish`, and where the sums lie until then.

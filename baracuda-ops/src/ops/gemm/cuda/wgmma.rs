@@ -290,13 +290,14 @@ pub(super) fn is_across(
             || (stride > 0 && in_bytes(stride).is_multiple_of(COPY_ALIGN_BYTES) && in_bytes(stride) < MOST_STRIDE_BYTES)
     };
     let is_run = |stride: u64, extent: u64| stride == 1 || extent == 1;
-    let is_across = if is_run(depth_stride, depth) && fits(row_stride, rows) {
+    let steps_over = |run: u64, stride: u64, extent: u64| fits(stride, extent) && (extent == 1 || stride >= run);
+    let is_across = if is_run(depth_stride, depth) && steps_over(depth, row_stride, rows) {
         false
-    } else if is_run(row_stride, rows) && fits(depth_stride, depth) {
+    } else if is_run(row_stride, rows) && steps_over(rows, depth_stride, depth) {
         true
     } else {
         return Err(format!(
-            "the copy engine takes matrices with a stride of 1 and one of a multiple of {COPY_ALIGN_BYTES} bytes, {name} has {row_stride} and {depth_stride}"
+            "the copy engine takes matrices with a stride of 1 and one of a multiple of {COPY_ALIGN_BYTES} bytes that steps over a row, {name} has {row_stride} and {depth_stride}"
         )
         .into());
     };

@@ -164,7 +164,7 @@ pub(in crate::ops) fn sums_step(
     };
     let [_, any_word] = lines_out(dtype);
     let mut files = prelude([dtype])?;
-    files.extend(["common/column_sums", "gemm/gemm_backward_sums"]);
+    files.extend(["common/column_sums", "common/subnormal", "gemm/gemm_backward_sums"]);
     Ok(StepBuilder {
         constants: vec![("WORKGROUP", workgroup), ("COLUMN_QUADS", column_quads)],
         bindings: vec![bound_partials, Binding { name: "dbias", place: Some(dbias), accessors: [any_word; 2] }],

@@ -266,7 +266,7 @@ pub(super) fn step(
     };
     let dtypes = [left.dtype, out.dtype, beside_or_out.dtype].into_iter().chain(bias.map(|bias| bias.dtype));
     let mut files = prelude(dtypes)?;
-    files.extend(["common/activation", "gemm/gemm_tile", "gemm/gemm"]);
+    files.extend(["common/activation", "common/subnormal", "gemm/gemm_tile", "gemm/gemm"]);
     files.extend(of_epilogue);
     Ok(Some(StepBuilder {
         constants: tile.constants(),
