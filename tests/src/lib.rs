@@ -21,13 +21,9 @@ pub mod random;
 #[cfg(feature = "wgpu")]
 pub mod record;
 pub mod showcase;
+pub mod tape;
 pub mod target;
 pub mod values;
-
-/// The code of the page for authors of frameworks.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/frameworks.md")]
-mod frameworks {}
 
 /// An error with its causes, each once: an error of the library says its own.
 pub fn said(error: &anyhow::Error) -> String {
