@@ -219,9 +219,11 @@ fn conv_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_inv
     store_block(unpacked(loader, first_lines), share.place, share.quads, share.is_along);
     workgroupBarrier();
 
-    // 3. The sums, each in one chain over the terms.
+    // 3. The sums, in chains over the terms, and the chains in one more.
     let corner = corner_of(thread);
     var sums = Sums();
+    var chains = Sums();
+    var chain_end = params.chain;
     var buffer = 0u;
     for (var step = 0u; step < steps; step++) {
         // 3a. Loads of the next step; after the last one it is empty.
@@ -230,6 +232,11 @@ fn conv_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_inv
         let lines = read_block(loader, across, digits, rest_of(end, k));
         // 3b. This step.
         sums = plus_step(sums, buffer, corner);
+        if (step + 1u == chain_end) {
+            chains = plus_sums(chains, sums);
+            sums = Sums();
+            chain_end += params.chain;
+        }
         // 3c. No thread reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
         store_block(unpacked(loader, lines), buffer + share.place, share.quads, share.is_along);
@@ -237,5 +244,5 @@ fn conv_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_inv
     }
 
     // 4. The output.
-    put_tile(tile, thread, corner, sums);
+    put_tile(tile, thread, corner, plus_sums(chains, sums));
 }

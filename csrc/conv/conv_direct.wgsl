@@ -1,6 +1,6 @@
 // Convolutions whose groups have few channels, and their gradients: the contraction of conv_output.wgsl without tiles, which groups of
-// few channels would leave mostly empty. Columns are counted through all groups. A thread computes a quad of the output, each element in one chain over
-// a part of the terms. Elements outside the image add no term.
+// few channels would leave mostly empty. Columns are counted through all groups. A thread computes a quad of the output, each element in chains over
+// a part of the terms and one more of these chains. Elements outside the image add no term.
 @compute @workgroup_size(WORKGROUP)
 fn conv_direct(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
@@ -30,6 +30,8 @@ fn conv_direct(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_in
     let end = min(start + params.part_terms, params.terms);
     var digits = digits_of(start, params.term_digits);
     var sums = vec4<f32>();
+    var chains = vec4<f32>();
+    var chain_end = start + params.chain;
     for (var term = start; term < end; term++) {
         let tuple = tuple_of(digits, params.terms_lead_last);
         let place = vec3<i32>(tuple.yzw) * params.of_term.xyz;
@@ -41,7 +43,12 @@ fn conv_direct(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_in
             let plain = vec4<f32>(plain_of(i.x), plain_of(i.y), plain_of(i.z), plain_of(i.w));
             sums = select(sums, fma(gathered, plain, sums), found.is_there);
         }
+        if (term + 1u == chain_end) {
+            chains += sums;
+            sums = vec4<f32>();
+            chain_end += params.chain;
+        }
         digits = plus_digits(digits, params.term_step, params.term_digits);
     }
-    finish_quad(part, 0u, quad.m, quad.n, sums);
+    finish_quad(part, 0u, quad.m, quad.n, chains + sums);
 }

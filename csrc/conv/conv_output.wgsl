@@ -38,6 +38,7 @@ struct Params {
     bias_column: u32, // of n
     activation: u32,
     beta: f32,
+    chain: u32, // terms, or steps of them, whose products are added up in one chain
     rows: vec4<u32>, // extents of the digits of rows
     term_digits: vec4<u32>, // extents of the digits of terms
     term_step: vec4<u32>, // the number of terms in a step, in term_digits

@@ -30,6 +30,7 @@ struct Params {
     alpha: f32,
     beta: f32,
     wants_column_sums: u32, // whether the columns of each tile are added up to partials, for dbias
+    chain_steps: u32, // steps whose products are added up in one chain
     // Each array has an element for every axis that a tensor of rank 8 may have besides rows and columns.
     batch: array<vec4<u32>, 6>, // extent, strides of left, right, out
     batch_beside: array<vec4<u32>, 6>, // stride of pre or dout
@@ -198,9 +199,11 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_inv
     store_block(unpacked(read_block(loader, at, loader.first_k)), share.place, share.quads, share.is_along);
     workgroupBarrier();
 
-    // 3. The sums, each in one chain over s and k.
+    // 3. The sums, in chains over s and k, and the chains in one more.
     let corner = corner_of(thread);
     var sums = Sums();
+    var chains = Sums();
+    var chain_end = params.chain_steps;
     var buffer = 0u;
     for (var step = 0u; step < steps; step++) {
         // 3a. Loads of the next step; after the last one it is empty.
@@ -217,6 +220,11 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_inv
         let lines = read_block(loader, at, k + loader.first_k);
         // 3b. This step.
         sums = plus_step(sums, buffer, corner);
+        if (step + 1u == chain_end) {
+            chains = plus_sums(chains, sums);
+            sums = Sums();
+            chain_end += params.chain_steps;
+        }
         // 3c. No thread reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
         store_block(unpacked(lines), buffer + share.place, share.quads, share.is_along);
@@ -224,5 +232,5 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_inv
     }
 
     // 4. The output.
-    finish_tile(tile, thread, put_tile(tile, thread, corner, sums));
+    finish_tile(tile, thread, put_tile(tile, thread, corner, plus_sums(chains, sums)));
 }

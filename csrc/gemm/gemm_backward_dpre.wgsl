@@ -1,6 +1,7 @@
 // The gradient of the pre-activation, dpre = dout * act'(saved), element by element, and for dbias the unrounded sums of its columns over the rows of
 // each workgroup, in partials [workgroups of rows][columns]. A workgroup has COLUMN_QUADS neighbouring quads of columns; a thread has one quad and every
-// LANES-th row of it; column_sums.wgsl adds up the lanes. Rows are counted through all batches.
+// LANES-th row of it, which it adds up in chains of CHAIN, and the chains in one more; column_sums.wgsl adds up the lanes. Rows are counted through all
+// batches.
 struct Params {
     m: u32,
     n: u32,
@@ -27,6 +28,8 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 
 const LANES: u32 = WORKGROUP / COLUMN_QUADS;
+// Rows that a thread adds up one after another, as in conv_backward_bias.wgsl.
+const CHAIN: u32 = 16u;
 
 // Where a row starts in dout, saved, dpre.
 fn starts_of(row: u32) -> vec3<u32> {
@@ -65,6 +68,7 @@ fn gemm_backward_dpre(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(l
     let n = quad * 4u;
     let count = min(params.n - min(n, params.n), 4u);
     var sum = vec4<f32>();
+    var chains = vec4<f32>();
     if (count > 0u) {
         var row = part * params.rounds * LANES + thread / COLUMN_QUADS;
         for (var round = 0u; round < params.rounds && row < params.rows; round++) {
@@ -74,6 +78,10 @@ fn gemm_backward_dpre(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(l
                 dpre_put_line(starts.z + n * params.dpre_n, params.dpre_n, count, dpre);
             }
             sum += dpre;
+            if (round % CHAIN == CHAIN - 1u) {
+                chains += sum;
+                sum = vec4<f32>();
+            }
             row += LANES;
         }
     }
@@ -81,7 +89,7 @@ fn gemm_backward_dpre(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(l
         return;
     }
     // 2. The sums over the lanes.
-    let total = sum_over_lanes(thread, sum);
+    let total = sum_over_lanes(thread, chains + sum);
     if (thread < COLUMN_QUADS && count > 0u) {
         partials_write(part * ((params.n + 3u) / 4u) + quad, total);
     }

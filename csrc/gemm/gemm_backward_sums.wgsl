@@ -1,8 +1,8 @@
 // dbias = sum of partials + beta * dbias, from sums [partials][columns] in the workspace. For depthwise convolutions the operand `dbias` is the gradient
 // of the weight, whose elements are the columns.
 //
-// A workgroup has COLUMN_QUADS neighbouring quads of columns; a thread has one quad and adds up every LANES-th partial of it in CHAINS chains;
-// column_sums.wgsl adds up the lanes.
+// A workgroup has COLUMN_QUADS neighbouring quads of columns; a thread has one quad and adds up every LANES-th partial of it, in CHAINS chains of CHAIN at a
+// time, the sums of these CHAIN at a time, and what that gives in one more chain; column_sums.wgsl adds up the lanes.
 struct Params {
     n: u32,
     partials: u32,
@@ -16,24 +16,34 @@ struct Params {
 const LANES: u32 = WORKGROUP / COLUMN_QUADS;
 // Chains of additions of a thread, whose loads do not wait for each other's additions; their sums are added up for 4. `CHAINS` in team.rs has the reason.
 const CHAINS: u32 = 4u;
+// Partials, or sums of them, that are added up one after another: short chains of additions round less. `PARTIALS_CHAIN` in team.rs is equal.
+const CHAIN: u32 = 16u;
 
 @compute @workgroup_size(WORKGROUP)
 fn gemm_backward_sums(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let workgroup = workgroup_id.y * params.groups_x + workgroup_id.x;
     let quads = (params.n + 3u) / 4u;
     let quad = workgroup * COLUMN_QUADS + thread % COLUMN_QUADS;
-    var sums = array<vec4<f32>, CHAINS>();
-    if (quad < quads) {
-        for (var base = thread / COLUMN_QUADS; base < params.partials; base += CHAINS * LANES) {
-            for (var chain = 0u; chain < CHAINS; chain++) {
-                let partial = base + chain * LANES;
-                if (partial < params.partials) {
-                    sums[chain] += partials_read(partial * quads + quad);
+    var total = vec4<f32>();
+    var base = thread / COLUMN_QUADS;
+    while (quad < quads && base < params.partials) {
+        var of_chains = vec4<f32>();
+        for (var i = 0u; i < CHAIN && base < params.partials; i++) {
+            var sums = array<vec4<f32>, CHAINS>();
+            for (var j = 0u; j < CHAIN && base < params.partials; j++) {
+                for (var chain = 0u; chain < CHAINS; chain++) {
+                    let partial = base + chain * LANES;
+                    if (partial < params.partials) {
+                        sums[chain] += partials_read(partial * quads + quad);
+                    }
                 }
+                base += CHAINS * LANES;
             }
+            of_chains += (sums[0] + sums[1]) + (sums[2] + sums[3]);
         }
+        total += of_chains;
     }
-    var sum = sum_over_lanes(thread, (sums[0] + sums[1]) + (sums[2] + sums[3]));
+    var sum = sum_over_lanes(thread, total);
     if (thread < COLUMN_QUADS && quad < quads) {
         let count = min(params.n - quad * 4u, 4u);
         let at = quad * 4u * params.dbias_n;

@@ -152,6 +152,24 @@ fn plus_step(sums: Sums, buffer: u32, corner: Corner) -> Sums {
     return next;
 }
 
+fn plus_block(a: Block, b: Block) -> Block {
+    return Block(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+// The sums of two chains.
+fn plus_sums(a: Sums, b: Sums) -> Sums {
+    var sum = Sums();
+    sum.block_00 = plus_block(a.block_00, b.block_00);
+    if (ROW_QUADS == 2u) {
+        sum.block_10 = plus_block(a.block_10, b.block_10);
+        if (COL_QUADS == 2u) {
+            sum.block_01 = plus_block(a.block_01, b.block_01);
+            sum.block_11 = plus_block(a.block_11, b.block_11);
+        }
+    }
+    return sum;
+}
+
 // The first row and column of a tile of a matrix of `tiles_m` by `tiles_n` tiles.
 fn tile_start(index: u32, tiles_m: u32, tiles_n: u32) -> vec2<u32> {
     let of_band = BAND_ROWS * tiles_n;

@@ -1,5 +1,6 @@
 // dweight and dbias from the partial sums in the workspace, [partials][dweight, dbias][cols]. A workgroup has COLUMNS chunks of columns. A thread
-// has one of them and adds up every LANES-th of its partial sums, in CHAINS chains; the lanes meet in a tree.
+// has one of them and adds up every LANES-th of its partial sums, in CHAINS chains of CHAIN at a time, the sums of these CHAIN at a time, and what that gives
+// in one more chain; the lanes meet in a tree.
 struct Params {
     cols: u32,
     partials: u32,
@@ -13,6 +14,8 @@ struct Params {
 const LANES: u32 = WORKGROUP / COLUMNS; // threads of a column, each with other rows
 // Chains of additions of a thread, whose loads do not wait for each other's additions; their sums are added up for 4. `CHAINS` in team.rs has the reason.
 const CHAINS: u32 = 4u;
+// Partial sums, or sums of them, that are added up one after another: short chains of additions round less. `PARTIALS_CHAIN` in team.rs is equal.
+const CHAIN: u32 = 16u;
 const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias); // gradients of parameters that are wanted
 
 var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP * QUADS>;
@@ -25,19 +28,27 @@ fn row_norm_backward_parameters(@builtin(workgroup_id) workgroup_id: vec3<u32>, 
     let gradient = workgroup % GRADIENTS;
     let lane = thread / COLUMNS;
     for (var part = 0u; part < QUADS; part++) {
-        var sum = array<vec4<f32>, CHAINS>();
-        if (chunk < chunks) {
-            let first = params.sums_first + gradient * params.quads + chunk * QUADS + part;
-            for (var base = lane; base < params.partials; base += CHAINS * LANES) {
-                for (var chain = 0u; chain < CHAINS; chain++) {
-                    let partial = base + chain * LANES;
-                    if (partial < params.partials) {
-                        sum[chain] += work_read(partial * GRADIENTS * params.quads + first);
+        var total = vec4<f32>();
+        let first = params.sums_first + gradient * params.quads + chunk * QUADS + part;
+        var base = lane;
+        while (chunk < chunks && base < params.partials) {
+            var of_chains = vec4<f32>();
+            for (var i = 0u; i < CHAIN && base < params.partials; i++) {
+                var sum = array<vec4<f32>, CHAINS>();
+                for (var j = 0u; j < CHAIN && base < params.partials; j++) {
+                    for (var chain = 0u; chain < CHAINS; chain++) {
+                        let partial = base + chain * LANES;
+                        if (partial < params.partials) {
+                            sum[chain] += work_read(partial * GRADIENTS * params.quads + first);
+                        }
                     }
+                    base += CHAINS * LANES;
                 }
+                of_chains += (sum[0] + sum[1]) + (sum[2] + sum[3]);
             }
+            total += of_chains;
         }
-        lane_sums[part * WORKGROUP + thread] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        lane_sums[part * WORKGROUP + thread] = total;
     }
     workgroupBarrier();
     for (var half = WORKGROUP / 2u; half >= COLUMNS; half = half >> 1u) {

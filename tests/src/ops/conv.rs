@@ -268,6 +268,12 @@ const LONG: [Kind; 6] = [
     kind(2, [3, 2], &[8192], &[1]),
 ];
 
+/// Long sums of so many outputs that wgpu's kernels do not divide them over workgroups: by tiles, and by threads of a quad each.
+const LONG_OF_MANY: [Kind; 2] = [
+    Kind { padding: SAME[2], groups: 300, ..kind(1, [19_200, 1500], &[2, 2], &[3, 3]) },
+    Kind { groups: 2, ..kind(1, [2, 2], &[140_000], &[300]) },
+];
+
 /// Depthwise without padding: the last columns of x meet only the last taps.
 const VALID: Kind = Kind { groups: 8, ..kind(2, [8, 8], &[6, 15], &[3, 3]) };
 
@@ -379,6 +385,11 @@ fn forms() -> Vec<(Form, Data, bool)> {
             add_long([Contiguous, ChannelsLast][(i + d) % 2], Data::STRUCTURED[(i + d) % 4]);
             if dtype == DType::F32 {
                 add_long(Contiguous, Data::STRUCTURED[(i + 2) % 4]);
+            }
+        }
+        if dtype == DType::F32 {
+            for kind in LONG_OF_MANY {
+                add(kind.conv(dtype, Contiguous).into(), Data::Halves, false);
             }
         }
         hard_factors(dtype, &mut add);

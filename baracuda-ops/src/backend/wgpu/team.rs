@@ -142,6 +142,9 @@ const MOST_LANES_OF_MANY: u64 = 64;
 /// Chains of additions of a thread that adds up partial sums of a column: CHAINS in gemm_backward_sums.wgsl and row_norm_backward_parameters.wgsl. Loads of
 /// different chains do not wait for each other's additions, and with four a chain is a quarter as long; with more, a thread needs registers for more sums.
 pub(crate) const CHAINS: u64 = 4;
+/// Partial sums that a thread adds up in each of its `CHAINS` before it adds up the chains, and sums of these in one more chain: CHAIN in
+/// gemm_backward_sums.wgsl and row_norm_backward_parameters.wgsl. With 16, 16 384 partial sums of a thread are added up in 54 additions that follow each other.
+pub(crate) const PARTIALS_CHAIN: u64 = 16;
 /// Most chains of all threads that share the partial sums of a column.
 pub(crate) const MOST_COLUMN_CHAINS: u64 = MOST_LANES_OF_MANY * CHAINS;
 /// Fewest threads that share the partial sums of a column. With fewer, a workgroup would have more columns, and there would be fewer workgroups.

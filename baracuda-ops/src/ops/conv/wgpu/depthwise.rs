@@ -12,7 +12,7 @@ use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
 use crate::ops::gemm::geometry::Epilogue;
-use crate::ops::gemm::wgpu::sums_step;
+use crate::ops::gemm::wgpu::{CHAIN, sums_step};
 
 /// Threads of a workgroup: as many as every device offers, and a power of two for the tree of its sums.
 const WORKGROUP: u32 = 128;
@@ -35,6 +35,10 @@ const MOST_ROWS: u64 = 1024;
 /// Workgroups of the gradient of the weight, each of which leaves a sum for every tap of its channels: their 2^18 threads are as many as a GPU of 132 SMs
 /// holds at once. More would leave more sums to add up.
 const WEIGHT_GROUPS: u64 = 2048;
+/// Most terms that a thread of the gradient of the weight adds up one after another, in units of the square root of all terms of an element: an error of half
+/// an ulp of the sum in each addition then stays below the budget of structured data (docs/numerics.md), which grows with twice that root. With
+/// more a thread could miss it, with fewer there would be more sums to add up.
+const CHAIN_ROOTS: u64 = 4;
 /// The most strips of a thread in the gradient of the weight: twice as many would exceed the iterations that `MOST_ROWS` is about.
 const MOST_ROUNDS: u64 = 32;
 /// Coordinates are below this, so that negative ones wrap around to numbers greater than any extent.
@@ -388,9 +392,14 @@ impl Shares {
         };
         let quad_columns = if along == Along::Columns { 4 } else { 1 };
         let across = columns.div_ceil(strip * quad_columns);
+        // Terms of a row of a strip, and most rows of all strips of a thread, in the gradient of the weight.
+        let terms = samples.saturating_mul(rows).saturating_mul(columns);
+        let row_terms = strip * quad_columns;
+        let most_rows = (CHAIN.max(CHAIN_ROOTS * terms.isqrt()) / row_terms).max(1);
         // The longest strips that keep the device busy.
+        let most_strip_rows = if is_weight { MOST_ROWS.min(most_rows) } else { MOST_ROWS };
         let threads = [samples, inner_channels, across, tiles, lanes].into_iter().fold(1, u64::saturating_mul);
-        let chunks = (BUSY_THREADS / threads).max(rows.div_ceil(MOST_ROWS)).max(1);
+        let chunks = (BUSY_THREADS / threads).max(rows.div_ceil(most_strip_rows)).max(1);
         let strip_rows = rows.div_ceil(chunks).max(LEAST_ROWS.min(rows));
         let chunks = rows.div_ceil(strip_rows);
         // Strips become as equally long as whole rows make them; the last one may still be much shorter.
@@ -398,7 +407,8 @@ impl Shares {
         let strips = [samples, inner_channels, across, chunks].into_iter().fold(1, u64::saturating_mul);
         let workers = u64::from(WORKGROUP) / lanes;
         let rounds = if is_weight {
-            (strips.div_ceil(workers).saturating_mul(tiles) / WEIGHT_GROUPS).clamp(1, MOST_ROUNDS)
+            let most_rounds = (most_rows / strip_rows.max(1)).clamp(1, MOST_ROUNDS);
+            (strips.div_ceil(workers).saturating_mul(tiles) / WEIGHT_GROUPS).clamp(1, most_rounds)
         } else {
             1
         };

@@ -5,6 +5,7 @@ use super::output::{Output, Params, Terms, check_coordinates, divided, sums_step
 use crate::backend::wgpu::{Binding, Props, StepBuilder, elements_in, groups, prelude};
 use crate::error::Reason;
 use crate::narrow::{stride, word};
+use crate::ops::gemm::wgpu::{CHAIN, chain};
 
 /// The most columns of a group: four fill an eighth of the narrowest tile, which has 32.
 const MOST_COLUMNS: u64 = 4;
@@ -45,6 +46,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
         channel_groups: word(*channel_groups),
         groups: word(count),
         groups_x: grid[0],
+        chain: word(chain(part_terms, CHAIN)),
         plain_strides: plain.digits(&contraction.terms).map(stride),
         ..sums.params(terms.params(contraction, 1))
     };

@@ -56,6 +56,8 @@ pub(super) struct Params {
     pub(super) bias_column: u32,
     pub(super) activation: u32,
     pub(super) beta: f32,
+    pub(super) chain: u32,
+    pub(super) padding: [u32; 3],
     pub(super) rows: [u32; 4],
     pub(super) term_digits: [u32; 4],
     pub(super) term_step: [u32; 4],

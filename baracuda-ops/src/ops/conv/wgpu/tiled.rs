@@ -132,6 +132,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
         gathered_has_lines: of_gathered.has_lines.into(),
         plain_is_along: of_plain.is_along.into(),
         plain_has_lines: of_plain.has_lines.into(),
+        chain: word(tile.chain_steps(part_steps)),
         plain_digits: plain_digits.extents(),
         plain_step: plain_digits.of(DEPTH),
         plain_strides: plain_digits.strides(0),

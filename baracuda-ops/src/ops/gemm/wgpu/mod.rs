@@ -16,7 +16,7 @@ use crate::plan::Descriptor;
 use crate::slots::Slot;
 
 pub(in crate::ops) use backward::{sums_step, tree_workgroup};
-pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
+pub(in crate::ops) use product::{CHAIN, DEPTH, MOST_STEPS_IN_SOFTWARE, Tile, chain};
 pub(in crate::ops) use variants::add_variants;
 
 /// The kernel of the product.

@@ -11,6 +11,18 @@ use crate::narrow::{single, stride, word};
 /// Terms of a step: `STEP` in gemm_tile.wgsl.
 pub(in crate::ops) const DEPTH: u64 = 16;
 
+/// Terms that are added up in one chain, unless more would make their chains, which are added up in one more, as many: with at most 64, an error of half an
+/// ulp of the sum in each addition stays below the budget of a product of structured data (docs/numerics.md). Shorter chains would cost more additions of
+/// chains, longer ones could miss the budget: those of 256 by up to 1.5 times it.
+pub(in crate::ops) const CHAIN: u64 = 64;
+
+/// Terms of a chain, of sums of `terms` terms, whose least number is [`CHAIN`] or another. Beyond the square of it there are as many chains as a chain has
+/// terms.
+pub(in crate::ops) fn chain(terms: u64, least: u64) -> u64 {
+    let root = terms.isqrt();
+    least.max(root + u64::from(root * root < terms))
+}
+
 /// The tile of a workgroup: one thread for each of its rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Tile {
@@ -23,6 +35,8 @@ pub(in crate::ops) struct Tile {
     cost: u64,
     /// Tiles that keep a device busy.
     pub(in crate::ops) busy: u64,
+    /// Terms of a chain, if it is not longer for the sake of fewer chains.
+    chain: u64,
 }
 
 /// Tiles from the largest to the one that every device has room for. A cost is the tile's elements over its speed relative to the largest tile. `busy` is
@@ -30,9 +44,9 @@ pub(in crate::ops) struct Tile {
 /// only limit, the speeds would be 1, 2/3 and 1/2: for a term a thread of 8 x 8 elements reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, and one
 /// of 4 x 4 reads 2 for 16.
 const TILES: [Tile; 3] = [
-    Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132 },
-    Tile { rows: 64, cols: 64, row_quads: 2, col_quads: 1, cost: 5461, busy: 264 },
-    Tile { rows: 32, cols: 32, row_quads: 1, col_quads: 1, cost: 2275, busy: 528 },
+    Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132, chain: CHAIN },
+    Tile { rows: 64, cols: 64, row_quads: 2, col_quads: 1, cost: 5461, busy: 264, chain: CHAIN },
+    Tile { rows: 32, cols: 32, row_quads: 1, col_quads: 1, cost: 2275, busy: 528, chain: CHAIN },
 ];
 
 impl Tile {
@@ -80,6 +94,11 @@ impl Tile {
     /// Partial sums of each column of the output.
     pub(super) fn partials(&self, product: &Product) -> u64 {
         self.tiles([product.m, product.n])[0] * product.batch.count()
+    }
+
+    /// Steps of a chain, of sums of so many steps.
+    pub(in crate::ops) fn chain_steps(&self, steps: u64) -> u64 {
+        chain(steps.saturating_mul(DEPTH), self.chain).div_ceil(DEPTH)
     }
 
     pub(in crate::ops) fn constants(&self) -> Vec<(&'static str, u32)> {
@@ -214,6 +233,8 @@ pub(super) fn step(
         alpha: f32 = single(product.alpha),
         beta: f32 = single(beta),
         wants_column_sums: u32 = has_sums.into(),
+        chain_steps: u32 = word(tile.chain_steps(steps)),
+        padding: [u32; 3] = [0; 3],
         batch: [[u32; 4]; MAX_BATCH] = batch,
         batch_beside: [[u32; 4]; MAX_BATCH] = batch_beside,
         summed: [[u32; 4]; MAX_BATCH] = summed,
