@@ -143,7 +143,7 @@ const MOST_LANES_OF_MANY: u64 = 64;
 /// different chains do not wait for each other's additions, and with four a chain is a quarter as long; with more, a thread needs registers for more sums.
 pub(crate) const CHAINS: u64 = 4;
 /// Partial sums that a thread adds up in each of its `CHAINS` before it adds up the chains, and sums of these in one more chain: CHAIN in
-/// gemm_backward_sums.wgsl and row_norm_backward_parameters.wgsl. With 16, 16 384 partial sums of a thread are added up in 54 additions that follow each other.
+/// gemm_backward_sums.wgsl and row_norm_backward_parameters.wgsl. With 16, a million partial sums are added up in 54 additions that follow each other.
 pub(crate) const PARTIALS_CHAIN: u64 = 16;
 /// Most chains of all threads that share the partial sums of a column.
 pub(crate) const MOST_COLUMN_CHAINS: u64 = MOST_LANES_OF_MANY * CHAINS;
@@ -154,6 +154,16 @@ const FEWEST_LANES: u64 = 4;
 pub(crate) fn lanes_of_partials(partials: u64) -> u32 {
     let most = if partials > MANY_PARTIALS { MOST_LANES_OF_MANY } else { MOST_LANES };
     word((partials / 2).next_power_of_two().clamp(FEWEST_LANES, most))
+}
+
+/// Additions that follow each other where `partials` sums are added up: in one of a thread's `CHAINS`, of the chains, of their sums, and of the threads.
+pub(crate) fn chain_of_partials(partials: u64) -> u64 {
+    let lanes = lanes_of_partials(partials);
+    let of_chain = partials.div_ceil(CHAINS * u64::from(lanes));
+    let sums = of_chain.div_ceil(PARTIALS_CHAIN);
+    let of_sums = sums.min(PARTIALS_CHAIN) + sums.div_ceil(PARTIALS_CHAIN);
+    let in_tree = u64::from(CHAINS.ilog2()) + u64::from(lanes.ilog2());
+    of_chain.min(PARTIALS_CHAIN) + of_sums.saturating_sub(2) + in_tree
 }
 
 impl Team {

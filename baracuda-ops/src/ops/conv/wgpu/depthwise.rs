@@ -491,6 +491,18 @@ mod tests {
     }
 
     #[test]
+    fn gradients_of_many_channels_add_up_in_short_chains() {
+        for x in [[1, 1 << 20, 64, 4], [1, 1 << 20, 1024, 3], [64, 8192, 56, 56], [8, 64, 112, 112]] {
+            let forward = conv(TensorDesc::contiguous, x, [x[1], 3, 3], ConvWindow::new().padding(&[1, 1]));
+            let (_, choice) = steps_of(&forward.backward_weight().unwrap(), Ask::Chosen).unwrap();
+            let [samples, _, rows, columns] = x;
+            let chain = choice.rounds * choice.rows * 4 * choice.strip;
+            let most = CHAIN.max(CHAIN_ROOTS * (samples * rows * columns).isqrt());
+            assert!(chain <= most, "{x:?}: {chain} of {most}");
+        }
+    }
+
+    #[test]
     fn what_does_not_slide_is_for_others() {
         let x = [2, 8, 9, 12];
         let reason = |filters, kernel: [u64; 2], window, lie: Layout| {

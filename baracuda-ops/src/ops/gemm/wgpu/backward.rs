@@ -171,3 +171,30 @@ pub(in crate::ops) fn sums_step(
         ..StepBuilder::new("gemm_backward_sums", files, params, grid)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::wgpu::Variants;
+    use crate::backend::wgpu::team::chain_of_partials;
+    use crate::ops::gemm::{GemmDescriptor, GemmGradients};
+    use crate::tensor::TensorDesc;
+
+    #[test]
+    fn gradients_of_a_bias_add_up_in_short_chains() {
+        // Those of a thread in gemm_backward_dpre.wgsl.
+        const CHAIN: u64 = 16;
+        let props = Variants::device(None);
+        for rows in [1, 100, 100_000, 1 << 20, 4 << 20] {
+            let [a, b] = [[rows, 1], [1, 8]].map(|dims| TensorDesc::contiguous(DType::BF16, &dims).unwrap());
+            let linear = GemmDescriptor::new(a, b).unwrap().bias(DType::BF16).unwrap();
+            let geometry = linear.backward(GemmGradients::NONE.dbias()).unwrap().geometry();
+            let Some(Dpre::Elementwise(pass)) = geometry.dpre else { panic!("a pass over dout") };
+            let Partition { rounds, parts, .. } = Partition::new(&pass, &props);
+            let lanes = tree_workgroup(&props) / PASS_QUADS;
+            let of_thread = rounds.min(CHAIN) + rounds.div_ceil(CHAIN) - 1 + u64::from(lanes.ilog2());
+            let chain = of_thread + chain_of_partials(parts);
+            assert!(chain <= 48, "{rows}: {chain}");
+        }
+    }
+}

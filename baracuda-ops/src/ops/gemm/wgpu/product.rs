@@ -276,3 +276,22 @@ pub(super) fn step(
         ..StepBuilder::new("gemm_tiled", files, params, grid)
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_short_and_few_enough_for_structured_data() {
+        for terms in [1, 64, 65, 320, 1024, 4096, 4097, 16_384, 1 << 20, u64::from(u32::MAX)] {
+            for tile in TILES {
+                let steps = terms.div_ceil(DEPTH);
+                let chain = tile.chain_steps(steps) * DEPTH;
+                let chains = terms.div_ceil(chain);
+                // What equal terms are off by, and what balanced factors are allowed (docs/numerics.md).
+                let off = 0.35 * (chain.min(terms) + chains) as f64;
+                assert!(off <= 8.0 + 2.0 * (terms as f64).sqrt(), "{terms} terms, {chains} chains of {chain}");
+            }
+        }
+    }
+}

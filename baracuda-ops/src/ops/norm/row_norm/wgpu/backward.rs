@@ -5,7 +5,7 @@
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{CHAINS, Keep, PARTIALS_CHAIN, Team, TeamNumbers, Teams, lanes_of_partials, teams};
+use crate::backend::wgpu::team::{Keep, Team, TeamNumbers, Teams, chain_of_partials, lanes_of_partials, teams};
 use crate::backend::wgpu::{
     Binder, Binding, LEAST_WORKGROUP_BYTES, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace,
     groups, padded, params,
@@ -71,16 +71,6 @@ const MOST_LANE_ROWS: u64 = LONGEST_CHAIN - 7;
 /// Threads of the workgroups that sum the parameters' gradients: the most that WebGPU promises.
 const PARAMETER_WORKGROUP: u32 = 256;
 
-/// Additions that follow each other where `partials` sums are added up: in one of a thread's `CHAINS`, of the chains, of their sums, and of the threads.
-pub(super) fn parameter_chain(partials: u64) -> u64 {
-    let lanes = lanes_of_partials(partials);
-    let of_chain = partials.div_ceil(CHAINS * u64::from(lanes));
-    let sums = of_chain.div_ceil(PARTIALS_CHAIN);
-    let of_sums = sums.min(PARTIALS_CHAIN) + sums.div_ceil(PARTIALS_CHAIN);
-    let in_tree = u64::from(CHAINS.ilog2()) + u64::from(lanes.ilog2());
-    of_chain.min(PARTIALS_CHAIN) + of_sums.saturating_sub(2) + in_tree
-}
-
 /// How many rows a thread adds up: `blocks` times `rounds`, in as many workgroups as there are partial sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Partition {
@@ -101,7 +91,7 @@ impl Partition {
         let chain = |&blocks: &u64| {
             let rounds = per_group.div_ceil(blocks);
             let of_teams = if teams > 1 { teams / 2 + 1 } else { 0 };
-            rounds + of_teams + (blocks - 1) + parameter_chain(turns.div_ceil(rounds * blocks))
+            rounds + of_teams + (blocks - 1) + chain_of_partials(turns.div_ceil(rounds * blocks))
         };
         let choices = 1..=per_group;
         let blocks = choices.clone().find(|blocks| chain(blocks) <= LONGEST_CHAIN);
