@@ -13,7 +13,7 @@ pub(in crate::ops) const DEPTH: u64 = 16;
 
 /// Terms that are added up in one chain, unless more would make their chains, which are added up in one more, as many: with at most 64, an error of half an
 /// ulp of the sum in each addition stays below the budget of a product of structured data (docs/numerics.md). Shorter chains would cost more additions of
-/// chains, longer ones could miss the budget: those of 256 by up to 1.5 times it.
+/// chains, longer ones could miss the budget: an error in each addition of those of 256 is up to 2.3 times the budget of 256 terms.
 pub(in crate::ops) const CHAIN: u64 = 64;
 
 /// Terms of a chain, of sums of `terms` terms, whose least number is [`CHAIN`] or another. Beyond the square of it there are as many chains as a chain has
