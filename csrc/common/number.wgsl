@@ -17,3 +17,11 @@ fn reciprocal_sqrt(value: f32) -> f32 {
     special = select(special, 0.0, bits == 0x7f800000u);
     return select(special, refined, bits > 0u && bits < 0x7f800000u);
 }
+
+// 1 / sqrt(value) of a value that was added up from squares. NaN for infinity: finite elements may have squares whose sum overflows, and a root of 0
+// would make zeros of them.
+fn reciprocal_sqrt_of_squares(value: f32) -> f32 {
+    let bits = bitcast<u32>(value);
+    // The NaN is made from the bits, so that no compiler takes it for impossible.
+    return select(reciprocal_sqrt(value), bitcast<f32>(bits | 0x00400000u), bits == 0x7f800000u);
+}

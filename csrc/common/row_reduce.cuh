@@ -224,6 +224,14 @@ __device__ __forceinline__ float reciprocal_root(float v) {
     return error == error ? fmaf(0.5f * r, error, r) : r; // for 0, infinity and NaN r is right as it is
 }
 
+// 1 / sqrt(v) within an ulp of a v that was added up from squares. NaN for infinity: finite elements may have squares whose sum overflows, and a root
+// of 0 would make zeros of them.
+__device__ __forceinline__ double reciprocal_root_of_squares(double v) { return fma(v, 0.0, rsqrt(v)); }
+__device__ __forceinline__ float reciprocal_root_of_squares(float v) {
+    const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
+    return v == 0.0f ? r : fmaf(0.5f * r, error, r); // the error of infinity is NaN
+}
+
 constexpr uint32_t merge_lanes = 32; // lanes that merge moments: one for each warp of a block, or for each block of a cluster
 
 // Merges the moments that the lanes of a warp have, each of its own `cols` elements; every lane gets the total.

@@ -17,7 +17,7 @@ template <typename A> struct channel_statistics {
 template <typename A> __device__ __forceinline__ channel_statistics<A> finish_statistics(const moments<A> &total, A reciprocal_count, A eps) {
     const A infinite = total.sum * reciprocal_count, correction = fma(A(0), infinite, infinite);
     const A variance = at_least_zero(total.square * reciprocal_count - correction * correction);
-    return {total.shift, correction, variance, reciprocal_root(variance + eps)};
+    return {total.shift, correction, variance, reciprocal_root_of_squares(variance + eps)};
 }
 
 // The statistics of a channel in inference: its running mean and variance.

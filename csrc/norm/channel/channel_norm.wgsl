@@ -52,7 +52,7 @@ fn statistics_in(words: vec4<f32>) -> Statistics {
 
 fn finish_statistics(shift: f32, correction: f32, square: f32) -> Statistics {
     let variance = without_sign(square - correction * correction);
-    return Statistics(shift, correction, reciprocal_sqrt(variance + params.eps), variance);
+    return Statistics(shift, correction, reciprocal_sqrt_of_squares(variance + params.eps), variance);
 }
 
 // The group of a segment: the index of its statistics.

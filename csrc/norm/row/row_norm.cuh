@@ -36,9 +36,9 @@ __device__ __forceinline__ row_statistics<A> finish_statistics(const moments<A> 
     const A square = row.square * a.reciprocal_cols;
     if constexpr (centered) {
         const A correction = row.sum * a.reciprocal_cols;
-        return {row.shift, correction, reciprocal_root(at_least_zero(square - correction * correction) + a.eps)};
+        return {row.shift, correction, reciprocal_root_of_squares(at_least_zero(square - correction * correction) + a.eps)};
     } else {
-        return {A(0), A(0), reciprocal_root(square + a.eps)};
+        return {A(0), A(0), reciprocal_root_of_squares(square + a.eps)};
     }
 }
 

@@ -28,7 +28,7 @@ struct Statistics {
 
 fn finish_statistics(shift: f32, correction: f32, square: f32) -> Statistics {
     let variance = select(square, without_sign(square - correction * correction), CENTERED);
-    return Statistics(shift, correction, reciprocal_sqrt(variance + params.eps));
+    return Statistics(shift, correction, reciprocal_sqrt_of_squares(variance + params.eps));
 }
 
 fn save_statistics(row: u32, statistics: Statistics) {

@@ -34,7 +34,7 @@
 //! within the budget, a large mean costs nothing), statistics merged in a fixed order; the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and y of its group NaN throughout; the mean is NaN beside an infinity, too,
-//! as its correction is `inf - inf`. One finite element in a group: `act(bias)`, dx 0. No elements in a group: mean 0, rstd NaN; the gradients of parameters over nothing are 0.
+//! as its correction is `inf - inf`. rstd and y are NaN as well where the squares of finite elements have no sum in the accumulator's type. One finite element in a group: `act(bias)`, dx 0. No elements in a group: mean 0, rstd NaN; the gradients of parameters over nothing are 0.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!

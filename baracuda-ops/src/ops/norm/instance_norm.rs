@@ -39,7 +39,8 @@
 //! within the budget, a large mean costs nothing), statistics merged in a fixed order; the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and y of its channel and sample NaN throughout; the mean is NaN beside an
-//! infinity, too, as its correction is `inf - inf`. In inference the formula holds element by element. No spatial elements: mean 0, rstd NaN; no
+//! infinity, too, as its correction is `inf - inf`. rstd and y are NaN as well where the squares of finite elements have no sum in the accumulator's
+//! type. In inference the formula holds element by element. No spatial elements: mean 0, rstd NaN; no
 //! elements at all: running statistics stay as they are, the gradients of the parameters are 0.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field, also where statistics would be those of one spatial element;

@@ -36,7 +36,7 @@
 //! gives 0 within the budget and a large mean costs no accuracy. Sums are added up in a fixed order: a device gives the same bits every time.
 //!
 //! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and the whole y of its row NaN; the mean, too, of a row with an infinity, since
-//! its correction is `inf - inf`. Without rows nothing is written but the parameters' gradients, which are 0. Without columns the mean is 0 and
+//! its correction is `inf - inf`. rstd and y are NaN as well where the squares of finite elements have no sum in the accumulator's type. Without rows nothing is written but the parameters' gradients, which are 0. Without columns the mean is 0 and
 //! rstd NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.

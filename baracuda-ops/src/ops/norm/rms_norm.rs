@@ -33,8 +33,8 @@
 //!
 //! Accumulation: in f32, for f64 operands in f64. Sums are added up in a fixed order: a device gives the same bits every time.
 //!
-//! NaN, infinity, empty: a NaN makes rstd and the whole y of its row NaN. In a row with an infinity rstd is 0, y is NaN at the infinity and 0
-//! elsewhere. Without rows nothing is written but the weight's gradient, which is 0. Without columns rstd is NaN.
+//! NaN, infinity, empty: a NaN or an infinity makes rstd and the whole y of its row NaN, and so do finite elements whose squares have no sum in the
+//! accumulator's type. Without rows nothing is written but the weight's gradient, which is 0. Without columns rstd is NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!

@@ -26,7 +26,10 @@ impl Statistics {
         Self { mean, correction, var: if var < 0.0 { 0.0 } else { var } }
     }
 
+    /// `1 / sqrt(var + eps)` of values that these statistics were taken of. NaN for an infinite sum: finite values may have squares whose sum
+    /// overflows, and a root of 0 would make zeros of them.
     pub(super) fn rstd(&self, eps: f64) -> f64 {
-        1.0 / (self.var + eps).sqrt()
+        let sum = self.var + eps;
+        if sum.is_infinite() { f64::NAN } else { 1.0 / sum.sqrt() }
     }
 }

@@ -173,7 +173,9 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
         } else {
             Statistics::of(&values)
         };
-        let (Statistics { mean, correction, .. }, rstd) = (statistics, statistics.rstd(eps));
+        let Statistics { mean, correction, var } = statistics;
+        // A running variance is given, and may be infinite.
+        let rstd = if fields.inference { 1.0 / (var + eps).sqrt() } else { statistics.rstd(eps) };
         for (segment, values) in segments.iter().zip(values.chunks_exact(to_usize(shape.spatial.max(1)))) {
             let Some(y) = &y else { continue };
             let scale = element(&weight, segment.1).unwrap_or(1.0);
