@@ -11,7 +11,7 @@ extern "C" {
 typedef struct {
     uint64_t batch, channels, spatial;
     bops_channel_strides x, y;
-    uint64_t size;         /* channels of a window: c - size / 2 .. c + size - size / 2 - 1; at most 2 * channels + 2 */
+    uint64_t size, before; /* channels of a window: c - before .. c + size - before - 1; size is at most 2 * channels + 2 */
     double scale, beta, k; /* scale: alpha over the size that the caller gave */
     uint32_t half_powers;  /* which roots give d^-beta: 1 for beta 0.5, 2 for beta 1, 3 for beta 0.75, each with a normal k; 0 for other numbers */
 } bops_local_response_norm_params;
@@ -26,7 +26,7 @@ typedef struct {
 typedef struct {
     uint64_t batch, channels, spatial;
     bops_channel_strides dy, x, dx;
-    uint64_t size;
+    uint64_t size, before;
     double scale, beta, k;
     uint32_t half_powers;
 } bops_local_response_norm_backward_params;

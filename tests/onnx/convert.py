@@ -158,11 +158,11 @@ def convert_channel_norm(node, folder, opset):
 def convert_local_response_norm(node, folder):
     """(op, descriptor, inputs, outputs) of an LRN node."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if attributes["size"] % 2 == 0:
-        raise OutOfScope(f"size {attributes['size']}: ONNX has the longer side of an even window after the channel")
     (x,) = named_tensors(node.input, folder, "input")
     (y,) = named_tensors(node.output, folder, "output")
-    descriptor = {"x": {"dtype": dtype_of(x), "dims": list(x.shape)}, "size": attributes["size"]}
+    # The longer side of ONNX's even windows lies after the channel.
+    longer_after = attributes["size"] % 2 == 0
+    descriptor = {"x": {"dtype": dtype_of(x), "dims": list(x.shape)}, "size": attributes["size"], "longer_after": longer_after}
     # Attributes are float32; their exact values, widened, are the ones to use.
     for field, name, default in (("alpha", "alpha", 1e-4), ("beta", "beta", 0.75), ("k", "bias", 1.0)):
         descriptor[field] = float(np.float32(attributes.get(name, default)))

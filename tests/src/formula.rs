@@ -254,7 +254,9 @@ impl Op<'_> {
             (mean, var)
         };
         let eps = self.number("eps", 1e-5);
-        let rstd: Vec<f64> = var.iter().map(|v| (v + eps).sqrt().recip()).collect();
+        // A variance that is computed and infinite is that of an infinity, or of squares that overflow: it counts as NaN.
+        let counted = |v: f64| if v == f64::INFINITY && !self.is_set("inference") { f64::NAN } else { v };
+        let rstd: Vec<f64> = var.iter().map(|v| (counted(*v) + eps).sqrt().recip()).collect();
         let (weight, bias) = self.affine(groups.parameters);
         let y = x.iter().enumerate().map(|(i, x)| {
             let (group, at) = (groups.of[i], groups.parameter[i]);
@@ -562,9 +564,12 @@ impl Op<'_> {
     fn windows(&self, x: &[f64], line: &[usize]) -> Vec<(std::ops::Range<usize>, f64)> {
         let size = self.index("size");
         let (scale, k) = (self.number("alpha", 0.0) / size as f64, self.number("k", 1.0));
-        let window = |c: usize| c.saturating_sub(size / 2)..(c + size - size / 2).min(line.len());
+        let before = if self.is_set("longer_after") { (size - 1) / 2 } else { size / 2 };
+        let window = |c: usize| c.saturating_sub(before)..(c + size - before).min(line.len());
         let d = |c: usize| k + scale * window(c).map(|j| x[line[j]].powi(2)).sum::<f64>();
-        (0..line.len()).map(|c| (window(c), d(c))).collect()
+        // An infinite d counts as NaN.
+        let counted = |d: f64| if d == f64::INFINITY { f64::NAN } else { d };
+        (0..line.len()).map(|c| (window(c), counted(d(c)))).collect()
     }
 
     fn response(&self) -> Result<Values> {

@@ -14,22 +14,26 @@ struct Reduced {
     root: Value,
 }
 
-// 1 / sqrt(value) of a normal number, infinity or NaN, by a Newton step after inverseSqrt.
+// 1 / sqrt(value) of a normal number or NaN, by a Newton step after inverseSqrt.
 fn reciprocal_root_of_normal(value: Value) -> Value {
     let first = inverseSqrt(value);
-    let refined = first + 0.5 * first * (1.0 - (value * first) * first);
-    return select(refined, Value(), bits_of(value) == bits_of(Value(bitcast<f32>(INFINITY_BITS))));
+    return first + 0.5 * first * (1.0 - (value * first) * first);
 }
 
-// ROOTS: beta is 0.5, 0.75 or 1, and k is a normal number, so that d is normal or infinite.
+// NaN for infinity. Finite elements may have squares whose sum overflows, and a power of 0 would make zeros of them.
+fn without_infinity(d: Value) -> Value {
+    // The NaN is made from the bits, so that no compiler takes it for impossible.
+    return select(d, bitcast<Value>(bits_of(d) | Bits(0x00400000u)), bits_of(d) == Bits(INFINITY_BITS));
+}
+
+// ROOTS: beta is 0.5, 0.75 or 1, and k is a normal number, so that d is normal or NaN.
 fn reduce(sum: Value) -> Reduced {
-    let d = params.scale * sum + params.k;
+    let d = without_infinity(params.scale * sum + params.k);
     let root = reciprocal_root_of_normal(d);
     if (ROOTS) {
         var factor = root;
         if (params.half_powers == 3u) {
-            // If d is infinite, the root is 0, and so is the result.
-            factor = select(root * reciprocal_root_of_normal(root), root, bits_of(root) == bits_of(Value()));
+            factor = root * reciprocal_root_of_normal(root);
         } else if (params.half_powers == 1u) {
             factor = Value(1.0);
         }

@@ -44,7 +44,7 @@ fn add_up(sum: LongSum, term: f32, added: u32) -> LongSum {
 
 // The sum of squares over the window of an element.
 fn sum_of_squares(place: vec3<u32>) -> f32 {
-    let all = window_of(place.y, params.size / 2u);
+    let all = window_of(place.y, params.before);
     let start = offset_of(vec3<u32>(place.x, 0u, place.z), params.x);
     var sum = LongSum(0.0, 0.0, 0.0);
     for (var c = all.x; c < all.y; c++) {

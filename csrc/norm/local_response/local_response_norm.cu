@@ -97,7 +97,7 @@ template <typename T, int bytes> __global__ void __launch_bounds__(response_thre
     local_response_norm_tile(const __grid_constant__ forward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
     const row_place at(a.p.batch, a.p.spatial);
-    const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2;
+    const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = int64_t(a.p.before);
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - before, int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - before - 1)) : low;
     const uint32_t room = slot_of(a.chunk_room + 31);
@@ -121,7 +121,7 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
     if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
     const element_place at(i, a.p.channels, a.p.spatial, a.channels_first);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
-    const window w = window_of(int64_t(at.c), int64_t(a.p.size / 2), int64_t(a.p.size), int64_t(a.p.channels));
+    const window w = window_of(int64_t(at.c), int64_t(a.p.before), int64_t(a.p.size), int64_t(a.p.channels));
     const A own = widen(x[at.c * a.p.x.channel]);
     const A power = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, w), own).power;
     static_cast<T *>(a.o.y)[offset_of(a.p.y, at.n, at.c, at.position)] = narrow<T>(own * power);

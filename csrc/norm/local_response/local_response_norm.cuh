@@ -47,16 +47,20 @@ __device__ __forceinline__ float root_of_normal(float v) {
     return root;
 }
 
+// Finite elements may have squares whose sum overflows. A power of 0 would make zeros of them, so that an infinite d counts as NaN: 0 d is added to
+// what is NaN then.
+//
 // roots: half_powers is not 0, so that d is normal or infinite. The ratio is x times 1 / sqrt(d) twice, which has no subnormal intermediate where 1 / d
 // is one.
 template <bool roots, typename A> __device__ __forceinline__ reduced<A> reduce(const response<A> &r, A sum, A x) {
     const A d = fma(r.scale, sum, r.k);
     if constexpr (roots) {
-        const A root = reciprocal_root_of_normal(d);
+        const A root = fma(A(0), d, reciprocal_root_of_normal(d));
         const A factor = r.half_powers == 3 ? root_of_normal(root) : r.half_powers == 1 ? A(1) : root;
         return {root * factor, (x * root) * root};
     } else {
-        return {pow(d, -r.beta), x / d};
+        const A finite = fma(A(0), d, d);
+        return {pow(finite, -r.beta), x / finite};
     }
 }
 
@@ -249,7 +253,7 @@ __device__ __forceinline__ void load_tile(const T *const (&from)[tensors], int64
 // Form tile: x / d and d^-beta of channel c from the x of a tile that begins at channel `low`.
 template <typename P>
 __device__ __forceinline__ reduced<float> reduce_in_tile(const P &p, const response<float> &r, const float *values, int64_t low, int64_t c) {
-    const window w = window_of(c, int64_t(p.size / 2), int64_t(p.size), int64_t(p.channels));
+    const window w = window_of(c, int64_t(p.before), int64_t(p.size), int64_t(p.channels));
     const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) {
         const float v = values[slot_of(uint32_t(e))];
         return v * v;

@@ -137,7 +137,7 @@ template <typename T, int bytes> __global__ void __launch_bounds__(response_thre
     local_response_norm_backward_tile(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
     const row_place at(a.p.batch, a.p.spatial);
-    const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2, after = size - before - 1;
+    const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = int64_t(a.p.before), after = size - before - 1;
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = at.exists ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - (size - 1), int64_t(0)) / width * width, high = at.exists ? min(channels, end + (size - 1)) : low;
     const uint32_t room = slot_of(a.chunk_room + 31);
@@ -177,7 +177,7 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
     if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
     const element_place at(i, a.p.channels, a.p.spatial, a.channels_first);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
-    const window w = window_of(int64_t(at.c), int64_t(a.p.size / 2), int64_t(a.p.size), int64_t(a.p.channels));
+    const window w = window_of(int64_t(at.c), int64_t(a.p.before), int64_t(a.p.size), int64_t(a.p.channels));
     const auto r = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, w), widen(x[at.c * a.p.x.channel]));
     const A dy = widen(static_cast<const T *>(a.o.dy)[offset_of(a.p.dy, at.n, at.c, at.position)]);
     a.terms[i] = dy * r.power * r.ratio;
@@ -191,10 +191,10 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
     if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
     const element_place at(i, a.p.channels, a.p.spatial, a.channels_first);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
-    const int64_t size = int64_t(a.p.size), channels = int64_t(a.p.channels), c = int64_t(at.c);
+    const int64_t size = int64_t(a.p.size), before = int64_t(a.p.before), channels = int64_t(a.p.channels), c = int64_t(at.c);
     const A own = widen(x[at.c * a.p.x.channel]);
-    const A power = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, window_of(c, size / 2, size, channels)), own).power;
-    const window w = window_of(c, size - size / 2 - 1, size, channels);
+    const A power = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, window_of(c, before, size, channels)), own).power;
+    const window w = window_of(c, size - before - 1, size, channels);
     const uint64_t step = a.channels_first ? 1 : a.p.spatial;
     const A *const terms = a.terms + (i - at.c * step);
     const A sum = long_sum<A>(w.first, w.end, [&](int64_t e) { return terms[e * step]; });

@@ -17,6 +17,7 @@ struct Params {
     chunk: u32,   // walk: channels that a workgroup gives results for
     is_last: u32, // direct: 1 if neighbouring threads take neighbouring channels
     groups_x: u32, // workgroups in the first dimension of the grid
+    before: u32, // channels of a window before its own
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -8,7 +8,7 @@ fn local_response_norm_backward_direct(at: Invocation) {
     let place = element_place(i);
     let own = x_of(offset_of(place, params.x));
     let power = reduce(sum_of_squares(place)).power;
-    let all = window_of(place.y, params.size - params.size / 2u - 1u);
+    let all = window_of(place.y, params.size - params.before - 1u);
     let step = select(params.spatial, 1u, params.is_last == 1u);
     let start = i - place.y * step;
     var sum = LongSum(0.0, 0.0, 0.0);

@@ -1,9 +1,10 @@
 // Values of four elements, which a thread takes at a time.
 alias Value = vec4<f32>;
+alias Bits = vec4<u32>;
 const WIDTH: u32 = 4u; // elements of a value
 
-fn bits_of(value: Value) -> vec4<u32> {
-    return bitcast<vec4<u32>>(value);
+fn bits_of(value: Value) -> Bits {
+    return bitcast<Bits>(value);
 }
 
 fn powers_of(d: Value) -> Value {

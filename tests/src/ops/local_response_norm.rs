@@ -46,13 +46,14 @@ struct Form {
     alpha: f64,
     beta: f64,
     k: f64,
+    longer_after: bool,
     /// The layout of y, and of dy in backward.
     y: Option<TensorDesc>,
 }
 
 impl Form {
     fn plain(x: TensorDesc, size: u64) -> Self {
-        Self { x, size, alpha: 1e-4, beta: 0.75, k: 1.0, y: None }
+        Self { x, size, alpha: 1e-4, beta: 0.75, k: 1.0, longer_after: false, y: None }
     }
 
     /// With numbers that make the window count.
@@ -62,7 +63,7 @@ impl Form {
 
     fn forward(&self) -> Result<LocalResponseNormDescriptor, Error> {
         let descriptor = LocalResponseNormDescriptor::new(self.x, self.size)?;
-        let descriptor = descriptor.alpha(self.alpha)?.beta(self.beta)?.k(self.k)?;
+        let descriptor = descriptor.alpha(self.alpha)?.beta(self.beta)?.k(self.k)?.longer_after(self.longer_after)?;
         match self.y {
             Some(y) => descriptor.y(y),
             None => Ok(descriptor),
@@ -89,6 +90,12 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 let core = dims[1] == 16 && [4, 5].contains(&size) || dims[1] == 7 && size == 5;
                 add(Form::strong(dense(dtype, &dims), size), Data::Normal, core);
                 add(Form::strong(channels_last(dtype, &dims), size), Data::Normal, core);
+            }
+        }
+        // Even sizes with the longer side after the channel.
+        for x in [dense(dtype, &[2, 7, 3, 5]), channels_last(dtype, &[2, 16, 4, 4]), dense(dtype, &[3, 40, 1, 9])] {
+            for size in [2, 4, 8, 40] {
+                add(Form { longer_after: true, ..Form::strong(x, size) }, Data::Normal, size == 4);
             }
         }
         // Every number.
@@ -208,6 +215,8 @@ struct Fields {
     channels: usize,
     spatial: usize,
     size: usize,
+    /// Channels of a window of forward before its own.
+    before: usize,
     scale: f64,
     beta: f64,
     k: f64,
@@ -221,16 +230,18 @@ impl Fields {
         let number = |name: &str| json[name].as_f64().with_context(|| format!("no {name}"));
         let (alpha, beta, k) = (number("alpha")?, number("beta")?, number("k")?);
         let size = json["size"].as_u64().context("no size")?;
+        let longer_after = json["longer_after"].as_bool().unwrap_or(false);
         let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|&dim| dim as usize).collect();
         let plain = serde_json::json!({
             "x": {"dtype": "f64", "dims": json["x"]["dims"]},
-            "size": size, "alpha": alpha, "beta": beta, "k": k,
+            "size": size, "alpha": alpha, "beta": beta, "k": k, "longer_after": longer_after,
         });
         Ok(Self {
             batch: dims[0],
             channels: dims[1],
             spatial: dims[2..].iter().product(),
             size: size as usize,
+            before: if longer_after { (size as usize - 1) / 2 } else { size as usize / 2 },
             scale: alpha / size as f64,
             beta,
             k,
@@ -249,13 +260,15 @@ impl Fields {
 
     /// The window of forward around channel c, or that of backward.
     fn window(&self, c: usize, is_backward: bool) -> std::ops::Range<usize> {
-        let before = if is_backward { self.size - self.size / 2 - 1 } else { self.size / 2 };
+        let before = if is_backward { self.size - self.before - 1 } else { self.before };
         c.saturating_sub(before)..(c + self.size - before).min(self.channels)
     }
 
     fn denominators(&self, x: &[f64]) -> Vec<f64> {
         let sum = |c| x[self.window(c, false)].iter().map(|x| x * x).sum::<f64>();
-        (0..x.len()).map(|c| self.k + self.scale * sum(c)).collect()
+        // An infinite one counts as NaN.
+        let counted = |d: f64| if d == f64::INFINITY { f64::NAN } else { d };
+        (0..x.len()).map(|c| counted(self.k + self.scale * sum(c))).collect()
     }
 
     /// The largest magnitude that the op takes: docs/numerics.md, Valid inputs. Where all of a window has it, `d` is `alpha x^2`.
@@ -322,7 +335,7 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         let term = |c: usize| (dy[column[c]] * of_column[c] * d[c].powf(-fields.beta - 1.0)).abs();
         for (c, &i) in column.iter().enumerate() {
             let window = fields.window(c, true);
-            // Where d is infinite the power is exactly 0.
+            // Where d is NaN, so is what comes of it.
             let is_finite = |value: &f64| value.is_finite();
             let factors = window.clone().chain([c]).map(|c| fields.factor(d[c]));
             let factor = factors.filter(is_finite).fold(0.0, f64::max);
@@ -359,6 +372,7 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
     vec![
         ("size 5", Form::plain(image, 5)),
         ("even size", Form::plain(image, 4)),
+        ("even size, longer after", Form { longer_after: true, ..Form::plain(image, 4) }),
         ("size beyond the channels", Form::plain(image, 200)),
         ("any beta", Form { beta: 1.3, ..Form::plain(image, 5) }),
         ("channels-last", Form::plain(channels_last(dtype, &[8, 96, 27, 27]), 5)),

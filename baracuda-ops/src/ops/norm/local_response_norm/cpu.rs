@@ -36,14 +36,16 @@ fn window(c: usize, before: u64, size: u64, channels: usize) -> std::ops::Range<
     to_usize(first)..to_usize(end)
 }
 
-/// `d` of every channel of a column, which is all channels of a sample at one position.
+/// `d` of every channel of a column, which is all channels of a sample at one position. NaN in place of infinity: finite values may have squares
+/// whose sum overflows, and a power of 0 would make zeros of them.
 fn denominators(fields: &Fields, x: &[f64]) -> Vec<f64> {
     let scale = fields.alpha.get() / fields.size as f64;
-    let sum = |c| {
-        let all = window(c, fields.size / 2, fields.size, x.len());
-        x[all].iter().map(|x| x * x).collect::<Sum>().total()
+    let of_channel = |c| {
+        let all = window(c, fields.before(), fields.size, x.len());
+        let d = fields.k.get() + scale * x[all].iter().map(|x| x * x).collect::<Sum>().total();
+        if d.is_infinite() { f64::NAN } else { d }
     };
-    (0..x.len()).map(|c| fields.k.get() + scale * sum(c)).collect()
+    (0..x.len()).map(of_channel).collect()
 }
 
 /// The reference of forward.
@@ -71,7 +73,7 @@ pub(super) fn backward(Valid { fields, .. }: &Valid, operands: &Operands<'_>) {
         let d = denominators(fields, &x);
         let terms: Vec<f64> = (0..channels).map(|c| dy[c] * x[c] * d[c].powf(-beta - 1.0)).collect();
         let values = (0..channels).map(|c| {
-            let all = window(c, size - size / 2 - 1, size, channels);
+            let all = window(c, size - fields.before() - 1, size, channels);
             let sum = terms[all].iter().copied().collect::<Sum>().total();
             dy[c] * d[c].powf(-beta) - slope * x[c] * sum
         });

@@ -85,17 +85,18 @@ fn candidate<'d, C: Numbers + Debug>(
         let [batch, channel, spatial] = geometry.strides[operand];
         sys::bops_channel_strides { batch, channel, spatial }
     };
-    let Geometry { batch, channels, spatial, size, scale, half_powers, .. } = geometry;
+    let Geometry { batch, channels, spatial, size, before, scale, half_powers, .. } = geometry;
     Ok(match norm.op.kind {
         Direction::Forward => {
             let [x, y] = [forward::X, forward::Y].map(strides);
-            let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k, half_powers };
+            let params = ForwardParams { batch, channels, spatial, x, y, size, before, scale, beta, k, half_powers };
             let operands = |located: &Located<'_>| forward::memory!(pointers ForwardOperands, located);
             of_forward.candidate(has_work, (dtype, params, choice, numbers), operands)
         }
         Direction::Backward => {
             let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(strides);
-            let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k, half_powers };
+            let params =
+                BackwardParams { batch, channels, spatial, dy, x, dx, size, before, scale, beta, k, half_powers };
             let operands = |located: &Located<'_>| backward::memory!(pointers BackwardOperands, located);
             of_backward.candidate(has_work, (dtype, params, choice, numbers), operands)
         }

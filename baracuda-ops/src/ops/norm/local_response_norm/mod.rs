@@ -1,11 +1,18 @@
 //! LocalResponseNorm over neighbouring channels, forward and backward.
 //!
-//! The window of channel c is the channels `c - size / 2 ..= c + size - size / 2 - 1`, cut off at the first and the last channel; if the size is
-//! even, one more channel lies before c than after it. With `d = k + alpha / size * sum(x^2)`, the sum over the window of c:
+//! The window of channel c is the channels `c - before ..= c + size - before - 1`, cut off at the first and the last channel. `before` is `size / 2`,
+//! so that of an even size one more channel lies before c than after it; with `longer_after` it is `(size - 1) / 2`, and one more lies after c. Odd
+//! sizes have as many before as after. With `d = k + alpha / size * sum(x^2)`, the sum over the window of c:
 //!
 //! - forward: `y = x * d^-beta`;
 //! - backward: `dx = dy * d^-beta - 2 * alpha * beta / size * x * sum(dy * x * d^(-beta - 1))`, the sum over the channels whose windows
-//!   have c in them: `c - (size - size / 2 - 1) ..= c + size / 2`.
+//!   have c in them: `c - (size - before - 1) ..= c + before`.
+//!
+//! | who has even sizes | window |
+//! |---|---|
+//! | PyTorch (`torch.nn.functional.local_response_norm`) | the default |
+//! | ONNX (`LRN`), cuDNN (`cudnnSetLRNDescriptor`) | `longer_after` |
+//! | Caffe, TensorFlow | none: their sizes are odd |
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
@@ -24,13 +31,14 @@
 //!
 //! Accumulation: f32, for f64 operands f64; each window is summed separately and in a fixed order; the same bits on the same device every time.
 //!
-//! NaN, infinity, empty: as the formula says, also where d is 0, which it can be only if k is 0: `0 * inf` is NaN. Without elements nothing is
-//! written.
+//! NaN, infinity, empty: as the formula says, also where d is 0, which it can be only if k is 0: `0 * inf` is NaN. An infinite d counts as NaN, be it
+//! that of an infinite x, or of finite x whose squares have no sum in the accumulator's type; then y of its channel is NaN (unless beta is 0), and so is
+//! dx of each channel whose gradient has a term of it. Without elements nothing is written.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
 //! Source: A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NeurIPS 2012,
-//! section 3.3, with alpha divided by the size as `torch.nn.functional.local_response_norm` has it. ONNX mirrors the window of an even size.
+//! section 3.3, with alpha divided by the size as `torch.nn.functional.local_response_norm` has it.
 //!
 //! Kernels: `csrc/norm/local_response/local_response_norm.cu`, `csrc/norm/local_response/local_response_norm_backward.cu`, `csrc/norm/local_response/local_response_norm.wgsl`, and
 //! the reference in `cpu.rs`.
@@ -74,7 +82,7 @@ operands! { $
 
 fields! {
     /// The fields of both descriptors.
-    Fields: Fields<Kind = Direction, Derived = ()> {
+    Fields: Fields<Kind = Direction, Derived = ()> + normalise {
         x: TensorDesc,
         size: u64,
         #[serde(default = "default_alpha")]
@@ -83,6 +91,7 @@ fields! {
         beta: Real,
         #[serde(default = "default_k")]
         k: Real,
+        longer_after: bool = default,
     }
 }
 
@@ -115,6 +124,16 @@ impl Fields {
     /// PyTorch's defaults.
     fn plain(x: TensorDesc, size: u64) -> Self {
         Self::minimal(x, size, default_alpha(), default_beta(), default_k())
+    }
+
+    fn normalise(&mut self, _: &Op<Direction>) -> Result<()> {
+        self.longer_after &= self.size.is_multiple_of(2);
+        Ok(())
+    }
+
+    /// Channels of a window before its own, as far as they exist.
+    fn before(&self) -> u64 {
+        if self.longer_after { (self.size - 1) / 2 } else { self.size / 2 }
     }
 
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
@@ -194,6 +213,12 @@ steps! { LocalResponseNormDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
+    /// Of a window of an even size, one more channel lies after its own than before it, as ONNX and cuDNN have it; otherwise it is the other way
+    /// round, as PyTorch has it. Windows of odd sizes do not differ.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    longer_after(longer_after: bool) = |it| it.with(|f| f.longer_after = longer_after);
 }
 
 descriptor! {
@@ -227,6 +252,11 @@ steps! { LocalResponseNormBackwardDescriptor
     /// # Errors
     /// As [`LocalResponseNormDescriptor::k`].
     k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
+    /// As [`LocalResponseNormDescriptor::longer_after`].
+    ///
+    /// # Errors
+    /// As [`LocalResponseNormDescriptor::longer_after`].
+    longer_after(longer_after: bool) = |it| it.with(|f| f.longer_after = longer_after);
 }
 
 args! {
@@ -267,6 +297,8 @@ struct Geometry {
     channel_bytes: u64,
     /// Channels of a window; a size for which every window holds all channels stands for all larger ones.
     size: u64,
+    /// Those of them before their own.
+    before: u64,
     /// alpha / size.
     scale: f64,
     /// Which roots of d give its power: 1 for a beta of 0.5, 2 for 1, 3 for 0.75; 0 for other numbers, and if d may be subnormal.
@@ -322,6 +354,7 @@ impl Geometry {
             position_bytes: widest(position_bits, has_positions),
             channel_bytes: widest(channel_bits, has_channels),
             size: norm.fields.size.min(most),
+            before: norm.fields.before().min(most / 2),
             scale: norm.fields.alpha.get() / norm.fields.size as f64,
             half_powers: half_powers(norm.fields.beta.get(), norm.fields.k.get()),
             element_bytes,

@@ -74,7 +74,7 @@ impl<'d> Norm<'d> {
     fn new(norm: &'d Valid, props: &'d Props) -> Result<Self, Reason> {
         let dtype = ShaderType::of(norm.fields.x.dtype())?;
         let geometry = Geometry::new(norm)?;
-        check_reach(&norm.slots, &[], props)?;
+        check_reach(norm.slots.iter(), &[], props)?;
         Ok(Self { norm, props, dtype, geometry })
     }
 
@@ -94,7 +94,7 @@ impl<'d> Norm<'d> {
 
     fn params(&self, spread: &Spread, groups_x: u32) -> Vec<u8> {
         let (fields, geometry) = (&self.norm.fields, &self.geometry);
-        let Geometry { batch, channels, spatial, size, scale, half_powers, .. } = *geometry;
+        let Geometry { batch, channels, spatial, size, before, scale, half_powers, .. } = *geometry;
         let (beta, k) = (fields.beta.get(), fields.k.get());
         let strides = |position: usize| geometry.strides[position].map(stride);
         // The params that both passes have, in the order of the WGSL structs.
@@ -110,7 +110,8 @@ impl<'d> Norm<'d> {
                 size: u32 = word(size),
                 scale_beta_k: [f32; 3] = powers,
                 half_powers_to_groups_x: [u32; 6] = spread,
-                end: [u32; 3] = [0; 3],
+                before: u32 = word(before),
+                end: [u32; 2] = [0; 2],
             }
         } else {
             params! {
@@ -122,7 +123,8 @@ impl<'d> Norm<'d> {
                 scale_beta_k: [f32; 3] = powers,
                 slope: f32 = single(2.0 * scale * beta),
                 half_powers_to_groups_x: [u32; 6] = spread,
-                end: [u32; 2] = [0; 2],
+                before: u32 = word(before),
+                end: u32 = 0,
             }
         }
     }
