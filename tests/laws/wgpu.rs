@@ -24,7 +24,7 @@ type Law = fn() -> Result<()>;
 pub(crate) const OPEN: &str = "BOPS_OPEN_DEVICES";
 
 /// The laws and their names.
-pub(crate) const LAWS: [(&str, Law); 14] = [
+pub(crate) const LAWS: [(&str, Law); 15] = [
     ("invalid_work_of_one_queue_takes_no_other_with_it", invalid_work),
     ("owned_queues_share_one_order", one_order),
     ("a_queue_that_is_not_the_devices_own_is_refused", foreign_queue),
@@ -39,6 +39,7 @@ pub(crate) const LAWS: [(&str, Law); 14] = [
     ("writes_of_half_words_leave_the_other_half", half_words),
     ("devices_without_compute_are_refused", no_compute),
     ("grids_of_two_dimensions_reach_every_workgroup", grids),
+    ("a_run_inside_of_another_pass_fails_when_the_encoder_is_finished", inside_of_a_pass),
 ];
 
 fn buffer(device: &wgpu::Device, size: u64, usage: BufferUsages) -> wgpu::Buffer {
@@ -391,6 +392,23 @@ fn flushed() -> Result<()> {
 /// Opens every device and says how many there are.
 pub(crate) fn open() -> String {
     Device::wgpu_all().len().to_string()
+}
+
+fn inside_of_a_pass() -> Result<()> {
+    let (device, queue) = full_device()?;
+    let ops = Device::wgpu(&device, &queue)?;
+    let (plan, input, output) = (plan(&ops)?, ops.upload(&[1f32; 32])?, ops.alloc(BYTES)?);
+    let mut encoder = device.create_command_encoder(&Default::default());
+    let pass = encoder.begin_compute_pass(&Default::default()).forget_lifetime();
+    let mut inner = Queue::wgpu(&ops, &mut encoder)?;
+    plan.run(&mut inner, LayerNormArgs::new(&input, &output), Workspace::none())?;
+    drop(inner);
+    let errors = device.push_error_scope(wgpu::ErrorFilter::Validation);
+    drop(pass);
+    let _ = encoder.finish();
+    let error = pollster::block_on(errors.pop()).context("the encoder was finished without an error")?;
+    ensure!(error.to_string().contains("pass"), "{error}");
+    Ok(())
 }
 
 /// A machine without a desktop session sets none of its variables, of which drivers may complain.

@@ -442,18 +442,22 @@ impl<'q> Queue<'q> {
     /// A command encoder that the caller made on the device: one compute pass for all runs, ended when the queue is dropped. Nothing is
     /// submitted.
     ///
+    /// What wgpu refuses of a pass it tells when the caller finishes the encoder (`CommandEncoder::finish`), not before. So runs answer `Ok` although
+    /// the encoder is inside of another pass, has been finished, or takes no more commands after an error.
+    ///
     /// The encoder is of the device's own wgpu `Instance`. One of another device of it wgpu refuses when the encoder is finished; in one
     /// of another instance wgpu takes pipelines and bind groups for whichever of its own have the same numbers, or panics.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] if the device is not a wgpu device, [`Error::Backend`] if the encoder is inside of another pass.
+    /// [`Error::WrongDevice`] if the device is not a wgpu device, [`Error::Backend`] if wgpu refuses to begin the pass.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Result<Self> {
         let DeviceKind::Wgpu(wgpu) = &device.0 else { return Err(foreign_queue(device, "a wgpu device")) };
         Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::encoder(wgpu, encoder)?) })
     }
 
-    /// A compute pass of the caller, as [`wgpu`](Self::wgpu) takes an encoder, of the same instance. Nothing is ended or submitted.
+    /// A compute pass of the caller, as [`wgpu`](Self::wgpu) takes an encoder, of the same instance. Nothing is ended or submitted, and runs into a pass
+    /// that has ended answer `Ok`: wgpu tells of it when the encoder is finished.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] if the device is not a wgpu device.
