@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use baracuda_ops::{Access, AnyDescriptor, Backend, DType, PlanOptions};
+use baracuda_ops::{Access, AnyDescriptor, Backend, DType, PlanOptions, Slot};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::{Case, Data, Random, distinct};
 use baracuda_ops_tests::exec::{Executor, OnDevice};
@@ -269,14 +269,22 @@ fn emptied(case: &Case, is_large: bool) -> Vec<Case> {
     cases
 }
 
-/// A device says of a case that it supports it, plans it, and gives the right answer, or does none of it where it may refuse.
-fn is_served_as_it_is_said(case: &Case, target: &Target) -> Result<()> {
+/// A device says of a case that it supports it, plans it, and gives the right answer, or does none of it where it may refuse. With a large extent the
+/// answers of products are not judged and the CPU does not compute them: what it does beside such an extent is tested in tests/hostile.rs.
+fn is_served_as_it_is_said(case: &Case, target: &Target, is_large: bool) -> Result<()> {
     let Ok(device) = &target.device else { return Ok(()) };
+    let is_unjudged = is_large && ["gemm", "conv"].iter().any(|op| case.descriptor.name().starts_with(op));
+    if is_unjudged && target.backend == Backend::Cpu {
+        return Ok(());
+    }
     let supported = case.descriptor.supported_by(device, &case.options);
     let planned = case.plan(device);
     ensure!(supported.is_ok() == planned.is_ok(), "supported: {supported:?}, planned: {:?}", planned.err());
+    let is_written = |slot: &Slot| slot.access != Access::In && !slot.desc.is_empty();
+    let writes = case.slots().iter().any(is_written);
     let Ok(plan) = planned else {
-        ensure!(case.must_be_refused_by(target.backend), "{supported:?}");
+        let may_be_refused = case.must_be_refused_by(target.backend) || is_unjudged && writes;
+        ensure!(may_be_refused, "{supported:?}");
         return Ok(());
     };
     let inputs = case.inputs(0)?;
@@ -286,9 +294,9 @@ fn is_served_as_it_is_said(case: &Case, target: &Target) -> Result<()> {
         let _turn = target.turn();
         OnDevice(&plan).run(&mut arena)?;
     }
-    // Expected values come with the statistics of every sample.
+    // Expected values of norms come with the statistics of every sample.
     let has_few_samples = case.slots()[0].desc.dims().first().is_none_or(|&dim| dim < 1 << 16);
-    if has_few_samples && case.slots().iter().any(|slot| slot.access != Access::In && !slot.desc.is_empty()) {
+    if writes && has_few_samples && !is_unjudged {
         judge(&Case { may_be_constant: true, ..case.clone() }, By::of(&plan), &inputs, &arena.outputs())?;
     }
     Ok(())
@@ -298,24 +306,20 @@ fn is_served_as_it_is_said(case: &Case, target: &Target) -> Result<()> {
 fn extents_of_0_are_supported_planned_and_run_alike() {
     let mut failures = Vec::new();
     for subject in SUBJECTS {
-        let small = |case: &Case| case.options == PlanOptions::default() && case.bytes() < 1 << 16;
-        let is_tried = |case: &Case| [DType::F32, DType::BF16].contains(&case.dtype()) && small(case);
+        let is_small = |case: &Case| case.options == PlanOptions::default() && case.bytes() < 1 << 16;
+        let is_tried = |case: &Case| [DType::F32, DType::BF16].contains(&case.dtype()) && is_small(case);
         let whole: Vec<Case> = (subject.cases)().into_iter().filter(is_tried).collect();
         for is_large in [false, true] {
             let cases = distinct(whole.iter().flat_map(|case| emptied(case, is_large)).collect());
             assert!(!cases.is_empty(), "{}", subject.name);
-            let start = std::time::Instant::now();
-            for case in &cases {
-                for target in TARGETS.iter() {
-                    let served = is_served_as_it_is_said(case, target);
-                    failures.extend(served.err().map(|error| format!("{}: {case:?}: {error:#}", target.name)));
-                }
+            for (case, target) in cases.iter().flat_map(|case| TARGETS.iter().map(move |target| (case, target))) {
+                let served = is_served_as_it_is_said(case, target, is_large);
+                failures.extend(served.err().map(|error| format!("{}: {case:?}: {error:#}", target.name)));
             }
-            eprintln!("{} {is_large} {} {:?}", subject.name, cases.len(), start.elapsed());
         }
     }
-    let some: Vec<&String> = failures.iter().take(400).collect();
-    assert!(failures.is_empty(), "{} failures, among them {some:#?}", failures.len());
+    let first: Vec<&String> = failures.iter().take(20).collect();
+    assert!(failures.is_empty(), "{} failures, the first of them {first:#?}", failures.len());
 }
 
 /// ONNX: `square_sum[n, c] = sum(x[n, i]^2)` over `max(0, c - floor((size - 1) / 2)) <= i <= min(C - 1, c + ceil((size - 1) / 2))`.

@@ -260,15 +260,15 @@ impl Forward<'_> {
     /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are at most statistics.
     fn split(self) -> Accepted<'static> {
         Reason::unless(!self.norm.fields.inference, || "it takes statistics, in inference there are none to take")?;
+        let wants_statistics = self.norm.fields.stats && self.segments.group_count > 0;
+        if self.segments.is_empty() && !wants_statistics {
+            return self.candidate(Split::of(&self), Vec::new(), 0);
+        }
         let forward = self.split_in_parts()?;
         let Self { norm, segments, .. } = &forward;
-        let fields = &norm.fields;
-        let (mut steps, mut workspace_bytes) = (Vec::new(), 0);
+        let mut steps = Vec::new();
         if segments.is_empty() {
-            if fields.stats && segments.group_count > 0 {
-                steps.push(forward.merge()?);
-                workspace_bytes = forward.parts.bytes;
-            }
+            steps.push(forward.merge()?);
         } else {
             steps.push(forward.moments()?);
             steps.push(forward.merge()?);
@@ -276,9 +276,8 @@ impl Forward<'_> {
                 steps.push(forward.running()?);
             }
             steps.push(forward.apply_known()?);
-            workspace_bytes = forward.parts.bytes;
         }
-        forward.candidate(Split::of(&forward), steps, workspace_bytes)
+        forward.candidate(Split::of(&forward), steps, forward.parts.bytes)
     }
 
     /// y from the running statistics.
