@@ -1,15 +1,20 @@
 //! The edges of what docs/numerics.md calls valid inputs, on every device that is there. The greatest magnitudes are those of the data
 //! `huge` in the parity matrix.
 
-use baracuda_ops::{Backend, DType};
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use baracuda_ops::{Access, AnyDescriptor, Backend, DType, PlanOptions, Slot};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
-use baracuda_ops_tests::case::{Case, Random};
+use baracuda_ops_tests::case::{Case, Data, Random, distinct};
 use baracuda_ops_tests::exec::{Executor, OnDevice};
 use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
+use baracuda_ops_tests::ops::{SUBJECTS, subject};
 use baracuda_ops_tests::target::{TARGETS, Target};
 use baracuda_ops_tests::values::{Tensors, rounded};
 use half::{bf16, f16};
+use serde_json::Value;
 
 const LAYER: &str = r#"layer_norm {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
 const LAYER_BACKWARD: &str = r#"layer_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32"}"#;
@@ -151,16 +156,197 @@ fn the_mean_of_an_infinity_is_nan_and_so_is_its_group() {
             });
         }
     }
-    // Without a mean the rest of the row is finite over an infinite root: 0.
+    // The mean square of a row with an infinity is no number to divide by, as that of finite numbers whose squares overflow is none.
     on_every_device(
         RMS,
         |inputs| inputs.0[0].values[3] = f64::INFINITY,
         |_, by, _, outputs| {
             let (y, rstd) = (outputs.values("y").unwrap(), outputs.values("rstd").unwrap());
-            assert_eq!(rstd[0], 0.0, "{by:?}");
-            assert!((0..127).all(|i| if i == 3 { y[i].is_nan() } else { y[i] == 0.0 }), "{by:?}");
+            assert!(rstd[0].is_nan() && rstd[1].is_finite(), "{by:?}: {rstd:?}");
+            assert!((0..2 * 127).all(|i| y[i].is_nan() == (i < 127)), "{by:?}");
         },
     );
+    on_every_device(
+        RESPONSE,
+        |inputs| inputs.0[0].values[3] = f64::INFINITY,
+        |_, by, _, outputs| {
+            // Channels 0 to 2 of the first sample have channel 0 in their windows of 5.
+            let y = outputs.values("y").unwrap();
+            assert!((0..y.len()).all(|i| y[i].is_nan() == (i % 16 == 3 && i < 3 * 16)), "{by:?}");
+        },
+    );
+}
+
+/// Shares of a magnitude by the number of the element, none of which has large means beside its deviations.
+const PATTERNS: [fn(usize) -> f64; 5] = [
+    |i| if i.is_multiple_of(2) { 1.0 } else { -1.0 },
+    |i| if i % 8 < 4 { 1.0 } else { -0.5 },
+    |i| (i % 13) as f64 / 13.0,
+    |i| if i % 11 == 7 { 1.0 } else { 0.0 },
+    |i| if i % 32 < 16 { 0.0 } else { 1.0 },
+];
+
+#[test]
+fn squares_that_overflow_give_nan_and_no_wrong_number() {
+    let of_edges = [LAYER, RMS, BATCH, BATCH_LAST, GROUP, INSTANCE, INSTANCE_LAST, RESPONSE, RESPONSE_BACKWARD];
+    let others = [
+        r#"rms_norm {"x":{"dtype":"f32","dims":[3,5000]},"normalized_dims":1,"eps":1e-5,"stats":true}"#,
+        r#"layer_norm {"x":{"dtype":"bf16","dims":[3,5000]},"normalized_dims":1,"eps":1e-5,"stats":true}"#,
+        r#"layer_norm {"x":{"dtype":"f32","dims":[2,70000]},"normalized_dims":1,"eps":1e-5,"stats":true}"#,
+        r#"group_norm {"x":{"dtype":"f32","dims":[2,4,64,64],"strides":[16384,1,256,4]},"groups":2,"eps":1e-5,"activation":"relu","stats":true}"#,
+        r#"batch_norm {"x":{"dtype":"bf16","dims":[4,3,8,8]},"eps":1e-5,"momentum":0.1,"stats":true}"#,
+    ];
+    let even = RESPONSE.replace(r#""size":5"#, r#""size":4"#);
+    let power = RESPONSE.replace("0.75", "0.6");
+    let lines: Vec<String> = of_edges.into_iter().chain(others).map(String::from).chain([even, power]).collect();
+    for line in lines {
+        let of_double = line.replace("bf16", "f64").replace(r#""f32""#, r#""f64""#);
+        // The first magnitude is one whose squares have a sum.
+        for (line, magnitudes) in [(line, &[1e15, 1e18, 1e20, 1e25, 3e38][..]), (of_double, &[1e145, 1e160, 1e300])] {
+            for (at, pattern) in (0..magnitudes.len()).flat_map(|at| PATTERNS.map(|pattern| (at, pattern))) {
+                let change = |inputs: &mut Tensors| set(inputs, "x", |i| magnitudes[at] * pattern(i));
+                on_every_device(&line, change, |case, by, inputs, outputs| {
+                    let what = format!("{by:?}: {line}: {:e}", magnitudes[at]);
+                    let expected =
+                        (subject(case.descriptor.name()).unwrap().expect)(&case.descriptor, inputs, outputs, by);
+                    let expected = expected.unwrap();
+                    // What is NaN is not judged, nor are the mean beside it and an infinite running variance.
+                    let is_unknown = |output: &str, i: usize| {
+                        let of = |name| outputs.values(name).map(|values: &[f64]| values[i]);
+                        let is_running = output.starts_with("running");
+                        let found = if output == "mean" { of("rstd") } else { of(output) };
+                        found.is_none_or(|value| value.is_nan() || is_running && value.is_infinite())
+                    };
+                    let mut judged = outputs.clone();
+                    for output in &mut judged.0 {
+                        let expected = expected.iter().find(|expected| expected.name == output.name).unwrap();
+                        for (i, value) in output.values.iter_mut().enumerate() {
+                            if is_unknown(&output.name, i) {
+                                assert!(at > 0, "{what}: {}[{i}] is NaN", output.name);
+                                *value = expected.values[i];
+                            }
+                        }
+                    }
+                    judge(case, by, inputs, &judged).unwrap_or_else(|error| panic!("{what}: {error:#}"));
+                });
+            }
+        }
+    }
+}
+
+/// Hands every extent of the tensors of a descriptor's JSON to `change`.
+fn each_extent(json: &mut Value, change: &mut impl FnMut(&mut Value)) {
+    let Value::Object(fields) = json else { return };
+    for (name, value) in fields {
+        match (name.as_str(), value) {
+            ("dims", Value::Array(dims)) => dims.iter_mut().for_each(&mut *change),
+            (_, value) => each_extent(value, change),
+        }
+    }
+}
+
+/// Small descriptors made from that of a case: extents of one number become 0, and if `is_large` those of another become 2^32.
+fn emptied(case: &Case, is_large: bool) -> Vec<Case> {
+    let line = case.descriptor.line();
+    let (op, json) = line.split_once(' ').expect("a repro line has a JSON");
+    let mut json: Value = serde_json::from_str(json).expect("a repro line has a JSON");
+    let mut numbers = BTreeSet::new();
+    each_extent(&mut json, &mut |extent| numbers.extend(extent.as_u64()));
+    let pairs = numbers.iter().flat_map(|&zero| numbers.iter().map(move |&large| (zero, large)));
+    let mut cases = Vec::new();
+    for (zero, large) in pairs.filter(|(zero, large)| (zero != large) == is_large) {
+        let mut changed = json.clone();
+        each_extent(&mut changed, &mut |extent| match extent.as_u64() {
+            Some(number) if number == zero => *extent = 0.into(),
+            Some(number) if number == large => *extent = (1u64 << 32).into(),
+            _ => {}
+        });
+        // Not every op takes an extent of 0 everywhere.
+        let descriptor = AnyDescriptor::parse(op, &changed.to_string());
+        cases.extend(descriptor.ok().map(|descriptor| Case::new(descriptor, Data::Normal)));
+    }
+    cases.retain(|case| case.slots().iter().map(|slot| slot.desc.elements()).fold(0, u64::saturating_add) < 1 << 14);
+    cases
+}
+
+/// A device says of a case that it supports it, plans it, and gives the right answer, or does none of it where it may refuse. With a large extent the
+/// answers of products are not judged and the CPU does not compute them: what it does beside such an extent is tested in tests/hostile.rs.
+fn is_served_as_it_is_said(case: &Case, target: &Target, is_large: bool) -> Result<()> {
+    let Ok(device) = &target.device else { return Ok(()) };
+    let is_unjudged = is_large && ["gemm", "conv"].iter().any(|op| case.descriptor.name().starts_with(op));
+    if is_unjudged && target.backend == Backend::Cpu {
+        return Ok(());
+    }
+    let supported = case.descriptor.supported_by(device, &case.options);
+    let planned = case.plan(device);
+    ensure!(supported.is_ok() == planned.is_ok(), "supported: {supported:?}, planned: {:?}", planned.err());
+    let is_written = |slot: &Slot| slot.access != Access::In && !slot.desc.is_empty();
+    let writes = case.slots().iter().any(is_written);
+    let Ok(plan) = planned else {
+        let may_be_refused = case.must_be_refused_by(target.backend) || is_unjudged && writes;
+        ensure!(may_be_refused, "{supported:?}");
+        return Ok(());
+    };
+    let inputs = case.inputs(0)?;
+    let mut arena =
+        Arena::new(plan.slots(), plan.workspace(), &inputs, Layout::Apart { shift: 0 }, InPlace::No, POISON);
+    {
+        let _turn = target.turn();
+        OnDevice(&plan).run(&mut arena)?;
+    }
+    // Expected values of norms come with the statistics of every sample.
+    let has_few_samples = case.slots()[0].desc.dims().first().is_none_or(|&dim| dim < 1 << 16);
+    if writes && has_few_samples && !is_unjudged {
+        judge(&Case { may_be_constant: true, ..case.clone() }, By::of(&plan), &inputs, &arena.outputs())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn extents_of_0_are_supported_planned_and_run_alike() {
+    let mut failures = Vec::new();
+    for subject in SUBJECTS {
+        let is_small = |case: &Case| case.options == PlanOptions::default() && case.bytes() < 1 << 16;
+        let is_tried = |case: &Case| [DType::F32, DType::BF16].contains(&case.dtype()) && is_small(case);
+        let whole: Vec<Case> = (subject.cases)().into_iter().filter(is_tried).collect();
+        for is_large in [false, true] {
+            let cases = distinct(whole.iter().flat_map(|case| emptied(case, is_large)).collect());
+            assert!(!cases.is_empty(), "{}", subject.name);
+            for (case, target) in cases.iter().flat_map(|case| TARGETS.iter().map(move |target| (case, target))) {
+                let served = is_served_as_it_is_said(case, target, is_large);
+                failures.extend(served.err().map(|error| format!("{}: {case:?}: {error:#}", target.name)));
+            }
+        }
+    }
+    let first: Vec<&String> = failures.iter().take(20).collect();
+    assert!(failures.is_empty(), "{} failures, the first of them {first:#?}", failures.len());
+}
+
+/// ONNX: `square_sum[n, c] = sum(x[n, i]^2)` over `max(0, c - floor((size - 1) / 2)) <= i <= min(C - 1, c + ceil((size - 1) / 2))`.
+#[test]
+fn windows_that_are_longer_after_their_channel_are_those_of_onnx() {
+    const CHANNELS: usize = 7;
+    for size in 1..=16 {
+        let line = format!(
+            r#"local_response_norm {{"x":{{"dtype":"f32","dims":[2,{CHANNELS}]}},"size":{size},"alpha":0.5,"beta":0.75,"k":2.0,"longer_after":true}}"#
+        );
+        let (before, after) = ((size - 1) / 2, size / 2);
+        on_every_device(
+            &line,
+            |_| {},
+            |_, by, inputs, outputs| {
+                let (x, y) = (inputs.values("x").unwrap(), outputs.values("y").unwrap());
+                for (row, found) in x.chunks(CHANNELS).zip(y.chunks(CHANNELS)) {
+                    for c in 0..CHANNELS {
+                        let window = &row[c.saturating_sub(before)..=(c + after).min(CHANNELS - 1)];
+                        let square_sum: f64 = window.iter().map(|x| x * x).sum();
+                        let expected = row[c] / (2.0 + 0.5 / size as f64 * square_sum).powf(0.75);
+                        assert!((found[c] - expected).abs() <= 1e-6, "{by:?}: size {size}: {} {expected}", found[c]);
+                    }
+                }
+            },
+        );
+    }
 }
 
 #[test]

@@ -97,6 +97,19 @@ impl<'d> Candidate<'d> {
         }
     }
 
+    /// Without a launch, for descriptors of which no output has elements.
+    pub(crate) fn idle(backend: Backend) -> Self {
+        let idle = Self::new((), |_| Ok(Built(Exec::Cpu(Box::new(|_| {})))));
+        let build = match backend {
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => Build::With(Box::new(|_| Ok(cuda::Launch::new("idle", |_, _| 0).into()))),
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu => Build::Dispatches(Vec::new()),
+            _ => idle.build,
+        };
+        Self { launches: 0, build, ..idle }
+    }
+
     /// As [`new`](Self::new), on the CPU, where `kernel` makes what runs and there is nothing to choose.
     pub(crate) fn on_cpu<K: Fn(&cpu::Operands<'_>) + Send + Sync + 'static>(
         kernel: impl FnOnce() -> K + Send + 'd,
@@ -138,15 +151,17 @@ impl Build<'_> {
 
 #[cfg(feature = "wgpu")]
 impl<C: Choice + 'static> wgpu::Work<C> {
-    /// These dispatches as a kernel's answer.
+    /// These dispatches as a kernel's answer. Those of which no output has elements are left out.
     pub(crate) fn candidate(self) -> Candidate<'static> {
+        let workspace = self.workspace();
+        let steps: Vec<_> = self.steps.into_iter().filter(wgpu::StepBuilder::writes).collect();
         Candidate {
-            workspace: self.workspace(),
-            launches: word(self.steps.len() as u64),
+            workspace,
+            launches: word(steps.len() as u64),
             determinism: Determinism::RunToRun,
             math: Math::Strict,
             choice: Box::new(self.choice),
-            build: Build::Dispatches(self.steps),
+            build: Build::Dispatches(steps),
         }
     }
 }

@@ -10,6 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::any::AnyDescriptor;
 use crate::backend::{Backend, Buffer, Device, DeviceProps, Located, Queue, QueueKind, cpu};
 use crate::check::{Contract, check};
+use crate::dtype::DType;
 use crate::error::{Error, Reason, Rejection, Result};
 use crate::gradients::{self, Derivation, Differentiable, Step};
 use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
@@ -267,6 +268,19 @@ fn bounded(slots: &[Slot], backend: Backend) -> Result<(), Reason> {
     }
 }
 
+/// Whether no kernel is asked: no output has elements, and neither has an operand whose other extents multiply to more than kernels of GPUs count in 32
+/// bits. Those of wgpu have no f64, with or without elements.
+fn is_idle(slots: &[Slot], backend: Backend) -> bool {
+    const MOST: u64 = (1 << 31) - 2;
+    // At most i64::MAX, by the rules of a tensor.
+    let others = |desc: &TensorDesc| desc.dims().iter().map(|&dim| dim.max(1)).product::<u64>();
+    let lacks_dtype = |slot: &Slot| backend == Backend::Wgpu && slot.desc.dtype() == DType::F64;
+    backend != Backend::Cpu
+        && slots.iter().any(|slot| slot.desc.is_empty() && others(&slot.desc) > MOST)
+        && slots.iter().all(|slot| slot.access == Access::In || slot.desc.is_empty())
+        && !slots.iter().any(lacks_dtype)
+}
+
 /// A kernel's candidate, if it meets every request.
 fn admit<'d, D: Descriptor>(
     kernel: &dyn Kernel<D>,
@@ -279,6 +293,9 @@ fn admit<'d, D: Descriptor>(
         Some(name) if name == kernel.name() => Ask::Pinned,
         Some(name) => return Err(Reason::asked(name)),
     };
+    if is_idle(descriptor.slots(), kernel.backend()) {
+        return Ok(Candidate::idle(kernel.backend()));
+    }
     bounded(descriptor.slots(), kernel.backend())?;
     let candidate = kernel.accept(descriptor, options, props, ask)?;
     if candidate.determinism < options.determinism {
@@ -737,7 +754,6 @@ fn buffers(operands: &Operands<'_>, scratch: Option<&View<'_>>) -> Vec<Buffer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
     use crate::ops::softmax::SoftmaxDescriptor;
     use crate::options::Math;
 

@@ -46,7 +46,8 @@ impl RowGeometry {
         // Row extents that one stride of every tensor walks through are one axis. Outermost first.
         let mut axes = [(1, 0); MAX_RANK]; // extent, and the axis of the tensors whose strides it has
         let mut count = 0;
-        for (axis, &dim) in outer.iter().enumerate().filter(|(_, dim)| **dim != 1) {
+        // Extents between which there are no rows may be too large for kernels.
+        for (axis, &dim) in outer.iter().enumerate().filter(|(_, dim)| **dim != 1 && rows > 0) {
             let continues = |(_, before): (u64, usize)| {
                 tensors.iter().all(|t| t.strides()[axis].checked_mul(dim) == Some(t.strides()[before]))
             };

@@ -5,9 +5,3 @@ fn count_batch(workgroup: u32, thread: u32) {
         num_batches_put(vec2<u32>(count.x + 1u, count.y + select(0u, 1u, count.x == 0xffffffffu)));
     }
 }
-
-// For tensors without channels, where nothing else is to be done.
-@compute @workgroup_size(1)
-fn channel_norm_count_batch() {
-    count_batch(0u, 0u);
-}

@@ -43,6 +43,10 @@ impl Binding {
         Self { name, place: None, accessors: [accessor; 2] }
     }
 
+    fn is_written(&self) -> bool {
+        !self.accessors[0].ends_with("_in")
+    }
+
     /// The operand if the dispatch uses it, otherwise an absent one.
     pub(crate) fn bound_if(self, is_used: bool, absent: &'static str) -> Self {
         if is_used { self } else { Self::absent(self.name, absent) }
@@ -132,6 +136,11 @@ impl StepBuilder {
         format!("{}: {}", self.entry, self.files.join(" "))
     }
 
+    /// Whether it writes anything: an operand, or partial results.
+    pub(crate) fn writes(&self) -> bool {
+        self.bindings.iter().any(|binding| binding.place.is_some() && binding.is_written())
+    }
+
     /// The texts: for aligned chunks, if the layouts have them, and for operands at any word.
     fn sources(&self) -> impl Iterator<Item = Source> {
         let forms: &[bool] = if self.can_chunk { &[true, false] } else { &[false] };
@@ -145,11 +154,7 @@ impl StepBuilder {
             if let Some(place) = binding.place {
                 let [chunked, words] =
                     binding.accessors.map(|accessor| OperandText { name: binding.name, accessor }.element_bytes());
-                bindings.push(Use {
-                    place,
-                    is_written: !binding.accessors[0].ends_with("_in"),
-                    has_chunks: chunked > words,
-                });
+                bindings.push(Use { place, is_written: binding.is_written(), has_chunks: chunked > words });
             }
         }
         let is_immediate = forms.iter().flatten().all(|pipeline| pipeline.numbers == Numbers::Immediate);

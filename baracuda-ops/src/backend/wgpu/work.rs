@@ -104,9 +104,15 @@ pub(crate) fn most_bytes(props: &Props) -> u64 {
 /// Refuses operands that u32 indices or the device's bindings do not reach, and those of the rows `dense` that are not dense. An operand as large
 /// as a binding has to start where a binding can; that depends on the run, which checks it.
 ///
+/// Families whose params hold no extent of a tensor without elements leave such operands out.
+///
 /// Of an accepted operand every extent, every product of extents, and every stride between two elements fits into u32. A stride that does not fit
 /// is that of an extent of at most 1 or of an operand without elements, and is multiplied by no index but 0.
-pub(crate) fn check_reach(slots: &[Slot], dense: &[usize], props: &Props) -> Result<(), Reason> {
+pub(crate) fn check_reach<'s>(
+    slots: impl IntoIterator<Item = &'s Slot>,
+    dense: &[usize],
+    props: &Props,
+) -> Result<(), Reason> {
     let most = most_bytes(props);
     for slot in slots {
         // At most i64::MAX, by the rules of a tensor.

@@ -37,7 +37,7 @@ pub(super) fn work(
     let dtype = slots[0].desc.dtype();
     let shader_type = ShaderType::of(dtype)?;
     let run = DenseRun::of(slots)?;
-    check_reach(slots, &[], props)?;
+    check_reach(slots.iter(), &[], props)?;
     let mut work = Work::none((), props);
     if run.elements == 0 {
         return Ok(work);

@@ -142,7 +142,7 @@ pub(crate) struct ChannelShape {
 impl ChannelShape {
     /// Of an `x` of rank 2 or more.
     fn new(kind: ChannelNorm, x: &TensorDesc, groups: Option<u64>, inference: bool) -> Self {
-        let (batch, channels) = (x.dims()[0], x.dims()[1]);
+        let channels = x.dims()[1];
         let groups = match kind {
             ChannelNorm::Batch => 0,
             // The running statistics are those of a channel.
@@ -150,7 +150,10 @@ impl ChannelShape {
             ChannelNorm::Instance => channels,
             ChannelNorm::Group => groups.unwrap_or_default(),
         };
-        Self { batch, channels, spatial: x.dims()[2..].iter().product(), groups }
+        // Without elements, extents along which nothing is written do not matter beyond whether they are 0, 1 or more. Kernels could not count some.
+        let few = |extent: u64, is_written: bool| if x.is_empty() && !is_written { extent.min(2) } else { extent };
+        let (batch, spatial) = (few(x.dims()[0], groups > 0), few(x.dims()[2..].iter().product(), false));
+        Self { batch, channels, spatial, groups }
     }
 
     #[cfg(feature = "cuda")]

@@ -74,7 +74,7 @@ impl<'d> Norm<'d> {
     fn new(norm: &'d Valid, props: &'d Props) -> Result<Self, Reason> {
         let dtype = ShaderType::of(norm.fields.x.dtype())?;
         let geometry = Geometry::new(norm)?;
-        check_reach(&norm.slots, &[], props)?;
+        check_reach(norm.slots.iter(), &[], props)?;
         Ok(Self { norm, props, dtype, geometry })
     }
 

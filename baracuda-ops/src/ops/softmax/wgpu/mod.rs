@@ -257,7 +257,7 @@ fn work(
     let tensors = Tensors::of(slots)?;
     let (dtype, other) = (tensors.dtype, tensors.other);
     let (shader_type, other_type) = (ShaderType::of(dtype)?, ShaderType::of(other)?);
-    check_reach(slots, &[], props)?;
+    check_reach(slots.iter(), &[], props)?;
     let geometry = tensors.geometry(axis)?;
     if geometry.outer == 0 {
         return Ok(Work::none(Chosen::Empty, props));

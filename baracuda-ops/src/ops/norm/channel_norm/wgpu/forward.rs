@@ -55,7 +55,7 @@ impl Pass for ForwardFields {
         let fields = &norm.fields;
         let dense = [WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES];
         let dtype = ShaderType::of(fields.x.dtype())?;
-        check_reach(&norm.slots, &dense, props)?;
+        check_reach(norm.slots.iter().filter(|slot| !slot.desc.is_empty()), &dense, props)?;
         let geometry = norm.geometry()?;
         form.check_order(geometry.order)?;
         let segments = Segments::new(&geometry, dtype, &[X, RESIDUAL, Y]);
@@ -257,22 +257,18 @@ impl Forward<'_> {
         forward.candidate(Split::of(&forward), steps, forward.parts.of_slices.bytes)
     }
 
-    /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are at most statistics and a count of batches.
+    /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are at most statistics.
     fn split(self) -> Accepted<'static> {
         Reason::unless(!self.norm.fields.inference, || "it takes statistics, in inference there are none to take")?;
+        let wants_statistics = self.norm.fields.stats && self.segments.group_count > 0;
+        if self.segments.is_empty() && !wants_statistics {
+            return self.candidate(Split::of(&self), Vec::new(), 0);
+        }
         let forward = self.split_in_parts()?;
         let Self { norm, segments, .. } = &forward;
-        let fields = &norm.fields;
-        let (mut steps, mut workspace_bytes) = (Vec::new(), 0);
-        if segments.group_count == 0 {
-            if fields.cumulative && segments.batch > 0 && segments.spatial > 0 {
-                steps.push(forward.count());
-            }
-        } else if segments.is_empty() {
-            if fields.stats {
-                steps.push(forward.merge()?);
-                workspace_bytes = forward.parts.bytes;
-            }
+        let mut steps = Vec::new();
+        if segments.is_empty() {
+            steps.push(forward.merge()?);
         } else {
             steps.push(forward.moments()?);
             steps.push(forward.merge()?);
@@ -280,9 +276,8 @@ impl Forward<'_> {
                 steps.push(forward.running()?);
             }
             steps.push(forward.apply_known()?);
-            workspace_bytes = forward.parts.bytes;
         }
-        forward.candidate(Split::of(&forward), steps, workspace_bytes)
+        forward.candidate(Split::of(&forward), steps, forward.parts.bytes)
     }
 
     /// y from the running statistics.
@@ -343,12 +338,6 @@ impl Forward<'_> {
         let files = ["norm/channel/channel_norm_running_over_samples"];
         let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
         Ok(self.team_step(team, &files, uses, (Share::WHOLE, grid)))
-    }
-
-    /// The count of batches alone.
-    fn count(&self) -> StepBuilder {
-        let uses = Uses { num_batches: Some("counter_out"), ..Uses::default() };
-        self.step(&["norm/channel/channel_norm_count_batch"], Vec::new(), uses, (Share::WHOLE, [1, 1]))
     }
 
     /// y from statistics that are known.

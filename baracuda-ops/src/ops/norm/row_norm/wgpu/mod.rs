@@ -40,7 +40,7 @@ impl Rows {
         dense: &[usize],
         props: &Props,
     ) -> Result<Self, Reason> {
-        check_reach(slots, dense, props)?;
+        check_reach(slots.iter().filter(|slot| !slot.desc.is_empty()), dense, props)?;
         let dtype = ShaderType::of(x.dtype())?;
         let of_rows = || slots.iter().filter(|slot| operands.contains(&slot.index));
         let tensors: Vec<&TensorDesc> = of_rows().map(|slot| &slot.desc).collect();
