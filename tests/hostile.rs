@@ -1,13 +1,14 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
+    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
-    DType, Device, DeviceProps, Error, GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Gradients,
-    GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
-    Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    DType, Descriptor, Device, DeviceProps, Error, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor,
+    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions,
+    RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
+use baracuda_ops_tests::tape::check;
 use fastrand::Rng;
 use serde_json::Value;
 
@@ -118,8 +119,7 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
             }
         };
     }
-    let any = AnyDescriptor::new(d);
-    if random.bool() { Ok(any.backward(Gradients::ALL)?.remove(0)) } else { Ok(any) }
+    Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
 /// A builder's calls in random order and number.
@@ -133,13 +133,10 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let x = tensor(random)?;
     let k = if random.u32(..8) == 0 { random.usize(..10) } else { 1 + random.usize(..x.rank().max(1)) };
     let name = pick(random, &["x", "y", "h", "weight", "bias", "mean", "rstd", "residual", "dy", "dx", "nothing", ""]);
-    let mut wanted = Gradients::ALL;
-    (wanted.dx, wanted.dweight, wanted.dbias) = (random.bool(), random.bool(), random.bool());
-    wanted.dresidual = random.u32(..4) > 0;
     match random.u32(..8) {
-        0 => return batch_norm(random, x, name, wanted),
-        1 => return group_norm(random, x, name, wanted),
-        2 => return instance_norm(random, x, name, wanted),
+        0 => return batch_norm(random, x, name),
+        1 => return group_norm(random, x, name),
+        2 => return instance_norm(random, x, name),
         3 => return local_response_norm(random, x, name),
         4 => return activation(random, x, name),
         _ => {}
@@ -157,7 +154,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
             };
         }
         if random.bool() {
-            let backward = d.backward(wanted)?.dh(random.bool())?;
+            let backward = d.backward(&wanted(random, &d))?.dh(random.bool())?;
             return Ok(AnyDescriptor::new(backward));
         }
         return Ok(AnyDescriptor::new(d));
@@ -174,7 +171,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         };
     }
     if random.bool() {
-        return Ok(AnyDescriptor::new(d.backward(wanted)?.dh(random.bool())?));
+        return Ok(AnyDescriptor::new(d.backward(&wanted(random, &d))?.dh(random.bool())?));
     }
     Ok(AnyDescriptor::new(d))
 }
@@ -184,7 +181,14 @@ fn other(random: &mut Rng, x: TensorDesc) -> Result<TensorDesc, Error> {
     if random.bool() { Ok(x) } else { tensor(random) }
 }
 
-fn batch_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) -> Result<AnyDescriptor, Error> {
+/// Some of the inputs of a forward that have gradients.
+fn wanted(random: &mut Rng, forward: &impl Descriptor) -> Vec<&'static str> {
+    let inputs = ["x", "residual", "weight", "bias", "a", "b"].into_iter();
+    let has = |input: &&str| forward.slots().iter().any(|slot| slot.name == *input);
+    inputs.filter(|input| has(input) && random.u32(..4) > 0).collect()
+}
+
+fn batch_norm(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescriptor, Error> {
     let mut d = if random.bool() { BatchNormDescriptor::new(x)? } else { BatchNormDescriptor::inference(x)? };
     for _ in 0..random.u32(..6) {
         d = match random.u32(..9) {
@@ -200,7 +204,7 @@ fn batch_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) ->
         };
     }
     if random.bool() {
-        let backward = d.backward(wanted)?;
+        let backward = d.backward(&wanted(random, &d))?;
         let backward = if random.u32(..3) == 0 { backward.from_y()? } else { backward };
         let backward = if random.bool() { backward.layout(name, other(random, x)?)? } else { backward };
         return Ok(AnyDescriptor::new(backward));
@@ -208,7 +212,7 @@ fn batch_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) ->
     Ok(AnyDescriptor::new(d))
 }
 
-fn group_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) -> Result<AnyDescriptor, Error> {
+fn group_norm(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescriptor, Error> {
     let mut d = GroupNormDescriptor::new(x, if random.bool() { 1 } else { extent(random) })?;
     for _ in 0..random.u32(..6) {
         d = match random.u32(..6) {
@@ -220,10 +224,10 @@ fn group_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) ->
             _ => d.layout(name, other(random, x)?)?,
         };
     }
-    Ok(if random.bool() { AnyDescriptor::new(d.backward(wanted)?) } else { AnyDescriptor::new(d) })
+    Ok(if random.bool() { AnyDescriptor::new(d.backward(&wanted(random, &d))?) } else { AnyDescriptor::new(d) })
 }
 
-fn instance_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) -> Result<AnyDescriptor, Error> {
+fn instance_norm(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescriptor, Error> {
     let mut d = if random.bool() { InstanceNormDescriptor::new(x)? } else { InstanceNormDescriptor::inference(x)? };
     for _ in 0..random.u32(..6) {
         d = match random.u32(..7) {
@@ -236,13 +240,16 @@ fn instance_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients)
             _ => d.layout(name, other(random, x)?)?,
         };
     }
-    Ok(if random.bool() { AnyDescriptor::new(d.backward(wanted)?) } else { AnyDescriptor::new(d) })
+    Ok(if random.bool() { AnyDescriptor::new(d.backward(&wanted(random, &d))?) } else { AnyDescriptor::new(d) })
 }
 
 /// A refusal of a descriptor names a field and says what is allowed.
 fn is_informative(error: &Error) {
-    let Error::InvalidDescriptor { field, rule, .. } = error else { panic!("an unexpected kind of error: {error:?}") };
-    assert!(!field.is_empty() && rule.len() > 5, "{error}");
+    match error {
+        Error::InvalidDescriptor { field, rule, .. } => assert!(!field.is_empty() && rule.len() > 5, "{error}"),
+        Error::SeveralSteps { steps, .. } => assert!(!steps.is_empty(), "{error}"),
+        _ => panic!("an unexpected kind of error: {error:?}"),
+    }
 }
 
 fn local_response_norm(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescriptor, Error> {
@@ -299,9 +306,7 @@ fn gemm(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     if random.bool() {
         return Ok(AnyDescriptor::new(d));
     }
-    let mut wanted = GemmGradients::ALL;
-    (wanted.da, wanted.db, wanted.dbias) = (random.bool(), random.bool(), random.bool());
-    let mut backward = d.backward(wanted)?;
+    let mut backward = d.backward(&wanted(random, &d))?;
     for _ in 0..random.u32(..4) {
         backward = match random.u32(..5) {
             0 => backward.saved(pick(random, &[GemmSaved::Pre, GemmSaved::Out, GemmSaved::Recompute]))?,
@@ -386,6 +391,27 @@ fn conv(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     })
 }
 
+/// One of the steps of a descriptor's gradients, all of which are checked; the descriptor itself, if it has none.
+fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
+    let names = |access: &dyn Fn(&Slot) -> bool| {
+        let slots = descriptor.slots().iter().filter(|slot| slot.desc.dtype().is_float() && access(slot));
+        slots.map(|slot| slot.name).collect::<Vec<_>>()
+    };
+    match descriptor.gradients_all() {
+        Ok(mut steps) => {
+            let arriving = names(&|slot| ["y", "h", "out"].contains(&slot.name));
+            let wanted = names(&|slot| slot.access == Access::In && !slot.name.starts_with("running"));
+            check(&descriptor, &steps, &arriving, &wanted).unwrap();
+            steps.swap_remove(random.usize(..steps.len())).descriptor
+        }
+        Err(Error::NoBackward { op }) if op.contains("_backward") => descriptor,
+        Err(error) => {
+            is_informative(&error);
+            descriptor
+        }
+    }
+}
+
 fn devices() -> Vec<Device> {
     let targets = baracuda_ops_tests::target::TARGETS.iter();
     targets.filter(|t| t.name != "wgpu-plain").filter_map(|t| t.device.as_ref().ok().cloned()).collect()
@@ -409,6 +435,7 @@ fn descriptors() {
         for slot in descriptor.slots() {
             assert_eq!(slot.span_bytes, slot.desc.span_bytes());
         }
+        let descriptor = if i % 4 == 0 { step_of(descriptor, &mut random) } else { descriptor };
         if i % 16 == 0 {
             assert_eq!(AnyDescriptor::parse_line(&descriptor.line()).unwrap(), descriptor);
             for device in &devices {

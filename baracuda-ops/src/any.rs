@@ -11,13 +11,14 @@ use serde_json::Value;
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
+use crate::gradients::Step;
 use crate::json::{Document, Tree};
 use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::ops::norm::{
-    BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
+    BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
@@ -65,6 +66,8 @@ pub struct OpEntry {
     kernels: fn() -> Vec<(Backend, &'static str)>,
     #[cfg(test)]
     pub(crate) table: &'static [crate::slots::OperandEntry],
+    #[cfg(test)]
+    differentiable: crate::gradients::Differentiable,
 }
 
 impl OpEntry {
@@ -77,6 +80,8 @@ impl OpEntry {
             kernels: kernels::<D>,
             #[cfg(test)]
             table: D::TABLE,
+            #[cfg(test)]
+            differentiable: D::DIFFERENTIABLE,
         }
     }
 
@@ -180,25 +185,33 @@ impl AnyDescriptor {
         self.0.as_any().downcast_ref()
     }
 
-    /// The descriptors of the backward, with the same types, layouts and options: as the op's own `backward`, without the type. They are
-    /// several where one run does not compute all gradients.
+    /// As [`Descriptor::gradients`].
     ///
     /// ```
-    /// use baracuda_ops::{AnyDescriptor, Error, Gradients};
+    /// use baracuda_ops::{AnyDescriptor, Error, Role};
     /// let json = r#"{"x": {"dtype": "f32", "dims": [8, 64]}, "normalized_dims": 1, "eps": 1e-5, "weight": "f32"}"#;
     /// let forward = AnyDescriptor::parse("layer_norm", json)?;
-    /// let backward = forward.backward(Gradients::ALL)?;
-    /// assert_eq!(backward[0].name(), "layer_norm_backward");
-    /// assert!(backward[0].slots().iter().any(|slot| slot.name == "dweight"));
-    /// assert!(matches!(backward[0].backward(Gradients::ALL), Err(Error::NoBackward { op: "layer_norm_backward" })));
+    /// let steps = forward.gradients(&["y"], &["weight"])?;
+    /// // The forward that writes the statistics, which this one leaves out; then the gradient.
+    /// let names: Vec<_> = steps.iter().map(|step| step.descriptor.name()).collect();
+    /// assert_eq!(names, ["layer_norm", "layer_norm_backward"]);
+    /// assert_eq!(steps[1].role("dweight"), Some(&Role::GradientFor(vec!["weight"])));
+    /// assert!(matches!(forward.gradients(&["mean"], &["x"]), Err(Error::NoGradient { .. })));
     /// # Ok::<(), Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoBackward`] if the op has none, as a backward has; [`Error::InvalidDescriptor`] as the op's own `backward`, among others
-    /// if no gradient is left to compute.
-    pub fn backward(&self, wanted: Gradients) -> Result<Vec<Self>> {
-        self.0.backward(wanted)
+    /// As [`Descriptor::gradients`].
+    pub fn gradients(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
+        self.0.gradients(arriving, wanted)
+    }
+
+    /// As [`Descriptor::gradients_all`].
+    ///
+    /// # Errors
+    /// As [`Descriptor::gradients`].
+    pub fn gradients_all(&self) -> Result<Vec<Step>> {
+        self.0.gradients_all()
     }
 
     /// As [`Plan::new`], without the type.
@@ -305,7 +318,8 @@ trait Erased: Send + Sync {
     fn equals(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
     fn json(&self) -> Value;
-    fn backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>>;
+    fn gradients(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>>;
+    fn gradients_all(&self) -> Result<Vec<Step>>;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
@@ -350,8 +364,12 @@ impl<D: Descriptor> Erased for D {
         plan::json(self)
     }
 
-    fn backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        self.any_backward(wanted)
+    fn gradients(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
+        Descriptor::gradients(self, arriving, wanted)
+    }
+
+    fn gradients_all(&self) -> Result<Vec<Step>> {
+        Descriptor::gradients_all(self)
     }
 
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {
@@ -398,20 +416,32 @@ mod tests {
     }
 
     #[test]
-    fn any_backward_is_that_of_the_typed_descriptor() {
+    fn steps_are_those_of_the_typed_descriptor_and_equal_those_that_are_written() {
         let x = TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap();
         let layer = LayerNormDescriptor::new(x, 1).unwrap().weight(DType::F32).unwrap().bias(DType::F32).unwrap();
-        for wanted in [Gradients::ALL, Gradients::INPUT, Gradients::PARAMETERS] {
+        let layer = layer.stats().unwrap();
+        for wanted in [&["x"][..], &["weight", "bias"], &["x", "weight", "bias"]] {
             let typed = AnyDescriptor::new(layer.backward(wanted).unwrap());
-            assert_eq!(AnyDescriptor::new(layer.clone()).backward(wanted), Ok(vec![typed]));
+            let steps = AnyDescriptor::new(layer.clone()).gradients(&["y"], wanted).unwrap();
+            assert_eq!(steps, layer.gradients(&["y"], wanted).unwrap());
+            assert_eq!(steps.into_iter().map(|step| step.descriptor).collect::<Vec<_>>(), [typed]);
         }
+        let written = LayerNormBackwardDescriptor::new(x, 1).unwrap().weight(DType::F32, true).unwrap();
+        assert_eq!(layer.backward_all().unwrap(), written.bias(DType::F32).unwrap());
         let softmax = SoftmaxDescriptor::new(x, 1).unwrap();
         let typed = AnyDescriptor::new(softmax.backward().unwrap());
-        let softmax = AnyDescriptor::new(softmax);
-        assert_eq!(softmax.backward(Gradients::INPUT), Ok(vec![typed.clone()]));
-        let refused = softmax.backward(Gradients::PARAMETERS);
-        assert!(matches!(refused, Err(Error::InvalidDescriptor { op: "softmax_backward", field: "dx", .. })));
-        assert_eq!(typed.backward(Gradients::ALL), Err(Error::NoBackward { op: "softmax_backward" }));
+        assert_eq!(AnyDescriptor::new(softmax).gradients_all().unwrap()[0].descriptor, typed);
+        assert_eq!(typed.gradients_all(), Err(Error::NoBackward { op: "softmax_backward" }));
+    }
+
+    #[test]
+    fn ops_have_gradients_or_are_gradients() {
+        for op in OPS {
+            let is_gradient = op.name.contains("_backward");
+            let [outputs, inputs] = [op.differentiable.outputs, op.differentiable.inputs];
+            assert!(is_gradient == outputs.is_empty() && is_gradient == inputs.is_empty(), "{}", op.name);
+            assert!(outputs.iter().chain(inputs).all(|name| op.operands.contains(name)), "{}", op.name);
+        }
     }
 
     #[test]

@@ -66,6 +66,28 @@ pub enum Error {
         /// The op's name.
         op: &'static str,
     },
+    /// A gradient that an op does not have.
+    #[error("{op}: {operand:?} {why} {}", known.join(", "))]
+    NoGradient {
+        /// The op's name.
+        op: &'static str,
+        /// The operand named.
+        operand: String,
+        /// What it is not, before the list of those that are.
+        why: &'static str,
+        /// The operands that could be named in its place.
+        known: Vec<&'static str>,
+    },
+    /// A backward that is more than one op, or writes more than is asked for.
+    #[error("{op}: its gradients are no single op ({}): {why}; `gradients` gives every step with what it reads", steps.join(", "))]
+    SeveralSteps {
+        /// The op's name.
+        op: &'static str,
+        /// Why, and what would make it one.
+        why: &'static str,
+        /// The ops of the steps.
+        steps: Vec<&'static str>,
+    },
     /// An operand that the descriptor declares is absent.
     #[error("{op}: operand {operand} is missing")]
     MissingOperand {
@@ -273,6 +295,12 @@ pub enum Error {
 impl Error {
     pub(crate) fn tensor(field: &'static str, rule: impl Into<String>) -> Self {
         Self::InvalidDescriptor { op: "tensor", field, rule: rule.into() }
+    }
+
+    /// The error of an input whose gradient is wanted, although no gradient arrives at the outputs that depend on it.
+    pub(crate) fn independent(op: &'static str, input: &str, outputs: Vec<&'static str>) -> Self {
+        let why = "has a gradient only if one arrives at an output that depends on it; these are";
+        Self::NoGradient { op, operand: input.into(), why, known: outputs }
     }
 
     /// The error of a tensor that follows from the fields of the op `op`, as an error of the operand that it would be.

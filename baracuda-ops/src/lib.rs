@@ -19,6 +19,7 @@ mod cache;
 mod check;
 mod dtype;
 mod error;
+mod gradients;
 mod json;
 mod kernel;
 mod memory;
@@ -35,6 +36,7 @@ pub use backend::{Backend, Buffer, Device, DeviceProps, Queue};
 pub use cache::{CacheStats, PlanCache};
 pub use dtype::{DType, Element, Real};
 pub use error::{Cause, Error, Reason, Rejection, Result};
+pub use gradients::{Role, Step};
 #[cfg(feature = "cuda")]
 pub use memory::Lent;
 pub use memory::{Mem, MemMut, Operand, Workspace};
@@ -45,12 +47,12 @@ pub use ops::conv::{
     ConvBackwardWeightPlan, ConvDescriptor, ConvPlan, ConvWindow,
 };
 pub use ops::gemm::{
-    GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan, GemmDescriptor, GemmFactor, GemmGradients,
-    GemmPlan, GemmSaved,
+    GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan, GemmDescriptor, GemmFactor, GemmPlan,
+    GemmSaved,
 };
 pub use ops::norm::{
     BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormBackwardPlan, BatchNormDescriptor,
-    BatchNormPlan, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormBackwardDescriptor, GroupNormBackwardPlan,
+    BatchNormPlan, GroupNormArgs, GroupNormBackwardArgs, GroupNormBackwardDescriptor, GroupNormBackwardPlan,
     GroupNormDescriptor, GroupNormPlan, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormBackwardDescriptor,
     InstanceNormBackwardPlan, InstanceNormDescriptor, InstanceNormPlan, LayerNormArgs, LayerNormBackwardArgs,
     LayerNormBackwardDescriptor, LayerNormBackwardPlan, LayerNormDescriptor, LayerNormPlan, LocalResponseNormArgs,

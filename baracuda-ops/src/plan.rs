@@ -11,9 +11,9 @@ use crate::any::AnyDescriptor;
 use crate::backend::{Backend, Buffer, Device, DeviceProps, Located, Queue, QueueKind, cpu};
 use crate::check::{Contract, check};
 use crate::error::{Error, Reason, Rejection, Result};
+use crate::gradients::{self, Derivation, Differentiable, Step};
 use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
-use crate::ops::norm::Gradients;
 use crate::options::{PlanInfo, PlanOptions, WorkspaceReq};
 use crate::slots::{Access, Names, OperandEntry, Slot, WORKSPACE};
 use crate::tensor::TensorDesc;
@@ -62,9 +62,44 @@ pub trait Descriptor:
     /// As [`from_json`](Self::from_json), of JSON that is no text, so that errors have no place in one.
     #[doc(hidden)]
     fn from_value(json: &serde_json::Value) -> Result<Self>;
-    /// As [`AnyDescriptor::backward`].
+    /// The steps that compute the gradients of the inputs `wanted`, in an order in which they can be run, if gradients arrive at the outputs
+    /// `arriving`. Of an output that is not named the gradient is 0.
+    ///
+    /// The list is complete: what a gradient needs and this descriptor does not write, such as statistics or a pre-activation, is computed by
+    /// a step of its own. The [roles](crate::Role) of the steps tell which operands of forward have to be kept, before forward runs.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Descriptor, RmsNormDescriptor, Role, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
+    /// let forward = RmsNormDescriptor::new(x, 1)?.weight(DType::F32)?.residual()?.stats()?;
+    /// let steps = forward.gradients(&["y", "h"], &["x", "residual", "weight"])?;
+    /// assert_eq!(steps.len(), 1);
+    /// assert_eq!(steps[0].descriptor.name(), "rms_norm_backward");
+    /// assert_eq!(steps[0].role("x"), Some(&Role::Forward("h")));
+    /// assert_eq!(steps[0].role("dh"), Some(&Role::GradientOf("h")));
+    /// assert_eq!(steps[0].role("dx"), Some(&Role::GradientFor(vec!["x", "residual"])));
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`] with the names that there are, if an operand has no gradient or is not declared, or if no gradient arrives at the
+    /// outputs that depend on an input; [`Error::NoBackward`] if the op has no gradients, as a backward has none.
+    fn gradients(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
+        gradients::gradients(self, arriving, wanted)
+    }
+    /// As [`gradients`](Self::gradients), of every input that has one, where a gradient arrives at every output that has one.
+    ///
+    /// # Errors
+    /// As [`gradients`](Self::gradients).
+    fn gradients_all(&self) -> Result<Vec<Step>> {
+        gradients::gradients_all(self)
+    }
+    /// Which operands have gradients.
     #[doc(hidden)]
-    fn any_backward(&self, _: Gradients) -> Result<Vec<AnyDescriptor>> {
+    const DIFFERENTIABLE: Differentiable = Differentiable::NOTHING;
+    /// Adds the steps of a request to a derivation. At least one gradient arrives and one is wanted.
+    #[doc(hidden)]
+    fn derive(&self, _: &mut Derivation) -> Result<()> {
         Err(Error::NoBackward { op: Self::NAME })
     }
     /// The kernels of the op, in the order in which they are tried.

@@ -8,8 +8,8 @@ mod local_response_norm;
 mod softmax;
 
 use baracuda_ops::{
-    AnyDescriptor, AnyPlan, DType, Determinism, Device, Error, Gradients, LayerNormDescriptor, Math, PlanOptions,
-    Result, RmsNormDescriptor, TensorDesc,
+    AnyDescriptor, AnyPlan, DType, Determinism, Device, Error, LayerNormDescriptor, Math, PlanOptions, Result,
+    RmsNormDescriptor, TensorDesc,
 };
 
 /// One measurement to make.
@@ -176,11 +176,11 @@ fn row_norm(cells: &mut Vec<Cell>, op: &'static str, rows: u64, cols: u64, dtype
     let x = TensorDesc::contiguous(dtype, &[rows, cols])?;
     let (forward, backward) = if op == "layer_norm" {
         let forward = LayerNormDescriptor::new(x, 1)?.weight(dtype)?.bias(dtype)?.eps(1e-5)?;
-        let backward = forward.backward(Gradients::ALL)?;
+        let backward = forward.clone().stats()?.backward_all()?;
         (AnyDescriptor::new(forward), AnyDescriptor::new(backward))
     } else {
         let forward = RmsNormDescriptor::new(x, 1)?.weight(dtype)?.eps(1e-6)?;
-        let backward = forward.backward(Gradients::ALL)?;
+        let backward = forward.clone().stats()?.backward_all()?;
         (AnyDescriptor::new(forward), AnyDescriptor::new(backward))
     };
     let in_bytes = x.span_bytes();

@@ -7,12 +7,12 @@ use std::process::{Command, ExitCode};
 use baracuda_ops::{
     Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
     CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
-    ConvWindow, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor,
-    GemmGradients, GemmSaved, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs,
-    InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs,
-    LayerNormBackwardDescriptor, LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem,
-    MemMut, Operand, Plan, PlanCache, PlanOptions, Queue, RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor,
-    SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
+    ConvWindow, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved,
+    GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs,
+    InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor, LayerNormDescriptor,
+    LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, Queue,
+    RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor,
+    TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
@@ -316,15 +316,14 @@ fn products(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("out overlaps itself", plain.clone().layout("out", strided(&[3, 5], &[4, 1])).err());
     add("extents of an output", of(x(&[1 << 40, 1]), x(&[1, 1 << 40])).err());
     let halves = |dims: &[u64]| TensorDesc::contiguous(DType::F16, dims).unwrap();
-    let wide = of(halves(&[1 << 61, 1]), halves(&[1, 1])).and_then(|d| d.backward(GemmGradients::NONE.da()));
+    let wide = of(halves(&[1 << 61, 1]), halves(&[1, 1])).and_then(|d| d.backward(&["a"]));
     add("bytes of a gradient", wide.and_then(|d| d.da(DType::F32, 0.0)).err());
     let silu = plain.clone().activation(Activation::Silu).unwrap();
-    let backward = |wanted| silu.backward(wanted);
-    add("no gradient of a product", backward(GemmGradients::NONE).err());
-    add("no bias, no dbias", backward(GemmGradients::NONE.dbias()).err());
-    add("saved output of silu", backward(GemmGradients::ALL).and_then(|d| d.saved(GemmSaved::Out)).err());
-    add("beta NaN", backward(GemmGradients::ALL).and_then(|d| d.db(DType::F32, f64::NAN)).err());
-    let b_alone = plain.backward(GemmGradients::NONE.db());
+    add("no gradient of a product", silu.backward(&[]).err());
+    add("no bias, no dbias", silu.backward(&["bias"]).err());
+    add("saved output of silu", silu.backward_all().and_then(|d| d.saved(GemmSaved::Out)).err());
+    add("beta NaN", silu.backward_all().and_then(|d| d.db(DType::F32, f64::NAN)).err());
+    let b_alone = plain.backward(&["b"]);
     add("layout of a factor that is not read", b_alone.and_then(|d| d.layout("pre", x(&[3, 5]))).err());
     add(
         "json of a gradient that is an array",
@@ -408,17 +407,11 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("eps that is zero in f32", plain.clone().eps(1e-50).err());
     add(
         "no gradient",
-        LayerNormBackwardDescriptor::new(x(&[2, 3]), 1)
-            .and_then(|_| {
-                let mut none = Gradients::ALL;
-                (none.dx, none.dweight, none.dbias) = (false, false, false);
-                plain.backward(none)
-            })
-            .err(),
+        AnyDescriptor::parse("layer_norm_backward", r#"{"x":{"dtype":"f32","dims":[2,3]},"normalized_dims":1}"#).err(),
     );
     add(
         "dh without dx",
-        plain.clone().weight(DType::F32).and_then(|d| d.backward(Gradients::PARAMETERS)).and_then(|d| d.dh(true)).err(),
+        plain.clone().weight(DType::F32).and_then(|d| d.stats()?.backward(&["weight"])).and_then(|d| d.dh(true)).err(),
     );
 }
 
@@ -454,9 +447,7 @@ fn texts(add: &mut impl FnMut(&'static str, Option<Error>)) {
     );
     add("json of an array", AnyDescriptor::parse("softmax", r#"[{"dtype":"f32","dims":[2]},0,false,1.0,{}]"#).err());
     let backward = SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.backward()).unwrap();
-    add("backward of a backward", AnyDescriptor::new(backward).backward(Gradients::ALL).err());
-    let softmax = AnyDescriptor::new(SoftmaxDescriptor::new(x(&[2, 3]), 1).unwrap());
-    add("no gradient of softmax", softmax.backward(Gradients::PARAMETERS).err());
+    add("backward of a backward", AnyDescriptor::new(backward).gradients_all().err());
     let plain = LayerNormDescriptor::new(x(&[2, 3]), 1).unwrap();
     add("unsupported", Plan::new(&Device::cpu(), plain, &PlanOptions::default().kernel("nonesuch")).err());
 }
@@ -599,8 +590,6 @@ fn channel_norms(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let x4 = x(&[2, 6, 3, 3]);
     let batch = BatchNormDescriptor::new(x4).unwrap();
     let relu = batch.clone().residual().and_then(|d| d.activation(Activation::Relu)).unwrap();
-    let mut no_residual = Gradients::ALL;
-    no_residual.dresidual = false;
     let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
     add("rank of channels", BatchNormDescriptor::new(x(&[6])).err());
     add("rank above 5", InstanceNormDescriptor::new(x(&[1, 2, 1, 1, 1, 4])).err());
@@ -636,14 +625,19 @@ fn channel_norms(add: &mut impl FnMut(&'static str, Option<Error>)) {
             .and_then(|d| batch.clone().momentum(0.1)?.layout("running_var", d))
             .err(),
     );
-    add("residual without a place for its gradient", relu.backward(no_residual).err());
+    add("residual without a place for its gradient", relu.clone().stats().and_then(|d| d.backward(&["x"])).err());
     add(
         "gradient of no residual",
-        batch.backward(Gradients::ALL).and_then(|d| d.residual(false)?.layout("dresidual", x4)).err(),
+        batch
+            .clone()
+            .stats()
+            .and_then(|d| d.backward_all())
+            .and_then(|d| d.residual(false)?.layout("dresidual", x4))
+            .err(),
     );
     add(
         "y of another activation",
-        relu.clone().activation(Activation::Silu).and_then(|d| d.backward(Gradients::ALL)?.from_y()).err(),
+        relu.clone().activation(Activation::Silu).and_then(|d| d.stats()?.backward_all()?.from_y()).err(),
     );
     add(
         "groups of batch_norm",

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use baracuda_ops::{
     Activation, Buffer, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor,
-    GemmDescriptor, GemmGradients, GemmSaved, OPS, Plan, PlanOptions, TensorDesc, Workspace,
+    GemmDescriptor, GemmSaved, OPS, Plan, PlanOptions, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::judge::{budget, units};
 use half::bf16;
@@ -178,7 +178,7 @@ fn backward(device: &Device, [m, n, k]: [u64; 3]) -> Result<()> {
     let dpre = |i: u64, j: u64| if out.at(i, j) > 0.0 { dout.at(i, j) } else { 0.0 };
     let of_a = Sums { rows: m, cols: k, terms: n, of_row: dpre, of_col: |j, t| b.at(j, t) };
     let of_b = Sums { rows: k, cols: n, terms: m, of_row: |i, t| a.at(t, i), of_col: |j, t| dpre(t, j) };
-    let descriptor = GemmBackwardDescriptor::new(a.desc()?, b.desc()?, GemmGradients::NONE.da().db())?;
+    let descriptor = GemmBackwardDescriptor::new(a.desc()?, b.desc()?, &["a", "b"])?;
     let descriptor = descriptor.activation(Activation::Relu, GemmSaved::Out)?;
     let [a, b, out, dout] = [a, b, out, dout].map(|matrix| matrix.upload(device));
     let (a, b, out, dout) = (a?, b?, out?, dout?);
@@ -229,7 +229,7 @@ pub(crate) fn empty(device: &Device) -> Result<()> {
     let bias = device.upload(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])?;
     for (a, b) in a.into_iter().flat_map(|a| b.map(|b| (a, b))) {
         let descriptor = GemmDescriptor::new(factor([2, 3, 5, 0], a)?, factor([2, 3, 0, 7], b)?)?.bias(DType::F32)?;
-        descriptor.backward(GemmGradients::ALL)?;
+        descriptor.backward_all()?;
         let plan = Plan::new(device, descriptor, &PlanOptions::default())?;
         let (none, out) = (device.alloc(0)?, device.upload(&[f32::NAN; 210])?);
         let workspace = device.alloc(plan.workspace().bytes)?;

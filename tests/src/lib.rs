@@ -21,6 +21,7 @@ pub mod random;
 #[cfg(feature = "wgpu")]
 pub mod record;
 pub mod showcase;
+pub mod tape;
 pub mod target;
 pub mod values;
 

@@ -2,7 +2,6 @@
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::ops::norm::Gradients;
 use crate::slots::Layouts;
 use crate::tensor::TensorDesc;
 
@@ -68,11 +67,6 @@ pub(crate) fn parameters(
         }
         _ => Ok(()),
     }
-}
-
-/// Refuses to leave out the one gradient that an op has.
-pub(crate) fn only_dx(op: &'static str, wanted: Gradients) -> Result<()> {
-    demand(op, "dx", wanted.dx, "must be asked for: there is no other gradient")
 }
 
 /// The layout of a tensor beside x, unless told otherwise: x's, or the dense one where that addresses an element twice.

@@ -203,8 +203,8 @@ macro_rules! fields {
 pub(crate) use fields;
 
 /// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands,
-/// the name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own; then its
-/// constructors, each with the fields that it starts from.
+/// the name of its plan, its kernels; if it has gradients, at which outputs they arrive, which inputs have them, and the function that
+/// derives the steps; then its constructors, each with the fields that it starts from.
 macro_rules! descriptor {
     (
         $(#[$doc:meta])*
@@ -212,8 +212,7 @@ macro_rules! descriptor {
         args: $Args:ident of $table:ident;
         plan: $Plan:ident;
         kernels: $kernels:expr;
-        $(backward: $backward:expr;)?
-        $(backwards: $backwards:expr;)?
+        $(gradients: [$($output:literal),*] => [$($input:literal),*], $derive:expr;)?
         $(flops: $flops:expr;)?
         $($(#[$new_doc:meta])* fn $new:ident($($arg:ident: $arg_ty:ty),*) = $start:expr;)*
     ) => {
@@ -274,19 +273,15 @@ macro_rules! descriptor {
                 $crate::json::read::<Self, $Fields>(Self::NAME, json)
             }
 
-            $(fn any_backward(
-                &self,
-                wanted: $crate::ops::norm::Gradients,
-            ) -> Result<Vec<$crate::any::AnyDescriptor>, Error> {
-                $backward(self, wanted).map(|backward| vec![$crate::any::AnyDescriptor::new(backward)])
-            })?
+            $(
+                const DIFFERENTIABLE: $crate::gradients::Differentiable =
+                    $crate::gradients::Differentiable { outputs: &[$($output),*], inputs: &[$($input),*] };
 
-            $(fn any_backward(
-                &self,
-                wanted: $crate::ops::norm::Gradients,
-            ) -> Result<Vec<$crate::any::AnyDescriptor>, Error> {
-                $backwards(self, wanted)
-            })?
+                fn derive(&self, derivation: &mut $crate::gradients::Derivation) -> Result<(), Error> {
+                    let derive: fn(&Self, &mut $crate::gradients::Derivation) -> Result<(), Error> = $derive;
+                    derive(self, derivation)
+                }
+            )?
 
             fn kernels() -> &'static [&'static dyn $crate::kernel::Kernel<Self>] {
                 $kernels

@@ -1,8 +1,8 @@
 //! BatchNorm, GroupNorm and InstanceNorm.
 
 use baracuda_ops::{
-    Activation, AnyDescriptor, BatchNormDescriptor, DType, Gradients, GroupNormDescriptor, InstanceNormDescriptor,
-    Result, TensorDesc,
+    Activation, AnyDescriptor, BatchNormDescriptor, DType, GroupNormDescriptor, InstanceNormDescriptor, Result,
+    TensorDesc,
 };
 
 use super::Cell;
@@ -77,13 +77,13 @@ fn descriptors(op: &str, x: TensorDesc, shape: &[u64]) -> Result<(AnyDescriptor,
         let activation = if op.ends_with("silu") { Activation::Silu } else { Activation::Identity };
         let forward = GroupNormDescriptor::new(x, groups)?.weight(dtype)?.bias(dtype)?.eps(1e-6)?;
         let forward = forward.activation(activation)?;
-        let backward = forward.backward(Gradients::ALL)?;
+        let backward = forward.clone().stats()?.backward_all()?;
         return Ok((AnyDescriptor::new(forward), Some(AnyDescriptor::new(backward))));
     }
     match op {
         "instance_norm" => {
             let forward = InstanceNormDescriptor::new(x)?.weight(DType::F32)?.bias(DType::F32)?.eps(1e-5)?;
-            let backward = forward.backward(Gradients::ALL)?;
+            let backward = forward.clone().stats()?.backward_all()?;
             Ok((AnyDescriptor::new(forward), Some(AnyDescriptor::new(backward))))
         }
         "batch_norm_eval" => {
@@ -94,11 +94,11 @@ fn descriptors(op: &str, x: TensorDesc, shape: &[u64]) -> Result<(AnyDescriptor,
             let forward =
                 BatchNormDescriptor::new(x)?.weight(DType::F32)?.bias(DType::F32)?.eps(1e-5)?.momentum(0.1)?;
             if op != "batch_norm_train_add_relu" {
-                let backward = forward.backward(Gradients::ALL)?;
+                let backward = forward.clone().stats()?.backward_all()?;
                 return Ok((AnyDescriptor::new(forward), Some(AnyDescriptor::new(backward))));
             }
             let forward = forward.residual()?.activation(Activation::Relu)?;
-            let backward = forward.backward(Gradients::ALL)?.from_y()?;
+            let backward = forward.clone().stats()?.backward_all()?.from_y()?;
             Ok((AnyDescriptor::new(forward), Some(AnyDescriptor::new(backward))))
         }
     }

@@ -1,8 +1,6 @@
 //! Matrix products, with bias and activation and plain.
 
-use baracuda_ops::{
-    Activation, AnyDescriptor, DType, GemmDescriptor, GemmFactor, GemmGradients, Math, Result, TensorDesc,
-};
+use baracuda_ops::{Activation, AnyDescriptor, DType, GemmDescriptor, GemmFactor, Math, Result, TensorDesc};
 
 use super::Cell;
 
@@ -49,7 +47,7 @@ fn push(cells: &mut Vec<Cell>, op: &'static str, shape: Vec<u64>, forward: GemmD
     };
     let [a, b, bias, out] = ["a", "b", "bias", "out"].map(slot);
     let dtype = baracuda_ops::Descriptor::slots(&forward)[0].desc.dtype();
-    let mut backward = forward.backward(GemmGradients::ALL)?;
+    let mut backward = forward.backward_all()?;
     if wide {
         backward = backward.da(DType::F32, 0.0)?.db(DType::F32, 0.0)?;
     }
@@ -89,7 +87,7 @@ pub(super) fn with_bias(
             let first = cells.len();
             push(cells, op, vec![m, k, n], forward.clone(), false)?;
             // Backward reads what a training step's forward saves beside the output.
-            let backward = forward.pre(dtype)?.backward(GemmGradients::ALL)?;
+            let backward = forward.pre(dtype)?.backward_all()?;
             cells[first + 1].descriptor = AnyDescriptor::new(backward);
             for cell in &mut cells[first..] {
                 cell.math = math;

@@ -5,7 +5,7 @@ use baracuda_ops::{
 };
 
 use super::channel_norm::{self, Family, Form, GradientForm, Running};
-use super::{Subject, TypedRun};
+use super::{Subject, TypedRun, existing};
 
 pub(super) const FORWARD: Subject = channel_norm::forward_subject::<BatchNorm>("batch_norm", run_forward);
 pub(super) const BACKWARD: Subject = channel_norm::backward_subject::<BatchNorm>("batch_norm_backward", run_backward);
@@ -82,7 +82,9 @@ impl Family for BatchNorm {
     }
 
     fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error> {
-        let mut descriptor = forward(&form.form)?.backward(form.wanted)?;
+        let forward = forward(&form.form)?;
+        let forward = if form.form.running == Running::Inference { forward } else { forward.stats()? };
+        let mut descriptor = forward.backward(&existing(&forward, &form.wanted))?;
         if form.from_y {
             descriptor = descriptor.from_y()?;
         }

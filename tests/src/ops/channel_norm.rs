@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, Gradients, PlanOptions, Slot, TensorDesc};
+use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, PlanOptions, Slot, TensorDesc};
 use serde_json::Value;
 
 use super::{
@@ -74,18 +74,22 @@ impl Form {
     }
 }
 
+/// Every input that may have a gradient.
+const INPUTS: [&str; 4] = ["x", "residual", "weight", "bias"];
+
 /// A backward before it is a descriptor.
 #[derive(Clone)]
 pub(super) struct GradientForm {
     pub(super) form: Form,
-    pub(super) wanted: Gradients,
+    /// Inputs of which forward may have others.
+    pub(super) wanted: Vec<&'static str>,
     pub(super) from_y: bool,
     pub(super) layouts: Vec<(&'static str, TensorDesc)>,
 }
 
 impl GradientForm {
     fn all(form: Form) -> Self {
-        Self { form, wanted: Gradients::ALL, from_y: false, layouts: Vec::new() }
+        Self { form, wanted: INPUTS.into(), from_y: false, layouts: Vec::new() }
     }
 }
 
@@ -678,16 +682,17 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             };
             for &activation in activations {
                 for subset in 1..16 {
-                    let mut wanted = Gradients::ALL;
-                    (wanted.dx, wanted.dweight) = (subset & 1 != 0, subset & 2 != 0);
-                    (wanted.dbias, wanted.dresidual) = (subset & 4 != 0, subset & 8 != 0);
+                    let [dx, dweight, dbias, dresidual] = std::array::from_fn(|bit| subset >> bit & 1 == 1);
                     let residual = F::HAS_RESIDUAL && activation != Activation::Silu;
-                    let has_place = wanted.dresidual || !wanted.dx || activation == Activation::Identity;
-                    if (wanted.dresidual && !residual) || (residual && !has_place) {
+                    let has_place = dresidual || !dx || activation == Activation::Identity;
+                    if (dresidual && !residual) || (residual && !has_place) {
                         continue;
                     }
+                    let wanted = [("x", dx), ("residual", dresidual), ("weight", dweight), ("bias", dbias)].into_iter();
+                    let wanted: Vec<_> = wanted.filter_map(|(input, is_wanted)| is_wanted.then_some(input)).collect();
                     let form = Form { residual, ..affine.clone() }.act(activation);
-                    add(GradientForm { wanted, ..GradientForm::all(form.clone()) }, Data::Normal, false);
+                    let plain = GradientForm { wanted: wanted.clone(), ..GradientForm::all(form.clone()) };
+                    add(plain, Data::Normal, false);
                     if residual && activation == Activation::Relu {
                         let from_y = GradientForm { wanted, from_y: true, ..GradientForm::all(form) };
                         add(from_y, Data::Normal, false);
@@ -713,7 +718,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                 if matches!(dtype, DType::F32 | DType::BF16) {
                     let form = Form { weight: Some(DType::F32), bias: Some(DType::F32), ..affine };
                     add(GradientForm::all(form.clone().act(Activation::Silu)), Data::Normal, false);
-                    let input = GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(form) };
+                    let input = GradientForm { wanted: vec!["x", "residual"], ..GradientForm::all(form) };
                     add(input, Data::Normal, false);
                 }
             }
@@ -722,8 +727,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             let form = Form { residual: true, ..Form::affine(dense(dtype, &ODD_EXTENTS), 0, DType::F32) };
             add(GradientForm::all(form.clone()), Data::Normal, false);
             let relu = GradientForm::all(form.act(Activation::Relu));
-            let mut wanted = Gradients::ALL;
-            wanted.dx = false;
+            let wanted = vec!["residual", "weight", "bias"];
             add(GradientForm { wanted, ..relu.clone() }, Data::Normal, false);
             add(GradientForm { from_y: true, ..relu.clone() }, Data::Normal, false);
             add(relu, Data::Normal, dtype == DType::BF16);
@@ -774,7 +778,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             // One slab, on chip.
             let form = Form::affine(last(dtype, &[3, 64, 61, 47]), F::groups(64), DType::F32);
             add(GradientForm::all(form.clone()), Data::Normal, false);
-            add(GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(form) }, Data::LargeMean, false);
+            add(GradientForm { wanted: vec!["x", "residual"], ..GradientForm::all(form) }, Data::LargeMean, false);
         }
         for (form, core) in layouts::<F>(dtype) {
             let of = |name: &str| form.layouts.iter().find(|l| l.0 == name).map(|l| l.1);
@@ -1277,7 +1281,7 @@ fn backward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
         let affine = Form::affine(x, F::groups(64), dtype);
         add(
             "parameter gradients alone",
-            GradientForm { wanted: Gradients::PARAMETERS, ..GradientForm::all(affine.clone()) },
+            GradientForm { wanted: vec!["weight", "bias"], ..GradientForm::all(affine.clone()) },
         );
         if F::HAS_RESIDUAL {
             let residual = Form { residual: true, ..affine }.act(Activation::Relu);

@@ -93,15 +93,20 @@ fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
     Ok(AnyDescriptor::new(form.forward.clone()))
 }
 
+/// The forward whose output is the pre-activation, of which the gradients are.
+fn linear(form: &Form) -> Result<ConvDescriptor, Error> {
+    form.forward.clone().activation(Activation::Identity)
+}
+
 fn backward_data(form: &Form) -> Result<AnyDescriptor, Error> {
-    let plain = form.forward.backward_data()?.beta(form.beta)?;
+    let plain = linear(form)?.backward_data()?.beta(form.beta)?;
     let typed = form.dtype.map_or(Ok(plain.clone()), |dtype| plain.dx(dtype))?;
     let laid = form.of(&typed).try_fold(typed.clone(), |d, (name, desc)| d.layout(name, *desc));
     laid.map(AnyDescriptor::new)
 }
 
 fn backward_weight(form: &Form) -> Result<AnyDescriptor, Error> {
-    let plain = form.forward.backward_weight()?.beta(form.beta)?;
+    let plain = linear(form)?.backward_weight()?.beta(form.beta)?;
     let typed = form.dtype.map_or(Ok(plain.clone()), |dtype| plain.dweight(dtype))?;
     let laid = form.of(&typed).try_fold(typed.clone(), |d, (name, desc)| d.layout(name, *desc));
     laid.map(AnyDescriptor::new)
@@ -110,7 +115,7 @@ fn backward_weight(form: &Form) -> Result<AnyDescriptor, Error> {
 /// Of a convolution without a bias, too.
 fn backward_bias(form: &Form) -> Result<AnyDescriptor, Error> {
     let y = form.forward.slots().iter().find(|slot| slot.name == "y").expect("always declared").desc;
-    let plain = form.forward.backward_bias().or_else(|_| ConvBackwardBiasDescriptor::new(y))?.beta(form.beta)?;
+    let plain = linear(form)?.backward_bias().or_else(|_| ConvBackwardBiasDescriptor::new(y))?.beta(form.beta)?;
     let typed = form.dtype.map_or(Ok(plain.clone()), |dtype| plain.dbias(dtype))?;
     let laid = form.of(&typed).try_fold(typed.clone(), |d, (name, desc)| d.layout(name, *desc));
     laid.map(AnyDescriptor::new)

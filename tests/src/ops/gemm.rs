@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use baracuda_ops::{
     Activation, AnyDescriptor, Backend, DType, Error, GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor,
-    GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Math, PlanOptions, Slot, TensorDesc,
+    GemmDescriptor, GemmFactor, GemmSaved, Math, PlanOptions, Slot, TensorDesc,
 };
 use serde_json::{Value, json};
 
 use super::channel_norm::curvature;
-use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, features, json_of, run_in_f64, strided};
+use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, existing, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct};
 use crate::judge::{By, Expected, finite};
 use crate::values::Tensors;
@@ -39,13 +39,17 @@ pub(super) const BACKWARD: Subject = Subject {
     features: || features(asked_for, backward),
 };
 
+/// Every input that may have a gradient.
+const INPUTS: [&str; 3] = ["a", "b", "bias"];
+
 /// A forward, and what its backward is asked for.
 #[derive(Clone)]
 struct Form {
     forward: GemmDescriptor,
     /// Otherwise than by default.
     saved: Option<GemmSaved>,
-    wanted: GemmGradients,
+    /// Inputs of which forward may have others.
+    wanted: Vec<&'static str>,
     /// The type of the gradients, if not that of what they belong to, and their beta.
     gradients: Option<(DType, f64)>,
     /// Layouts of backward's operands.
@@ -54,7 +58,7 @@ struct Form {
 
 impl From<GemmDescriptor> for Form {
     fn from(forward: GemmDescriptor) -> Self {
-        Self { forward, saved: None, wanted: GemmGradients::ALL, gradients: None, layouts: Vec::new() }
+        Self { forward, saved: None, wanted: INPUTS.into(), gradients: None, layouts: Vec::new() }
     }
 }
 
@@ -63,7 +67,7 @@ fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
 }
 
 fn backward(form: &Form) -> Result<AnyDescriptor, Error> {
-    let mut descriptor = form.forward.backward(form.wanted)?;
+    let mut descriptor = form.forward.backward(&existing(&form.forward, &form.wanted))?;
     if let Some(saved) = form.saved {
         descriptor = descriptor.saved(saved)?;
     }
@@ -208,23 +212,13 @@ fn pairs(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
             let descriptor = descriptor.and_then(|d| d.out(out));
             let forward = descriptor.and_then(|d| pre.map_or(Ok(d.clone()), |dtype| d.pre(dtype))).expect("a form");
             let is_core = i % 4 == transposes;
-            let wanted = [
-                GemmGradients::ALL,
-                GemmGradients::NONE.da(),
-                GemmGradients::NONE.db().dbias(),
-                GemmGradients::ALL,
-                GemmGradients::NONE.dbias().da(),
-            ];
+            let wanted = [&INPUTS[..], &["a"], &["b", "bias"], &INPUTS, &["a", "bias"]];
             let gradients = [None, Some((dtype, 0.5)), Some((wide, 0.0)), Some((wide, -1.0))][(at + i) % 4];
-            let form = Form { wanted: wanted[at % 5], gradients, ..forward.into() };
+            let form = Form { wanted: wanted[at % 5].into(), gradients, ..forward.into() };
             add(form.clone(), Data::Normal, is_core);
             let saved = [GemmSaved::Recompute, GemmSaved::Pre, GemmSaved::Out][at % 3];
             if saved != GemmSaved::Out || activation.is_identity() || activation.has_gradient_from_output() {
-                add(
-                    Form { saved: Some(saved), wanted: GemmGradients::ALL, ..form },
-                    Data::Normal,
-                    is_core && at % 3 == 0,
-                );
+                add(Form { saved: Some(saved), wanted: INPUTS.into(), ..form }, Data::Normal, is_core && at % 3 == 0);
             }
         }
     }
@@ -428,7 +422,7 @@ fn few_rows(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         let forward = forward.and_then(|d| d.activation(Activation::ALL[(i + 3) % 7]));
         let forward = if i % 3 == 0 { forward.and_then(|d| d.pre(dtype)) } else { forward }.expect("a form");
         let saved = (i % 3 == 1).then_some(GemmSaved::Recompute);
-        add(Form { saved, wanted: GemmGradients::NONE.da().dbias(), ..forward.into() }, Data::Normal, core);
+        add(Form { saved, wanted: vec!["a", "bias"], ..forward.into() }, Data::Normal, core);
     }
     let batch = gemm([dense(dtype, &[2, 3, 5, 64]).into(), factor(dense(dtype, &[2, 3, 72, 64]), true)]);
     add(batch.into(), Data::Normal, true);
@@ -545,7 +539,7 @@ fn words() -> Vec<(Form, Data, bool)> {
         let forward = gemm(pair(f32, [m, n, 72], transposes)).bias(f32).and_then(|d| d.pre(f32));
         let forward = forward.and_then(|d| d.activation(Activation::Tanh));
         let forward = forward.and_then(|d| d.layout("out", strided(f32, &[m, n], &[step, 1]))).expect("a form");
-        let (saved, wanted) = (Some(GemmSaved::Recompute), GemmGradients::NONE.dbias());
+        let (saved, wanted) = (Some(GemmSaved::Recompute), vec!["bias"]);
         add(Form { saved, wanted, ..forward.into() }, Data::Normal, step == 136);
     }
     // Columns of out one after the other.
@@ -668,13 +662,13 @@ fn copied() -> Vec<(Form, Data, bool)> {
             let forward = forward.and_then(|d| d.pre(dtype)).and_then(|d| d.activation(Activation::Tanh));
             let out = strided(dtype, &[m, n], &[step, 1]);
             let forward = forward.and_then(|d| d.layout("out", out)).expect("a form");
-            let wanted = GemmGradients::NONE.dbias();
+            let wanted = vec!["bias"];
             add(Form { wanted, ..forward.into() }, Data::Normal, step == 133);
         }
         // Columns of out one after the other.
         let column_major = gemm(pair(dtype, [200, 136, 72], 2)).activation(Activation::Silu);
         let column_major = column_major.and_then(|d| d.layout("out", strided(dtype, &[200, 136], &[1, 200])));
-        let (saved, wanted) = (Some(GemmSaved::Pre), GemmGradients::NONE.da());
+        let (saved, wanted) = (Some(GemmSaved::Pre), vec!["a"]);
         add(Form { saved, wanted, ..column_major.expect("a form").into() }, Data::Normal, true);
         aligned_batches(dtype, &mut add);
         for (extents, transposes) in [([1704, 1664, 40], 0), ([2312, 1544, 136], 3), ([64, 48, 12000], 1)] {

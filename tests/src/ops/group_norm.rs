@@ -5,7 +5,7 @@ use baracuda_ops::{
 };
 
 use super::channel_norm::{self, Family, Form, GradientForm};
-use super::{Subject, TypedRun};
+use super::{Subject, TypedRun, existing};
 
 pub(super) const FORWARD: Subject = channel_norm::forward_subject::<GroupNorm>("group_norm", run_forward);
 pub(super) const BACKWARD: Subject = channel_norm::backward_subject::<GroupNorm>("group_norm_backward", run_backward);
@@ -87,7 +87,8 @@ impl Family for GroupNorm {
     }
 
     fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error> {
-        let mut descriptor = forward(&form.form)?.backward(form.wanted)?;
+        let forward = forward(&form.form)?.stats()?;
+        let mut descriptor = forward.backward(&existing(&forward, &form.wanted))?;
         for (name, desc) in &form.layouts {
             descriptor = descriptor.layout(name, *desc)?;
         }

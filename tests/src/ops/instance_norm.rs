@@ -6,7 +6,7 @@ use baracuda_ops::{
 };
 
 use super::channel_norm::{self, Family, Form, GradientForm, Running};
-use super::{Subject, TypedRun};
+use super::{Subject, TypedRun, existing};
 
 pub(super) const FORWARD: Subject = channel_norm::forward_subject::<InstanceNorm>("instance_norm", run_forward);
 pub(super) const BACKWARD: Subject =
@@ -66,7 +66,9 @@ impl Family for InstanceNorm {
     }
 
     fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error> {
-        let mut descriptor = forward(&form.form)?.backward(form.wanted)?;
+        let forward = forward(&form.form)?;
+        let forward = if form.form.running == Running::Inference { forward } else { forward.stats()? };
+        let mut descriptor = forward.backward(&existing(&forward, &form.wanted))?;
         for (name, desc) in &form.layouts {
             descriptor = descriptor.layout(name, *desc)?;
         }

@@ -112,6 +112,12 @@ impl<'r> TypedRun<'r, '_> {
     }
 }
 
+/// Those of some inputs that a forward has.
+fn existing<'n>(forward: &impl Descriptor, inputs: &[&'n str]) -> Vec<&'n str> {
+    let has = |input: &&&str| forward.slots().iter().any(|slot| slot.name == **input);
+    inputs.iter().filter(has).copied().collect()
+}
+
 /// The budget of some outputs, in words.
 pub struct Contract {
     /// The outputs.

@@ -5,7 +5,7 @@ use baracuda_ops::{
 };
 
 use super::row_norm::{self, Family, Form, GradientForm};
-use super::{Subject, TypedRun};
+use super::{Subject, TypedRun, existing};
 
 pub(super) const FORWARD: Subject = row_norm::forward_subject::<RmsNorm>("rms_norm", run_forward);
 pub(super) const BACKWARD: Subject = row_norm::backward_subject::<RmsNorm>("rms_norm_backward", run_backward);
@@ -37,7 +37,8 @@ impl Family for RmsNorm {
     }
 
     fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error> {
-        let mut descriptor = forward(&form.form)?.backward(form.wanted)?.dh(form.dh)?;
+        let forward = forward(&form.form)?.stats()?;
+        let mut descriptor = forward.backward(&existing(&forward, &form.wanted))?.dh(form.dh)?;
         for (name, desc) in &form.layouts {
             descriptor = descriptor.layout(name, *desc)?;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{AnyDescriptor, Backend, DType, Error, Gradients, PlanOptions, Slot, TensorDesc};
+use baracuda_ops::{AnyDescriptor, Backend, DType, Error, PlanOptions, Slot, TensorDesc};
 use serde_json::Value;
 
 use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, huge_of_norm, json_of, run_in_f64, strided};
@@ -50,16 +50,20 @@ impl Form {
 #[derive(Clone)]
 pub(super) struct GradientForm {
     pub(super) form: Form,
-    pub(super) wanted: Gradients,
+    /// Inputs of which forward may have others.
+    pub(super) wanted: Vec<&'static str>,
     pub(super) dh: bool,
     pub(super) layouts: Vec<(&'static str, TensorDesc)>,
 }
 
 impl GradientForm {
     fn all(form: Form) -> Self {
-        Self { form, wanted: Gradients::ALL, dh: false, layouts: Vec::new() }
+        Self { form, wanted: vec!["x", "weight", "bias"], dh: false, layouts: Vec::new() }
     }
 }
+
+/// The inputs that are parameters.
+const PARAMETERS: [&str; 2] = ["weight", "bias"];
 
 /// One of the two ops.
 pub(super) trait Family {
@@ -362,15 +366,12 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         let x = dense(dtype, &[6, 256]);
         for form in parameters::<F>(&Form::plain(x)) {
             for subset in 0..16 {
-                let mut wanted = Gradients::ALL;
-                (wanted.dx, wanted.dweight, wanted.dbias) = (subset & 1 != 0, subset & 2 != 0, subset & 4 != 0);
-                let dh = subset & 8 != 0;
-                if (wanted.dweight && form.weight.is_none())
-                    || (wanted.dbias && form.bias.is_none())
-                    || (dh && !wanted.dx)
-                {
+                let [dx, dweight, dbias, dh] = std::array::from_fn(|bit| subset >> bit & 1 == 1);
+                if (dweight && form.weight.is_none()) || (dbias && form.bias.is_none()) || (dh && !dx) {
                     continue;
                 }
+                let wanted = [("x", dx), ("weight", dweight), ("bias", dbias)].into_iter();
+                let wanted = wanted.filter_map(|(input, is_wanted)| is_wanted.then_some(input)).collect();
                 let core = subset == 15 || (subset == 3 && !F::HAS_BIAS);
                 add(GradientForm { wanted, dh, ..GradientForm::all(form.clone()) }, Data::Normal, core);
             }
@@ -381,8 +382,8 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             if [127, 1023, 4097, 1000, 12288, 262144].contains(&cols) {
                 let form = Form { weight: Some(DType::F32), bias: F::HAS_BIAS.then_some(DType::F32), ..form };
                 add(GradientForm { dh: true, ..GradientForm::all(form.clone()) }, Data::Normal, cols == 1023);
-                add(GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(form.clone()) }, Data::Normal, false);
-                add(GradientForm { wanted: Gradients::PARAMETERS, ..GradientForm::all(form) }, Data::Normal, false);
+                add(GradientForm { wanted: vec!["x"], ..GradientForm::all(form.clone()) }, Data::Normal, false);
+                add(GradientForm { wanted: PARAMETERS.into(), ..GradientForm::all(form) }, Data::Normal, false);
             }
         }
         if matches!(dtype, DType::F32 | DType::BF16) {
@@ -415,11 +416,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                 let form = Form::affine::<F>(dense(dtype, &[rows, cols]), DType::F32);
                 add(GradientForm::all(form.clone()), data, false);
                 if cols == 300 {
-                    add(
-                        GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(Form::plain(form.x)) },
-                        data,
-                        false,
-                    );
+                    add(GradientForm { wanted: vec!["x"], ..GradientForm::all(Form::plain(form.x)) }, data, false);
                 }
             }
         }
@@ -451,7 +448,7 @@ fn pinned_backwards<F: Family>() -> Vec<Case> {
             }
             add(form, affine(3, 16 / dtype.size_bytes()), Data::Normal, false);
             if form != "few_rows" {
-                for wanted in [Gradients::INPUT, Gradients::PARAMETERS] {
+                for wanted in [vec!["x"], PARAMETERS.into()] {
                     add(form, GradientForm { wanted, ..affine(5, 264) }, Data::Normal, false);
                 }
             }
@@ -748,7 +745,7 @@ fn backward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
         add("dx, no parameters", GradientForm::all(Form::plain(x)));
         add("all gradients, parameters of x's type", affine.clone());
         add("all gradients, parameters in f32", GradientForm::all(Form::affine::<F>(x, DType::F32)));
-        add("parameter gradients alone", GradientForm { wanted: Gradients::PARAMETERS, ..affine.clone() });
+        add("parameter gradients alone", GradientForm { wanted: PARAMETERS.into(), ..affine.clone() });
         add("dh added", GradientForm { dh: true, ..affine });
         add("rows apart", GradientForm::all(Form::affine::<F>(rows, dtype)));
         add("one row of 262144", GradientForm::all(Form::affine::<F>(dense(dtype, &[1, 262144]), dtype)));

@@ -5,13 +5,13 @@ use super::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvWindow, Pass, Shape,
     gradient_of, leave_out, lying_as, product_kernels, table, window_fields,
 };
-use crate::any::AnyDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::gradients::{Derivation, Role};
 use crate::operands::args;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, float, relay, require};
-use crate::ops::norm::Gradients;
+use crate::ops::pointwise::ActivationBackwardDescriptor;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -72,15 +72,15 @@ descriptor! {
     ///     .bias(DType::F32)?
     ///     .activation(Activation::Relu)?;
     /// assert_eq!(forward.slots()[3].desc, TensorDesc::channels_last(DType::BF16, &[32, 128, 28, 28])?);
-    /// let gradients = (forward.backward_data()?, forward.backward_weight()?, forward.backward_bias()?);
-    /// # let _ = gradients;
+    /// // The derivative of ReLU, then the gradients of x, of the weight and of the bias.
+    /// assert_eq!(forward.gradients_all()?.len(), 4);
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
     ConvDescriptor(ForwardFields): "conv", Pass::Forward;
     args: ConvArgs of table;
     plan: ConvPlan;
     kernels: product_kernels();
-    backwards: Self::wanted_backwards;
+    gradients: ["y"] => ["x", "weight", "bias"], Self::derive_gradients;
     flops: |valid: &Valid<ForwardFields>| valid.derived.flops();
     /// The convolution of `x` with `weight`, in the type and with the layouts of these two.
     ///
@@ -92,33 +92,46 @@ descriptor! {
 }
 
 impl ConvDescriptor {
-    /// The gradient of the data with this op's types, layouts and options: `dy` has the layout of `y`, `dx` that of `x`. With an activation `dy` is the
-    /// gradient of the pre-activation.
+    /// The gradient of the data with this op's types, layouts and options: `dy` has the layout of `y`, `dx` that of `x`.
     ///
     /// # Errors
-    /// None; the type is that of a constructor.
+    /// [`Error::SeveralSteps`] with an activation, which another op undoes first: [`gradients`](crate::Descriptor::gradients) has both.
     pub fn backward_data(&self) -> Result<ConvBackwardDataDescriptor> {
+        self.check_one_step(ConvBackwardDataDescriptor::OP.name)?;
+        self.data()
+    }
+
+    fn data(&self) -> Result<ConvBackwardDataDescriptor> {
         let ForwardFields { x, weight, .. } = &self.0.fields;
         let dx = gradient_of(ConvBackwardDataDescriptor::OP.name, "dx", x)?;
         ConvBackwardDataDescriptor::new(self.output(), *weight, dx, self.0.fields.window())
     }
 
-    /// The gradient of the weight with this op's types, layouts and options: `dy` has the layout of `y`, `dweight` that of `weight`. With an activation
-    /// `dy` is the gradient of the pre-activation.
+    /// The gradient of the weight with this op's types, layouts and options: `dy` has the layout of `y`, `dweight` that of `weight`.
     ///
     /// # Errors
-    /// None; the type is that of a constructor.
+    /// [`Error::SeveralSteps`] with an activation, which another op undoes first: [`gradients`](crate::Descriptor::gradients) has both.
     pub fn backward_weight(&self) -> Result<ConvBackwardWeightDescriptor> {
+        self.check_one_step(ConvBackwardWeightDescriptor::OP.name)?;
+        self.weight()
+    }
+
+    fn weight(&self) -> Result<ConvBackwardWeightDescriptor> {
         let ForwardFields { x, weight, .. } = &self.0.fields;
         let dweight = gradient_of(ConvBackwardWeightDescriptor::OP.name, "dweight", weight)?;
         ConvBackwardWeightDescriptor::new(*x, self.output(), dweight, self.0.fields.window())
     }
 
-    /// The gradient of the bias, in its type. `dy` has the layout of `y`. With an activation `dy` is the gradient of the pre-activation.
+    /// The gradient of the bias, in its type. `dy` has the layout of `y`.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no bias.
+    /// [`Error::InvalidDescriptor`] if there is no bias, [`Error::SeveralSteps`] with an activation.
     pub fn backward_bias(&self) -> Result<ConvBackwardBiasDescriptor> {
+        self.check_one_step(ConvBackwardBiasDescriptor::OP.name)?;
+        self.bias_sums()
+    }
+
+    fn bias_sums(&self) -> Result<ConvBackwardBiasDescriptor> {
         let dy = self.output();
         let rule = || "must be declared to have a gradient".into();
         require(Self::OP.name, "bias", self.0.fields.bias.is_some(), rule)?;
@@ -130,17 +143,54 @@ impl ConvDescriptor {
         self.0.slots.always(table::Y).desc
     }
 
-    fn wanted_backwards(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        let with_bias = wanted.dbias && self.0.fields.bias.is_some();
-        require(Self::OP.name, "dx", wanted.dx || wanted.dweight || with_bias, || {
-            "must be asked for, or another gradient: none is".into()
-        })?;
-        let backwards = [
-            wanted.dx.then(|| self.backward_data().map(AnyDescriptor::new)),
-            wanted.dweight.then(|| self.backward_weight().map(AnyDescriptor::new)),
-            with_bias.then(|| self.backward_bias().map(AnyDescriptor::new)),
-        ];
-        backwards.into_iter().flatten().collect()
+    fn derive_gradients(&self, derivation: &mut Derivation) -> Result<()> {
+        let dy = [("dy", self.derive_gradient_of_pre(derivation)?)];
+        if derivation.wants("x") {
+            derivation.push(self.data()?, &dy);
+        }
+        if derivation.wants("weight") {
+            derivation.push(self.weight()?, &dy);
+        }
+        if derivation.wants("bias") {
+            derivation.push(self.bias_sums()?, &dy);
+        }
+        Ok(())
+    }
+
+    /// The role of the gradient of the pre-activation, which is computed in the type and layout of y from what forward writes in these: `pre`, or
+    /// y where its function has a derivative of the output. Else the convolution without its activation computes the pre-activation again.
+    fn derive_gradient_of_pre(&self, derivation: &mut Derivation) -> Result<Role> {
+        let (activation, y) = (self.0.fields.activation, self.output());
+        if activation.is_identity() {
+            return Ok(Role::GradientOf("y"));
+        }
+        let backward = ActivationBackwardDescriptor::new(y, activation)?;
+        let (backward, saved) = if self.0.slots.at(table::PRE).is_some_and(|pre| pre.desc == y) {
+            (backward, ("x", Role::Forward("pre")))
+        } else if activation.has_gradient_from_output() {
+            (backward.from_y()?, ("y", Role::Forward("y")))
+        } else {
+            let linear = self.0.clone().with(|fields| {
+                fields.activation = Activation::Identity;
+                fields.pre = None;
+                fields.layouts.remove("pre");
+            });
+            let pre = derivation.intermediate();
+            derivation.push(Self(linear?), &[("y", pre.clone())]);
+            (backward, ("x", pre))
+        };
+        let dpre = derivation.intermediate();
+        derivation.push(backward, &[saved, ("dx", dpre.clone())]);
+        Ok(dpre)
+    }
+
+    /// Refuses to make one op of what is two: the gradient of y is that of the pre-activation only without an activation.
+    fn check_one_step(&self, gradient: &'static str) -> Result<()> {
+        if self.0.fields.activation.is_identity() {
+            return Ok(());
+        }
+        let steps = vec![ActivationBackwardDescriptor::OP.name, gradient];
+        Err(Error::SeveralSteps { op: Self::OP.name, why: "the activation is undone by an op before it", steps })
     }
 }
 

@@ -1,12 +1,10 @@
 //! The descriptor and the operands of the gradients.
 
 use super::geometry::BackwardGeometry;
-use super::{
-    GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, product_fields, unrepeated,
-    valid_alpha,
-};
+use super::{GemmFactor, GemmSaved, Gradient, Saved, Shape, backward_kernels, product_fields, unrepeated, valid_alpha};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
+use crate::gradients::wanted_among;
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, demand, in_range, relay, require};
@@ -146,17 +144,21 @@ descriptor! {
 }
 
 impl GemmBackwardDescriptor {
-    /// The gradients of a product of two factors, in the type that both have. `dbias` is that of a bias of this type.
+    /// The gradients of the `wanted` among `a`, `b` and `bias`, for a product of two factors, in the type that both have. `dbias` is that of a
+    /// bias of this type.
     ///
     /// # Errors
-    /// As [`GemmDescriptor::new`](super::GemmDescriptor::new), and [`Error::InvalidDescriptor`] if no gradient is wanted.
-    pub fn new(a: impl Into<GemmFactor>, b: impl Into<GemmFactor>, wanted: GemmGradients) -> Result<Self> {
+    /// As [`GemmDescriptor::new`](super::GemmDescriptor::new), and [`Error::InvalidDescriptor`] if no gradient is wanted;
+    /// [`Error::NoGradient`] for another name.
+    pub fn new(a: impl Into<GemmFactor>, b: impl Into<GemmFactor>, wanted: &[&str]) -> Result<Self> {
         let (a, b) = (a.into(), b.into());
-        let gradient = |is_wanted: bool| is_wanted.then_some(Gradient { dtype: a.desc.dtype(), beta: Real::default() });
+        let wanted = wanted_among(Self::OP.name, wanted, &["a", "b", "bias"])?;
+        let gradient =
+            |name: &str| wanted.contains(&name).then_some(Gradient { dtype: a.desc.dtype(), beta: Real::default() });
         Self::of(BackwardFields {
-            da: gradient(wanted.da),
-            db: gradient(wanted.db),
-            dbias: gradient(wanted.dbias),
+            da: gradient("a"),
+            db: gradient("b"),
+            dbias: gradient("bias"),
             ..BackwardFields::of(a, b)
         })
     }

@@ -2,15 +2,13 @@
 
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
-use super::{
-    GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, product_fields, unrepeated, valid_alpha,
-};
+use super::{GemmFactor, Gradient, Saved, Shape, forward_kernels, product_fields, unrepeated, valid_alpha};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
+use crate::gradients::{Derivation, one_step};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, relay};
-use crate::ops::norm::Gradients;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -64,14 +62,14 @@ descriptor! {
     /// A product with bias and activation. See the [formulas and operands](super).
     ///
     /// ```
-    /// use baracuda_ops::{Activation, DType, GemmDescriptor, GemmFactor, GemmGradients, TensorDesc};
+    /// use baracuda_ops::{Activation, DType, GemmDescriptor, GemmFactor, TensorDesc};
     /// let x = TensorDesc::contiguous(DType::BF16, &[8192, 4096])?;
     /// let weight = TensorDesc::contiguous(DType::BF16, &[14336, 4096])?;
     /// let forward = GemmDescriptor::new(x, GemmFactor::transposed(weight))?
     ///     .bias(DType::F32)?
     ///     .activation(Activation::GeluTanh)?
     ///     .pre(DType::BF16)?;
-    /// let backward = forward.backward(GemmGradients::ALL)?;
+    /// let backward = forward.backward_all()?;
     /// # let _ = backward;
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
@@ -79,10 +77,7 @@ descriptor! {
     args: GemmArgs of table;
     plan: GemmPlan;
     kernels: forward_kernels();
-    // The input's gradient is that of a, the weight's that of b.
-    backward: |forward: &Self, wanted: Gradients| {
-        forward.backward(GemmGradients { da: wanted.dx, db: wanted.dweight, dbias: wanted.dbias })
-    };
+    gradients: ["out"] => ["a", "b", "bias"], Self::derive_gradients;
     flops: |valid: &Valid<ForwardFields>| valid.derived.flops();
 }
 
@@ -96,13 +91,35 @@ impl GemmDescriptor {
         Valid::new(Self::OP, ForwardFields::of(a.into(), b.into())).map(Self)
     }
 
-    /// The backward with the same types, layouts and options: `dout` lies as `out`, `da` as `a`, `db` as `b`. Gradients are of the type of
-    /// what they belong to. The derivative of the activation comes from `pre` if forward writes it, else from `out` where that is
-    /// possible, else from the product computed again; [`saved`](GemmBackwardDescriptor::saved) says otherwise.
+    /// The backward with the same types, layouts and options, for the gradients of these inputs: `dout` lies as `out`, `da` as `a`, `db` as `b`.
+    /// Gradients are of the type of what they belong to. The derivative of the activation comes from `pre` if forward writes it, else from `out`
+    /// where that is possible, else from the product computed again; [`saved`](GemmBackwardDescriptor::saved) says otherwise.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Descriptor, GemmDescriptor, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
+    /// let weight = TensorDesc::contiguous(DType::F32, &[64, 10])?;
+    /// let forward = GemmDescriptor::new(x, weight)?.bias(DType::F32)?;
+    /// let names: Vec<_> = forward.backward(&["b", "bias"])?.slots().iter().map(|slot| slot.name).collect();
+    /// assert_eq!(names, ["a", "dout", "db", "dbias"]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
-    pub fn backward(&self, wanted: GemmGradients) -> Result<GemmBackwardDescriptor> {
+    /// [`Error::NoGradient`] of an input that forward does not have; [`Error::InvalidDescriptor`] if none is wanted.
+    pub fn backward(&self, wanted: &[&str]) -> Result<GemmBackwardDescriptor> {
+        one_step(self, Some(wanted))
+    }
+
+    /// As [`backward`](Self::backward), for the gradients of every input.
+    ///
+    /// # Errors
+    /// None; the type is that of [`backward`](Self::backward).
+    pub fn backward_all(&self) -> Result<GemmBackwardDescriptor> {
+        one_step(self, None)
+    }
+
+    fn derive_gradients(&self, derivation: &mut Derivation) -> Result<()> {
         let Valid { fields, slots, .. } = &self.0;
         let saved = match fields.activation {
             Activation::Identity => Saved::Pre,
@@ -121,9 +138,9 @@ impl GemmDescriptor {
             saved,
             out: fields.out,
             pre: fields.pre,
-            da: gradient(wanted.da, dtype),
-            db: gradient(wanted.db, dtype),
-            dbias: fields.bias.and_then(|dtype| gradient(wanted.dbias, dtype)),
+            da: gradient(derivation.wants("a"), dtype),
+            db: gradient(derivation.wants("b"), dtype),
+            dbias: fields.bias.and_then(|dtype| gradient(derivation.wants("bias"), dtype)),
             ..BackwardFields::of(a, b)
         };
         let saved = backward.saved_operand().map(|index| (index, name(index)));
@@ -132,7 +149,8 @@ impl GemmDescriptor {
                 backward.layouts.insert(name.into(), slot.desc);
             }
         }
-        GemmBackwardDescriptor::of(backward)
+        derivation.push(GemmBackwardDescriptor::of(backward)?, &[]);
+        Ok(())
     }
 
     /// The type of the factors.

@@ -131,54 +131,6 @@ impl From<TensorDesc> for GemmFactor {
     }
 }
 
-/// Gradients that a backward of [`GemmDescriptor`] computes.
-///
-/// ```
-/// use baracuda_ops::{DType, Descriptor, GemmDescriptor, GemmGradients, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
-/// let weight = TensorDesc::contiguous(DType::F32, &[64, 10])?;
-/// let forward = GemmDescriptor::new(x, weight)?.bias(DType::F32)?;
-/// let backward = forward.backward(GemmGradients::NONE.db().dbias())?;
-/// let names: Vec<_> = backward.slots().iter().map(|slot| slot.name).collect();
-/// assert_eq!(names, ["a", "dout", "db", "dbias"]);
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct GemmGradients {
-    /// The gradient of `a`.
-    pub da: bool,
-    /// The gradient of `b`.
-    pub db: bool,
-    /// The gradient of the bias, if forward has one.
-    pub dbias: bool,
-}
-
-impl GemmGradients {
-    /// Every gradient; a bias that forward lacks has none.
-    pub const ALL: Self = Self { da: true, db: true, dbias: true };
-    /// No gradient: where the steps begin.
-    pub const NONE: Self = Self { da: false, db: false, dbias: false };
-
-    /// With the gradient of `a`.
-    #[must_use]
-    pub const fn da(self) -> Self {
-        Self { da: true, ..self }
-    }
-
-    /// With the gradient of `b`.
-    #[must_use]
-    pub const fn db(self) -> Self {
-        Self { db: true, ..self }
-    }
-
-    /// With the gradient of the bias.
-    #[must_use]
-    pub const fn dbias(self) -> Self {
-        Self { dbias: true, ..self }
-    }
-}
-
 /// From what backward computes the derivative of the activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -55,9 +55,9 @@
 //!
 //! Kernels: `csrc/norm/channel` and `csrc/norm/channels_last`, where CUDA files begin with `channel_norm` and `channels_last_norm`, and the reference in `channel_norm/cpu.rs`.
 
-use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward, running_statistics};
 use crate::error::{Error, Result};
+use crate::gradients::one_step;
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
 use crate::ops::fields::real;
@@ -68,7 +68,7 @@ descriptor! {
     /// BatchNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
     ///
     /// ```
-    /// use baracuda_ops::{Activation, BatchNormDescriptor, DType, Gradients, TensorDesc};
+    /// use baracuda_ops::{Activation, BatchNormDescriptor, DType, TensorDesc};
     /// let x = TensorDesc::channels_last(DType::BF16, &[32, 64, 56, 56])?;
     /// let forward = BatchNormDescriptor::new(x)?
     ///     .weight(DType::F32)?
@@ -77,7 +77,7 @@ descriptor! {
     ///     .residual()?
     ///     .activation(Activation::Relu)?
     ///     .stats()?;
-    /// let backward = forward.backward(Gradients::ALL)?.from_y()?;
+    /// let backward = forward.backward_all()?.from_y()?;
     /// # let _ = backward;
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
@@ -85,7 +85,8 @@ descriptor! {
     args: BatchNormArgs of forward;
     plan: BatchNormPlan;
     kernels: channel_norm::forward_kernels();
-    backward: Self::backward;
+    gradients: ["y"] => ["x", "residual", "weight", "bias"],
+        |forward, derivation| forward.0.gradients(derivation, Self, BatchNormBackwardDescriptor);
     /// BatchNorm of `x` with the statistics of the batch, without parameters, with eps 1e-5.
     ///
     /// # Errors
@@ -100,14 +101,23 @@ descriptor! {
 }
 
 impl BatchNormDescriptor {
-    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
-    /// inference it takes the running statistics. With an activation it computes the pre-activation again, unless told to look at `y`:
-    /// [`from_y`](BatchNormBackwardDescriptor::from_y).
+    /// The backward with the same types, layouts and options, for the gradients of these inputs. In inference it takes the running statistics.
+    /// With an activation it computes the pre-activation again, unless told to look at `y`: [`from_y`](BatchNormBackwardDescriptor::from_y).
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if no gradient is left to compute, or if with an activation the residual's is left out and x's is not.
-    pub fn backward(&self, wanted: Gradients) -> Result<BatchNormBackwardDescriptor> {
-        self.0.backward(wanted).map(BatchNormBackwardDescriptor)
+    /// [`Error::SeveralSteps`] in training without [`stats`](Self::stats), and if through an activation x's gradient is wanted without the
+    /// residual's: [`gradients`](crate::Descriptor::gradients) has what is missing; [`Error::NoGradient`] of an input that forward does not have;
+    /// [`Error::InvalidDescriptor`] if none is wanted.
+    pub fn backward(&self, wanted: &[&str]) -> Result<BatchNormBackwardDescriptor> {
+        one_step(self, Some(wanted))
+    }
+
+    /// As [`backward`](Self::backward), for the gradients of every input.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward).
+    pub fn backward_all(&self) -> Result<BatchNormBackwardDescriptor> {
+        one_step(self, None)
     }
 }
 

@@ -43,9 +43,9 @@
 //!
 //! Kernels: `csrc/norm/channel` and `csrc/norm/channels_last`, where CUDA files begin with `channel_norm` and `channels_last_norm`, and the reference in `channel_norm/cpu.rs`.
 
-use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
 use crate::error::{Error, Result};
+use crate::gradients::one_step;
 use crate::operands::args;
 use crate::ops::valid::{Described, descriptor, shared_steps, steps};
 use crate::tensor::TensorDesc;
@@ -54,14 +54,14 @@ descriptor! {
     /// GroupNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
     ///
     /// ```
-    /// use baracuda_ops::{Activation, DType, Gradients, GroupNormDescriptor, TensorDesc};
+    /// use baracuda_ops::{Activation, DType, GroupNormDescriptor, TensorDesc};
     /// let x = TensorDesc::contiguous(DType::BF16, &[2, 320, 64, 64])?;
     /// let forward = GroupNormDescriptor::new(x, 32)?
     ///     .weight(DType::BF16)?
     ///     .bias(DType::BF16)?
     ///     .activation(Activation::Silu)?
     ///     .stats()?;
-    /// let backward = forward.backward(Gradients::ALL)?;
+    /// let backward = forward.backward_all()?;
     /// # let _ = backward;
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
@@ -69,7 +69,8 @@ descriptor! {
     args: GroupNormArgs of forward;
     plan: GroupNormPlan;
     kernels: channel_norm::forward_kernels();
-    backward: Self::backward;
+    gradients: ["y"] => ["x", "weight", "bias"],
+        |forward, derivation| forward.0.gradients(derivation, Self, GroupNormBackwardDescriptor);
     /// GroupNorm of `x` with that many groups of channels, without parameters, with eps 1e-5.
     ///
     /// # Errors
@@ -79,12 +80,21 @@ descriptor! {
 }
 
 impl GroupNormDescriptor {
-    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
+    /// The backward with the same types, layouts and options, for the gradients of these inputs.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
-    pub fn backward(&self, wanted: Gradients) -> Result<GroupNormBackwardDescriptor> {
-        self.0.backward(wanted).map(GroupNormBackwardDescriptor)
+    /// [`Error::SeveralSteps`] without [`stats`](Self::stats): [`gradients`](crate::Descriptor::gradients) has the step that computes them;
+    /// [`Error::NoGradient`] of an input that forward does not have; [`Error::InvalidDescriptor`] if none is wanted.
+    pub fn backward(&self, wanted: &[&str]) -> Result<GroupNormBackwardDescriptor> {
+        one_step(self, Some(wanted))
+    }
+
+    /// As [`backward`](Self::backward), for the gradients of every input.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward).
+    pub fn backward_all(&self) -> Result<GroupNormBackwardDescriptor> {
+        one_step(self, None)
     }
 }
 

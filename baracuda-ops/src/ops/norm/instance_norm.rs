@@ -51,9 +51,9 @@
 //!
 //! Kernels: `csrc/norm/channel` and `csrc/norm/channels_last`, where CUDA files begin with `channel_norm` and `channels_last_norm`, and the reference in `channel_norm/cpu.rs`.
 
-use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward, running_statistics};
 use crate::error::{Error, Result};
+use crate::gradients::one_step;
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
 use crate::ops::fields::real;
@@ -64,10 +64,10 @@ descriptor! {
     /// InstanceNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
     ///
     /// ```
-    /// use baracuda_ops::{DType, Gradients, InstanceNormDescriptor, TensorDesc};
+    /// use baracuda_ops::{DType, InstanceNormDescriptor, TensorDesc};
     /// let x = TensorDesc::contiguous(DType::F32, &[8, 64, 128, 128])?;
     /// let forward = InstanceNormDescriptor::new(x)?.weight(DType::F32)?.bias(DType::F32)?.stats()?;
-    /// let backward = forward.backward(Gradients::ALL)?;
+    /// let backward = forward.backward_all()?;
     /// # let _ = backward;
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
@@ -75,7 +75,8 @@ descriptor! {
     args: InstanceNormArgs of forward;
     plan: InstanceNormPlan;
     kernels: channel_norm::forward_kernels();
-    backward: Self::backward;
+    gradients: ["y"] => ["x", "weight", "bias"],
+        |forward, derivation| forward.0.gradients(derivation, Self, InstanceNormBackwardDescriptor);
     /// InstanceNorm of `x` with the statistics of each channel of each sample, without parameters, with eps 1e-5.
     ///
     /// # Errors
@@ -90,13 +91,21 @@ descriptor! {
 }
 
 impl InstanceNormDescriptor {
-    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
-    /// inference it takes the running statistics.
+    /// The backward with the same types, layouts and options, for the gradients of these inputs. In inference it takes the running statistics.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
-    pub fn backward(&self, wanted: Gradients) -> Result<InstanceNormBackwardDescriptor> {
-        self.0.backward(wanted).map(InstanceNormBackwardDescriptor)
+    /// [`Error::SeveralSteps`] without [`stats`](Self::stats), except in inference: [`gradients`](crate::Descriptor::gradients) has the step that
+    /// computes them; [`Error::NoGradient`] of an input that forward does not have; [`Error::InvalidDescriptor`] if none is wanted.
+    pub fn backward(&self, wanted: &[&str]) -> Result<InstanceNormBackwardDescriptor> {
+        one_step(self, Some(wanted))
+    }
+
+    /// As [`backward`](Self::backward), for the gradients of every input.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward).
+    pub fn backward_all(&self) -> Result<InstanceNormBackwardDescriptor> {
+        one_step(self, None)
     }
 }
 

@@ -48,10 +48,11 @@
 //! `row_norm/cpu.rs`.
 
 use super::row_norm::{
-    self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, backward_kernels, forward, forward_kernels,
+    self, BackwardFields, ForwardFields, RowNorm, backward, backward_kernels, forward, forward_kernels,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::gradients::one_step;
 use crate::operands::args;
 use crate::ops::valid::{Described, Valid, descriptor, kernels, shared_steps, steps};
 use crate::tensor::TensorDesc;
@@ -72,7 +73,8 @@ descriptor! {
     kernels: forward_kernels!(
         "packed" => row_norm::cuda::forward::packed, "packed_warp" => row_norm::cuda::forward::packed_warp
     );
-    backward: Self::backward;
+    gradients: ["y", "h"] => ["x", "residual", "weight", "bias"],
+        |forward, derivation| forward.0.gradients(derivation, Self, LayerNormBackwardDescriptor);
     /// LayerNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
     /// # Errors
@@ -81,13 +83,22 @@ descriptor! {
 }
 
 impl LayerNormDescriptor {
-    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
-    /// With a residual it takes `dh`.
+    /// The backward with the same types, layouts and options, for the gradients of these inputs. With a residual `dx` is the gradient of both
+    /// summands, and takes `dh`.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
-    pub fn backward(&self, wanted: Gradients) -> Result<LayerNormBackwardDescriptor> {
-        self.0.backward(wanted).map(LayerNormBackwardDescriptor)
+    /// [`Error::SeveralSteps`] without [`stats`](Self::stats): [`gradients`](crate::Descriptor::gradients) has the step that computes them;
+    /// [`Error::NoGradient`] of an input that forward does not have; [`Error::InvalidDescriptor`] if none is wanted.
+    pub fn backward(&self, wanted: &[&str]) -> Result<LayerNormBackwardDescriptor> {
+        one_step(self, Some(wanted))
+    }
+
+    /// As [`backward`](Self::backward), for the gradients of every input.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward).
+    pub fn backward_all(&self) -> Result<LayerNormBackwardDescriptor> {
+        one_step(self, None)
     }
 }
 

@@ -35,7 +35,10 @@ pub use local_response_norm::{
 pub use rms_norm::{
     RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor, RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
 };
-pub use row_norm::Gradients;
+
+/// Every input of which a norm may have the gradient.
+#[cfg(feature = "wgpu")]
+const INPUTS: [&str; 4] = ["x", "residual", "weight", "bias"];
 
 /// Adds the shaders of this family.
 ///

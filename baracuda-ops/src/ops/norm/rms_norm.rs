@@ -44,9 +44,10 @@
 //! `row_norm/cpu.rs`.
 
 use super::row_norm::{
-    self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, backward_kernels, forward, forward_kernels,
+    self, BackwardFields, ForwardFields, RowNorm, backward, backward_kernels, forward, forward_kernels,
 };
 use crate::error::{Error, Result};
+use crate::gradients::one_step;
 use crate::operands::args;
 use crate::ops::valid::{Described, Valid, descriptor, kernels, shared_steps, steps};
 use crate::tensor::TensorDesc;
@@ -65,7 +66,8 @@ descriptor! {
     args: RmsNormArgs of forward;
     plan: RmsNormPlan;
     kernels: forward_kernels!();
-    backward: Self::backward;
+    gradients: ["y", "h"] => ["x", "residual", "weight"],
+        |forward, derivation| forward.0.gradients(derivation, Self, RmsNormBackwardDescriptor);
     /// RMSNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
     /// # Errors
@@ -74,13 +76,22 @@ descriptor! {
 }
 
 impl RmsNormDescriptor {
-    /// The backward with the same types, layouts and options. Its rstd is what a forward with [`stats`](Self::stats) writes.
-    /// With a residual it takes `dh`.
+    /// The backward with the same types, layouts and options, for the gradients of these inputs. With a residual `dx` is the gradient of both
+    /// summands, and takes `dh`.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
-    pub fn backward(&self, wanted: Gradients) -> Result<RmsNormBackwardDescriptor> {
-        self.0.backward(wanted).map(RmsNormBackwardDescriptor)
+    /// [`Error::SeveralSteps`] without [`stats`](Self::stats): [`gradients`](crate::Descriptor::gradients) has the step that computes them;
+    /// [`Error::NoGradient`] of an input that forward does not have; [`Error::InvalidDescriptor`] if none is wanted.
+    pub fn backward(&self, wanted: &[&str]) -> Result<RmsNormBackwardDescriptor> {
+        one_step(self, Some(wanted))
+    }
+
+    /// As [`backward`](Self::backward), for the gradients of every input.
+    ///
+    /// # Errors
+    /// As [`backward`](Self::backward).
+    pub fn backward_all(&self) -> Result<RmsNormBackwardDescriptor> {
+        one_step(self, None)
     }
 }
 

@@ -47,7 +47,7 @@
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, float, in_range, only_dx, require};
+use crate::ops::fields::{beside, float, in_range, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -197,7 +197,10 @@ descriptor! {
         };
         cpu: cpu::forward
     );
-    backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
+    gradients: ["y"] => ["x"], |forward, derivation| {
+        derivation.push(forward.backward()?, &[]);
+        Ok(())
+    };
     /// Softmax of `x` along `axis`, counted from 0.
     ///
     /// # Errors

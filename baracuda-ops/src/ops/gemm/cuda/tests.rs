@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::cuda::Props;
 use crate::ops::activation::Activation;
-use crate::ops::gemm::{GemmFactor, GemmGradients};
+use crate::ops::gemm::GemmFactor;
 use crate::options::PlanOptions;
 use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
@@ -142,7 +142,7 @@ fn wgmma_copies_rows_that_begin_anywhere() {
     let head = GemmDescriptor::new(bf16(&[8192, 768]), GemmFactor::transposed(bf16(&[50257, 768]))).unwrap();
     assert_eq!(chosen(&head), "gemm_wgmma");
     assert_eq!(chosen(&GemmDescriptor::new(bf16(&[64, 769]), bf16(&[769, 64])).unwrap()), "gemm_cublaslt");
-    let gradients = head.backward(GemmGradients::NONE.da().db()).unwrap();
+    let gradients = head.backward(&["a", "b"]).unwrap();
     assert_eq!(chosen(&gradients), "gemm_backward_wgmma");
     let candidate = GemmForm::Wgmma.accept(&gradients, &PlanOptions::default(), &h200(), Ask::Chosen).unwrap();
     assert_eq!((candidate.workspace.bytes, candidate.launches), (8192 * 50264 * 2, 3));
@@ -269,7 +269,7 @@ fn wgmma_takes_wide_tiles_where_the_copy_engine_stores_and_they_take_less_time()
     assert_eq!(choice(&pre.product()), (128, 1, [1, 0, 0]));
     // Eight steps a block.
     assert_eq!(choice(&forward([128, 16384, 256]).product()), (128, 32, [1, 0, 0]));
-    let again = forward([16384, 768, 3072]).backward(GemmGradients::ALL).unwrap().geometry();
+    let again = forward([16384, 768, 3072]).backward_all().unwrap().geometry();
     let Some(Dpre::Recomputed(recomputed)) = again.dpre else { panic!() };
     assert_eq!(choice(&recomputed), (128, 1, [1, 1, 1]));
 }
@@ -296,11 +296,11 @@ fn the_workspace_holds_every_region() {
     fn accepted<'d>(form: &GemmForm, backward: &'d GemmBackwardDescriptor) -> Candidate<'d> {
         form.accept(backward, &PlanOptions::default(), &h200(), Ask::Pinned).unwrap()
     }
-    let saved = forward.clone().pre(DType::BF16).unwrap().backward(GemmGradients::ALL).unwrap();
+    let saved = forward.clone().pre(DType::BF16).unwrap().backward_all().unwrap();
     let choice = accepted(&GemmForm::Mma, &saved);
     // dpre, ten rows of column sums, as the tiles are few; no product is long enough to be shared.
     assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(10 * 200 * 4), 4));
-    let again = forward.backward(GemmGradients::ALL).unwrap();
+    let again = forward.backward_all().unwrap();
     let choice = accepted(&GemmForm::Mma, &again);
     // Tiles of 64 rows, since those of 128 would leave most SMs idle.
     assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(5 * 200 * 4), 4));
@@ -356,8 +356,8 @@ fn kernels_write_what_the_product_says_whichever_way_they_walk() {
     let plain = GemmDescriptor::new(bf16(&[5, 7]), bf16(&[7, 3])).unwrap().bias(DType::BF16).unwrap();
     let laid = plain.clone().layout("out", TensorDesc::strided(DType::BF16, &[5, 3], &[1, 8]).unwrap()).unwrap();
     let column = GemmDescriptor::new(bf16(&[5, 7]), bf16(&[7, 1])).unwrap().bias(DType::BF16).unwrap();
-    let again = silu(plain.clone()).backward(GemmGradients::ALL).unwrap().geometry();
-    let column_again = silu(column.clone()).backward(GemmGradients::ALL).unwrap().geometry();
+    let again = silu(plain.clone()).backward_all().unwrap().geometry();
+    let column_again = silu(column.clone()).backward_all().unwrap().geometry();
     let recomputed = |geometry: BackwardGeometry| match geometry.dpre {
         Some(Dpre::Recomputed(product)) => product,
         other => panic!("{other:?}"),

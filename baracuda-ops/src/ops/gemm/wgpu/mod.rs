@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::backend::wgpu::Variants;
     use crate::ops::activation::Activation;
-    use crate::ops::gemm::{GemmFactor, GemmGradients, GemmSaved};
+    use crate::ops::gemm::{GemmFactor, GemmSaved};
     use crate::tensor::TensorDesc;
 
     fn able() -> Props {
@@ -167,7 +167,7 @@ mod tests {
             let with_words = |step: &StepBuilder| [true, false].map(|chunks| step.source(chunks && step.can_chunk));
             let work = forward_work(descriptor, &able()).unwrap();
             forward.extend(work.steps.iter().flat_map(with_words));
-            let wanted = descriptor.backward(GemmGradients::ALL).unwrap().saved(GemmSaved::Recompute).unwrap();
+            let wanted = descriptor.backward_all().unwrap().saved(GemmSaved::Recompute).unwrap();
             let work = backward_work(&wanted, &able()).unwrap();
             let (products, others): (Vec<_>, Vec<_>) = work
                 .steps
@@ -202,16 +202,16 @@ mod tests {
     fn the_workspace_holds_dpre_and_one_sum_of_a_column_for_each_workgroup_along_the_rows() {
         let bytes = |descriptor: &GemmBackwardDescriptor| backward_work(descriptor, &able()).unwrap().workspace_bytes;
         let linear = gemm([640, 66, 64]).bias(DType::BF16).unwrap();
-        let factors = GemmGradients::NONE.da().db();
+        let factors = &["a", "b"];
         // dout is dpre.
         assert_eq!(bytes(&linear.backward(factors).unwrap()), 0);
         // 17 quads of sums, of 128 rows each.
-        assert_eq!(bytes(&linear.backward(GemmGradients::ALL).unwrap()), 5 * 17 * 16);
+        assert_eq!(bytes(&linear.backward_all().unwrap()), 5 * 17 * 16);
         let silu = linear.activation(Activation::Silu).unwrap();
         let dpre = 640 * 66 * 2;
         assert_eq!(bytes(&silu.backward(factors).unwrap()), dpre);
         // Of tiles of 32 rows.
-        assert_eq!(bytes(&silu.backward(GemmGradients::ALL).unwrap()), dpre + 20 * 17 * 16);
+        assert_eq!(bytes(&silu.backward_all().unwrap()), dpre + 20 * 17 * 16);
     }
 
     #[test]

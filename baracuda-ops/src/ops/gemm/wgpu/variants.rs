@@ -5,7 +5,7 @@ use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::activation::Activation;
-use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor, GemmGradients, GemmSaved};
+use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor, GemmSaved};
 use crate::tensor::TensorDesc;
 
 /// M, N and K: of each tile, and with lines that are not whole.
@@ -32,7 +32,7 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
                     let forward = plain.bias(other)?.activation(Activation::Silu)?.pre(other)?;
                     add(forward_work(&forward, props));
                     let backward = |saved| {
-                        let wanted = GemmBackwardDescriptor::new(a, b, GemmGradients::ALL)?;
+                        let wanted = GemmBackwardDescriptor::new(a, b, &["a", "b", "bias"])?;
                         let wanted = wanted.out(other)?.pre(other)?.bias(other)?.activation(Activation::Relu, saved)?;
                         wanted.da(other, 1.0)?.db(other, 0.0)?.dbias(other, 1.0)
                     };
@@ -43,7 +43,7 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
             }
             // Sums over nothing.
             let [a, b] = [[0, 8], [8, 8]].map(|dims| TensorDesc::contiguous(dtype, &dims));
-            let empty = GemmBackwardDescriptor::new(a?, b?, GemmGradients::ALL)?;
+            let empty = GemmBackwardDescriptor::new(a?, b?, &["a", "b", "bias"])?;
             variants.add_work(&format!("gemm of {dtype} over nothing"), backward_work(&empty, props), props);
         }
     }

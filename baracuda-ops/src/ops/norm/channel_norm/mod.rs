@@ -4,16 +4,18 @@
 //! BatchNorm, some channels of one sample for GroupNorm, one channel of one sample for InstanceNorm. A group is one or more *segments*,
 //! the spatial extents of one channel of one sample, in which every parameter is one number.
 
-use super::{BatchNormBackwardDescriptor, Gradients, GroupNormBackwardDescriptor, InstanceNormBackwardDescriptor};
+use super::{BatchNormBackwardDescriptor, GroupNormBackwardDescriptor, InstanceNormBackwardDescriptor};
 #[cfg(feature = "wgpu")]
 use super::{BatchNormDescriptor, GroupNormDescriptor, InstanceNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};
+use crate::gradients::Derivation;
 use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{batch_of_channels, beside, default_eps, demand, float, in_range, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
+use crate::plan::Descriptor;
 use crate::slots::Access;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -389,12 +391,15 @@ impl Valid<ForwardFields> {
         ChannelGeometry::new(self.shape(), &self.slots, &[forward::X, forward::Y, forward::RESIDUAL])
     }
 
-    /// The backward with the same types, layouts and options: `dy` lies as `y`, the others as in forward.
-    pub(crate) fn backward(&self, wanted: Gradients) -> Result<Valid<BackwardFields>> {
+    /// The backward with the same types, layouts and options, for the gradients of some inputs, of which forward may have others: `dy` lies as
+    /// `y`, the others as in forward. Through an activation, dx has a place for the residual's gradient beside it.
+    pub(crate) fn backward(&self, wanted: &[&str]) -> Result<Valid<BackwardFields>> {
         use forward::{BIAS, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT};
         let forward = &self.fields;
+        let wants = |input: &str| wanted.contains(&input);
         let recomputes = !forward.activation.is_identity();
-        let (dbias, dresidual) = (wanted.dbias && forward.bias.is_some(), wanted.dresidual && forward.residual);
+        let (dx, dbias) = (wants("x"), wants("bias") && forward.bias.is_some());
+        let dresidual = forward.residual && (wants("residual") || (dx && recomputes));
         let [mean, rstd] = if forward.inference { [RUNNING_MEAN, RUNNING_VAR] } else { [MEAN, RSTD] };
         let kept: &[usize] = if recomputes { &[WEIGHT, mean, rstd, BIAS, RESIDUAL] } else { &[WEIGHT, mean, rstd] };
         let mut layouts = Layouts::new();
@@ -410,13 +415,34 @@ impl Valid<ForwardFields> {
             residual: forward.residual && (recomputes || dresidual),
             from_y: false,
             inference: forward.inference,
-            dx: wanted.dx,
+            dx,
             dresidual,
-            dweight: wanted.dweight && forward.weight.is_some(),
+            dweight: wants("weight") && forward.weight.is_some(),
             dbias,
             layouts,
         };
         Valid::new(self.op.kind.backward(), fields)
+    }
+
+    /// Derives the gradients. Statistics that forward does not write are those of x alone, which change no running statistics.
+    pub(super) fn gradients<F: Descriptor, B: Descriptor>(
+        &self,
+        derivation: &mut Derivation,
+        forward: fn(Self) -> F,
+        backward: fn(Valid<BackwardFields>) -> B,
+    ) -> Result<()> {
+        let mut roles = Vec::new();
+        if !self.fields.stats && !self.fields.inference {
+            derivation.explain("forward does not write its statistics, as it does with `stats`");
+            let plain = ForwardFields::plain(self.fields.x, self.fields.groups);
+            let fields = ForwardFields { eps: self.fields.eps, stats: true, ..plain };
+            let again = derivation.push(forward(Self::new(self.op, fields)?), &roles);
+            roles.extend(["mean", "rstd"].into_iter().filter_map(|name| Some((name, again.role(name)?.clone()))));
+        }
+        derivation.explain("through an activation the gradient of the residual is written with that of x, so that both have to be wanted");
+        let descriptor = self.backward(derivation.wanted())?;
+        derivation.push(backward(descriptor), &roles);
+        Ok(())
     }
 }
 

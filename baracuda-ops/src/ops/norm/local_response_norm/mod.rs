@@ -40,7 +40,7 @@ use crate::dtype::Real;
 use crate::error::Reason;
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{batch_of_channels, beside, demand, float, in_range, only_dx, require};
+use crate::ops::fields::{batch_of_channels, beside, demand, float, in_range, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
 use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
@@ -158,7 +158,10 @@ descriptor! {
     args: LocalResponseNormArgs of forward;
     plan: LocalResponseNormPlan;
     kernels: forms!(cpu::forward);
-    backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
+    gradients: ["y"] => ["x"], |forward, derivation| {
+        derivation.push(forward.backward()?, &[]);
+        Ok(())
+    };
     /// LocalResponseNorm of `x`, `[N, C, spatial..]`, over windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors

@@ -6,10 +6,14 @@ use super::{LayerNormBackwardDescriptor, RmsNormBackwardDescriptor};
 #[cfg(feature = "wgpu")]
 use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::gradients::{Derivation, Role};
 use crate::operands::operands;
+use crate::ops::activation::Activation;
 use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
+use crate::ops::pointwise::ActivationDescriptor;
 use crate::ops::valid::{Described, Op, Valid, fields};
+use crate::plan::Descriptor;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -116,40 +120,6 @@ operands! { $
     }
 }
 
-/// Gradients that a backward computes.
-///
-/// ```
-/// use baracuda_ops::{DType, Descriptor, Gradients, LayerNormDescriptor, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
-/// let forward = LayerNormDescriptor::new(x, 1)?.weight(DType::F32)?.stats()?;
-/// let mut wanted = Gradients::ALL;
-/// wanted.dx = false; // nothing before this op learns
-/// let names: Vec<_> = forward.backward(wanted)?.slots().iter().map(|slot| slot.name).collect();
-/// assert_eq!(names, ["dy", "x", "weight", "mean", "rstd", "dweight"]);
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Gradients {
-    /// The gradient of the input, and of the residual where that is the same.
-    pub dx: bool,
-    /// The gradient of the residual, if forward has one whose gradient is not dx.
-    pub dresidual: bool,
-    /// The gradient of the weight, if forward has one.
-    pub dweight: bool,
-    /// The gradient of the bias, if forward has one.
-    pub dbias: bool,
-}
-
-impl Gradients {
-    /// Every gradient. There is none of a parameter that forward does not have.
-    pub const ALL: Self = Self { dx: true, dresidual: true, dweight: true, dbias: true };
-    /// The gradients of the input and of the residual alone.
-    pub const INPUT: Self = Self { dx: true, dresidual: true, dweight: false, dbias: false };
-    /// The gradients of the parameters alone.
-    pub const PARAMETERS: Self = Self { dx: false, dresidual: false, dweight: true, dbias: true };
-}
-
 fields! {
     /// The fields of a forward descriptor.
     ForwardFields: Fields<Kind = RowNorm, Derived = ()> {
@@ -232,8 +202,11 @@ impl ForwardFields {
 }
 
 impl Valid<ForwardFields> {
-    /// The backward with the same types, layouts and options: `dy` lies as `y`, `x` (or `h`) as in forward.
-    pub(crate) fn backward(&self, wanted: Gradients) -> Result<Valid<BackwardFields>> {
+    /// The backward with the same types, layouts and options, for the gradients of some inputs, of which forward may have others: `dy` lies as
+    /// `y`, `x` (or `h`) as in forward. `dh`: whether a gradient arrives at h, which reaches dx alone.
+    pub(crate) fn backward(&self, wanted: &[&str], dh: bool) -> Result<Valid<BackwardFields>> {
+        let wants = |input: &str| wanted.contains(&input);
+        let dx = wants("x") || wants("residual");
         let forward = &self.fields;
         let desc = |operand| self.slots.at(operand).map_or(forward.x, |slot| slot.desc);
         let x = if forward.residual { desc(forward::H) } else { forward.x };
@@ -245,13 +218,44 @@ impl Valid<ForwardFields> {
             normalized_dims: forward.normalized_dims,
             weight: forward.weight,
             weight_offset: forward.weight_offset,
-            dx: wanted.dx,
-            dweight: wanted.dweight && forward.weight.is_some(),
-            dbias: forward.bias.filter(|_| wanted.dbias),
-            dh: wanted.dx && forward.residual,
+            dx,
+            dweight: wants("weight") && forward.weight.is_some(),
+            dbias: forward.bias.filter(|_| wants("bias")),
+            dh: dh && dx && forward.residual,
             layouts,
         };
         Valid::new(self.op.kind.backward(), fields)
+    }
+
+    /// Derives the gradients. What is normalised is x, or h where there is a residual; dx is the gradient of both summands.
+    pub(super) fn gradients<F: Descriptor, B: Descriptor>(
+        &self,
+        derivation: &mut Derivation,
+        forward: fn(Self) -> F,
+        backward: fn(Valid<BackwardFields>) -> B,
+    ) -> Result<()> {
+        let dx = derivation.gradient_for(&["x", "residual"]);
+        if !derivation.arrives("y") {
+            // Of h alone: what arrives is the gradient.
+            if let Some(parameter) = derivation.wanted().iter().find(|name| ["weight", "bias"].contains(name)) {
+                return Err(Error::independent(self.op.name, parameter, vec!["y"]));
+            }
+            let copy = ActivationDescriptor::new(self.slots.always(forward::H).desc, Activation::Identity)?;
+            derivation.push(copy, &[("x", Role::GradientOf("h")), ("y", dx)]);
+            return Ok(());
+        }
+        let (normalised, x) = if self.fields.residual { (forward::H, "h") } else { (forward::X, "x") };
+        let mut roles = vec![("x", Role::Forward(x)), ("dx", dx)];
+        if !self.fields.stats {
+            derivation.explain("forward does not write its statistics, as it does with `stats`");
+            let plain = ForwardFields::plain(self.slots.always(normalised).desc, self.fields.normalized_dims);
+            let fields = ForwardFields { eps: self.fields.eps, stats: true, ..plain };
+            let again = derivation.push(forward(Self::new(self.op, fields)?), &roles);
+            roles.extend(["mean", "rstd"].into_iter().filter_map(|name| Some((name, again.role(name)?.clone()))));
+        }
+        let descriptor = self.backward(derivation.wanted(), derivation.arrives("h"))?;
+        derivation.push(backward(descriptor), &roles);
+        Ok(())
     }
 }
 

@@ -41,7 +41,7 @@
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside, demand, float, only_dx, require};
+use crate::ops::fields::{beside, demand, float, require};
 use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -140,7 +140,10 @@ descriptor! {
     args: ActivationArgs of forward;
     plan: ActivationPlan;
     kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept);
-    backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
+    gradients: ["y"] => ["x"], |forward, derivation| {
+        derivation.push(forward.backward()?, &[]);
+        Ok(())
+    };
     /// The activation of each element of `x`.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::wgpu::{OperandText, Place, Variants};
 use crate::ops::activation::Activation;
 use crate::ops::norm::{
-    BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
+    BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor, INPUTS,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor,
 };
 use crate::plan::Descriptor;
@@ -63,7 +63,7 @@ fn a_group_stays_on_chip_while_it_fits() {
 fn gradients_stay_on_chip_where_channels_share_chunks_and_where_tensors_are_small() {
     let form = |kind, dims: &[u64], activation, props: &Props| {
         let forward = plain(kind, dense(dims)).with(|fields| fields.activation = activation).unwrap();
-        chosen(&forward.backward(Gradients::ALL).unwrap(), props).0
+        chosen(&forward.backward(&INPUTS).unwrap(), props).0
     };
     let props = Variants::device(Some((32, 32)));
     let of = |kind, dims: &[u64]| form(kind, dims, Activation::Identity, &props);
@@ -85,7 +85,7 @@ fn slices_are_short_where_few_go_through_an_activation_and_long_where_many_are_s
     for (activation, expected) in [(Activation::Identity, (128, 4)), (Activation::Silu, (256, 2))] {
         let forward = plain(ChannelNorm::Group, dense(&[2, 40, 64, 64]));
         let forward = forward.with(|fields| fields.activation = activation).unwrap();
-        let (_, backward) = chosen(&forward.backward(Gradients::ALL).unwrap(), &props);
+        let (_, backward) = chosen(&forward.backward(&INPUTS).unwrap(), &props);
         let (_, forward) = chosen(&forward, &props);
         assert_eq!((spread(&forward, 0), spread(&forward, 1)), ((128, 4), expected));
         assert_eq!((spread(&backward, 0), spread(&backward, 1)), (expected, expected));
@@ -98,7 +98,7 @@ fn slices_are_short_where_few_go_through_an_activation_and_long_where_many_are_s
 fn channels_last_takes_fewer_dispatches_where_groups_are_small() {
     let launches = |kind, dims: &[u64]| {
         let forward = plain(kind, TensorDesc::channels_last(DType::BF16, dims).unwrap());
-        let backward = forward.backward(Gradients::ALL).unwrap();
+        let backward = forward.backward(&INPUTS).unwrap();
         let props = Variants::device(Some((32, 32)));
         (chosen(&forward, &props).1.len(), chosen(&backward, &props).1.len())
     };
@@ -167,7 +167,7 @@ fn what_is_read_in_chunks_ends_with_a_whole_one() {
                     let x = layout(dtype, &[3, channels, spatial]).unwrap();
                     let parameters = Some(parameters);
                     let forward = plain(kind, x).with(|f| (f.weight, f.bias) = (parameters, parameters)).unwrap();
-                    let backward = forward.backward(Gradients::ALL).unwrap();
+                    let backward = forward.backward(&INPUTS).unwrap();
                     whole(&forward.slots, &chosen(&forward, &props).1);
                     whole(&backward.slots, &chosen(&backward, &props).1);
                 }
@@ -181,7 +181,7 @@ fn slices_of_channels_last_fill_a_gpu_at_once() {
     let props = Variants::device(Some((32, 32)));
     let grids = |dims: &[u64]| {
         let forward = plain(ChannelNorm::Batch, TensorDesc::channels_last(DType::BF16, dims).unwrap());
-        let (_, backward) = chosen(&forward.backward(Gradients::ALL).unwrap(), &props);
+        let (_, backward) = chosen(&forward.backward(&INPUTS).unwrap(), &props);
         let (_, forward) = chosen(&forward, &props);
         [forward[0].grid[0], forward[2].grid[0], backward[0].grid[0], backward[2].grid[0]]
     };
@@ -222,7 +222,7 @@ fn both_passes(kind: ChannelNorm) -> (Vec<Valid<ForwardFields>>, Vec<Valid<Backw
         for x in [dense(&dims), TensorDesc::channels_last(DType::BF16, &dims).unwrap()] {
             for inference in [false, true].into_iter().filter(|is| !is || kind != ChannelNorm::Group) {
                 let forward = plain(kind, x).with(|fields| fields.inference = inference).unwrap();
-                backwards.push(forward.backward(Gradients::ALL).unwrap());
+                backwards.push(forward.backward(&INPUTS).unwrap());
                 forwards.push(forward);
             }
         }
@@ -290,7 +290,7 @@ fn eight_bindings_suffice() {
     for is_inference in [false, true] {
         let forward = whole(is_inference);
         chosen(&forward, &props);
-        chosen(&forward.backward(Gradients::ALL).unwrap(), &props);
+        chosen(&forward.backward(&INPUTS).unwrap(), &props);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::kernel::Ask;
 use crate::ops::activation::Activation;
-use crate::ops::norm::Gradients;
+use crate::ops::norm::INPUTS;
 use crate::tensor::TensorDesc;
 
 /// What a variant asks for.
@@ -122,7 +122,7 @@ fn variant(options: Options) -> Result<(Valid<ForwardFields>, Valid<BackwardFiel
             let has_momentum = has_all && !inference && !fields.cumulative && kind != ChannelNorm::Group;
             fields.momentum = Real::new(0.1).filter(|_| has_momentum);
         })?;
-    let backward = forward.backward(Gradients::ALL)?;
+    let backward = forward.backward(&INPUTS)?;
     let backward = if options.from_y && kind == ChannelNorm::Batch { backward.from_y()? } else { backward };
     Ok((forward, backward))
 }

@@ -1,12 +1,13 @@
 //! Every kind of shader of the family, without a device.
 
-use super::super::{ForwardFields, Gradients, RowNorm, Valid};
+use super::super::{ForwardFields, RowNorm, Valid};
 use super::backward::Backward;
 use super::forward::Forward;
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::Ask;
+use crate::ops::norm::INPUTS;
 use crate::tensor::TensorDesc;
 
 /// Rows of each kind: many, few, and so few that long ones are split.
@@ -22,7 +23,7 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) {
                 // Every team, without parameters and with all operands.
                 for rows in ROWS {
                     for cols in LOG2_COLS.map(|log2| 1 << log2) {
-                        add(rows, cols, &Options::PLAIN);
+                        add(rows, cols, &Options::plain());
                         add(rows, cols, &Options::all(dtype));
                         add(rows, cols, &Options::all(DType::F32));
                     }
@@ -44,14 +45,16 @@ struct Options {
     bias: Option<DType>,
     stats: bool,
     residual: bool,
-    wanted: Gradients,
+    wanted: Vec<&'static str>,
 }
 
 impl Options {
-    const PLAIN: Self = Self { weight: None, bias: None, stats: false, residual: false, wanted: Gradients::ALL };
+    fn plain() -> Self {
+        Self { weight: None, bias: None, stats: false, residual: false, wanted: INPUTS.into() }
+    }
 
     fn all(parameters: DType) -> Self {
-        Self { weight: Some(parameters), bias: Some(parameters), stats: true, residual: true, wanted: Gradients::ALL }
+        Self { weight: Some(parameters), bias: Some(parameters), stats: true, residual: true, wanted: INPUTS.into() }
     }
 
     /// Every set of options.
@@ -62,7 +65,8 @@ impl Options {
             for bias in parameters {
                 for flags in 0..32u32 {
                     let [stats, residual, dx, dweight, dbias] = std::array::from_fn(|i| flags >> i & 1 == 1);
-                    let wanted = Gradients { dx, dweight, dbias, dresidual: false };
+                    let wanted = [("x", dx), ("weight", dweight), ("bias", dbias)];
+                    let wanted = wanted.into_iter().filter_map(|(name, is_wanted)| is_wanted.then_some(name)).collect();
                     sets.push(Self { weight, bias, stats, residual, wanted });
                 }
             }
@@ -79,7 +83,7 @@ impl Options {
         if let Some(work) = Forward::ALL.into_iter().find_map(work) {
             variants.add_work(&name, Ok(work), props);
         }
-        let Ok(backward) = forward.backward(self.wanted) else { return };
+        let Ok(backward) = forward.backward(&self.wanted, true) else { return };
         let work = |form: Backward| form.work(&backward, props, Ask::Chosen).ok();
         if let Some(work) = Backward::ALL.into_iter().find_map(work) {
             variants.add_work(&name, Ok(work), props);
