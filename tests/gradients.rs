@@ -1,360 +1,509 @@
-//! The gradients of every op against finite differences of its forward, in f64 on the CPU, with random cotangents.
+//! The gradients of every op with every option, by a tape that knows steps and roles alone: in f64 on the CPU against finite differences of
+//! forward, and in f32 on the CPU and through wgpu against those in f64.
 //!
-//! The loss is the sum over the outputs that have gradients of output times cotangent. Each element of each gradient is compared with the
-//! central difference of the loss. What backward takes beside cotangents are inputs and outputs of forward.
+//! The loss is the sum over the outputs at which gradients arrive of output times cotangent. Each element of each input is moved, and its
+//! gradient compared with the central difference of the loss.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Mutex;
 
-use baracuda_ops::{Access, AnyDescriptor, DType, Device, Mem, MemMut, Operand, PlanOptions, Workspace};
+use baracuda_ops::{Access, AnyDescriptor, Device, Error, OPS, PlanOptions, Role, Step};
 use baracuda_ops_tests::case::Random;
-use baracuda_ops_tests::ops::SUBJECTS;
-
-/// Forward without the fields that every line has, its backward likewise, and the dimensions. Both get x (backward of softmax y) in f64;
-/// what forward saves for backward is among its fields.
-const PAIRS: &[(&str, &str, &str, &str)] = &[
-    (
-        "layer_norm",
-        "[4,7]",
-        r#""normalized_dims":1,"weight":"f64","bias":"f64","eps":1e-5,"stats":true"#,
-        r#""normalized_dims":1,"weight":"f64","dx":true,"dweight":true,"dbias":"f64""#,
-    ),
-    (
-        "layer_norm",
-        "[3,2,4]",
-        r#""normalized_dims":2,"weight":"f64","eps":0.1,"stats":true,"residual":true"#,
-        r#""normalized_dims":2,"weight":"f64","dx":true,"dweight":true,"dh":true"#,
-    ),
-    (
-        "rms_norm",
-        "[4,7]",
-        r#""normalized_dims":1,"weight":"f64","eps":1e-5,"weight_offset":1.0,"stats":true,"residual":true"#,
-        r#""normalized_dims":1,"weight":"f64","weight_offset":1.0,"dx":true,"dweight":true,"dh":true"#,
-    ),
-    (
-        "batch_norm",
-        "[3,4,2,3]",
-        r#""weight":"f64","bias":"f64","eps":1e-5,"stats":true"#,
-        r#""weight":"f64","bias":"f64","dx":true,"dweight":true,"dbias":true"#,
-    ),
-    (
-        "batch_norm",
-        "[5,3]",
-        r#""weight":"f64","bias":"f64","eps":1e-3,"activation":"silu","residual":true,"momentum":0.1,"stats":true"#,
-        r#""weight":"f64","bias":"f64","activation":"silu","residual":true,"dx":true,"dresidual":true,"dweight":true,"dbias":true"#,
-    ),
-    (
-        "batch_norm",
-        "[3,4,2,3]",
-        r#""weight":"f64","bias":"f64","eps":1e-5,"activation":"relu","residual":true,"cumulative":true,"stats":true"#,
-        r#""weight":"f64","bias":"f64","activation":"relu","residual":true,"from_y":true,"dx":true,"dresidual":true,"dweight":true,"dbias":true"#,
-    ),
-    (
-        "batch_norm",
-        "[3,4,2,3]",
-        r#""weight":"f64","bias":"f64","eps":1e-5,"activation":"gelu_erf","residual":true,"inference":true"#,
-        r#""weight":"f64","bias":"f64","eps":1e-5,"activation":"gelu_erf","residual":true,"inference":true,"dx":true,"dresidual":true,"dweight":true,"dbias":true"#,
-    ),
-    (
-        "group_norm",
-        "[2,6,5]",
-        r#""groups":3,"weight":"f64","bias":"f64","eps":1e-5,"stats":true"#,
-        r#""groups":3,"weight":"f64","bias":"f64","dx":true,"dweight":true,"dbias":true"#,
-    ),
-    (
-        "group_norm",
-        "[2,4,1,2,3]",
-        r#""groups":1,"weight":"f64","bias":"f64","eps":1e-5,"activation":"gelu_tanh","stats":true"#,
-        r#""groups":1,"weight":"f64","bias":"f64","activation":"gelu_tanh","dx":true,"dweight":true,"dbias":true"#,
-    ),
-    (
-        "group_norm",
-        "[2,4,2,3]",
-        r#""groups":2,"bias":"f64","eps":0.01,"activation":"tanh","stats":true"#,
-        r#""groups":2,"bias":"f64","activation":"tanh","dx":true,"dbias":true"#,
-    ),
-    (
-        "instance_norm",
-        "[2,3,7]",
-        r#""weight":"f64","bias":"f64","eps":1e-5,"activation":"sigmoid","momentum":0.1,"stats":true"#,
-        r#""weight":"f64","bias":"f64","activation":"sigmoid","dx":true,"dweight":true,"dbias":true"#,
-    ),
-    (
-        "instance_norm",
-        "[2,3,2,3]",
-        r#""weight":"f64","bias":"f64","eps":1e-5,"activation":"relu","inference":true"#,
-        r#""weight":"f64","bias":"f64","eps":1e-5,"activation":"relu","inference":true,"dx":true,"dweight":true,"dbias":true"#,
-    ),
-    ("softmax", "[4,7]", r#""axis":1"#, r#""axis":1"#),
-    ("softmax", "[2,5,3]", r#""axis":1,"scale":-0.7"#, r#""axis":1,"scale":-0.7"#),
-    ("softmax", "[4,7]", r#""axis":0,"log":true,"scale":2.5"#, r#""axis":0,"log":true,"scale":2.5"#),
-    (
-        "local_response_norm",
-        "[2,7,3]",
-        r#""size":5,"alpha":0.7,"beta":0.75,"k":1.5"#,
-        r#""size":5,"alpha":0.7,"beta":0.75,"k":1.5"#,
-    ),
-    (
-        "local_response_norm",
-        "[2,5,2,2]",
-        r#""size":4,"alpha":2.0,"beta":1.3,"k":0.5"#,
-        r#""size":4,"alpha":2.0,"beta":1.3,"k":0.5"#,
-    ),
-    ("activation", "[3,5]", r#""activation":"identity""#, r#""activation":"identity""#),
-    ("activation", "[3,5]", r#""activation":"relu""#, r#""activation":"relu","from_y":true"#),
-    ("activation", "[3,5]", r#""activation":"gelu_erf""#, r#""activation":"gelu_erf""#),
-    ("activation", "[3,5]", r#""activation":"gelu_tanh""#, r#""activation":"gelu_tanh""#),
-    ("activation", "[3,5]", r#""activation":"silu""#, r#""activation":"silu""#),
-    ("activation", "[3,5]", r#""activation":"sigmoid""#, r#""activation":"sigmoid","from_y":true"#),
-    ("activation", "[3,5]", r#""activation":"tanh""#, r#""activation":"tanh""#),
-    (
-        "gemm",
-        "[4,3]",
-        r#""b":{"dtype":"f64","dims":[3,5]},"bias":"f64""#,
-        r#""b":{"dtype":"f64","dims":[3,5]},"da":{"dtype":"f64"},"db":{"dtype":"f64"},"dbias":{"dtype":"f64"}"#,
-    ),
-    (
-        "gemm",
-        "[3,4]",
-        r#""b":{"dtype":"f64","dims":[3,5]},"transpose_a":true,"alpha":-0.5,"bias":"f64","activation":"silu","pre":"f64""#,
-        r#""b":{"dtype":"f64","dims":[3,5]},"transpose_a":true,"alpha":-0.5,"activation":"silu","da":{"dtype":"f64"},"db":{"dtype":"f64"},"dbias":{"dtype":"f64"}"#,
-    ),
-    (
-        "gemm",
-        "[4,3]",
-        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_b":true,"activation":"sigmoid""#,
-        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_b":true,"activation":"sigmoid","saved":"out","da":{"dtype":"f64","beta":0.5},"db":{"dtype":"f64","beta":-1.0}"#,
-    ),
-    (
-        "gemm",
-        "[3,4]",
-        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_a":true,"transpose_b":true,"alpha":0.7,"bias":"f64","activation":"gelu_erf""#,
-        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_a":true,"transpose_b":true,"alpha":0.7,"bias":"f64","activation":"gelu_erf","saved":"recompute","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":2.0},"dbias":{"dtype":"f64","beta":1.0}"#,
-    ),
-    (
-        "gemm",
-        "[2,2,3,4]",
-        r#""b":{"dtype":"f64","dims":[4,2]},"bias":"f64","activation":"tanh""#,
-        r#""b":{"dtype":"f64","dims":[4,2]},"bias":"f64","activation":"tanh","saved":"out","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":1.0},"dbias":{"dtype":"f64"}"#,
-    ),
-    (
-        "gemm",
-        "[3,4,2]",
-        r#""b":{"dtype":"f64","dims":[1,3,4]},"transpose_a":true,"transpose_b":true,"activation":"gelu_tanh""#,
-        r#""b":{"dtype":"f64","dims":[1,3,4]},"transpose_a":true,"transpose_b":true,"activation":"gelu_tanh","saved":"recompute","da":{"dtype":"f64"},"db":{"dtype":"f64"}"#,
-    ),
-    (
-        "gemm",
-        "[2,3,4]",
-        r#""b":{"dtype":"f64","dims":[2,4,3]},"bias":"f64","activation":"relu""#,
-        r#""b":{"dtype":"f64","dims":[2,4,3]},"activation":"relu","saved":"out","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":-0.5},"dbias":{"dtype":"f64"}"#,
-    ),
-];
-
-/// The repro line of a forward whose gradients are ops of their own, and their lines. Operands of one name lie alike in all of them.
-const SEPARATE: &[(&str, &[&str])] = &[
-    (
-        r#"conv {"x":{"dtype":"f64","dims":[2,3,5,4]},"weight":{"dtype":"f64","dims":[4,3,3,2]},"padding":[[1,1],[0,1]],"bias":"f64"}"#,
-        &[
-            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[2,4,5,4]},"weight":{"dtype":"f64","dims":[4,3,3,2]},"dx":{"dtype":"f64","dims":[2,3,5,4]},"padding":[[1,1],[0,1]]}"#,
-            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[2,3,5,4]},"dy":{"dtype":"f64","dims":[2,4,5,4]},"dweight":{"dtype":"f64","dims":[4,3,3,2]},"padding":[[1,1],[0,1]]}"#,
-            r#"conv_backward_bias {"dy":{"dtype":"f64","dims":[2,4,5,4]}}"#,
-        ],
-    ),
-    (
-        r#"conv {"x":{"dtype":"f64","dims":[2,4,6,5],"strides":[120,1,20,4]},"weight":{"dtype":"f64","dims":[6,2,2,3]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"bias":"f64"}"#,
-        &[
-            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"weight":{"dtype":"f64","dims":[6,2,2,3]},"dx":{"dtype":"f64","dims":[2,4,6,5],"strides":[120,1,20,4]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":0.5}"#,
-            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[2,4,6,5],"strides":[120,1,20,4]},"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"dweight":{"dtype":"f64","dims":[6,2,2,3]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":-1.0}"#,
-            r#"conv_backward_bias {"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"beta":2.0}"#,
-        ],
-    ),
-    (
-        r#"conv {"x":{"dtype":"f64","dims":[1,3,11]},"weight":{"dtype":"f64","dims":[3,1,2]},"stride":[3],"groups":3}"#,
-        &[
-            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[1,3,4]},"weight":{"dtype":"f64","dims":[3,1,2]},"dx":{"dtype":"f64","dims":[1,3,11]},"stride":[3],"groups":3}"#,
-            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[1,3,11]},"dy":{"dtype":"f64","dims":[1,3,4]},"dweight":{"dtype":"f64","dims":[3,1,2]},"stride":[3],"groups":3}"#,
-        ],
-    ),
-    (
-        r#"conv {"x":{"dtype":"f64","dims":[1,2,3,2,4]},"weight":{"dtype":"f64","dims":[2,2,2,3,1]},"padding":[[1,0],[1,1],[0,0]],"stride":[1,1,2]}"#,
-        &[
-            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[1,2,3,2,2]},"weight":{"dtype":"f64","dims":[2,2,2,3,1]},"dx":{"dtype":"f64","dims":[1,2,3,2,4]},"padding":[[1,0],[1,1],[0,0]],"stride":[1,1,2]}"#,
-            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[1,2,3,2,4]},"dy":{"dtype":"f64","dims":[1,2,3,2,2]},"dweight":{"dtype":"f64","dims":[2,2,2,3,1]},"padding":[[1,0],[1,1],[0,0]],"stride":[1,1,2]}"#,
-        ],
-    ),
-];
+use baracuda_ops_tests::tape::{Tape, Values, check};
+use baracuda_ops_tests::target::TARGETS;
+use baracuda_ops_tests::values::{offsets, rounded};
+use rayon::prelude::*;
 
 /// Half the distance of the two losses of a difference.
 const STEP: f64 = 2e-5;
 /// What a gradient may differ by from the difference quotient, of the greater of 1 and itself.
 const TOLERANCE: f64 = 1e-6;
+/// What a gradient may differ by from that in f64, of the greater of 1 and the largest element, for a type with 24 bits and with 8.
+const TOLERANCE_OF_F32: f64 = 2e-5;
+const TOLERANCE_OF_16_BITS: f64 = 0.05;
 
-type Values = BTreeMap<String, Vec<f64>>;
-
-fn descriptor(op: &str, dims: &str, fields: &str) -> AnyDescriptor {
-    let tensor = match op {
-        "softmax_backward" => "y",
-        "gemm" | "gemm_backward" => "a",
-        _ => "x",
-    };
-    AnyDescriptor::parse(op, &format!(r#"{{"{tensor}":{{"dtype":"f64","dims":{dims}}},{fields}}}"#)).unwrap()
+/// The forwards of an op: the fields that it needs, and of each option the texts that it may have, `""` where it is left out. Every
+/// combination is a line, but those that the op refuses.
+struct Forwards {
+    op: &'static str,
+    tensors: &'static [&'static str],
+    options: &'static [&'static [&'static str]],
 }
 
-/// Runs a descriptor on the CPU. Counts are integers of value 0.
-fn run(descriptor: &AnyDescriptor, inputs: &Values) -> Values {
-    let device = Device::cpu();
-    let plan = descriptor.plan(&device, &PlanOptions::default()).unwrap();
-    let mut written: Vec<(usize, Vec<f64>)> = Vec::new();
-    let mut counts = [0i64];
-    let mut counts = Some(&mut counts[..]);
-    for (i, slot) in plan.slots().iter().enumerate().filter(|(_, s)| s.access != Access::In) {
-        let elements = slot.desc.elements() as usize;
-        written.push((i, inputs.get(slot.name).cloned().unwrap_or_else(|| vec![f64::NAN; elements])));
-    }
-    let mut places = written.iter_mut();
-    let mut operands: Vec<Operand<'_>> = plan
-        .slots()
-        .iter()
-        .map(|slot| match (slot.access, slot.desc.dtype()) {
-            (Access::In, _) => Mem::host(inputs[slot.name].as_slice()).into(),
-            (_, DType::I64) => {
-                places.next();
-                MemMut::host(counts.take().unwrap()).into()
+const ACTIVATIONS: &[&str] = &[
+    "",
+    r#""activation":"relu""#,
+    r#""activation":"gelu_erf""#,
+    r#""activation":"gelu_tanh""#,
+    r#""activation":"silu""#,
+    r#""activation":"sigmoid""#,
+    r#""activation":"tanh""#,
+];
+const WEIGHT: &[&str] = &["", r#""weight":"f64""#];
+const BIAS: &[&str] = &["", r#""bias":"f64""#];
+const STATS: &[&str] = &["", r#""stats":true"#];
+const RESIDUAL: &[&str] = &["", r#""residual":true"#];
+const RUNNING: &[&str] = &["", r#""momentum":0.1"#, r#""inference":true"#];
+
+const FORWARDS: &[Forwards] = &[
+    Forwards {
+        op: "layer_norm",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,5]},"normalized_dims":1,"eps":1e-5"#,
+            r#""x":{"dtype":"f64","dims":[2,2,3],"strides":[0,3,1]},"normalized_dims":2,"eps":0.1"#,
+            r#""x":{"dtype":"f64","dims":[2,2,3],"strides":[16,7,2]},"normalized_dims":1,"eps":0.0,"layouts":{"y":{"dtype":"f64","dims":[2,2,3],"strides":[6,1,2]}}"#,
+        ],
+        options: &[WEIGHT, BIAS, STATS, RESIDUAL],
+    },
+    Forwards {
+        op: "rms_norm",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,5]},"normalized_dims":1,"eps":1e-5"#,
+            r#""x":{"dtype":"f64","dims":[2,2,3],"strides":[0,3,1]},"normalized_dims":2,"eps":0.1"#,
+        ],
+        options: &[&["", r#""weight":"f64""#, r#""weight":"f64","weight_offset":1.0"#], STATS, RESIDUAL],
+    },
+    Forwards {
+        op: "batch_norm",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,2,2]},"eps":1e-5"#,
+            r#""x":{"dtype":"f64","dims":[2,2,1,3],"strides":[6,1,6,2]},"eps":1e-3"#,
+        ],
+        options: &[
+            WEIGHT,
+            BIAS,
+            STATS,
+            RESIDUAL,
+            &["", r#""momentum":0.1"#, r#""cumulative":true"#, r#""inference":true"#],
+            ACTIVATIONS,
+        ],
+    },
+    Forwards {
+        op: "group_norm",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,4,3]},"groups":2,"eps":1e-5"#,
+            r#""x":{"dtype":"f64","dims":[2,2,1,3],"strides":[6,1,6,2]},"groups":1,"eps":0.01"#,
+        ],
+        options: &[WEIGHT, BIAS, STATS, ACTIVATIONS],
+    },
+    Forwards {
+        op: "instance_norm",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,2,4]},"eps":1e-5"#,
+            r#""x":{"dtype":"f64","dims":[2,2,1,3],"strides":[6,1,6,2]},"eps":0.01"#,
+        ],
+        options: &[WEIGHT, BIAS, STATS, RUNNING, ACTIVATIONS],
+    },
+    Forwards {
+        op: "local_response_norm",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,5,2]}"#,
+            r#""x":{"dtype":"f64","dims":[1,4,2,2],"strides":[16,1,8,4]}"#,
+        ],
+        options: &[
+            &[r#""size":1"#, r#""size":4"#, r#""size":5"#],
+            &["", r#""alpha":0.7"#],
+            &["", r#""beta":1.3"#],
+            &["", r#""k":0.5"#],
+        ],
+    },
+    Forwards {
+        op: "softmax",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,5,2]}"#,
+            r#""x":{"dtype":"f64","dims":[3,4,2],"strides":[0,1,4]}"#,
+            r#""x":{"dtype":"f64","dims":[2,3,2]},"layouts":{"y":{"dtype":"f64","dims":[2,3,2],"strides":[1,4,2]}}"#,
+        ],
+        options: &[&[r#""axis":0"#, r#""axis":1"#, r#""axis":2"#], &["", r#""log":true"#], &["", r#""scale":-0.7"#]],
+    },
+    Forwards {
+        op: "activation",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,4]}"#,
+            r#""x":{"dtype":"f64","dims":[3,4],"strides":[0,1]}"#,
+            r#""x":{"dtype":"f64","dims":[]}"#,
+        ],
+        options: &[&[
+            r#""activation":"identity""#,
+            r#""activation":"relu""#,
+            r#""activation":"gelu_erf""#,
+            r#""activation":"gelu_tanh""#,
+            r#""activation":"silu""#,
+            r#""activation":"sigmoid""#,
+            r#""activation":"tanh""#,
+        ]],
+    },
+    Forwards {
+        op: "gemm",
+        tensors: &[
+            r#""a":{"dtype":"f64","dims":[3,2]},"b":{"dtype":"f64","dims":[2,4]}"#,
+            r#""a":{"dtype":"f64","dims":[2,3],"strides":[1,2]},"transpose_a":true,"b":{"dtype":"f64","dims":[2,4]}"#,
+            r#""a":{"dtype":"f64","dims":[2,3]},"b":{"dtype":"f64","dims":[4,3]},"transpose_b":true"#,
+            r#""a":{"dtype":"f64","dims":[2,3,2]},"transpose_a":true,"b":{"dtype":"f64","dims":[2,4,3]},"transpose_b":true"#,
+            r#""a":{"dtype":"f64","dims":[2,2,2,3]},"b":{"dtype":"f64","dims":[3,2]}"#,
+            r#""a":{"dtype":"f64","dims":[2,2,3]},"b":{"dtype":"f64","dims":[1,3,2]}"#,
+            r#""a":{"dtype":"f64","dims":[2,2,3]},"b":{"dtype":"f64","dims":[2,3,2],"strides":[0,2,1]}"#,
+        ],
+        options: &[BIAS, &["", r#""alpha":-0.7"#], &["", r#""pre":"f64""#], ACTIVATIONS],
+    },
+    Forwards {
+        op: "conv",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,2,4]},"weight":{"dtype":"f64","dims":[3,2,2]}"#,
+            r#""x":{"dtype":"f64","dims":[1,4,3,4],"strides":[48,1,16,4]},"weight":{"dtype":"f64","dims":[2,2,2,2],"strides":[8,1,4,2]},"groups":2,"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,1]]"#,
+            r#""x":{"dtype":"f64","dims":[2,2,3,3],"strides":[0,9,3,1]},"weight":{"dtype":"f64","dims":[2,1,2,2]},"groups":2,"layouts":{"y":{"dtype":"f64","dims":[2,2,2,2],"strides":[8,1,4,2]}}"#,
+            r#""x":{"dtype":"f64","dims":[1,1,2,2,3]},"weight":{"dtype":"f64","dims":[2,1,1,2,2]},"padding":[[1,1],[0,0],[0,2]]"#,
+        ],
+        options: &[BIAS, &["", r#""pre":"f64""#], ACTIVATIONS],
+    },
+];
+
+/// Forwards of types that differ between operands.
+const MIXED: &[&str] = &[
+    r#"layer_norm {"x":{"dtype":"bf16","dims":[4,8]},"normalized_dims":1,"eps":1e-5,"weight":"f32","bias":"f32","residual":true}"#,
+    r#"rms_norm {"x":{"dtype":"f16","dims":[4,8]},"normalized_dims":1,"eps":1e-5,"weight":"f32","stats":true}"#,
+    r#"batch_norm {"x":{"dtype":"bf16","dims":[4,3,4]},"eps":1e-5,"weight":"f32","bias":"f32","residual":true,"activation":"silu","momentum":0.1}"#,
+    r#"group_norm {"x":{"dtype":"f16","dims":[2,4,4]},"groups":2,"eps":1e-5,"weight":"f32","bias":"f32","activation":"gelu_erf"}"#,
+    r#"instance_norm {"x":{"dtype":"bf16","dims":[2,3,8]},"eps":1e-5,"weight":"bf16","bias":"bf16","inference":true}"#,
+    r#"softmax {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"output":"f32"}"#,
+    r#"softmax {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"log":true,"output":"f32"}"#,
+    r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"silu","out":"f32","pre":"bf16"}"#,
+    r#"gemm {"a":{"dtype":"f16","dims":[3,4]},"b":{"dtype":"f16","dims":[4,5]},"bias":"f16","activation":"gelu_tanh","out":"f32"}"#,
+    r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"tanh","pre":"f32"}"#,
+    r#"conv {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[4,3,2]},"bias":"f32","activation":"silu","y":"f32","pre":"bf16"}"#,
+    r#"conv {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[4,3,2]},"bias":"bf16","activation":"silu","y":"f32","pre":"f32"}"#,
+    r#"conv {"x":{"dtype":"f16","dims":[2,3,5]},"weight":{"dtype":"f16","dims":[4,3,2]},"bias":"f32","activation":"gelu_erf","pre":"f32"}"#,
+    r#"conv {"x":{"dtype":"f16","dims":[2,3,5]},"weight":{"dtype":"f16","dims":[4,3,2]},"bias":"f16","activation":"sigmoid","pre":"f32"}"#,
+    r#"conv {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[4,3,2]},"bias":"f32","y":"f32"}"#,
+];
+
+impl Forwards {
+    /// Every line that the op accepts. Each tensor and each text of an option is in one of them.
+    fn lines(&self) -> Vec<String> {
+        let mut all: Vec<Vec<&str>> = self.tensors.iter().map(|tensors| vec![*tensors]).collect();
+        for option in self.options {
+            all = all.iter().flat_map(|fields| option.iter().map(|text| [&fields[..], &[*text]].concat())).collect();
+        }
+        let (mut lines, mut seen) = (Vec::new(), HashSet::new());
+        for fields in all {
+            let is_there: Vec<&str> = fields.iter().copied().filter(|text| !text.is_empty()).collect();
+            let line = format!("{} {{{}}}", self.op, is_there.join(","));
+            match AnyDescriptor::parse_line(&line) {
+                Ok(_) => {
+                    lines.push(line);
+                    seen.extend(is_there);
+                }
+                Err(error) => assert!(error.to_string().contains("inference"), "{line}: {error}"),
             }
-            _ => MemMut::host(places.next().unwrap().1.as_mut_slice()).into(),
-        })
-        .collect();
-    plan.run(&mut device.queue(), &mut operands, Workspace::none()).unwrap();
-    drop(operands);
-    written.into_iter().map(|(i, values)| (plan.slots()[i].name.to_string(), values)).collect()
+        }
+        for text in self.tensors.iter().chain(self.options.iter().copied().flatten()).filter(|text| !text.is_empty()) {
+            assert!(seen.contains(text), "{}: no line has {text}", self.op);
+        }
+        lines
+    }
 }
 
-/// [`worst`] of a line of [`PAIRS`].
-fn worst_of_pair(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mut Values)) -> (f64, String) {
-    worst(&descriptor(op, dims, forward), &descriptor(&format!("{op}_backward"), dims, backward), spoil)
+fn lines() -> Vec<String> {
+    FORWARDS.iter().flat_map(Forwards::lines).collect()
 }
 
-/// The largest difference between a gradient and the difference quotient of the loss, in units of the tolerance.
-fn worst(forward: &AnyDescriptor, backward: &AnyDescriptor, spoil: impl Fn(&mut Values)) -> (f64, String) {
-    let mut random = Random::of(&forward.line());
-    let mut inputs = Values::new();
-    for slot in forward.slots().iter().filter(|s| s.access != Access::Out) {
-        let mut draw = || match slot.name {
-            "weight" => 1.0 + 0.3 * random.normal(),
-            "running_var" => 0.3 + random.normal().powi(2),
-            _ => random.normal(),
-        };
-        let values = (0..slot.desc.elements()).map(|_| draw()).collect();
-        inputs.insert(slot.name.into(), values);
-    }
-    let outputs = run(forward, &inputs);
+fn parsed(line: &str) -> AnyDescriptor {
+    AnyDescriptor::parse_line(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
 
-    // Cotangents are those operands of backward that are a d and the name of an output.
-    let mut given = Values::new();
-    for slot in backward.slots().iter().filter(|s| s.access == Access::In) {
-        let is_cotangent = slot.name.strip_prefix('d').is_some_and(|name| outputs.contains_key(name));
-        let values = if is_cotangent {
-            (0..slot.desc.elements()).map(|_| random.normal()).collect()
-        } else if let (Some(h), "x") = (outputs.get("h"), slot.name) {
-            h.clone()
-        } else if let (Some(values), true) = (outputs.get(slot.name), !inputs.contains_key(slot.name)) {
-            values.clone()
-        } else {
-            inputs[slot.name].clone()
-        };
-        given.insert(slot.name.into(), values);
-    }
-    // What gradients are added to, which is no part of them.
-    let fields = serde_json::to_value(backward).unwrap();
-    for slot in backward.slots().iter().filter(|s| s.access == Access::InOut) {
-        given.insert(slot.name.into(), (0..slot.desc.elements()).map(|_| random.normal()).collect());
-    }
-    let loss = |inputs: &Values| -> f64 {
-        let outputs = run(forward, inputs);
-        let product = |(name, values): (&String, &Vec<f64>)| -> f64 {
-            let cotangent = given.get(&format!("d{name}"));
-            cotangent.map_or(0.0, |d| values.iter().zip(d).map(|(value, d)| value * d).sum())
-        };
-        outputs.iter().map(product).sum()
-    };
-    let mut gradients = run(backward, &given);
-    for (name, gradient) in &mut gradients {
-        let Some(before) = given.get(name) else { continue };
-        // An op of one gradient has its beta among its own fields.
-        let descriptor = &fields["descriptor"];
-        let beta = descriptor[name]["beta"].as_f64().or(descriptor["beta"].as_f64()).unwrap();
-        gradient.iter_mut().zip(before).for_each(|(g, before)| *g -= beta * before);
-    }
-    spoil(&mut gradients);
-    assert!(!gradients.is_empty());
-    let mut found = (0.0, String::new());
-    for (name, gradient) in &gradients {
-        let of = name.strip_prefix('d').unwrap();
-        assert_eq!(inputs[of].len(), gradient.len());
-        for (i, gradient) in gradient.iter().enumerate() {
-            let at = |sign: f64| {
-                let mut inputs = inputs.clone();
-                inputs.get_mut(of).unwrap()[i] += sign * STEP;
-                loss(&inputs)
+/// A line with other types: of f64 f32, of 16 bits and f32 f64.
+fn retyped(line: &str, from: &[&str], to: &str) -> String {
+    from.iter().fold(line.to_string(), |line, from| line.replace(&format!("\"{from}\""), &format!("\"{to}\"")))
+}
+
+/// A forward with the values of what it reads and of the cotangents of the outputs that have gradients.
+struct Problem {
+    forward: AnyDescriptor,
+    inputs: Values,
+    outputs: Vec<&'static str>,
+    /// The inputs that have gradients.
+    wanted: Vec<&'static str>,
+    cotangents: Values,
+}
+
+impl Problem {
+    /// Values are drawn by the text `seed`, and rounded to the types of the descriptor `rounding`.
+    fn new(forward: AnyDescriptor, seed: &str, rounding: &AnyDescriptor) -> Self {
+        let mut random = Random::of(seed);
+        let (mut inputs, mut cotangents) = (Values::new(), Values::new());
+        for (slot, rounding) in forward.slots().iter().zip(rounding.slots()) {
+            let mut draw = || match slot.name {
+                "weight" => 1.0 + 0.3 * random.normal(),
+                "running_var" => 0.3 + random.normal().powi(2),
+                "num_batches" => 0.0,
+                _ => random.normal(),
             };
-            let quotient = (at(1.0) - at(-1.0)) / (2.0 * STEP);
-            let units = (gradient - quotient).abs() / (TOLERANCE * gradient.abs().max(1.0));
-            // A NaN is the worst.
-            if units.is_nan() || units > found.0 {
-                found = (
-                    if units.is_nan() { f64::INFINITY } else { units },
-                    format!("{name}[{i}] is {}, the difference quotient {quotient}", gradient),
-                );
+            // What lies at one place has one value.
+            let mut at_offset = BTreeMap::new();
+            let drawn = offsets(&slot.desc)
+                .into_iter()
+                .map(|at| *at_offset.entry(at).or_insert_with(|| rounded(rounding.desc.dtype(), draw())));
+            let values: Vec<f64> = drawn.collect();
+            match slot.access {
+                Access::Out => cotangents.insert(slot.name, values),
+                Access::In | Access::InOut => inputs.insert(slot.name, values),
+            };
+        }
+        let Err(Error::NoGradient { known: outputs, .. }) = forward.gradients(&["?"], &[]) else { panic!("{seed}") };
+        let Err(Error::NoGradient { known: wanted, .. }) = forward.gradients(&outputs, &["?"]) else {
+            panic!("{seed}")
+        };
+        Self { forward, inputs, outputs, wanted, cotangents }
+    }
+
+    fn of(line: &str) -> Self {
+        let forward = parsed(line);
+        Self::new(forward.clone(), line, &forward)
+    }
+
+    fn tape<'d>(&self, device: &'d Device) -> Tape<'d> {
+        Tape::new(device, &self.forward, &self.inputs).unwrap_or_else(|e| panic!("{:?}: {e}", self.forward))
+    }
+
+    /// What steps give for the gradients that arrive.
+    fn gradients(&self, tape: &Tape<'_>, steps: &[Step]) -> Values {
+        tape.gradients(steps, &self.cotangents).unwrap_or_else(|error| panic!("{:?}: {error:?}", self.forward))
+    }
+
+    /// The difference quotients of the loss, for each element in memory of an input.
+    fn quotients(&self, tape: &Tape<'_>, arriving: &[&str], input: &str) -> BTreeMap<u64, f64> {
+        let loss = || -> f64 {
+            tape.forward().unwrap();
+            let of = |output: &&str| {
+                let values = tape.values(output).unwrap();
+                values.iter().zip(&self.cotangents[*output]).map(|(value, cotangent)| value * cotangent).sum::<f64>()
+            };
+            arriving.iter().map(of).sum()
+        };
+        let slot = self.forward.slots().iter().find(|slot| slot.name == input).expect("an input");
+        let mut quotients = BTreeMap::new();
+        for (at, &value) in offsets(&slot.desc).into_iter().zip(&self.inputs[input]) {
+            quotients.entry(at).or_insert_with(|| {
+                let at_value = |value: f64| {
+                    tape.set(input, at, value).unwrap();
+                    loss()
+                };
+                let difference = at_value(value + STEP) - at_value(value - STEP);
+                tape.set(input, at, value).unwrap();
+                difference / (2.0 * STEP)
+            });
+        }
+        tape.forward().unwrap();
+        quotients
+    }
+
+    /// The worst of gradients beside their difference quotients, in units of the tolerance, and which that is.
+    fn worst(&self, tape: &Tape<'_>, arriving: &[&str], gradients: &Values) -> (f64, String) {
+        let mut worst = (0.0, String::new());
+        for (input, gradient) in gradients {
+            for (at, quotient) in self.quotients(tape, arriving, input) {
+                let found = gradient[at as usize];
+                let units = (found - quotient).abs() / (TOLERANCE * found.abs().max(1.0));
+                // A NaN is the worst.
+                if units.is_nan() || units > worst.0 {
+                    let units = if units.is_nan() { f64::INFINITY } else { units };
+                    worst = (units, format!("that of {input} at {at} is {found}, the difference quotient {quotient}"));
+                }
+            }
+        }
+        worst
+    }
+}
+
+/// Subsets of names: all of them, and each alone.
+fn subsets<'n>(names: &[&'n str]) -> Vec<Vec<&'n str>> {
+    let mut subsets = vec![names.to_vec()];
+    subsets.extend(names.iter().map(|name| vec![*name]).filter(|_| names.len() > 1));
+    subsets
+}
+
+#[test]
+fn steps_are_difference_quotients() {
+    let device = Device::cpu();
+    lines().par_iter().for_each(|line| {
+        let problem = Problem::of(line);
+        let tape = problem.tape(&device);
+        tape.forward().unwrap();
+        for arriving in subsets(&problem.outputs) {
+            let gradients = |wanted: &[&str]| {
+                let steps = problem.forward.gradients(&arriving, wanted)?;
+                check(&problem.forward, &steps, &arriving, wanted).unwrap();
+                Ok(problem.gradients(&tape, &steps))
+            };
+            let mut all = Values::new();
+            for input in &problem.wanted {
+                match gradients(&[input]) {
+                    Ok(gradient) => all.extend(gradient),
+                    Err(Error::NoGradient { operand, .. }) if operand == *input => {
+                        let is_zero = problem.quotients(&tape, &arriving, input).values().all(|slope| *slope == 0.0);
+                        assert!(is_zero, "{line}: {input} has a gradient if {arriving:?} arrive");
+                    }
+                    Err(error) => panic!("{line}: {error}"),
+                }
+            }
+            let (units, words) = problem.worst(&tape, &arriving, &all);
+            assert!(units <= 1.0, "{line}: if {arriving:?} arrive, {words}");
+            // Together they are what they are alone.
+            let wanted: Vec<&str> = all.keys().copied().collect();
+            let together = gradients(&wanted).unwrap_or_else(|error: Error| panic!("{line}: {error}"));
+            for (input, gradient) in &together {
+                let pairs = gradient.iter().zip(&all[input]);
+                assert!(pairs.clone().all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0)), "{line}: {input}");
+            }
+        }
+        assert_eq!(problem.forward.gradients_all(), problem.forward.gradients(&problem.outputs, &problem.wanted));
+    });
+}
+
+/// The largest distance between gradients, of the greater of 1 and the largest element of the second.
+fn distance(gradients: &Values, expected: &Values) -> f64 {
+    assert!(gradients.keys().eq(expected.keys()) && !gradients.is_empty());
+    let of = |(input, expected): (&&'static str, &Vec<f64>)| {
+        let largest = expected.iter().fold(1.0, |most: f64, value| most.max(value.abs()));
+        let distances = gradients[input].iter().zip(expected).map(|(a, b)| (a - b).abs() / largest);
+        distances.fold(0.0, |most: f64, distance| if distance.is_nan() { f64::INFINITY } else { most.max(distance) })
+    };
+    expected.iter().map(of).fold(0.0, f64::max)
+}
+
+/// All gradients of a problem on a device.
+fn gradients_on(device: &Device, problem: &Problem) -> Values {
+    let tape = problem.tape(device);
+    tape.forward().unwrap();
+    problem.gradients(&tape, &problem.forward.gradients_all().unwrap())
+}
+
+#[test]
+fn steps_agree_between_backends_and_types() {
+    let (cpu, wgpu) = (Device::cpu(), TARGETS.iter().find(|target| target.name == "wgpu").expect("a target"));
+    let (tried, ops) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+    let narrow = lines().into_iter().map(|line| (retyped(&line, &["f64"], "f32"), line, TOLERANCE_OF_F32));
+    let mixed = MIXED
+        .iter()
+        .map(|line| (line.to_string(), retyped(line, &["bf16", "f16", "f32"], "f64"), TOLERANCE_OF_16_BITS));
+    let all: Vec<_> = narrow.chain(mixed).collect();
+    all.par_iter().for_each(|(line, exact, tolerance)| {
+        let (problem, exact) = (Problem::of(line), Problem::new(parsed(exact), line, &parsed(line)));
+        let expected = gradients_on(&cpu, &exact);
+        let found = distance(&gradients_on(&cpu, &problem), &expected);
+        eprintln!("CPU {found:e} {line}");
+        assert!(found <= *tolerance, "{line}: on the CPU {found:e}");
+        // Through wgpu one forward for each list of steps and roles, since software adapters take long to compile a shader.
+        let Ok(device) = &wgpu.device else { return };
+        let steps = problem.forward.gradients_all().unwrap();
+        let all = || steps.iter().map(|step| &step.descriptor).chain([&problem.forward]);
+        let options = PlanOptions::default();
+        let is_served = all().all(|descriptor| descriptor.supported_by(device, &options).is_ok());
+        let roles: Vec<_> = steps.iter().map(|step| (step.descriptor.name(), step.roles.clone())).collect();
+        let key = (problem.forward.name(), roles, *tolerance == TOLERANCE_OF_F32);
+        if is_served && tried.lock().unwrap().insert(key) {
+            ops.lock().unwrap().extend(all().map(AnyDescriptor::name));
+            let found = distance(&gradients_on(device, &problem), &expected);
+            eprintln!("WGPU {found:e} {line}");
+            assert!(found <= *tolerance, "{line}: through wgpu {found:e}");
+        }
+    });
+    let ops = ops.into_inner().unwrap();
+    assert!(wgpu.device.is_err() || OPS.iter().all(|op| ops.contains(op.name)), "only {ops:?} ran through wgpu");
+}
+
+#[test]
+fn every_op_has_lines() {
+    let mut run: BTreeSet<&str> = FORWARDS.iter().map(|forwards| forwards.op).collect();
+    for line in lines() {
+        let steps = parsed(&line).gradients_all().unwrap();
+        run.extend(steps.iter().map(|step| step.descriptor.name()));
+    }
+    for op in OPS {
+        assert!(run.contains(op.name), "{} has no line in tests/gradients.rs", op.name);
+    }
+}
+
+/// Wires steps as a tape would that looked at the names of slots instead of their roles: everything is forward's operand of that name, or its
+/// gradient.
+fn by_name(steps: Vec<Step>) -> Vec<Step> {
+    let mut steps = steps;
+    for step in &mut steps {
+        let names: Vec<&str> = step.descriptor.slots().iter().map(|slot| slot.name).collect();
+        for (role, name) in step.roles.iter_mut().zip(names) {
+            match (name, &role) {
+                ("x", Role::Forward(_)) => *role = Role::Forward("x"),
+                ("dy", Role::Intermediate(_)) => *role = Role::GradientOf("y"),
+                _ => {}
             }
         }
     }
-    found
+    steps
 }
 
 #[test]
-fn gradients_are_difference_quotients() {
-    for (op, dims, forward, backward) in PAIRS {
-        let (units, words) = worst_of_pair(op, dims, forward, backward, |_| {});
-        assert!(units <= 1.0, "{op} {dims} {forward}: {words}");
+fn steps_that_are_wired_by_name_and_gradients_with_an_error_are_caught() {
+    let device = Device::cpu();
+    let caught = |problem: &Problem, steps: &[Step], spoil: &dyn Fn(&mut Values)| {
+        let tape = problem.tape(&device);
+        tape.forward().unwrap();
+        let mut gradients = problem.gradients(&tape, steps);
+        spoil(&mut gradients);
+        problem.worst(&tape, &problem.outputs, &gradients)
+    };
+    for line in [
+        r#"conv {"x":{"dtype":"f64","dims":[2,2,4]},"weight":{"dtype":"f64","dims":[3,2,2]},"activation":"silu"}"#,
+        r#"conv {"x":{"dtype":"f64","dims":[2,2,4]},"weight":{"dtype":"f64","dims":[3,2,2]},"activation":"relu"}"#,
+        r#"rms_norm {"x":{"dtype":"f64","dims":[3,5]},"normalized_dims":1,"eps":1e-5,"residual":true,"stats":true}"#,
+    ] {
+        let problem = Problem::of(line);
+        let steps = by_name(problem.forward.gradients_all().unwrap());
+        let (units, _) = caught(&problem, &steps, &|_| {});
+        assert!(units > 1000.0, "{line}: {units}");
     }
-    for (forward, backwards) in SEPARATE {
-        for backward in *backwards {
-            let [of, gradient] = [forward, backward].map(|line| AnyDescriptor::parse_line(line).unwrap());
-            let (units, words) = worst(&of, &gradient, |_| {});
-            assert!(units <= 1.0, "{forward} {backward}: {words}");
+    for forwards in FORWARDS {
+        let line = forwards.lines().pop().expect("a line");
+        let problem = Problem::of(&line);
+        let steps = problem.forward.gradients_all().unwrap();
+        for input in &problem.wanted {
+            let spoil = |gradients: &mut Values| {
+                let gradient = gradients.get_mut(input).unwrap();
+                let at = (0..gradient.len()).max_by(|a, b| gradient[*a].abs().total_cmp(&gradient[*b].abs())).unwrap();
+                gradient[at] += 1e-5 * gradient[at].abs().max(1.0);
+            };
+            let (units, words) = caught(&problem, &steps, &spoil);
+            assert!(units > 1.0 && words.contains(input), "{line}: {units} {words}");
         }
     }
 }
 
 #[test]
-fn every_backward_is_compared() {
-    for subject in SUBJECTS.iter().filter_map(|s| s.name.strip_suffix("_backward")) {
-        assert!(PAIRS.iter().any(|pair| pair.0 == subject), "{subject} has no line in tests/gradients.rs");
+fn what_has_no_gradient_is_named_with_what_has() {
+    let norm = parsed(
+        r#"batch_norm {"x":{"dtype":"f64","dims":[3,2,2]},"eps":1e-5,"weight":"f64","momentum":0.1,"stats":true}"#,
+    );
+    let words = |arriving: &[&str], wanted: &[&str]| norm.gradients(arriving, wanted).unwrap_err().to_string();
+    for output in ["mean", "rstd", "running_mean", "x", "pre", ""] {
+        assert_eq!(
+            words(&[output], &["x"]),
+            format!("batch_norm: {output:?} is no output at which a gradient arrives; these are y")
+        );
     }
-    let is_separate = |name: &str| name.contains("_backward_");
-    for name in SUBJECTS.iter().map(|s| s.name).filter(|name| is_separate(name)) {
-        let of_op = |line: &&str| line.starts_with(&format!("{name} "));
-        assert!(SEPARATE.iter().any(|(_, lines)| lines.iter().any(of_op)), "{name} has no line in tests/gradients.rs");
+    for input in ["bias", "residual", "running_var", "y", "dx"] {
+        assert_eq!(
+            words(&["y"], &["x", input]),
+            format!("batch_norm: {input:?} is no input that has a gradient; these are x, weight")
+        );
     }
-}
-
-#[test]
-fn a_gradient_with_an_error_is_caught() {
-    let is_gemm = |pair: &&(&str, &str, &str, &str)| pair.0 == "gemm";
-    let of_gemm = PAIRS.iter().find(is_gemm).unwrap();
-    let spoiled = ["dx", "dweight", "dbias"].map(|name| (&PAIRS[3], name));
-    for ((op, dims, forward, backward), name) in
-        spoiled.into_iter().chain(["da", "db", "dbias"].map(|name| (of_gemm, name)))
-    {
-        let spoil = |gradients: &mut Values| gradients.get_mut(name).unwrap()[1] *= 1.0 + 1e-4;
-        let (units, words) = worst_of_pair(op, dims, forward, backward, spoil);
-        assert!(units > 1.0 && words.starts_with(name), "{units} {words}");
-    }
-    let (forward, backwards) = SEPARATE[1];
-    for (backward, name) in backwards.iter().zip(["dx", "dweight", "dbias"]) {
-        let [forward, backward] = [forward, backward].map(|line| AnyDescriptor::parse_line(line).unwrap());
-        let spoil = |gradients: &mut Values| gradients.get_mut(name).unwrap()[1] *= 1.0 + 1e-4;
-        let (units, words) = worst(&forward, &backward, spoil);
-        assert!(units > 1.0 && words.starts_with(name), "{units} {words}");
-    }
+    assert!(matches!(norm.gradients(&[], &["x"]), Err(Error::NoGradient { known, .. }) if known == ["y"]));
+    assert_eq!(norm.gradients(&["y"], &[]), Ok(Vec::new()));
+    let rms = parsed(
+        r#"rms_norm {"x":{"dtype":"f64","dims":[3,2]},"normalized_dims":1,"weight":"f64","residual":true,"eps":0.1}"#,
+    );
+    let refused = rms.gradients(&["h"], &["x", "weight"]);
+    assert!(
+        matches!(&refused, Err(Error::NoGradient { operand, known, .. }) if operand == "weight" && known[..] == ["y"])
+    );
+    let none = norm.gradients_all().unwrap()[0].descriptor.gradients(&["dx"], &["dy"]);
+    assert_eq!(none, Err(Error::NoBackward { op: "batch_norm_backward" }));
 }

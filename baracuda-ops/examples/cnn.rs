@@ -10,8 +10,8 @@ use baracuda_ops::{
     Activation, ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationDescriptor,
     BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormDescriptor, Buffer, ConvArgs,
     ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor,
-    ConvDescriptor, ConvWindow, DType, Descriptor, Device, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmGradients,
-    Gradients, Plan, PlanOptions, Queue, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
+    ConvDescriptor, ConvWindow, DType, Descriptor, Device, GemmArgs, GemmBackwardArgs, GemmDescriptor, Plan,
+    PlanOptions, Queue, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use safetensors::SafeTensors;
 
@@ -76,7 +76,7 @@ impl Layer {
         let stat = || device.alloc(CHANNELS[at + 1] * 4);
         Ok(Self {
             relu_backward: Op::new(device, relu.backward()?.from_y()?)?,
-            norm_backward: Op::new(device, norm.backward(Gradients::INPUT)?)?,
+            norm_backward: Op::new(device, norm.backward(&["x"])?)?,
             backward_weight: Op::new(device, conv.backward_weight()?.beta(1.0)?)?,
             backward_data: Op::new(device, conv.backward_data()?)?,
             conv: Op::new(device, conv)?,
@@ -151,9 +151,9 @@ fn main() -> Result<()> {
     let (first, second) = (layer(0)?, layer(1)?);
     let (weight, bias) = (random(FEATURES * DIGITS, FEATURES)?, device.upload(&[0f32; DIGITS as usize])?);
     let product = GemmDescriptor::new(desc(&[count, FEATURES])?, desc(&[FEATURES, DIGITS])?)?.bias(DType::F32)?;
-    let parameters = product.backward(GemmGradients::NONE.db().dbias())?;
+    let parameters = product.backward(&["b", "bias"])?;
     let product_step = Op::new(&device, parameters.db(DType::F32, 1.0)?.dbias(DType::F32, 1.0)?)?;
-    let to_features = Op::new(&device, product.backward(GemmGradients::NONE.da())?)?;
+    let to_features = Op::new(&device, product.backward(&["a"])?)?;
     let product = Op::new(&device, product)?;
     let softmax = SoftmaxDescriptor::new(desc(&[count, DIGITS])?, 1)?.log()?;
     let (softmax_backward, softmax) = (Op::new(&device, softmax.backward()?)?, Op::new(&device, softmax)?);

@@ -6,8 +6,8 @@
 use std::error::Error;
 
 use baracuda_ops::{
-    Activation, DType, Device, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmGradients, Plan, PlanOptions,
-    SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
+    Activation, DType, Device, GemmArgs, GemmBackwardArgs, GemmDescriptor, Plan, PlanOptions, SoftmaxArgs,
+    SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use safetensors::SafeTensors;
 
@@ -46,10 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let first = first.bias(f32)?.activation(Activation::Relu)?;
     let second = GemmDescriptor::new(desc(&[count, HIDDEN])?, desc(&[HIDDEN, DIGITS])?)?.bias(f32)?;
     let softmax = SoftmaxDescriptor::new(desc(&[count, DIGITS])?, 1)?.log()?;
-    let parameters = GemmGradients::NONE.db().dbias();
-    let first_step = first.backward(parameters)?.db(f32, 1.0)?.dbias(f32, 1.0)?;
-    let second_step = second.backward(parameters)?.db(f32, 1.0)?.dbias(f32, 1.0)?;
-    let to_hidden = second.backward(GemmGradients::NONE.da())?;
+    let parameters = ["b", "bias"];
+    let first_step = first.backward(&parameters)?.db(f32, 1.0)?.dbias(f32, 1.0)?;
+    let second_step = second.backward(&parameters)?.db(f32, 1.0)?.dbias(f32, 1.0)?;
+    let to_hidden = second.backward(&["a"])?;
     let softmax_backward = Plan::new(&device, softmax.backward()?, &options)?;
     let softmax = Plan::new(&device, softmax, &options)?;
     let (first, second) = (Plan::new(&device, first, &options)?, Plan::new(&device, second, &options)?);

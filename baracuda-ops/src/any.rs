@@ -203,7 +203,7 @@ impl AnyDescriptor {
     /// # Errors
     /// As [`Descriptor::gradients`].
     pub fn gradients(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
-        self.0.gradients(arriving, wanted)
+        self.0.steps(arriving, wanted)
     }
 
     /// As [`Descriptor::gradients_all`].
@@ -211,7 +211,7 @@ impl AnyDescriptor {
     /// # Errors
     /// As [`Descriptor::gradients`].
     pub fn gradients_all(&self) -> Result<Vec<Step>> {
-        self.0.gradients_all()
+        self.0.all_steps()
     }
 
     /// As [`Plan::new`], without the type.
@@ -318,8 +318,8 @@ trait Erased: Send + Sync {
     fn equals(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
     fn json(&self) -> Value;
-    fn gradients(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>>;
-    fn gradients_all(&self) -> Result<Vec<Step>>;
+    fn steps(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>>;
+    fn all_steps(&self) -> Result<Vec<Step>>;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
@@ -364,12 +364,12 @@ impl<D: Descriptor> Erased for D {
         plan::json(self)
     }
 
-    fn gradients(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
-        Descriptor::gradients(self, arriving, wanted)
+    fn steps(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
+        self.gradients(arriving, wanted)
     }
 
-    fn gradients_all(&self) -> Result<Vec<Step>> {
-        Descriptor::gradients_all(self)
+    fn all_steps(&self) -> Result<Vec<Step>> {
+        self.gradients_all()
     }
 
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {

@@ -9,10 +9,9 @@ use baracuda_ops::{
     CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
     ConvWindow, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved,
     GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs,
-    InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor, LayerNormDescriptor,
-    LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, Queue,
-    RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor,
-    TensorDesc, Workspace,
+    InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormDescriptor, LocalResponseNormArgs,
+    LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, Queue, RmsNormArgs,
+    RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
