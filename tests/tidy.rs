@@ -467,6 +467,16 @@ fn only_the_bindings_declare_foreign_functions() {
 
 /// The checks build the tests with `cuda`; that they speak for the library without it, too, rests on this.
 #[test]
+fn the_tape_of_the_page_is_that_of_the_example() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a text");
+    let (page, example) = (read("docs/frameworks.md"), read("baracuda-ops/examples/tape.rs"));
+    let (_, block) = page.split_once("```rust,ignore\n").expect("a block");
+    let (block, _) = block.split_once("```").expect("its end");
+    let indented = block.lines().map(|line| if line.is_empty() { "\n".into() } else { format!("    {line}\n") });
+    assert!(block.lines().count() > 30 && example.contains(&indented.collect::<String>()));
+}
+
+#[test]
 fn the_feature_cuda_only_adds() {
     let takes_away = |text: &str| text.contains("not(feature = \"cuda\")") || text.contains("cfg!(feature = \"cuda\")");
     for folder in ["baracuda-ops/src", "baracuda-ops-sys/src"] {

@@ -83,3 +83,8 @@ pub use backend::wgpu::Props as WgpuProps;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
 pub use ops::wgsl_variants;
+
+/// The code of the page for authors of frameworks.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/frameworks.md")]
+mod frameworks {}

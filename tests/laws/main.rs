@@ -360,6 +360,10 @@ fn convolutions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("type of a convolution's y", plain.clone().y(DType::BF16).err());
     add("bias of a channel too many", plain.clone().bias(DType::F32).and_then(|d| d.layout("bias", x(&[5]))).err());
     add("no bias of a convolution", plain.backward_bias().err());
+    let relu = plain.clone().activation(Activation::Relu).and_then(|d| d.bias(DType::F32)).unwrap();
+    add("gradient of the data through an activation", relu.backward_data().err());
+    add("gradient of the weight through an activation", relu.backward_weight().err());
+    add("gradient of the bias through an activation", relu.backward_bias().err());
     let data = |dy, dx| ConvBackwardDataDescriptor::new(dy, weight, dx, window().stride(&[2, 2])).err();
     add("dy that no dx has", data(x(&[2, 4, 2, 4]), image));
     add("dy of other samples", data(x(&[3, 4, 2, 3]), image));
@@ -408,6 +412,11 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
         "no gradient",
         AnyDescriptor::parse("layer_norm_backward", r#"{"x":{"dtype":"f32","dims":[2,3]},"normalized_dims":1}"#).err(),
     );
+    add("backward of rows without statistics", rms.backward_all().err());
+    add("gradient of no weight", plain.clone().stats().and_then(|d| d.backward(&["x", "weight"])).err());
+    let summed = rms.clone().weight(DType::F32).and_then(|d| d.residual()).unwrap();
+    add("gradient of no output", summed.gradients(&["y", "rstd"], &["x"]).err());
+    add("gradient that no output reaches", summed.gradients(&["h"], &["weight"]).err());
     add(
         "dh without dx",
         plain.clone().weight(DType::F32).and_then(|d| d.stats()?.backward(&["weight"])).and_then(|d| d.dh(true)).err(),
@@ -624,6 +633,9 @@ fn channel_norms(add: &mut impl FnMut(&'static str, Option<Error>)) {
             .and_then(|d| batch.clone().momentum(0.1)?.layout("running_var", d))
             .err(),
     );
+    add("backward without statistics", batch.backward_all().err());
+    add("backward of groups without statistics", GroupNormDescriptor::new(x4, 3).and_then(|d| d.backward_all()).err());
+    add("gradient of nothing", batch.clone().stats().and_then(|d| d.backward(&[])).err());
     add("residual without a place for its gradient", relu.clone().stats().and_then(|d| d.backward(&["x"])).err());
     add(
         "gradient of no residual",

@@ -24,8 +24,3 @@ pub mod showcase;
 pub mod tape;
 pub mod target;
 pub mod values;
-
-/// The code of the page for authors of frameworks.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/frameworks.md")]
-mod frameworks {}

@@ -12,8 +12,8 @@
 //! - backward bias: `dbias[k] = sum over n and o of dy[n, k, o]`.
 //!
 //! Each gradient can be added to what is there: `grad = beta * grad + ..`, rounded once. All of them take `dy` as the gradient of the
-//! pre-activation: of a convolution with an activation, [`ActivationBackwardDescriptor`] makes it from the gradient of y. The functions are
-//! in the table of [`Activation`].
+//! pre-activation: of a convolution with an activation, [`ActivationBackwardDescriptor`] makes it from the gradient of y, as
+//! [`gradients`](crate::Descriptor::gradients) has it. The functions are in the table of [`Activation`].
 //!
 //! Along each axis the padded extent must hold the dilated kernel once: `in + before + after >= dilation * (kernel - 1) + 1`. The extent of
 //! y is `floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1`.
