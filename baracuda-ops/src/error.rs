@@ -78,12 +78,12 @@ pub enum Error {
         /// The operands that could be named in its place.
         known: Vec<&'static str>,
     },
-    /// A backward that is more than one op, or writes more than is asked for.
-    #[error("{op}: its gradients are no single op ({}): {why}; `gradients` gives every step with what it reads", steps.join(", "))]
+    /// A backward that takes more than one op, or writes more than is asked for.
+    #[error("{op}: one backward does not compute these gradients: {why}; `gradients` gives the steps that do ({})", steps.join(", "))]
     SeveralSteps {
         /// The op's name.
         op: &'static str,
-        /// Why, and what would make it one.
+        /// Why, and where forward could change that, how.
         why: &'static str,
         /// The ops of the steps.
         steps: Vec<&'static str>,

@@ -190,7 +190,11 @@ impl ConvDescriptor {
             return Ok(());
         }
         let steps = vec![ActivationBackwardDescriptor::OP.name, gradient];
-        Err(Error::SeveralSteps { op: Self::OP.name, why: "the activation is undone by an op before it", steps })
+        Err(Error::SeveralSteps {
+            op: Self::OP.name,
+            why: "what arrives at y goes through the derivative of the activation first",
+            steps,
+        })
     }
 }
 

@@ -94,7 +94,7 @@ fn tensor_cores_serve_what_they_have_an_instruction_for_and_simt_the_rest() {
     assert_eq!(chosen_of_tf32, ["conv_mma", "conv_wgmma"]);
     assert!(refusal(ConvForm::Own(OwnForm::Mma), &of(DType::F32)).contains("tf32"));
     assert!(refusal(ConvForm::Own(OwnForm::Mma), &of(DType::F64)).contains("f64"));
-    let mixed = of(DType::F16).y(DType::F32).unwrap().backward_data().unwrap();
+    let mixed = square(last, DType::F16, [2, 16, 16, 8]).y(DType::F32).unwrap().backward_data().unwrap();
     assert!(refusal(ConvForm::Own(OwnForm::Mma), &mixed).contains("f32 and f16"));
     assert_eq!(h200().supports(&mixed, &PlanOptions::default()).unwrap(), "conv_backward_data_simt");
     let long = dense(DType::F16, &[1, 1, (1 << 30) + 7]);

@@ -120,17 +120,18 @@ mod tests {
                 if !x[1].is_multiple_of(groups) || !filters.is_multiple_of(groups) {
                     continue;
                 }
+                let linear = conv(lie, x, filters, groups);
                 for activation in Activation::ALL {
-                    let plain = conv(lie, x, filters, groups).activation(activation).unwrap();
+                    let plain = linear.clone().activation(activation).unwrap();
                     let forward = plain.clone().bias(DType::BF16).unwrap().pre(DType::BF16).unwrap();
                     add(tiled_work(&plain, &able()));
                     add(tiled_work(&forward, &able()));
-                    add(tiled_work(&plain.backward_data().unwrap().beta(1.0).unwrap(), &able()));
-                    add(tiled_work(&plain.backward_weight().unwrap(), &able()));
+                    add(tiled_work(&linear.backward_data().unwrap().beta(1.0).unwrap(), &able()));
+                    add(tiled_work(&linear.backward_weight().unwrap(), &able()));
                     if groups == 3 && x[1] == 12 {
                         add(direct_work(&forward, &able()));
-                        add(direct_work(&plain.backward_data().unwrap(), &able()));
-                        add(direct_work(&plain.backward_weight().unwrap(), &able()));
+                        add(direct_work(&linear.backward_data().unwrap(), &able()));
+                        add(direct_work(&linear.backward_weight().unwrap(), &able()));
                     }
                 }
             }

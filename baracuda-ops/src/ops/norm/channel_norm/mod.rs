@@ -433,13 +433,13 @@ impl Valid<ForwardFields> {
     ) -> Result<()> {
         let mut roles = Vec::new();
         if !self.fields.stats && !self.fields.inference {
-            derivation.explain("forward does not write its statistics, as it does with `stats`");
+            derivation.explain("forward writes its statistics only with `stats`");
             let plain = ForwardFields::plain(self.fields.x, self.fields.groups);
             let fields = ForwardFields { eps: self.fields.eps, stats: true, ..plain };
             let again = derivation.push(forward(Self::new(self.op, fields)?), &roles);
             roles.extend(["mean", "rstd"].into_iter().filter_map(|name| Some((name, again.role(name)?.clone()))));
         }
-        derivation.explain("through an activation the gradient of the residual is written with that of x, so that both have to be wanted");
+        derivation.explain("through an activation that of the residual is written beside that of x");
         let descriptor = self.backward(derivation.wanted())?;
         derivation.push(backward(descriptor), &roles);
         Ok(())

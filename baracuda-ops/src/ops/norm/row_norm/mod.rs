@@ -247,7 +247,7 @@ impl Valid<ForwardFields> {
         let (normalised, x) = if self.fields.residual { (forward::H, "h") } else { (forward::X, "x") };
         let mut roles = vec![("x", Role::Forward(x)), ("dx", dx)];
         if !self.fields.stats {
-            derivation.explain("forward does not write its statistics, as it does with `stats`");
+            derivation.explain("forward writes its statistics only with `stats`");
             let plain = ForwardFields::plain(self.slots.always(normalised).desc, self.fields.normalized_dims);
             let fields = ForwardFields { eps: self.fields.eps, stats: true, ..plain };
             let again = derivation.push(forward(Self::new(self.op, fields)?), &roles);
