@@ -44,6 +44,14 @@ pub enum Data {
     Wide,
     /// Normal with a standard deviation of 1/64, and biases of one of 1000: sums that start at the bias are rounded at its magnitude.
     LargeBias,
+    /// One number in the first half of a row, another of the other sign in the second: see [`Data::STRUCTURED`].
+    Halves,
+    /// From a number to its negative in equal steps.
+    Ramp,
+    /// One magnitude, with a sign that alternates from column to column: equal terms of sums along a column.
+    Stripes,
+    /// The numbers of `Halves` in turn, in each eighth of a row.
+    Blocks,
 }
 
 /// Rows of [`Data::Huge`], of six kinds in turn: numbers near 1e9, numbers near 1e30, the least one throughout, the largest one throughout,
@@ -147,9 +155,18 @@ impl Data {
     /// Every further kind: those of the factors of products and convolutions.
     pub const OF_FACTORS: [Self; 3] = [Self::Sparse, Self::Wide, Self::LargeBias];
 
+    /// Every further kind: those of the terms of sums whose roundings have one sign for as long as the sum grows in one direction, so that errors
+    /// add up where those of random terms cancel. What a row begins with moves on from row to row, so that columns look like rows.
+    pub const STRUCTURED: [Self; 4] = [Self::Halves, Self::Ramp, Self::Stripes, Self::Blocks];
+
     /// Every kind.
     pub fn every() -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().chain(Self::OF_FACTORS)
+        Self::ALL.into_iter().chain(Self::OF_FACTORS).chain(Self::STRUCTURED)
+    }
+
+    /// Whether it is one of [`Data::STRUCTURED`].
+    pub fn is_structured(self) -> bool {
+        Self::STRUCTURED.contains(&self)
     }
 
     /// The word for it in repro lines.
@@ -169,6 +186,10 @@ impl Data {
             Self::Sparse => "sparse",
             Self::Wide => "wide",
             Self::LargeBias => "large_bias",
+            Self::Halves => "halves",
+            Self::Ramp => "ramp",
+            Self::Stripes => "stripes",
+            Self::Blocks => "blocks",
         }
     }
 
@@ -186,6 +207,9 @@ impl Data {
     pub fn rows_within(self, huge: Huge, dtype: DType, rows: u64, cols: u64, random: &mut Random) -> Vec<f64> {
         if self == Self::Wide {
             return Wide::first(dtype).rows(rows, cols, random);
+        }
+        if self.is_structured() {
+            return self.structured_rows(dtype, rows, cols);
         }
         let tiny = match dtype {
             DType::F16 => 1e-7,
@@ -229,6 +253,30 @@ impl Data {
         }
         values
     }
+
+    /// Rows of structured data. The sums of the two numbers, times what [`equal_factor`] gives, are rounded in one direction in f32.
+    fn structured_rows(self, dtype: DType, rows: u64, cols: u64) -> Vec<f64> {
+        let [first, second] = if dtype.size_bytes() == 2 { [1.0, -0.69921875] } else { [0.1, -0.07] };
+        let value = |i: u64| {
+            let (row, col) = (i / cols, i % cols);
+            // How far along its row an element is, further by one row's share from row to row.
+            let along = ((col * rows + row * cols) % (rows * cols)) as f64 / (rows * cols) as f64;
+            match self {
+                Self::Ramp => first * (1.0 - 2.0 * along),
+                Self::Stripes if col.is_multiple_of(2) => first,
+                Self::Stripes => -first,
+                Self::Blocks if (8.0 * along) as u64 % 2 == 0 => first,
+                Self::Halves if along < 0.5 => first,
+                _ => second,
+            }
+        };
+        (0..rows * cols).map(value).collect()
+    }
+}
+
+/// What structured data are multiplied with: one number throughout.
+pub fn equal_factor(dtype: DType) -> f64 {
+    if dtype.size_bytes() == 2 { 0.1 } else { 1.1 }
 }
 
 /// A number that depends on a text alone (FNV-1a).

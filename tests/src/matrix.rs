@@ -83,7 +83,8 @@ impl Entry {
         // The hardest data and layouts once for each op and type: other cases have the shaders compiled.
         let is_hard = matches!(self.case.data, Data::Huge | Data::Sparse | Data::Wide | Data::LargeBias)
             || self.case.interleaves();
-        let is_hard = is_hard && self.case.is_core && self.mode == Mode::Values && !is_again;
+        let is_hard = is_hard && self.case.is_core || self.case.data.is_structured();
+        let is_hard = is_hard && self.mode == Mode::Values && !is_again;
         // Through an activation, forms that read vectors and such that do not have to agree.
         let is_activated = self.case.descriptor.line().contains("\"activation\"");
         let has_vectors = self.case.slots()[0].desc.dims().ends_with(&[16, 16]);

@@ -234,7 +234,10 @@ fn data_of_factors(random: &mut Rng) -> Data {
 /// What a descriptor takes: docs/numerics.md, Valid inputs.
 fn data(json: &Value, dims: &[u64], name: &str, random: &mut Rng) -> Data {
     let any = match random.u32(..3) {
-        0 => Data::ALL[random.usize(..Data::ALL.len())],
+        0 => {
+            let kinds = [&Data::ALL[..], &Data::STRUCTURED].concat();
+            kinds[random.usize(..kinds.len())]
+        }
         _ => Data::Normal,
     };
     let is_norm = json["normalized_dims"].is_u64() || name.contains("_norm") && !name.starts_with("local");

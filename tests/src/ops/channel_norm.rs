@@ -465,6 +465,16 @@ fn hard<F: Family>(dtype: DType) -> Vec<TensorDesc> {
     ]
 }
 
+/// Shapes for structured data: long sums over a group, over positions and over samples.
+fn long(dtype: DType) -> [TensorDesc; 4] {
+    [
+        dense(dtype, &[2, 4, 8000]),
+        last(dtype, &[2, 4, 48, 44]),
+        last(dtype, &[512, 4, 3]),
+        dense(dtype, &[1, 2, 40, 128]),
+    ]
+}
+
 fn forward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: Form, data: Data, core: bool| {
@@ -581,6 +591,10 @@ fn forward_cases<F: Family>() -> Vec<Case> {
                 let form = Form { residual: true, ..Form::affine(x, 0, DType::F32) };
                 add(form.act(Activation::Relu), Data::Normal, false);
             }
+        }
+        for (i, (x, data)) in long(dtype).into_iter().zip(Data::STRUCTURED).enumerate() {
+            let form = Form::affine(x, F::groups(x.dims()[1]), DType::F32);
+            add(if i % 2 == 0 { form } else { form.act(Activation::Relu) }, data, false);
         }
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             if F::HAS_RESIDUAL {
@@ -784,6 +798,10 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             layouts.retain(|l| l.1.is_injective());
             add(GradientForm { layouts, ..GradientForm::all(form.clone()) }, Data::Normal, core && dtype != DType::F64);
         }
+        for (x, data) in long(dtype).into_iter().zip(Data::STRUCTURED) {
+            let form = Form::affine(x, F::groups(x.dims()[1]), DType::F32);
+            add(GradientForm::all(form), data, false);
+        }
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             for x in hard::<F>(dtype) {
                 let form = Form::affine(x, F::groups(x.dims()[1]), DType::F32);
@@ -958,6 +976,7 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
     // A NaN comes in through dy, and through y where that is an operand; infinities through x.
     let data = match (case.data, slot.name) {
         (Data::Nan, "dy" | "y") => Data::Nan,
+        (data, "dy" | "y") if data.is_structured() => data,
         (Data::Nan, "x") | (_, "dy" | "y") => Data::Normal,
         (data, _) => data,
     };

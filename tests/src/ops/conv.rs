@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::gemm::{activated, chain, flushed, is_balanced, magnitudes};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
-use crate::case::{Case, Data, Huge, Random, Wide, distinct};
+use crate::case::{Case, Data, Huge, Random, Wide, distinct, equal_factor};
 use crate::judge::{By, Expected};
 use crate::values::Tensors;
 
@@ -258,6 +258,16 @@ const KINDS: &[(Kind, bool)] = &[
     (VALID, false),
 ];
 
+/// Long sums: over channels, by one group and by several; over filters; over samples and positions, of a channel each, too; of one pixel.
+const LONG: [Kind; 6] = [
+    Kind { padding: SAME[2], ..kind(1, [512, 4], &[2, 3], &[3, 3]) },
+    Kind { padding: SAME[2], groups: 2, ..kind(1, [512, 4], &[2, 2], &[3, 3]) },
+    Kind { padding: SAME[2], ..kind(1, [3, 512], &[2, 2], &[3, 3]) },
+    Kind { padding: SAME[2], ..kind(4, [2, 2], &[48, 44], &[3, 3]) },
+    Kind { padding: SAME[2], groups: 4, ..kind(4, [4, 4], &[48, 44], &[3, 3]) },
+    kind(2, [3, 2], &[8192], &[1]),
+];
+
 /// Depthwise without padding: the last columns of x meet only the last taps.
 const VALID: Kind = Kind { groups: 8, ..kind(2, [8, 8], &[6, 15], &[3, 3]) };
 
@@ -359,6 +369,17 @@ fn forms() -> Vec<(Form, Data, bool)> {
             add(inner.and_then(|d| d.pre(dtype)).expect("a form").into(), data, false);
             let depthwise = Kind { padding: SAME[2], groups: 4, ..kind(2, [4, 4], &[5, 7], &[3, 3]) };
             add(depthwise.conv(dtype, layout).bias(wide).expect("a form").into(), data, false);
+        }
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        for (i, kind) in LONG.into_iter().enumerate() {
+            let mut add_long = |layout, data| {
+                let forward = kind.conv(dtype, layout).y(wide).expect("a form");
+                add(Form { dtype: Some(wide), ..forward.into() }, data, false);
+            };
+            add_long([Contiguous, ChannelsLast][(i + d) % 2], Data::STRUCTURED[(i + d) % 4]);
+            if dtype == DType::F32 {
+                add_long(Contiguous, Data::STRUCTURED[(i + 2) % 4]);
+            }
         }
         hard_factors(dtype, &mut add);
         layouts(dtype, &mut add);
@@ -859,6 +880,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         (_, Data::Sparse) => rows(Data::Sparse, random),
         ("bias", Data::LargeBias) => (0..elements).map(|_| 1000.0 * random.normal()).collect(),
         (_, Data::LargeBias) => rows(Data::LargeBias, random),
+        ("weight", data) if data.is_structured() => vec![equal_factor(dtype); elements as usize],
+        ("x" | "dy", data) if data.is_structured() => structured(data, slot, random),
         (name, Data::Wide) if name == gathered => Wide::first(ranged).rows(elements / cols, cols, random),
         (name, Data::Wide) if name == plain => Wide::second(ranged).rows(elements / cols, cols, random),
         (name, data) if name == gathered && !is_finite => {
@@ -882,6 +905,17 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         _ => rows(Data::Normal, random),
     };
     Ok(values)
+}
+
+/// Structured images: a row is a sample, and a column, where signs alternate along them, is a channel.
+fn structured(data: Data, slot: &Slot, random: &mut Random) -> Vec<f64> {
+    let (dims, dtype) = (slot.desc.dims(), slot.desc.dtype());
+    let spatial: u64 = dims[2..].iter().product();
+    if data != Data::Stripes {
+        return data.rows(dtype, dims[0], dims[1] * spatial, random);
+    }
+    let of_channels = data.rows(dtype, dims[0], dims[1], random);
+    of_channels.into_iter().flat_map(|value| vec![value; spatial as usize]).collect()
 }
 
 const FORWARD_CONTRACTS: &[Contract] = &[

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::channel_norm::curvature;
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, features, json_of, run_in_f64, strided};
-use crate::case::{Case, Data, Huge, Random, Wide, distinct};
+use crate::case::{Case, Data, Huge, Random, Wide, distinct, equal_factor};
 use crate::judge::{By, Expected, finite};
 use crate::values::Tensors;
 
@@ -131,6 +131,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
             }
         }
         hard_factors(dtype, &mut add);
+        structured(dtype, &mut add);
         interleaved(dtype, &mut add);
     }
     forms
@@ -153,6 +154,39 @@ fn hard_factors(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         add(long.into(), data, false);
         let batch = GemmDescriptor::new(dense(dtype, &[5, 16, 24]), dense(dtype, &[5, 24, 40])).expect("a product");
         add(batch.into(), data, false);
+    }
+}
+
+/// Long sums whose roundings have one sign: over k, over the rows of a matrix, over a batch that has one b, also over matrices that no stride joins; in
+/// each tile of wgpu's kernel. Outputs of f32 show what is lost before they are rounded.
+fn structured(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let recomputed = gemm(pair(dtype, [5, 7, 1024], 0)).bias(dtype).and_then(|d| d.activation(Activation::Silu));
+    let saved = Some(GemmSaved::Recompute);
+    add(Form { saved, gradients: Some((wide, 0.0)), ..recomputed.expect("a form").into() }, Data::Ramp, false);
+    let mut add = |forward: Result<GemmDescriptor, Error>, wanted, data: Data| {
+        let forward = forward.and_then(|d| d.out(wide)).expect("a form");
+        add(Form { wanted, gradients: Some((wide, 0.0)), ..forward.into() }, data, false);
+    };
+    let product = |extents, transposes| Ok(gemm(pair(dtype, extents, transposes)));
+    let [da, db] = [GemmGradients::NONE.da(), GemmGradients::NONE.db().dbias()];
+    for data in Data::STRUCTURED {
+        add(product([2, 3, 16384], 1), da, data);
+        add(product([4096, 3, 2], 0).and_then(|d| d.bias(dtype)), db, data);
+        add(product([33, 40, 320], 1), GemmGradients::ALL, data);
+    }
+    add(product([1, 1, 1024], 0), da, Data::Halves);
+    add(product([2, 2048, 3], 0), da, Data::Blocks);
+    let apart = GemmDescriptor::new(strided(dtype, &[96, 33, 3], &[100, 3, 1]), dense(dtype, &[3, 2]));
+    add(apart, GemmGradients::NONE.db(), Data::Stripes);
+    if dtype == DType::F32 {
+        add(product([1, 1, 16384], 0), da, Data::Halves);
+        let rows = GemmDescriptor::new(dense(dtype, &[65536, 3, 1]), dense(dtype, &[1, 2]));
+        add(rows.and_then(|d| d.bias(dtype)), db, Data::Stripes);
+        for (batch, [m, n, k]) in [(100, [65, 67, 200]), (160, [33, 35, 200])] {
+            let tiles = GemmDescriptor::new(dense(dtype, &[batch, m, k]), dense(dtype, &[batch, k, n]));
+            add(tiles, da, Data::Halves);
+        }
     }
 }
 
@@ -453,7 +487,7 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         matches!(
             data,
             Data::Constant | Data::Nan | Data::Inf | Data::Huge | Data::Sparse | Data::Wide | Data::LargeBias
-        )
+        ) || data.is_structured()
     };
     let pinned: Vec<Case> =
         cases.iter().filter(|case| case.is_core || is_telling(case.data)).flat_map(pinned).collect();
@@ -502,6 +536,10 @@ fn streamed() -> Vec<(Form, Data, bool)> {
         add(columns.expect("a form").into(), Data::Normal, false);
         for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide, Data::LargeBias] {
             add(gemm(pair(dtype, [16, 1056, 200], 0)).into(), data, false);
+        }
+        for (i, data) in Data::STRUCTURED.into_iter().enumerate() {
+            let forward = gemm(pair(dtype, [[16, 8, 4096], [8, 16, 1024]][i % 2], 2 * (i / 2))).out(DType::F32);
+            add(forward.expect("a form").into(), data, false);
         }
     }
     forms
@@ -562,6 +600,9 @@ fn words() -> Vec<(Form, Data, bool)> {
         let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(f32)).expect("a form");
         add(forward.into(), Data::Normal, false);
     }
+    for (i, data) in Data::STRUCTURED.into_iter().enumerate() {
+        add(gemm(pair(f32, [8, 12, [1024, 4096][i % 2]], i)).into(), data, false);
+    }
     for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide, Data::LargeBias] {
         let forward = gemm(pair(f32, [72, 136, 72], 2)).bias(f32).expect("a bias");
         let forward = forward.activation(Activation::Relu).expect("an activation");
@@ -610,6 +651,10 @@ fn few() -> Vec<(Form, Data, bool)> {
         let batch = gemm([dense(dtype, &[3, 2, 5, 40]).into(), dense(dtype, &[3, 2, 40, 36]).into()]);
         add(batch.into(), Data::Normal, true);
         let one = gemm([dense(dtype, &[16, 64]).into(), dense(dtype, &[64, 1056]).into()]);
+        for data in Data::STRUCTURED {
+            let forward = gemm(pair(dtype, [7, 16, 2048], 2)).out(DType::F32).expect("a form");
+            add(forward.into(), data, false);
+        }
         add(one.clone().into(), Data::Nan, false);
         add(one.into(), Data::Huge, false);
     }
@@ -681,6 +726,10 @@ fn copied() -> Vec<(Form, Data, bool)> {
             let forward = gemm(pair(dtype, extents, transposes)).bias(dtype).expect("a bias");
             let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(dtype)).expect("a form");
             add(forward.into(), Data::Normal, false);
+        }
+        for (i, data) in Data::STRUCTURED.into_iter().enumerate() {
+            let forward = gemm(pair(dtype, [8, 16, [1024, 4096][i % 2]], i)).out(DType::F32).expect("a form");
+            add(Form { gradients: Some((DType::F32, 0.0)), ..forward.into() }, data, false);
         }
         for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge, Data::Sparse, Data::Wide, Data::LargeBias] {
             let forward = gemm(pair(dtype, [72, 136, 72], 2)).bias(DType::F32).expect("a bias");
@@ -860,6 +909,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
             rows(data, random)
         }
         ("bias", Data::LargeBias) => (0..elements).map(|_| 1000.0 * random.normal()).collect(),
+        ("b", data) if data.is_structured() => vec![equal_factor(dtype); elements as usize],
+        ("dout", data) if data.is_structured() => rows(data, random),
         (_, Data::Sparse) if slot.name != "pre" && slot.name != "out" => rows(Data::Sparse, random),
         ("b" | "dout", Data::Wide) => Wide::second(dtype).rows(elements / cols, cols, random),
         ("dout", Data::Nan) => rows(Data::Nan, random),

@@ -138,6 +138,10 @@ fn forms() -> Vec<(Form, Data, bool)> {
         // The greatest magnitudes, a sample of each kind.
         add(Form::strong(dense(dtype, &[6, 16, 2, 2]), 5), Data::Huge, true);
         add(Form::strong(channels_last(dtype, &[6, 16, 2, 2]), 5), Data::Huge, true);
+        for (i, data) in Data::STRUCTURED.into_iter().enumerate() {
+            let x = [dense(dtype, &[2, 300, 3]), channels_last(dtype, &[2, 300, 3])][i % 2];
+            add(Form::strong(x, [255, 4][i / 2]), data, false);
+        }
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             for x in [dense(dtype, &[3, 20, 5, 5]), channels_last(dtype, &[3, 24, 2, 3])] {
                 for size in [4, 5] {

@@ -197,6 +197,9 @@ fn forward_cases<F: Family>() -> Vec<Case> {
                 }
             }
         }
+        for (i, data) in Data::STRUCTURED.into_iter().enumerate() {
+            add(Form::affine::<F>(dense(dtype, &[3, [1024, 4099, 32768][i % 3]]), dtype), data, false);
+        }
         if dtype == DType::F32 {
             add(Form::affine::<F>(dense(dtype, &MANY_WHOLE_ROWS), dtype), Data::Normal, false);
         }
@@ -410,6 +413,10 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm { dh, layouts, ..GradientForm::all(form) }, Data::Normal, core);
         }
         add(GradientForm::all(Form::affine::<F>(x, dtype)), Data::Huge, true);
+        for (i, data) in Data::STRUCTURED.into_iter().enumerate() {
+            let dims = [[6, 4099], [8192, 12], [4000, 65], [16384, 8]][i];
+            add(GradientForm::all(Form::affine::<F>(dense(dtype, &dims), DType::F32)), data, false);
+        }
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             for (rows, cols) in [(4, 300), (3, 5000), (2, 20001)] {
                 let form = Form::affine::<F>(dense(dtype, &[rows, cols]), DType::F32);
@@ -521,6 +528,7 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
     // A NaN comes in through dy, which leaves most of the parameter gradients numbers; infinities through x.
     let data = match (case.data, slot.name) {
         (Data::Nan, "dy") => Data::Nan,
+        (data, "dy") if data.is_structured() => data,
         (Data::Nan, "x") | (_, "dy") => Data::Normal,
         (data, _) => data,
     };

@@ -331,6 +331,10 @@ fn setups() -> Vec<(Setup, Data, bool)> {
                 }
             }
         }
+        for (i, data) in Data::STRUCTURED.into_iter().enumerate() {
+            let long = [&[3, 4099][..], &[2, 3000, 4], &[2, 32_768], &[3, 1024]][i];
+            add(Setup { log: i % 2 == 1, ..Setup::plain(dense(dtype, long), 1) }, data, false);
+        }
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             let shapes: [(&[u64], usize); 5] =
                 [(&[4, 300], 1), (&[3, 5000], 1), (&[3, 40_001], 1), (&[2, 21, 20], 1), (&[1, 3000, 12], 1)];
@@ -510,7 +514,8 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) ->
     let dtype = slot.desc.dtype();
     if slot.name == "dy" {
         // Forward makes NaN of every infinity but one, so that infinities come in here.
-        let data = if matches!(case.data, Data::Nan | Data::Inf) { case.data } else { Data::Normal };
+        let is_there = matches!(case.data, Data::Nan | Data::Inf) || case.data.is_structured();
+        let data = if is_there { case.data } else { Data::Normal };
         return Ok(lines_of(data, dtype, &fields, random));
     }
     let data = if matches!(case.data, Data::Nan | Data::Inf) { Data::Normal } else { case.data };
