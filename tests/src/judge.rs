@@ -28,6 +28,19 @@ impl By {
         let is_plain = ["_simt", "_depthwise"].iter().any(|form| self.kernel.ends_with(form));
         self.backend == Backend::Cuda && !is_plain
     }
+
+    /// The most terms that a kernel of products and convolutions adds up in one chain, of which up to 64 make the next one; `None` if all terms are one
+    /// chain, as in vendors' kernels and on tensor cores: docs/numerics.md, Sums of products.
+    pub fn longest_chain(&self) -> Option<f64> {
+        let is_product = !self.kernel.starts_with("conv") || self.kernel.contains("_gemm_");
+        let has_form = |form: &str| self.kernel.ends_with(form);
+        match self.backend {
+            Backend::Cuda if has_form("_simt") && is_product => Some(64.0),
+            Backend::Cuda if has_form("_simt") || has_form("_depthwise") => Some(256.0),
+            Backend::Cuda => None,
+            _ => Some(64.0),
+        }
+    }
 }
 
 /// What one output should be, and how far from it an implementation may be.
