@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::channel_norm::curvature;
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct, equal_factor};
-use crate::judge::{By, Expected, finite};
+use crate::judge::{By, Chains, Expected, finite};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -971,12 +971,17 @@ pub(super) fn is_random(values: &[f64]) -> bool {
 /// What the sum of `terms` products may be off by, in units of `u_A` of the sum of their magnitudes: docs/numerics.md, Sums of products. Factors that are
 /// rounded to tf32 are each off by up to 2^-11, their product and what a tensor core drops of it by less than 2^-9.
 pub(super) fn chain(terms: f64, is_random: bool, by: By) -> f64 {
-    let structured = match by.longest_chain() {
-        Some(most) => (terms.min(most) + (terms / most).min(64.0) + terms / (64.0 * most)) / 4.0,
-        None => terms / 2.0,
+    let random = 2.0 * terms.sqrt();
+    let structured = match by.chains() {
+        Chains::Short { most } => {
+            let chain = f64::from(most);
+            (terms.min(chain) + (terms / chain).min(64.0) + terms / (64.0 * chain)) / 4.0
+        }
+        Chains::Balanced => random.min(terms / 4.0),
+        Chains::One => terms / 2.0,
     };
     let rounded = if by.math == Math::Tf32 { 2f64.powi(-9) / DType::F32.unit_roundoff() } else { 0.0 };
-    8.0 + rounded + if is_random { structured.min(2.0 * terms.sqrt()) } else { structured }
+    8.0 + rounded + if is_random { structured.min(random) } else { structured }
 }
 
 /// How large the elements of a factor count. Tensor cores do not normalize a subnormal factor of f16 before they align products: what they drop
@@ -1198,4 +1203,22 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("odd extents", ragged.into()),
     ]);
     forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structured_elements_are_not_random() {
+        for dtype in FLOATS {
+            let values = |data: Data, rows, cols| data.rows(dtype, rows, cols, &mut Random::of("elements"));
+            for (rows, cols) in [(1, 1024), (33, 320), (320, 33)] {
+                assert!(is_random(&values(Data::Normal, rows, cols)), "normal {dtype}");
+                for data in Data::STRUCTURED {
+                    assert!(!is_random(&values(data, rows, cols)), "{data:?} {dtype} {rows} {cols}");
+                }
+            }
+        }
+    }
 }
