@@ -88,7 +88,10 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
     }
 
     // 2. The sums. A step is computed while the next one is loaded, one factor during each half.
-    A sums[each][each] = {};
+    using sums_type = gemm::simt_sums<each, A, (each >= 4)>;
+    typename sums_type::memory memory;
+    sums_type chained(memory);
+    auto &sums = chained.sums;
     const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;
     __syncthreads();
     int now = 0;
@@ -109,12 +112,14 @@ template <typename T, int each, typename I> __global__ void __launch_bounds__(si
             of_plain.put(steps[now ^ 1].right, held);
             walker.lay(params, terms[now]);
         }
+        chained.end_step();
         now ^= 1;
         __syncthreads();
     }
 
     // 3. The epilogue.
     A *const stage = reinterpret_cast<A *>(shared);
+    chained.collect();
     gemm::stage_sums<each>(stage, choice.product.across != 0, sums);
     __syncthreads();
     gemm::leave_tile<T, tile, simt_threads>(params.product, choice.product, of_group<T>(params, operands, at.z), at, stage);

@@ -61,7 +61,7 @@ template <typename T, int tile, bool across, int threads> struct chunks_of {
     }
 };
 
-// Sums: a thread's sums of a tile, with `add` for a step in shared memory and `stage` to write them there.
+// Sums: a thread's sums of a tile, with `add` for a step in shared memory and `stage` to write them there; and `memory` beside its registers.
 template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::blocks)
     contract_steps(const __grid_constant__ bops_conv_params params, const bops_conv_choice choice, const bops_gemm_operands operands) {
     using T = typename Sums::T;
@@ -128,7 +128,8 @@ template <typename Sums> __global__ void __launch_bounds__(Sums::threads, Sums::
     };
 
     // 2. The sums.
-    Sums sums;
+    typename Sums::memory memory;
+    Sums sums(memory);
     int now = 0;
 #pragma unroll 1
     for (int i = 0; i < ring_steps - 1; ++i) {

@@ -4,6 +4,7 @@
 // the same bytes. With 8 rows and 8 columns, loading a term takes as long as its 64 products; with 16 rows and 8 columns, three quarters of the time of its
 // 128 products.
 #pragma once
+#include "chains.cuh"
 #include "steps.cuh"
 
 namespace bops {
@@ -25,11 +26,16 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     static constexpr bool left_across = left_across_, right_across = right_across_;
     static constexpr int pair = 2; // terms that are read at once
 
-    float sums[rows][columns] = {};
+    static constexpr int depth = step_row_bytes / 4; // terms of a step
+    // A chain has 64 terms with tiles of 64. With tiles of 128, whose further sums lie in local memory, it has 256: there, too, moving its sums to
+    // the next level takes fewer than two instructions for a hundred multiplications.
+    using chained_type = chained_sums<float, rows, columns, (tile == 128 ? 256 : 64) / depth, tile == 128>;
+    using memory = typename chained_type::memory;
+    chained_type chained;
     int y, x; // the thread's place among those of the tile
 
     // A warp is four threads high and eight wide.
-    __device__ __forceinline__ fma_sums() {
+    __device__ __forceinline__ explicit fma_sums(memory &memory) : chained(memory) {
         constexpr int warps_wide = wide / 8;
         const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
         y = warp / warps_wide * 4 + lane / 8, x = warp % warps_wide * 8 + lane % 8;
@@ -58,7 +64,7 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
     }
     // Adds the product of a step, term after term.
     __device__ __forceinline__ void add(uint32_t step) {
-        constexpr int depth = step_row_bytes / 4;
+        auto &sums = chained.sums;
         // Not unrolled: there are no registers for loading ahead.
 #pragma unroll 1
         for (int k = 0; k < depth; k += pair) {
@@ -72,15 +78,17 @@ template <int tile_, bool left_across_, bool right_across_> struct fma_sums {
 #pragma unroll
                     for (int j = 0; j < columns; ++j) sums[i][j] = fmaf(a[i][t], b[j][t], sums[i][j]);
         }
+        chained.end_step();
     }
     // Writes the sums to shared memory as [slow][fast].
-    __device__ __forceinline__ void stage(float *to, bool across) const {
+    __device__ __forceinline__ void stage(float *to, bool across) {
+        chained.collect();
         const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1;
 #pragma unroll
         for (int i = 0; i < rows; ++i)
 #pragma unroll
             for (int j = 0; j < columns; ++j)
-                to[place<left_across, high>(y, i) * slow_step + place<right_across, wide>(x, j) * fast_step] = sums[i][j];
+                to[place<left_across, high>(y, i) * slow_step + place<right_across, wide>(x, j) * fast_step] = chained.sums[i][j];
     }
 };
 

@@ -8,6 +8,8 @@ namespace {
 // Columns of a tile, along the fast index of out. It has BOPS_GEMM_FINISH_ROWS rows, so that a thread has four times four elements.
 constexpr int finish_columns = 128;
 
+constexpr uint32_t chain_of_parts = 16; // parts that are added up one after another, before their sum goes to the total
+
 // The sums of the parts, in their order.
 template <typename A> struct parts_in_memory {
     const A *from;
@@ -19,12 +21,18 @@ template <typename A> struct parts_in_memory {
         const A *at = from + uint64_t(slow) * strides.slow + uint64_t(fast) * strides.fast;
 #pragma unroll
         for (int i = 0; i < 4; ++i) v[i] = A(0);
+#pragma unroll 1
+        for (uint32_t first = 0; first < splits; first += chain_of_parts) {
+            A chain[4] = {};
 #pragma unroll 4
-        for (uint32_t split = 0; split < splits; ++split, at += split_stride) {
-            A part[4];
-            load_four_of(at, strides.fast, count, quads, part);
+            for (uint32_t split = first; split < min(first + chain_of_parts, splits); ++split, at += split_stride) {
+                A part[4];
+                load_four_of(at, strides.fast, count, quads, part);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) v[i] += part[i];
+                for (int i = 0; i < 4; ++i) chain[i] += part[i];
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i) v[i] += chain[i];
         }
     }
 };

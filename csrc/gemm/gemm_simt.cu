@@ -80,7 +80,10 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
     }
 
     // 2. The sums. A step is computed while the next one is loaded.
-    A sums[each][each] = {};
+    using sums_type = simt_sums<each, A, sizeof(A) == 8 && each == 4>;
+    typename sums_type::memory memory;
+    sums_type chained(memory);
+    auto &sums = chained.sums;
     const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;
     __syncthreads();
     int now = 0;
@@ -113,12 +116,14 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
         }
         add_half_step(steps[now], simt_depth / 2, y, x, sums);
         if (has_next) of_right.put(steps[now ^ 1].right);
+        chained.end_step();
         now ^= 1;
         __syncthreads();
     }
 
     // 3. The epilogue.
     A *const stage = reinterpret_cast<A *>(shared);
+    chained.collect();
     stage_sums<each>(stage, choice.across != 0, sums);
     __syncthreads();
     leave_tile<T, tile, simt_threads>(params, choice, operands, at, stage);

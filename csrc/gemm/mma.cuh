@@ -91,7 +91,8 @@ template <typename T_, int tile_, bool left_across_, bool right_across_> struct 
     float sums[shape::row_blocks][shape::column_blocks][4];
     int warp_m, warp_n; // the first row and column of the warp
 
-    __device__ __forceinline__ mma_sums() {
+    struct memory {}; // all sums are in registers
+    __device__ __forceinline__ explicit mma_sums(const memory &) {
         const int warp = int(threadIdx.x) / 32;
         warp_m = warp % shape::warps_m * shape::warp_rows, warp_n = warp / shape::warps_m * shape::warp_columns;
 #pragma unroll

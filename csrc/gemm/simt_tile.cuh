@@ -1,5 +1,6 @@
 // What the products in registers share: the tile of a block, and how its factors lie in shared memory.
 #pragma once
+#include "chains.cuh"
 #include "gemm.cuh"
 
 namespace bops {
@@ -9,6 +10,9 @@ constexpr int simt_threads = 256, side = 16; // a block's threads form a square 
 // k of a step. While half of it is multiplied, a thread loads its elements of one factor, which are 8 for tiles of 128. A longer step takes more
 // registers and shared memory; a shorter one hides less of the loads and has more barriers.
 constexpr int simt_depth = 16;
+// The sums of a thread, in chains of 64 terms. are_kept: as in chained_sums, where a second set of sums would spill registers; else an SM has as many
+// blocks as it would have without the second set.
+template <int each, typename A, bool are_kept> using simt_sums = chained_sums<A, each, each, 64 / simt_depth, are_kept>;
 // Elements from one k of a step to the next, padded, so that the elements which a warp writes along k lie in different banks.
 template <int tile> constexpr int step_pitch = tile + 4;
 
@@ -39,7 +43,9 @@ template <int each, typename A> __device__ __forceinline__ void read_line(const 
 // Adds the products of half the terms of a step, from `k_first` on, to the sums of the thread at row y and column x of the square.
 template <int each, typename A, int tile>
 __device__ __forceinline__ void add_half_step(const step_of<A, tile> &step, int k_first, int y, int x, A (&sums)[each][each]) {
-#pragma unroll 4
+    // Terms that are loaded ahead; with four of f64, squares of 4 by 4 would take more registers than two blocks per SM leave a thread.
+    constexpr int ahead = sizeof(A) == 8 ? 2 : 4;
+#pragma unroll(ahead)
     for (int k = k_first; k < k_first + simt_depth / 2; ++k) {
         A a[each], b[each];
         read_line<each>(step.left + k * (tile + 4), y, a);

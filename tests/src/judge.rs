@@ -28,6 +28,33 @@ impl By {
         let is_plain = ["_simt", "_depthwise"].iter().any(|form| self.kernel.ends_with(form));
         self.backend == Backend::Cuda && !is_plain
     }
+
+    /// How a kernel of products and convolutions adds up the terms of an element.
+    pub fn chains(&self) -> Chains {
+        let is_product = !self.kernel.starts_with("conv") || self.kernel.contains("_gemm_");
+        let has_form = |form: &str| self.kernel.ends_with(form);
+        match self.backend {
+            Backend::Cpu => Chains::Short { most: 64 },
+            Backend::Wgpu => Chains::Balanced,
+            Backend::Cuda if has_form("_simt") && is_product => Chains::Short { most: 64 },
+            Backend::Cuda if has_form("_simt") || has_form("_depthwise") => Chains::Short { most: 256 },
+            Backend::Cuda => Chains::One,
+        }
+    }
+}
+
+/// Which terms of a product or convolution are added up one after another: docs/numerics.md, Sums of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chains {
+    /// Chains of at most `most` terms, chains of up to 64 sums of those, and one chain of theirs.
+    Short {
+        /// Terms of a chain.
+        most: u32,
+    },
+    /// As many chains as they have terms, about.
+    Balanced,
+    /// All of them, as on tensor cores and in vendors' kernels.
+    One,
 }
 
 /// What one output should be, and how far from it an implementation may be.

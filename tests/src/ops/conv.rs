@@ -10,7 +10,7 @@ use baracuda_ops::{
 };
 use serde_json::{Value, json};
 
-use super::gemm::{activated, chain, flushed, is_balanced, magnitudes};
+use super::gemm::{activated, chain, flushed, is_random, magnitudes};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct, equal_factor};
 use crate::judge::{By, Expected};
@@ -979,7 +979,7 @@ fn expect_forward(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors
 
     let [x, weight] = ["x", "weight"].map(|name| given.values(name).context("a factor"));
     let (x, weight) = (x?, weight?);
-    let factor = chain(fields.terms as f64, is_balanced(x) || is_balanced(weight), by.math);
+    let factor = chain(fields.terms as f64, is_random(x) || is_random(weight), by);
     let (x, weight) = (magnitudes(x, fields.dtype, by), magnitudes(weight, fields.dtype, by));
     let sums = run_in_f64("conv", &fields.product(), &BTreeMap::from([("x", &x[..]), ("weight", &weight[..])]))?;
     let y = outputs.get("y").context("y")?;
@@ -1020,7 +1020,7 @@ fn expect_product(
         true => (fields.dtype.unit_roundoff() * v.abs() + fields.dtype.smallest_subnormal() / 2.0) / unit,
         false => 0.0,
     };
-    let sum = chain(fields.terms as f64, is_balanced(&dy.values) || is_balanced(other), by.math);
+    let sum = chain(fields.terms as f64, is_random(&dy.values) || is_random(other), by);
     let counted = magnitudes(&dy.values, fields.dtype, by);
     let left: Vec<f64> = counted.iter().zip(&dy.values).map(|(size, v)| sum * size + rounding(*v)).collect();
     let right = magnitudes(other, fields.dtype, by);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::channel_norm::curvature;
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, existing, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct, equal_factor};
-use crate::judge::{By, Expected, finite};
+use crate::judge::{By, Chains, Expected, finite};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -1049,18 +1049,30 @@ pub(super) fn looseness(backend: Backend) -> f64 {
     if backend == Backend::Wgpu { 2.0 } else { 1.0 }
 }
 
-/// Whether positive and negative elements keep each other in balance, so that roundings of their products do.
-pub(super) fn is_balanced(values: &[f64]) -> bool {
-    let (sum, magnitude) = values.iter().fold((0.0, 0.0), |(sum, all), v| (sum + v, all + v.abs()));
-    sum.abs() < magnitude / 4.0
+/// Whether elements are as random ones are, so that the errors of their sums cancel: neither their sum nor that of the products of neighbours is more
+/// than a quarter of what it would be if all had one sign.
+pub(super) fn is_random(values: &[f64]) -> bool {
+    let is_small = |terms: &mut dyn Iterator<Item = f64>| {
+        let (sum, magnitude) = terms.fold((0.0, 0.0), |(sum, all), v| (sum + v, all + v.abs()));
+        sum.abs() < magnitude / 4.0
+    };
+    is_small(&mut values.iter().copied()) && is_small(&mut values.windows(2).map(|pair| pair[0] * pair[1]))
 }
 
-/// What `terms` additions may be off by, in units of `u_A` of the sum of their magnitudes; factors that are rounded to tf32 are each off by up to
-/// 2^-11, their product and what a tensor core drops of it by less than 2^-9.
-pub(super) fn chain(terms: f64, is_random: bool, math: Math) -> f64 {
-    let longest = terms / 4.0;
-    let rounded = if math == Math::Tf32 { 2f64.powi(-9) / DType::F32.unit_roundoff() } else { 0.0 };
-    8.0 + rounded + if is_random { longest.min(2.0 * terms.sqrt()) } else { longest }
+/// What the sum of `terms` products may be off by, in units of `u_A` of the sum of their magnitudes: docs/numerics.md, Sums of products. Factors that are
+/// rounded to tf32 are each off by up to 2^-11, their product and what a tensor core drops of it by less than 2^-9.
+pub(super) fn chain(terms: f64, is_random: bool, by: By) -> f64 {
+    let random = 2.0 * terms.sqrt();
+    let structured = match by.chains() {
+        Chains::Short { most } => {
+            let chain = f64::from(most);
+            (terms.min(chain) + (terms / chain).min(64.0) + terms / (64.0 * chain)) / 4.0
+        }
+        Chains::Balanced => random.min(terms / 4.0),
+        Chains::One => terms / 2.0,
+    };
+    let rounded = if by.math == Math::Tf32 { 2f64.powi(-9) / DType::F32.unit_roundoff() } else { 0.0 };
+    8.0 + rounded + if is_random { structured.min(random) } else { structured }
 }
 
 /// How large the elements of a factor count. Tensor cores do not normalize a subnormal factor of f16 before they align products: what they drop
@@ -1093,12 +1105,12 @@ fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> 
     let [a, b] = ["a", "b"].map(|name| inputs.values(name).context("a factor"));
     let (a, b) = (fields.own("a", a?), fields.own("b", b?));
     let dtype = fields.dtype()?;
-    let is_random = is_balanced(&a) || is_balanced(&b);
+    let is_random = is_random(&a) || is_random(&b);
     let sums = {
         let (a, b) = (magnitudes(&a, dtype, by), magnitudes(&b, dtype, by));
         run_in_f64("gemm", &fields.product(fields.alpha.abs()), &BTreeMap::from([("a", &a[..]), ("b", &b[..])]))?
     };
-    let factor = chain(fields.k as f64, is_random, by.math);
+    let factor = chain(fields.k as f64, is_random, by);
     let flushed = fields.alpha.abs().max(1.0) * flushed(fields.k as f64, dtype, by);
     let bias = |i: usize| inputs.values("bias").map_or(0.0, |bias| bias[i % fields.n as usize].abs());
     Ok(sums["out"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i) + flushed).collect())
@@ -1206,7 +1218,7 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         let Some(output) = outputs.get(name) else { continue };
         let values = found.remove(name).context("a gradient")?;
         let given = fields.own(factor, inputs.values(factor).context("a factor")?);
-        let sum = chain(fields.terms(name), is_balanced(&dpre) || is_balanced(&given), by.math);
+        let sum = chain(fields.terms(name), is_random(&dpre) || is_random(&given), by);
         let counted = magnitudes(&dpre, dtype, by);
         let off = counted.iter().zip(&dpre).zip(&errors).map(|((size, v), e)| sum * size + e + rounding(*v));
         let left: Vec<f64> = off.collect();
@@ -1292,4 +1304,22 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("odd extents", ragged.into()),
     ]);
     forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structured_elements_are_not_random() {
+        for dtype in FLOATS {
+            let values = |data: Data, rows, cols| data.rows(dtype, rows, cols, &mut Random::of("elements"));
+            for (rows, cols) in [(1, 1024), (33, 320), (320, 33)] {
+                assert!(is_random(&values(Data::Normal, rows, cols)), "normal {dtype}");
+                for data in Data::STRUCTURED {
+                    assert!(!is_random(&values(data, rows, cols)), "{data:?} {dtype} {rows} {cols}");
+                }
+            }
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Convolutions of f32 and of f64 on the CPU by the crate `matrixmultiply`, tile by tile in the library's own threads. Each task copies the windows of its
 //! rows and multiplies them, a block of terms at a time. Convolutions that are products of matrices go to gemm's kernel, without a copy.
 //!
-//! Accumulation: in the type of the factors. Tiles, and the parts of long sums, do not depend on the number of threads, so neither do the bits of the result.
+//! Accumulation: in the type of the factors, in short chains. Tiles, and the parts of long sums, do not depend on the number of threads, so neither do the bits of the result.
 
 use std::ops::Range;
 
@@ -13,6 +13,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::{signed, to_usize};
+use crate::ops::gemm::chains::{CHAIN, Chains};
 use crate::ops::gemm::cpu::accumulated;
 use crate::ops::gemm::fast::{Factor, Gemm, multiply};
 use crate::ops::gemm::geometry::Epilogue;
@@ -192,36 +193,41 @@ impl<T: Factor> Sums<'_, T> {
     /// The sums over some terms, column by column.
     fn of(&self, terms: Range<u64>) -> Vec<T> {
         let Block { rows, cols, .. } = self.block;
-        let mut sums = self.block.zeros();
+        let (m, n) = (length(rows), length(cols));
+        let mut sums = Chains::new(m * n);
         let (mut windows, mut copy) = (Vec::new(), Vec::new());
         let mut first = terms.start;
         while first < terms.end {
             let terms = first..terms.end.min(first + TERMS);
             let (left, [left_rows, left_cols]) = self.windows(&terms, &mut windows);
             let (right, [right_rows, right_cols]) = self.plain(&terms, &mut copy);
-            let (m, n) = (length(rows), length(cols));
-            // SAFETY: both factors hold their extents from the first element on, as `windows` and `plain` say, and sums are this task's own.
-            unsafe {
-                (self.gemm)(
-                    m,
-                    length(&terms),
-                    n,
-                    T::of(1.0),
-                    left,
-                    left_rows,
-                    left_cols,
-                    right,
-                    right_rows,
-                    right_cols,
-                    T::of(1.0),
-                    sums.as_mut_ptr(),
-                    1,
-                    m.cast_signed(),
-                );
+            for first in (0..length(&terms)).step_by(CHAIN) {
+                let at = first.cast_signed();
+                sums.add(|sums, is_first| {
+                    // SAFETY: both factors hold their extents from the first element on, as `windows` and `plain` say, and sums are this task's own.
+                    unsafe {
+                        (self.gemm)(
+                            m,
+                            (length(&terms) - first).min(CHAIN),
+                            n,
+                            T::of(1.0),
+                            left.wrapping_offset(at * left_cols),
+                            left_rows,
+                            left_cols,
+                            right.wrapping_offset(at * right_rows),
+                            right_rows,
+                            right_cols,
+                            T::of(if is_first { 0.0 } else { 1.0 }),
+                            sums.as_mut_ptr(),
+                            1,
+                            m.cast_signed(),
+                        );
+                    }
+                });
             }
             first = terms.end;
         }
-        sums
+        sums.total()
     }
 
     /// The plain factor: in place if the terms are equally spaced, else a copy.

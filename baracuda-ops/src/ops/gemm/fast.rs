@@ -1,10 +1,11 @@
 //! Products of f32 and of f64 on the CPU by the crate `matrixmultiply`, tile by tile in the library's own threads.
 //!
-//! Accumulation: in the type of the factors. Tiles do not depend on the number of threads, so that bits do not either.
+//! Accumulation: in the type of the factors, in short chains. Tiles do not depend on the number of threads, so that bits do not either.
 
 use std::ops::Add;
 
-use super::cpu::{At, Finish, Values, gradients, offset};
+use super::chains::{CHAIN, Chains};
+use super::cpu::{At, Finish, Values, accumulated, gradients, offset};
 use super::geometry::{Epilogue, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, threads};
@@ -55,7 +56,9 @@ pub(in crate::ops) type Gemm<T> =
     unsafe fn(usize, usize, usize, T, *const T, isize, isize, *const T, isize, isize, T, *mut T, isize, isize);
 
 /// A type that the crate multiplies.
-pub(in crate::ops) trait Factor: Element + Into<f64> + Add<Output = Self> + Send + Sync {
+pub(in crate::ops) trait Factor:
+    Element + Default + Into<f64> + Add<Output = Self> + Send + Sync
+{
     fn of(value: f64) -> Self;
 }
 
@@ -105,42 +108,67 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
     let strides = |rows: u64, cols: u64| [to_usize(rows).cast_signed(), to_usize(cols).cast_signed()];
     let ([left_rows, left_cols], [right_rows, right_cols], [out_rows, out_cols]) =
         (strides(left.rows, left.cols), strides(right.rows, right.cols), strides(out.rows, out.cols));
-    let mut beta = T::of(product.epilogue.beta);
+    let Epilogue { bias, activation, beside, beta, .. } = &product.epilogue;
     let terms = values.tensor(left).zip(values.tensor(right)).filter(|_| product.terms() > 0);
-    let count = if terms.is_some() { summed.count() } else { 1 };
+    // The sum over no terms is 0. What is left is beta times the output, for which factors are not read.
+    let (count, k) = if terms.is_some() { (summed.count(), *k) } else { (1, 1) };
+    // The sums of a few chains lie in the output from the first one on.
+    let of_tile = count.saturating_mul(k.div_ceil(CHAIN as u64));
+    let is_in_place = of_tile == 1 || (*beta == 0.0 && of_tile <= CHAIN as u64);
+    let mut chains = Chains::new(to_usize(rows * cols));
     for s in 0..count {
-        let (a, b, k) = match &terms {
-            Some((a, b)) => (
-                a.element::<T>(left_start + offset(summed, &left.summed, s)),
-                b.element::<T>(right_start + offset(summed, &right.summed, s)),
-                to_usize(*k),
-            ),
-            // The sum over no terms is 0. What is left is beta times the output, for which factors are not read.
-            None => (start, start, 0),
-        };
-        // SAFETY: the first elements lie in their tensors, and so do those that strides lead to within the extents, by the check of the
-        // operands; the caller is alone at those of the output, which is injective and meets neither factor.
-        unsafe {
-            gemm(
-                to_usize(rows),
-                k,
-                to_usize(cols),
-                T::of(product.alpha),
-                a,
-                left_rows,
-                left_cols,
-                b,
-                right_rows,
-                right_cols,
-                beta,
-                start,
-                out_rows,
-                out_cols,
-            );
+        for first_k in (0..k).step_by(CHAIN) {
+            let (a, b, terms) = match &terms {
+                Some((a, b)) => (
+                    a.element::<T>(left_start + offset(summed, &left.summed, s) + first_k * left.cols),
+                    b.element::<T>(right_start + offset(summed, &right.summed, s) + first_k * right.rows),
+                    to_usize((k - first_k).min(CHAIN as u64)),
+                ),
+                None => (start, start, 0),
+            };
+            let multiply = |beta: T, to: *mut T, [to_rows, to_cols]: [isize; 2]| {
+                // SAFETY: the first elements lie in their tensors, and so do those that strides lead to within the extents, by the check of the
+                // operands; the caller is alone at those of the output, which is injective and meets neither factor, and sums of chains are this
+                // task's own.
+                unsafe {
+                    gemm(
+                        to_usize(rows),
+                        terms,
+                        to_usize(cols),
+                        T::of(product.alpha),
+                        a,
+                        left_rows,
+                        left_cols,
+                        b,
+                        right_rows,
+                        right_cols,
+                        beta,
+                        to,
+                        to_rows,
+                        to_cols,
+                    );
+                }
+            };
+            let is_first = s == 0 && first_k == 0;
+            if is_in_place {
+                multiply(T::of(if is_first { *beta } else { 1.0 }), start, [out_rows, out_cols]);
+            } else {
+                chains.add(|sums, is_first| {
+                    let beta = T::of(if is_first { 0.0 } else { 1.0 });
+                    multiply(beta, sums.as_mut_ptr(), [to_usize(cols).cast_signed(), 1]);
+                });
+            }
         }
-        beta = T::of(1.0);
     }
-    let Epilogue { bias, activation, beside, .. } = &product.epilogue;
+    if !is_in_place {
+        for (row, sums) in (0..).zip(chains.total().chunks_exact(to_usize(cols))) {
+            for (col, &sum) in (0..).zip(sums) {
+                let to = start.wrapping_offset(row * out_rows + col * out_cols);
+                // SAFETY: the caller is alone at this element of the output, where strides lead within the extents.
+                unsafe { *to = T::of(accumulated(sum.into(), *beta, || (*to).into())) };
+            }
+        }
+    }
     if bias.is_none() && beside.is_none() && activation.is_identity() {
         return;
     }

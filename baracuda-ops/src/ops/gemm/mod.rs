@@ -89,6 +89,7 @@ use crate::plan::Function;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
+pub(super) mod chains;
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;

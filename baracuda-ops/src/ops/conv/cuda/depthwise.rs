@@ -51,6 +51,8 @@ const BLOCKS_OUTPUT: Blocks = Blocks { of_one: 16, of_four: 4 };
 const BLOCKS_WEIGHT: Blocks = Blocks { of_one: 6, of_four: 3 };
 /// The fewest rows of a strip. Its windows see `kernel - 1` rows more, which the neighbouring strip loads as well.
 const LEAST_ROWS: u64 = 7;
+/// The most terms that a thread adds up in one chain for the gradient of the weight (docs/numerics.md).
+const MOST_TERMS: u64 = 256;
 /// Coordinates are below this, so that sums of two fit into 32 bits.
 const REACH: i128 = 1 << 30;
 /// Number of spatial axes.
@@ -211,7 +213,8 @@ impl Planned {
         }
         // A chunk of rows has one strip for each of its parts across.
         let chunks = (most * workers / across).max(1);
-        let rows = all.div_ceil(chunks).max(LEAST_ROWS).min(all);
+        let most_rows = if is_weight { MOST_TERMS / u64::from(choice.columns) } else { all };
+        let rows = all.div_ceil(chunks).max(LEAST_ROWS).min(most_rows).min(all);
         let strips = all.div_ceil(rows) * across;
         let groups = strips.div_ceil(workers);
         (choice.rows, _) = (word(rows), extent(strips, "strips of each channel")?);
