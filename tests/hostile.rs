@@ -619,6 +619,13 @@ fn more_work_than_a_run_can_end_with_is_refused() {
         }
         let refused = outcome(&batch(LIMIT), device).unwrap_err().to_string();
         assert!(refused.contains("elements, the limit is"), "{refused}");
+        // The gradient of the bias is summed over dout, also if neither factor has elements.
+        let of_bias = r#"gemm_backward {"a":{"dtype":"f32","dims":[1152921504606846976,0]},"b":{"dtype":"f32","dims":[0,1]},"dbias":{"dtype":"f32"},"layouts":{"dout":{"dtype":"f32","dims":[1152921504606846976,1],"strides":[0,0]}}}"#;
+        let refused = outcome(of_bias, device).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{} elements, the limit is {LIMIT}", 1u64 << 60)), "{refused}");
+        let square = r#"{"dtype":"f32","dims":[1048576,1048576]}"#;
+        let refused = outcome(&format!(r#"gemm {{"a":{square},"b":{square}}}"#), device).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{} products, the limit is {LIMIT}", 1u64 << 60)), "{refused}");
     }
     let cpu = Device::cpu();
     outcome(&rms("f32", LIMIT >> 3), &cpu).unwrap();

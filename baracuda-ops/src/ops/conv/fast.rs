@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::cpu::At;
 use super::geometry::{Contracting, Contraction, Indices};
 use super::{MAX_AXES, cpu};
-use crate::backend::cpu::{Operands, Tensor, threads};
+use crate::backend::cpu::{Operands, Outcome, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
@@ -36,7 +36,10 @@ pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
         // If there are few tiles with long sums, threads share the sums, which gemm's kernel does not do.
         let product = contraction.product().ok().filter(|_| tiling.parts == 1);
         move |operands: &Operands<'_>| match &product {
-            Some(product) => multiply(product, operands),
+            Some(product) => {
+                multiply(product, operands);
+                Ok(())
+            }
             None if dtype == DType::F64 => contract(&contraction, &tiling, operands, matrixmultiply::dgemm),
             None => contract(&contraction, &tiling, operands, matrixmultiply::sgemm),
         }
@@ -91,9 +94,9 @@ impl Tiling {
 }
 
 /// Computes one contraction.
-fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Operands<'_>, gemm: Gemm<T>) {
+fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Operands<'_>, gemm: Gemm<T>) -> Outcome {
     if contraction.is_empty() {
-        return;
+        return Ok(());
     }
     let Tiling { tiles, parts, .. } = *tiling;
     // If a factor has no elements, there are no terms.
@@ -111,10 +114,10 @@ fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Op
             // SAFETY: each element is of one tile, and each tile is one task.
             unsafe { block.finish(contraction, operands, &sums(&block, 0)) };
         });
-        return;
+        return Ok(());
     }
     let of_parts =
-        threads::map(tiles * parts, work, |task| sums(&tiling.block(contraction, task / parts), task % parts));
+        threads::map(tiles * parts, work, |task| Ok(sums(&tiling.block(contraction, task / parts), task % parts)))?;
     let elements = contraction.rows.count() * contraction.n * contraction.groups;
     threads::for_each(tiles, elements.saturating_mul(parts), |tile| {
         let block = tiling.block(contraction, tile);
@@ -126,6 +129,7 @@ fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Op
         // SAFETY: each element is of one tile, and each tile is one task.
         unsafe { block.finish(contraction, operands, &all) };
     });
+    Ok(())
 }
 
 /// A tile of the output of a group.
