@@ -630,6 +630,20 @@ fn places_without_elements_take_no_time() {
     }
 }
 
+/// Each of many channels has a weight of its own to sum up, or each of many samples adds to one.
+#[test]
+fn small_sums_in_great_number_take_no_time() {
+    for line in [
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[1,32768,4,4]},"dy":{"dtype":"f32","dims":[1,32768,4,4]},"dweight":{"dtype":"f32","dims":[32768,1,3,3]},"padding":[[1,1],[1,1]],"groups":32768}"#,
+        r#"group_norm_backward {"x":{"dtype":"f32","dims":[32768,4,2]},"groups":2,"weight":"f32","dx":true,"dweight":true}"#,
+    ] {
+        for device in devices().iter().filter(|device| device.backend() != Backend::Cuda) {
+            let time = time_of(line, device);
+            assert!(time < Duration::from_secs(1), "{time:?} on {device}: {line}");
+        }
+    }
+}
+
 /// Inputs can have any number of elements in memory of a few bytes: strides of 0 repeat them.
 #[test]
 fn more_work_than_a_run_can_end_with_is_refused() {
