@@ -1,5 +1,7 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
+use std::time::{Duration, Instant};
+
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
@@ -633,6 +635,56 @@ fn extents_of_nothing_take_no_time() {
     }
 }
 
+/// How long a run takes, with inputs that are 0: the best of three, since other tests run beside it and drivers compile late.
+fn time_of(line: &str, device: &Device) -> Duration {
+    let plan = AnyDescriptor::parse_line(line).unwrap().plan(device, &PlanOptions::default()).unwrap();
+    let buffers: Vec<Buffer> = plan.slots().iter().map(|slot| device.alloc(slot.span_bytes).unwrap()).collect();
+    let workspace = device.alloc(plan.workspace().bytes).unwrap();
+    let mut operands: Vec<Operand<'_>> = buffers.iter().map(Operand::from).collect();
+    let mut once = || {
+        let start = Instant::now();
+        plan.run(&mut device.queue(), &mut operands, Workspace::new(&workspace)).unwrap();
+        let mut first = [0f32];
+        device.queue().download_range(buffers.last().unwrap(), 0, &mut first).unwrap();
+        start.elapsed()
+    };
+    (0..3).map(|_| once()).min().unwrap()
+}
+
+/// Strides and paddings leave few products of many places: these are visited, the others are not.
+#[test]
+fn places_without_elements_take_no_time() {
+    for line in [
+        r#"conv_backward_data {"dy":{"dtype":"f32","dims":[1,8,8]},"weight":{"dtype":"f32","dims":[8,1,4096]},"dx":{"dtype":"f32","dims":[1,1,11264]},"stride":[1024]}"#,
+        r#"conv_backward_data {"dy":{"dtype":"bf16","dims":[1,8,8]},"weight":{"dtype":"bf16","dims":[8,1,4096]},"dx":{"dtype":"bf16","dims":[1,1,11264]},"stride":[1024]}"#,
+        r#"conv_backward_data {"dy":{"dtype":"f32","dims":[1,4,6,6]},"weight":{"dtype":"f32","dims":[4,2,64,64]},"dx":{"dtype":"f32","dims":[1,2,224,224]},"stride":[32,32]}"#,
+        r#"conv_backward_data {"dy":{"dtype":"f32","dims":[2,6,5]},"weight":{"dtype":"f32","dims":[6,1,512]},"dx":{"dtype":"f32","dims":[2,3,200576]},"stride":[1024],"dilation":[384],"groups":3}"#,
+        r#"conv {"x":{"dtype":"f32","dims":[1,1,8]},"weight":{"dtype":"f32","dims":[2,1,65536]},"padding":[[65536,65536]]}"#,
+        r#"conv {"x":{"dtype":"bf16","dims":[1,1,8]},"weight":{"dtype":"bf16","dims":[2,1,65536]},"padding":[[65536,65536]]}"#,
+        r#"conv_backward_data {"dy":{"dtype":"f32","dims":[1,2,65545]},"weight":{"dtype":"f32","dims":[2,1,65536]},"dx":{"dtype":"f32","dims":[1,1,8]},"padding":[[65536,65536]]}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[1,1,8]},"dy":{"dtype":"f32","dims":[1,2,65545]},"dweight":{"dtype":"f32","dims":[2,1,65536]},"padding":[[65536,65536]]}"#,
+    ] {
+        for device in devices().iter().filter(|device| device.backend() != Backend::Cuda) {
+            let time = time_of(line, device);
+            assert!(time < Duration::from_secs(1), "{time:?} on {device}: {line}");
+        }
+    }
+}
+
+/// Each of many channels has a weight of its own to sum up, or each of many samples adds to one.
+#[test]
+fn small_sums_in_great_number_take_no_time() {
+    for line in [
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[1,32768,4,4]},"dy":{"dtype":"f32","dims":[1,32768,4,4]},"dweight":{"dtype":"f32","dims":[32768,1,3,3]},"padding":[[1,1],[1,1]],"groups":32768}"#,
+        r#"group_norm_backward {"x":{"dtype":"f32","dims":[32768,4,2]},"groups":2,"weight":"f32","dx":true,"dweight":true}"#,
+    ] {
+        for device in devices().iter().filter(|device| device.backend() != Backend::Cuda) {
+            let time = time_of(line, device);
+            assert!(time < Duration::from_secs(1), "{time:?} on {device}: {line}");
+        }
+    }
+}
+
 /// Inputs can have any number of elements in memory of a few bytes: strides of 0 repeat them.
 #[test]
 fn more_work_than_a_run_can_end_with_is_refused() {
@@ -660,6 +712,13 @@ fn more_work_than_a_run_can_end_with_is_refused() {
         }
         let refused = outcome(&batch(LIMIT), device).unwrap_err().to_string();
         assert!(refused.contains("elements, the limit is"), "{refused}");
+        // The gradient of the bias is summed over dout, also if neither factor has elements.
+        let of_bias = r#"gemm_backward {"a":{"dtype":"f32","dims":[1152921504606846976,0]},"b":{"dtype":"f32","dims":[0,1]},"dbias":{"dtype":"f32"},"layouts":{"dout":{"dtype":"f32","dims":[1152921504606846976,1],"strides":[0,0]}}}"#;
+        let refused = outcome(of_bias, device).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{} elements, the limit is {LIMIT}", 1u64 << 60)), "{refused}");
+        let square = r#"{"dtype":"f32","dims":[1048576,1048576]}"#;
+        let refused = outcome(&format!(r#"gemm {{"a":{square},"b":{square}}}"#), device).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{} products, the limit is {LIMIT}", 1u64 << 60)), "{refused}");
     }
     let cpu = Device::cpu();
     outcome(&rms("f32", LIMIT >> 3), &cpu).unwrap();

@@ -101,6 +101,7 @@ files! {
         CONV_GATHER = "conv/conv_gather.wgsl",
         CONV_OUTPUT = "conv/conv_output.wgsl",
         CONV_SUMS = "conv/conv_sums.wgsl",
+        CONV_WALK = "conv/conv_walk.wgsl",
         DEPTHWISE = "conv/depthwise.wgsl",
         DEPTHWISE_CHANNELS = "conv/depthwise_channels.wgsl",
         DEPTHWISE_COLUMNS = "conv/depthwise_columns.wgsl",

@@ -111,10 +111,13 @@ impl<'d> Candidate<'d> {
     }
 
     /// As [`new`](Self::new), on the CPU, where `kernel` makes what runs and there is nothing to choose.
-    pub(crate) fn on_cpu<K: Fn(&cpu::Operands<'_>) + Send + Sync + 'static>(
+    pub(crate) fn on_cpu<E: cpu::Ended, K: Fn(&cpu::Operands<'_>) -> E + Send + Sync + 'static>(
         kernel: impl FnOnce() -> K + Send + 'd,
     ) -> Self {
-        Self::new((), move |_| Ok(Built(Exec::Cpu(Box::new(kernel())))))
+        Self::new((), move |_| {
+            let kernel = kernel();
+            Ok(Built(Exec::Cpu(Box::new(move |operands| kernel(operands).outcome()))))
+        })
     }
 }
 
@@ -182,7 +185,7 @@ impl Built {
 
 /// What a run executes, on each backend.
 pub(crate) enum Exec {
-    Cpu(Box<dyn Fn(&cpu::Operands<'_>) + Send + Sync>),
+    Cpu(Box<dyn Fn(&cpu::Operands<'_>) -> cpu::Outcome + Send + Sync>),
     #[cfg(feature = "cuda")]
     Cuda(cuda::Launch),
     #[cfg(feature = "wgpu")]

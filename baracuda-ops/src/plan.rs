@@ -247,25 +247,24 @@ fn first_that_serves<'d, D: Descriptor, T>(
     Err(Error::Unsupported { op: D::NAME, device: props.to_string(), tried })
 }
 
-/// Elements that the work of a run may consist of: more would keep any device busy for hours at least. Inputs can have them in memory of a
+/// Elements or products that the work of a run may consist of: more would keep any device busy for hours at least. Inputs can have them in memory of a
 /// few bytes, where strides are 0.
 pub(crate) const MAX_WORK: u64 = 1 << 48;
 
-/// Refuses operands with more elements than a run can go through. Where one has no elements, only outputs are left to be filled, all of which
-/// lie in memory; kernels of GPUs count threads and bytes from the other extents all the same, and none of their products may overflow.
-fn bounded(slots: &[Slot], backend: Backend) -> Result<(), Reason> {
-    if backend == Backend::Cpu && slots.iter().any(|slot| slot.desc.is_empty()) {
-        return Ok(());
-    }
+/// Refuses more than a run can go through, of the elements of any operand and of the products of the formula. An operand counts also beside one without
+/// elements: a gradient may be summed over it. On the CPU extents of 0 make no work of the others; kernels of GPUs count threads and bytes from the
+/// others all the same, and none of their products may overflow.
+fn bounded<D: Descriptor>(descriptor: &D, backend: Backend) -> Result<(), Reason> {
+    let least = if backend == Backend::Cpu { 0 } else { 1 };
     // At most i64::MAX, by the rules of a tensor.
-    let counted = |desc: &TensorDesc| desc.dims().iter().map(|&dim| dim.max(1)).product::<u64>();
-    match slots.iter().find(|slot| counted(&slot.desc) > MAX_WORK) {
-        Some(Slot { name, desc, .. }) => {
-            let (dims, elements) = (desc.dims(), counted(desc));
-            Err(format!("operand {name} of {dims:?} counts {elements} elements, the limit is {MAX_WORK}").into())
-        }
-        None => Ok(()),
+    let counted = |desc: &TensorDesc| desc.dims().iter().fold(1u64, |count, &dim| count.saturating_mul(dim.max(least)));
+    if let Some(Slot { name, desc, .. }) = descriptor.slots().iter().find(|slot| counted(&slot.desc) > MAX_WORK) {
+        let (dims, elements) = (desc.dims(), counted(desc));
+        return Err(format!("operand {name} of {dims:?} counts {elements} elements, the limit is {MAX_WORK}").into());
     }
+    let products = descriptor.flops() / 2;
+    Reason::unless(products <= MAX_WORK, || format!("it has {products} products, the limit is {MAX_WORK}"))?;
+    Ok(())
 }
 
 /// Whether no kernel is asked: no output has elements, and neither has an operand whose other extents multiply to more than kernels of GPUs count in 32
@@ -296,7 +295,7 @@ fn admit<'d, D: Descriptor>(
     if is_idle(descriptor.slots(), kernel.backend()) {
         return Ok(Candidate::idle(kernel.backend()));
     }
-    bounded(descriptor.slots(), kernel.backend())?;
+    bounded(descriptor, kernel.backend())?;
     let candidate = kernel.accept(descriptor, options, props, ask)?;
     if candidate.determinism < options.determinism {
         return Err("its results may differ from run to run".into());
@@ -447,7 +446,8 @@ impl<D: Descriptor> Plan<D> {
     /// own. They allocate memory for what they compute from, in f64.
     ///
     /// # Errors
-    /// What [`Error`] lists for operands, workspace and queues, before anything is launched; [`Error::Backend`] if the launch failed.
+    /// What [`Error`] lists for operands, workspace and queues, before anything is launched; [`Error::Backend`] if the launch failed;
+    /// [`Error::OutOfMemory`] if a run on the CPU lacks memory, after which outputs may be written in part.
     // Inlined, so that operands go from where args are made to where they are checked without a stop in memory.
     #[inline(always)]
     pub fn run(&self, queue: &mut Queue<'_>, args: D::Args<'_>, workspace: Workspace<'_>) -> Result<()> {
@@ -660,10 +660,9 @@ impl Core {
 
     fn enqueue(&self, queue: &mut Queue<'_>, located: &Located<'_>) -> Result<()> {
         match (&self.exec, &mut queue.kind) {
-            (Exec::Cpu(kernel), QueueKind::Cpu) => {
-                kernel(&cpu::Operands::new(&self.slots, located));
-                Ok(())
-            }
+            // If nothing is written, loops over extents beside one of 0 could take any time.
+            (Exec::Cpu(_), QueueKind::Cpu) if self.writes_nothing() => Ok(()),
+            (Exec::Cpu(kernel), QueueKind::Cpu) => Ok(kernel(&cpu::Operands::new(&self.slots, located))?),
             #[cfg(feature = "cuda")]
             (Exec::Cuda(launch), QueueKind::Cuda(queue)) => launch.enqueue(queue, located),
             #[cfg(feature = "wgpu")]
@@ -673,6 +672,10 @@ impl Core {
             #[allow(unreachable_patterns, reason = "reachable with a GPU feature")]
             _ => Err(self.wrong_queue(&queue.device)),
         }
+    }
+
+    fn writes_nothing(&self) -> bool {
+        self.slots.iter().all(|slot| slot.access == Access::In || slot.desc.is_empty())
     }
 
     fn bind(this: &Arc<Self>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<Bound> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::backend::cpu::{Tensor, threads};
+use crate::backend::cpu::{Shortage, Tensor, held, threads};
 use crate::tensor::TensorDesc;
 
 /// Elements of a task that takes each element on its own. With fewer, handing tasks to threads takes a larger share of the time; with more, a short
@@ -55,8 +55,8 @@ impl<'a> Line<'a> {
         self.tensor.load(self.first + i * self.step)
     }
 
-    pub(crate) fn load_all(&self) -> Vec<f64> {
-        (0..self.length).map(|i| self.load(i)).collect()
+    pub(crate) fn load_all(&self) -> Result<Vec<f64>, Shortage> {
+        held(self.length, (0..self.length).map(|i| self.load(i)))
     }
 
     /// # Safety

@@ -115,7 +115,10 @@ impl<F: Fields> Valid<F> {
 
 impl<F: Fields<Kind: Send + Sync, Derived: Send + Sync> + Send + Sync + 'static> Valid<F> {
     /// The candidate of a reference that needs only the validated fields.
-    pub(crate) fn on_cpu(&self, compute: impl Fn(&Self, &cpu::Operands<'_>) + Send + Sync + 'static) -> Candidate<'_> {
+    pub(crate) fn on_cpu<E: cpu::Ended>(
+        &self,
+        compute: impl Fn(&Self, &cpu::Operands<'_>) -> E + Send + Sync + 'static,
+    ) -> Candidate<'_> {
         Candidate::on_cpu(move || {
             let valid = self.clone();
             move |operands| compute(&valid, operands)

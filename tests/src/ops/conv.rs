@@ -208,6 +208,37 @@ const KINDS: &[(Kind, bool)] = &[
     ),
     (Kind { stride: &[2, 1], padding: &[[6, 6], [5, 7]], ..kind(1, [3, 4], &[3, 4], &[2, 2]) }, false),
     (Kind { stride: &[65536], dilation: &[65536], padding: &[[65536, 131_072]], ..kind(2, [3, 4], &[5], &[3]) }, false),
+    // Strides and paddings near the end of 32 bits with a sign: sums and products of them exceed it.
+    (Kind { stride: &[2_147_483_640], padding: &[[2_147_483_640; 2]], ..kind(2, [2, 5], &[3], &[1]) }, false),
+    (
+        Kind {
+            stride: &[1 << 30],
+            dilation: &[1 << 30],
+            padding: &[[1 << 30; 2]],
+            groups: 2,
+            ..kind(2, [4, 6], &[3], &[2])
+        },
+        false,
+    ),
+    // Windows of which few places have an element: strides of the gradient of the data, also beside dilations that have a divisor in common with them,
+    // and kernels that are longer than x.
+    (Kind { stride: &[37], ..kind(2, [3, 4], &[228], &[80]) }, true),
+    (
+        Kind {
+            stride: &[18, 8],
+            dilation: &[12, 1],
+            padding: &[[7, 2], [3, 3]],
+            ..kind(1, [2, 5], &[60, 30], &[4, 16])
+        },
+        false,
+    ),
+    (Kind { stride: &[8, 8], padding: &[[4, 4], [4, 4]], groups: 3, ..kind(1, [6, 3], &[32, 40], &[16, 16]) }, true),
+    (Kind { padding: &[[90, 70]], ..kind(2, [3, 5], &[6], &[100]) }, true),
+    (Kind { padding: &[[9, 9], [9, 9]], dilation: &[1, 2], groups: 2, ..kind(2, [4, 4], &[1, 2], &[15, 9]) }, false),
+    (
+        Kind { stride: &[9, 7, 5], padding: &[[0, 2], [1, 0], [3, 3]], ..kind(1, [2, 3], &[19, 15, 11], &[7, 8, 9]) },
+        false,
+    ),
     // Elements of x that no window reads, by groups, too.
     (Kind { stride: &[3, 4], groups: 6, ..kind(2, [6, 6], &[13, 11], &[2, 2]) }, false),
     (Kind { stride: &[6], dilation: &[3], padding: &[[1, 0]], groups: 2, ..kind(2, [4, 6], &[23], &[2]) }, false),
@@ -731,6 +762,9 @@ fn pinned(case: &Case) -> Vec<Case> {
     }
     if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
         cases.push(of(named("tiled")));
+    }
+    if fields.dtype != DType::F64 {
+        cases.push(of(named("walk")));
     }
     if is_depthwise(case) {
         cases.push(of(named("depthwise")));

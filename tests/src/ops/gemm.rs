@@ -323,7 +323,7 @@ fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         let part = strided(dtype, &[2, 3, rows, 24], &[216 * rows, 24, 216, 1]);
         part.align(dtype.size_bytes()).expect("a promise")
     };
-    let products: [(GemmFactor, GemmFactor, bool); 18] = [
+    let products: [(GemmFactor, GemmFactor, bool); 19] = [
         (a.into(), own.into(), true),
         (transposed, own.into(), false),
         (a.into(), own_transposed, false),
@@ -338,6 +338,12 @@ fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         (padded.into(), own.into(), false),
         (a.into(), mixed.into(), false),
         (part(17).into(), GemmFactor::transposed(part(40)), true),
+        // Strides of extents of 1, which no address has a part of.
+        (
+            strided(dtype, &[1, 3, 1, 24], &[1 << 60, 24, 1 << 40, 1]).into(),
+            strided(dtype, &[1, 3, 24, 40], &[u64::MAX, 960, 40, 1]).into(),
+            false,
+        ),
         // More matrices than a tile has rows, each smaller than it.
         (dense(dtype, &[250, 1, 3]).into(), dense(dtype, &[250, 3, 2]).into(), false),
         (dense(dtype, &[250, 1, 3]).into(), dense(dtype, &[3, 2]).into(), false),

@@ -16,9 +16,11 @@ use crate::slots::{MAX_SLOTS, Slot};
 use crate::tensor::TensorDesc;
 
 mod loans;
+mod scratch;
 pub(crate) mod threads;
 
 pub(crate) use loans::Wishes;
+pub(crate) use scratch::{Ended, Outcome, Shortage, held, room};
 
 /// Alignment of owned memory in bytes: a cache line.
 const ALIGN: usize = 64;

@@ -5,6 +5,7 @@
 //! another of that pool's tasks begun in its middle, as happens where runs compute in the caller's pool. Nor does a run rely on helpers:
 //! it ends where all of them are busy, where none could be started, and where a helper itself calls it.
 
+use super::{Shortage, held, room};
 use crate::narrow::to_usize;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -34,13 +35,37 @@ pub(crate) fn for_each(tasks: u64, elements: u64, task: impl Fn(u64) + Sync) {
     HELPERS.for_each(helpers, tasks, task);
 }
 
-/// The results of some tasks, which are done as [`for_each`] does them.
-pub(crate) fn map<T: Send + Sync>(tasks: u64, elements: u64, task: impl Fn(u64) -> T + Sync) -> Vec<T> {
-    let results: Vec<OnceLock<T>> = (0..tasks).map(|_| OnceLock::new()).collect();
+/// As [`for_each`], with tasks that may fail. After the first that does none is begun.
+pub(crate) fn try_for_each<E: Send + Sync>(
+    tasks: u64,
+    elements: u64,
+    task: impl Fn(u64) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let failed = OnceLock::new();
     for_each(tasks, elements, |i| {
-        results[to_usize(i)].get_or_init(|| task(i));
+        if failed.get().is_none()
+            && let Err(error) = task(i)
+        {
+            failed.get_or_init(|| error);
+        }
     });
-    results.into_iter().filter_map(OnceLock::into_inner).collect()
+    failed.into_inner().map_or(Ok(()), Err)
+}
+
+/// The results of some tasks, which are done as [`try_for_each`] does them.
+pub(crate) fn map<T: Send + Sync, E: From<Shortage> + Send + Sync>(
+    tasks: u64,
+    elements: u64,
+    task: impl Fn(u64) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let mut results: Vec<OnceLock<T>> = room(tasks)?;
+    results.resize_with(to_usize(tasks), OnceLock::new);
+    try_for_each(tasks, elements, |i| {
+        let result = task(i)?;
+        results[to_usize(i)].get_or_init(|| result);
+        Ok::<_, E>(())
+    })?;
+    Ok(held(tasks, results.into_iter().filter_map(OnceLock::into_inner))?)
 }
 
 /// Starts up to `wanted` threads. If one cannot be started, runs have the helpers that were started before it.
@@ -254,7 +279,7 @@ mod tests {
             }
         });
         assert!(four.runs().is_empty());
-        assert_eq!(map(5, u64::MAX, |i| i * i), [0, 1, 4, 9, 16]);
+        assert_eq!(map(5, u64::MAX, |i| Ok::<_, Shortage>(i * i)), Ok(vec![0, 1, 4, 9, 16]));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 mod interop;
 mod prepared;
+pub(crate) mod reach;
 
 /// Kernels remembered as prepared. Where more shapes than that come and go, all are forgotten, and prepared again in microseconds.
 const MOST_PREPARED: usize = 4096;

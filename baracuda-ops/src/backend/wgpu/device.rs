@@ -460,7 +460,7 @@ impl Device {
         // Drivers take long for each: they compile side by side, while other threads find what is known.
         let forms: Vec<_> = missing.iter().flat_map(|source| [(source, false), (source, true)]).collect();
         let compile = |i: u64| self.compile(forms[to_usize(i)].0, forms[to_usize(i)].1);
-        let compiled = threads::map(forms.len() as u64, u64::MAX, compile).into_iter().collect::<Result<Vec<_>>>()?;
+        let compiled = threads::map(forms.len() as u64, u64::MAX, compile)?;
         let mut known = lock();
         for (source, pair) in missing.into_iter().zip(compiled.chunks_exact(2)) {
             known.entry(source.clone()).or_insert_with(|| [pair[0].clone(), pair[1].clone()]);

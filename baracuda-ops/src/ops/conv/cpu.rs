@@ -1,20 +1,18 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
 use super::geometry::{Axis, ChannelSums, Contracting, Contraction, Gathered, Indices, Strided};
+use super::walk::Walk;
 use super::{ConvBackwardBiasDescriptor, MAX_AXES};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
-use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::to_usize;
 use crate::ops::gemm::cpu::accumulated;
 use crate::ops::gemm::geometry::{Epilogue, Vector};
-use crate::plan::MAX_WORK;
 
 /// The reference kernel of the three products.
 pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
     let contraction = descriptor.contraction();
-    check_work(&contraction)?;
     Ok(Candidate::on_cpu(move || move |operands| contract(&contraction, operands)))
 }
 
@@ -26,12 +24,15 @@ pub(super) fn backward_bias(descriptor: &ConvBackwardBiasDescriptor) -> Accepted
     }))
 }
 
-/// # Errors
-/// So many products that any machine would be busy for hours.
-pub(super) fn check_work(contraction: &Contraction) -> Result<(), Reason> {
-    let (products, empty) = (contraction.products(), contraction.gathered.axes.iter().any(|axis| axis.extent == 0));
-    Reason::unless(products <= MAX_WORK || empty, || format!("{products} products, the limit is {MAX_WORK}"))?;
-    Ok(())
+/// Whether rows walk the terms inside the tensor, instead of trying all: they convert the plain factor each for itself, which costs about as much as so
+/// many trials.
+fn walks_terms(contraction: &Contraction) -> bool {
+    contraction.products() / 4 >= contraction.products_inside()
+}
+
+/// The products that a run visits.
+fn work(contraction: &Contraction) -> u64 {
+    if walks_terms(contraction) { contraction.products_inside() } else { contraction.products() }
 }
 
 /// An index tuple: its lead and its spatial position.
@@ -106,13 +107,18 @@ fn contract(contraction: &Contraction, operands: &Operands<'_>) {
     let (rows, cols) = (contraction.rows.count(), contraction.n);
     let (row_tiles, col_tiles) = (rows.div_ceil(ROWS as u64), cols.div_ceil(COLS as u64));
     let finish = Finish::new(contraction, operands, output);
-    threads::for_each(contraction.groups * row_tiles * col_tiles, contraction.products(), |task| {
+    let walks = walks_terms(contraction).then(|| contraction.walks());
+    threads::for_each(contraction.groups * row_tiles * col_tiles, work(contraction), |task| {
         let group = task / (row_tiles * col_tiles);
         let (first_row, first_col) = (task / col_tiles % row_tiles * ROWS as u64, task % col_tiles * COLS as u64);
         let row_count = to_usize((rows - first_row).min(ROWS as u64));
         let col_count = to_usize((cols - first_col).min(COLS as u64));
         let at: Vec<At> = (0..row_count).map(|row| contraction.rows.at(first_row + row as u64)).collect();
-        let sums = tile(contraction, operands, group, &at, [first_col, col_count as u64]);
+        let tile = Tile { group, rows: &at, first_col, cols: col_count };
+        let sums = match &walks {
+            Some(walks) => walked(contraction, operands, &tile, walks),
+            None => tried(contraction, operands, &tile),
+        };
         for (row, sums) in at.iter().zip(&sums) {
             for col in 0..col_count {
                 // SAFETY: each element is of one tile, and each tile is one task.
@@ -122,40 +128,80 @@ fn contract(contraction: &Contraction, operands: &Operands<'_>) {
     });
 }
 
-/// The sums of some rows and `cols` columns from `first_col` on.
-fn tile(
-    contraction: &Contraction,
-    operands: &Operands<'_>,
+/// Some rows and columns of a group.
+struct Tile<'t> {
     group: u64,
-    rows: &[At],
-    [first_col, cols]: [u64; 2],
-) -> Vec<Sums<COLS>> {
+    rows: &'t [At],
+    first_col: u64,
+    cols: usize,
+}
+
+impl Tile<'_> {
+    /// The plain factor of a term, for each column.
+    fn load_plain(&self, plain: &Strided, tensor: &Tensor<'_>, term: At, values: &mut [f64]) {
+        let start = plain.offset(self.group, term, self.first_col);
+        for (col, value) in values.iter_mut().enumerate() {
+            *value = tensor.load(start + col as u64 * plain.column);
+        }
+    }
+}
+
+/// Adds the products of an element of the gathered factor, the type of which decides whether they are exact.
+fn add(sums: &mut Sums<COLS>, gathered: &Gathered, factor: f64, values: &[f64]) {
+    if gathered.dtype == DType::F64 {
+        sums.add::<true>(factor, values);
+    } else {
+        sums.add::<false>(factor, values);
+    }
+}
+
+/// The sums of a tile, for each row: every term is tried, and each plain factor converted once for all rows.
+fn tried(contraction: &Contraction, operands: &Operands<'_>, tile: &Tile<'_>) -> Vec<Sums<COLS>> {
     let Contraction { terms, gathered, plain, .. } = contraction;
-    let mut sums = vec![Sums::default(); rows.len()];
+    let mut sums = vec![Sums::default(); tile.rows.len()];
     // If a factor has no elements, there are no terms.
     let factors = operands.get(gathered.position).zip(operands.get(plain.position));
     let Some((gathered_tensor, plain_tensor)) = factors else { return sums };
-    let cols = to_usize(cols);
     let count = terms.count();
-    let mut plain_terms = vec![0.0; TERMS * cols];
+    let mut plain_terms = vec![0.0; TERMS * tile.cols];
     for first in (0..count).step_by(TERMS) {
         let block: Vec<At> = (first..count.min(first + TERMS as u64)).map(|term| terms.at(term)).collect();
-        for (values, &term) in plain_terms.chunks_exact_mut(cols).zip(&block) {
-            let start = plain.offset(group, term, first_col);
-            for (col, value) in values.iter_mut().enumerate() {
-                *value = plain_tensor.load(start + col as u64 * plain.column);
+        for (values, &term) in plain_terms.chunks_exact_mut(tile.cols).zip(&block) {
+            tile.load_plain(plain, &plain_tensor, term, values);
+        }
+        for (sums, &row) in sums.iter_mut().zip(tile.rows) {
+            for (values, &term) in plain_terms.chunks_exact(tile.cols).zip(&block) {
+                let Some(offset) = gathered.offset(tile.group, row, term) else { continue };
+                add(sums, gathered, gathered_tensor.load(offset), values);
             }
         }
-        for (sums, &row) in sums.iter_mut().zip(rows) {
-            for (values, &term) in plain_terms.chunks_exact(cols).zip(&block) {
-                let Some(offset) = gathered.offset(group, row, term) else { continue };
-                let factor = gathered_tensor.load(offset);
-                if gathered.dtype == DType::F64 {
-                    sums.add::<true>(factor, values);
-                } else {
-                    sums.add::<false>(factor, values);
-                }
-            }
+    }
+    sums
+}
+
+/// The sums of a tile, for each row: only terms inside the tensor are visited.
+fn walked(
+    contraction: &Contraction,
+    operands: &Operands<'_>,
+    tile: &Tile<'_>,
+    walks: &[Walk; MAX_AXES],
+) -> Vec<Sums<COLS>> {
+    let Contraction { terms, gathered, plain, .. } = contraction;
+    let mut sums = vec![Sums::default(); tile.rows.len()];
+    let factors = operands.get(gathered.position).zip(operands.get(plain.position));
+    let Some((gathered_tensor, plain_tensor)) = factors else { return sums };
+    let mut values = [0.0; COLS];
+    let values = &mut values[..tile.cols];
+    for (sums, &row) in sums.iter_mut().zip(tile.rows) {
+        let steps: [_; MAX_AXES] = std::array::from_fn(|axis| walks[axis].inside(row.axes[axis]));
+        let inside = Indices { axes: steps.map(|steps| steps.count), ..*terms };
+        for index in 0..inside.count() {
+            let At { lead, axes } = inside.at(index);
+            let axes = std::array::from_fn(|axis| steps[axis].first + steps[axis].step * axes[axis]);
+            let term = At { lead, axes };
+            let Some(offset) = gathered.offset(tile.group, row, term) else { continue };
+            tile.load_plain(plain, &plain_tensor, term, values);
+            add(sums, gathered, gathered_tensor.load(offset), values);
         }
     }
     sums

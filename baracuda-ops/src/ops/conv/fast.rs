@@ -1,14 +1,16 @@
 //! Convolutions of f32 and of f64 on the CPU by the crate `matrixmultiply`, tile by tile in the library's own threads. Each task copies the windows of its
-//! rows and multiplies them, a block of terms at a time. Convolutions that are products of matrices go to gemm's kernel, without a copy.
+//! rows and multiplies them, a block of terms at a time. Convolutions that are products of matrices go to gemm's kernel, without a copy. If coordinates are
+//! divided by a stride, each phase of the stride is computed by itself, so that no window has elements between those of the tensor.
 //!
 //! Accumulation: in the type of the factors, in short chains. Tiles, and the parts of long sums, do not depend on the number of threads, so neither do the bits of the result.
 
 use std::ops::Range;
 
+use super::MAX_AXES;
 use super::cpu::At;
 use super::geometry::{Contracting, Contraction, Indices};
-use super::{MAX_AXES, cpu};
-use crate::backend::cpu::{Operands, Tensor, threads};
+use super::walk::{Phase, Phases};
+use crate::backend::cpu::{Operands, Outcome, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
@@ -31,18 +33,30 @@ pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
             format!("it multiplies f32 and f64, here factors are {gathered} and {plain}")
         },
     )?;
-    cpu::check_work(&contraction)?;
+    let inside = contraction.products_inside();
+    let phases = Phases::of(&contraction);
+    let products = phases.largest().products().saturating_mul(phases.count);
+    Reason::unless(products / MOST_PADDING <= inside, || {
+        format!("it multiplies padding, too: {products} products, of which {inside} are inside the tensor")
+    })?;
     Ok(Candidate::on_cpu(move || {
-        let tiling = Tiling::of(&contraction);
+        let tiling = Tiling::of(&Phases::of(&contraction));
         // If there are few tiles with long sums, threads share the sums, which gemm's kernel does not do.
         let product = contraction.product().ok().filter(|_| tiling.parts == 1);
         move |operands: &Operands<'_>| match &product {
-            Some(product) => multiply(product, operands),
+            Some(product) => {
+                multiply(product, operands);
+                Ok(())
+            }
             None if dtype == DType::F64 => contract(&contraction, &tiling, operands, matrixmultiply::dgemm),
             None => contract(&contraction, &tiling, operands, matrixmultiply::sgemm),
         }
     }))
 }
+
+/// Products with padding for each product inside the tensor, beyond which the reference is faster, which visits the latter alone. One of the crate takes
+/// about a fiftieth of the time that one of the reference takes.
+const MOST_PADDING: u64 = 32;
 
 /// Rows of a tile, the preferred first: the more, the less often the plain factor is packed.
 const ROWS: [u64; 3] = [256, 128, 64];
@@ -51,7 +65,7 @@ const COLS: u64 = 256;
 /// Terms whose windows a task holds at once: as many as the crate packs at once.
 const TERMS: u64 = 256;
 
-/// The tiles. Each is a task or, if sums are long, one task for each part of the terms.
+/// The tiles of a phase, of which there may be fewer in small phases. Each is a task or, if sums are long, one task for each part of the terms.
 struct Tiling {
     /// Rows of a tile.
     rows: u64,
@@ -69,68 +83,81 @@ impl Tiling {
     /// The fewest terms of a part of a sum.
     const LEAST_TERMS: u64 = 2048;
 
-    fn of(contraction: &Contraction) -> Self {
+    fn of(phases: &Phases<'_>) -> Self {
+        let contraction = &phases.largest();
         let (count, terms) = (contraction.rows.count(), contraction.terms.count());
         let col_tiles = contraction.n.div_ceil(COLS);
         let tiles = |rows: u64| contraction.groups.saturating_mul(count.div_ceil(rows)).saturating_mul(col_tiles);
-        let rows = ROWS.into_iter().find(|&rows| tiles(rows) >= Self::TASKS).unwrap_or(ROWS[2]);
-        let parts = (Self::TASKS / tiles(rows).max(1)).min(terms / Self::LEAST_TERMS).max(1);
+        let tasks = |rows: u64| tiles(rows).saturating_mul(phases.count);
+        let rows = ROWS.into_iter().find(|&rows| tasks(rows) >= Self::TASKS).unwrap_or(ROWS[2]);
+        let parts = (Self::TASKS / tasks(rows).max(1)).min(terms / Self::LEAST_TERMS).max(1);
         let of_part = terms.div_ceil(parts).next_multiple_of(TERMS).max(1);
         let parts = terms.div_ceil(of_part).max(1);
         Self { rows, row_tiles: count.div_ceil(rows), col_tiles, tiles: tiles(rows), parts, terms: of_part }
     }
 
-    fn block(&self, contraction: &Contraction, tile: u64) -> Block {
+    /// The block of a tile, counted through all phases; without rows if its phase has fewer tiles.
+    fn block(&self, phases: &Phases<'_>, tile: u64) -> Block {
+        let phase = phases.at(tile / self.tiles);
+        let tile = tile % self.tiles;
         let first_row = tile / self.col_tiles % self.row_tiles * self.rows;
         let first_col = tile % self.col_tiles * COLS;
+        let Contraction { rows, n, .. } = &phase.contraction;
+        let (rows, n) = (rows.count(), *n);
         Block {
             group: tile / (self.row_tiles * self.col_tiles),
-            rows: first_row..contraction.rows.count().min(first_row + self.rows),
-            cols: first_col..contraction.n.min(first_col + COLS),
+            rows: first_row.min(rows)..rows.min(first_row + self.rows),
+            cols: first_col..n.min(first_col + COLS),
+            phase,
         }
     }
 }
 
 /// Computes one contraction.
-fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Operands<'_>, gemm: Gemm<T>) {
+fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Operands<'_>, gemm: Gemm<T>) -> Outcome {
     if contraction.is_empty() {
-        return;
+        return Ok(());
     }
-    let Tiling { tiles, parts, .. } = *tiling;
+    let phases = Phases::of(contraction);
+    let (tiles, parts) = (tiling.tiles * phases.count, tiling.parts);
     // If a factor has no elements, there are no terms.
     let factors = operands.get(contraction.gathered.position).zip(operands.get(contraction.plain.position));
-    let terms = if factors.is_some() { contraction.terms.count() } else { 0 };
-    let part_of = |part: u64| (part * tiling.terms).min(terms)..((part + 1) * tiling.terms).min(terms);
     let sums = |block: &Block, part: u64| match &factors {
-        Some((gathered, plain)) => Sums { contraction, block, gathered, plain, gemm }.of(part_of(part)),
+        Some((gathered, plain)) => {
+            let terms = block.phase.contraction.terms.count();
+            let part = (part * tiling.terms).min(terms)..((part + 1) * tiling.terms).min(terms);
+            Sums { contraction: &block.phase.contraction, block, gathered, plain, gemm }.of(part)
+        }
         None => block.zeros(),
     };
-    let work = contraction.products();
+    let work = contraction.products_inside();
     if parts == 1 {
         threads::for_each(tiles, work, |tile| {
-            let block = tiling.block(contraction, tile);
+            let block = tiling.block(&phases, tile);
             // SAFETY: each element is of one tile, and each tile is one task.
-            unsafe { block.finish(contraction, operands, &sums(&block, 0)) };
+            unsafe { block.finish(operands, &sums(&block, 0)) };
         });
-        return;
+        return Ok(());
     }
     let of_parts =
-        threads::map(tiles * parts, work, |task| sums(&tiling.block(contraction, task / parts), task % parts));
+        threads::map(tiles * parts, work, |task| Ok(sums(&tiling.block(&phases, task / parts), task % parts)))?;
     let elements = contraction.rows.count() * contraction.n * contraction.groups;
     threads::for_each(tiles, elements.saturating_mul(parts), |tile| {
-        let block = tiling.block(contraction, tile);
+        let block = tiling.block(&phases, tile);
         let of_tile = &of_parts[to_usize(tile * parts)..to_usize((tile + 1) * parts)];
         let mut all = of_tile[0].clone();
         for part in &of_tile[1..] {
             all.iter_mut().zip(part).for_each(|(sum, part)| *sum = *sum + *part);
         }
         // SAFETY: each element is of one tile, and each tile is one task.
-        unsafe { block.finish(contraction, operands, &all) };
+        unsafe { block.finish(operands, &all) };
     });
+    Ok(())
 }
 
-/// A tile of the output of a group.
+/// A tile of the output of a group, in a phase.
 struct Block {
+    phase: Phase,
     group: u64,
     rows: Range<u64>,
     cols: Range<u64>,
@@ -149,11 +176,12 @@ impl Block {
     ///
     /// # Safety
     /// No other thread uses these elements of the outputs meanwhile.
-    unsafe fn finish<T: Factor>(&self, contraction: &Contraction, operands: &Operands<'_>, sums: &[T]) {
+    unsafe fn finish<T: Factor>(&self, operands: &Operands<'_>, sums: &[T]) {
+        let Phase { contraction, out_start, .. } = &self.phase;
         let Contraction { out, epilogue, .. } = contraction;
-        let Some(output) = operands.get(out.position) else { return };
+        let Some(output) = operands.get(out.position).filter(|_| !self.rows.is_empty()) else { return };
         let at: Vec<At> = self.rows.clone().map(|row| contraction.rows.at(row)).collect();
-        let offsets: Vec<u64> = at.iter().map(|&at| out.offset(self.group, at, self.cols.start)).collect();
+        let offsets: Vec<u64> = at.iter().map(|&at| out_start + out.offset(self.group, at, self.cols.start)).collect();
         let count = offsets.len();
         let Epilogue { bias, activation, beside: pre, beta, .. } = epilogue;
         let bias = bias.and_then(|bias| Some((operands.get(bias.position)?, bias)));
@@ -195,6 +223,7 @@ impl<T: Factor> Sums<'_, T> {
         let Block { rows, cols, .. } = self.block;
         let (m, n) = (length(rows), length(cols));
         let mut sums = Chains::new(m * n);
+        let terms = if rows.is_empty() { 0..0 } else { terms };
         let (mut windows, mut copy) = (Vec::new(), Vec::new());
         let mut first = terms.start;
         while first < terms.end {
@@ -233,8 +262,9 @@ impl<T: Factor> Sums<'_, T> {
     /// The plain factor: in place if the terms are equally spaced, else a copy.
     fn plain(&self, terms: &Range<u64>, copy: &mut Vec<T>) -> Laid<T> {
         let Contraction { plain, terms: indices, .. } = self.contraction;
-        let Block { group, cols, .. } = self.block;
-        let offsets: Vec<u64> = terms.clone().map(|term| plain.offset(*group, indices.at(term), cols.start)).collect();
+        let Block { phase: Phase { plain_start, .. }, group, cols, .. } = self.block;
+        let offset = |term| plain_start + plain.offset(*group, indices.at(term), cols.start);
+        let offsets: Vec<u64> = terms.clone().map(offset).collect();
         let step = if offsets.len() > 1 { offsets[1].checked_sub(offsets[0]) } else { Some(1) };
         let last_col = (cols.end - 1 - cols.start) * plain.column;
         let has_step = |pair: &[u64]| pair[1].checked_sub(pair[0]) == step;
@@ -297,51 +327,41 @@ impl<T: Factor> Sums<'_, T> {
             }
         }
         if fixed == MAX_AXES {
-            return self.copy(offset, along.lead, to, 1);
+            return self.copy(offset, along.lead, to);
         }
-        // 2. The axis along which it moves. The elements inside the tensor are one range, of which a divisor leaves those at equal distances.
+        // 2. The axis along which it moves. The elements inside the tensor are one range.
         let (axis, factor) = (&axes[MAX_AXES - 1], along.of[MAX_AXES - 1]);
-        let number = |at: i64| first[MAX_AXES - 1] + factor * at;
-        let divisor = axis.divisor.cast_signed();
-        if factor > 0 && (divisor == 1 || factor == 1) {
-            let aligned = number(0).rem_euclid(divisor);
-            let skipped = if aligned == 0 { 0 } else { divisor - aligned };
-            let (quotient, extent) = (number(skipped).div_euclid(divisor), signed(axis.extent));
+        if factor > 0 {
+            let (first, extent) = (first[MAX_AXES - 1], signed(axis.extent));
             // Steps until the coordinate is 0, and until it is the extent.
-            let steps =
-                |to: i64| (to - quotient).div_euclid(factor) + i64::from((to - quotient).rem_euclid(factor) != 0);
-            let (from, until) = (steps(0).max(0), steps(extent).max(0));
-            let begin = from * divisor + skipped;
-            if from < until && begin < signed(to.len() as u64) {
-                let coordinate = (quotient + from * factor).unsigned_abs();
-                let step = to_usize(axis.divisor);
-                let (begin, most) = (to_usize(begin.unsigned_abs()), to_usize((until - from - 1).unsigned_abs()));
-                let end = most.saturating_mul(step).saturating_add(begin + 1).min(to.len());
-                let stride = factor.unsigned_abs() * axis.stride;
-                self.copy(offset + coordinate * axis.stride, stride, &mut to[begin..end], step);
+            let steps = |to: i64| -(first - to).div_euclid(factor);
+            let (from, until) = (steps(0).max(0), steps(extent).min(signed(to.len() as u64)));
+            if from < until {
+                let coordinate = (first + from * factor).unsigned_abs();
+                let [from, until] = [from, until].map(|step| to_usize(step.unsigned_abs()));
+                self.copy(offset + coordinate * axis.stride, factor.unsigned_abs() * axis.stride, &mut to[from..until]);
             }
             return;
         }
         for (at, element) in to.iter_mut().enumerate() {
-            if let Some(coordinate) = axis.inside(number(signed(at as u64))) {
-                self.copy(offset + coordinate * axis.stride, 0, std::slice::from_mut(element), 1);
+            if let Some(coordinate) = axis.inside(first[MAX_AXES - 1] + factor * signed(at as u64)) {
+                self.copy(offset + coordinate * axis.stride, 0, std::slice::from_mut(element));
             }
         }
     }
 
-    /// Copies elements from `offset` on, `stride` apart, to every `step`th element of a line.
-    fn copy(&self, offset: u64, stride: u64, line: &mut [T], step: usize) {
-        let count = line.len().div_ceil(step);
-        let Some(last) = (count as u64).checked_sub(1) else { return };
+    /// Copies elements from `offset` on, `stride` apart, to a line.
+    fn copy(&self, offset: u64, stride: u64, line: &mut [T]) {
+        let Some(last) = (line.len() as u64).checked_sub(1) else { return };
         let first: *const T = self.gathered.element(offset);
         // `element` checks that the last element is inside the tensor; so are those between.
         self.gathered.element::<T>(offset + last * stride);
-        if stride == 1 && step == 1 {
-            // SAFETY: `count` elements are inside the tensor, which nobody writes, and inside the line, which is this task's own.
-            unsafe { first.copy_to_nonoverlapping(line.as_mut_ptr(), count) };
+        if stride == 1 {
+            // SAFETY: as many elements as the line has are inside the tensor, which nobody writes, and the line is this task's own.
+            unsafe { first.copy_to_nonoverlapping(line.as_mut_ptr(), line.len()) };
             return;
         }
-        for (at, element) in line.iter_mut().step_by(step).enumerate() {
+        for (at, element) in line.iter_mut().enumerate() {
             // SAFETY: it is between two elements of the tensor, a whole number of elements from the first, and nobody writes to inputs.
             *element = unsafe { *first.wrapping_add(at * to_usize(stride)) };
         }
@@ -398,13 +418,13 @@ mod tests {
         let dense = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
         let window = ConvWindow::new().padding(&[1, 1]);
         let stem = ConvDescriptor::new(dense(&[64, 3, 56, 56]), dense(&[32, 3, 3, 3]), window.clone()).unwrap();
-        let tiling = Tiling::of(&stem.contraction());
+        let tiling = Tiling::of(&Phases::of(&stem.contraction()));
         assert_eq!((tiling.rows, tiling.parts), (256, 1));
         let weight = stem.backward_weight().unwrap().contraction();
-        let tiling = Tiling::of(&weight);
+        let tiling = Tiling::of(&Phases::of(&weight));
         assert_eq!((tiling.rows, tiling.tiles, tiling.parts, tiling.terms), (64, 1, 32, 6400));
         assert!(tiling.parts * tiling.terms >= weight.terms.count());
         let deep = ConvDescriptor::new(dense(&[1, 512, 7, 7]), dense(&[512, 512, 3, 3]), window).unwrap();
-        assert_eq!(Tiling::of(&deep.backward_weight().unwrap().contraction()).parts, 1);
+        assert_eq!(Tiling::of(&Phases::of(&deep.backward_weight().unwrap().contraction())).parts, 1);
     }
 }

@@ -90,11 +90,13 @@
 //! Through wgpu:
 //! - `conv_depthwise` (`csrc/conv/conv_depthwise.wgsl`, `conv_depthwise_weight.wgsl`): groups of one channel of x with kernels of up to 7 x 7 without stride
 //!   and dilation;
+//! - `conv_walk` (`conv_walk.wgsl`): large strides of the gradient of the data, and kernels that are much longer than x, where nearly all places that a
+//!   window sees are outside of x or dy or between elements of dy: it visits the others alone;
 //! - `conv_direct` (`conv_direct.wgsl`): groups whose outputs have at most 4 channels;
 //! - `conv_gemm_tiled`: products of matrices that fill gemm's tiles as well as those of `conv_tiled`;
 //! - `conv_tiled` (`conv.wgsl`): everything else.
 //!
-//! On the CPU: `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference (`cpu.rs`).
+//! On the CPU: `conv_fast` (`fast.rs`) for factors of f32 and of f64 unless windows see mostly padding, and the reference (`cpu.rs`).
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -124,6 +126,7 @@ mod forward;
 mod geometry;
 pub(crate) mod pass;
 mod product;
+mod walk;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -497,6 +500,7 @@ fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
             ];
             wgpu: [
                 Function::WgpuForm(form_name!(D, "depthwise"), wgpu::depthwise),
+                Function::WgpuForm(form_name!(D, "walk"), wgpu::walk),
                 Function::WgpuForm(form_name!(D, "direct"), wgpu::direct),
                 Function::WgpuForm(form_name!(D, "gemm_tiled"), wgpu::gemm),
                 Function::WgpuForm(form_name!(D, "tiled"), wgpu::tiled)

@@ -1,7 +1,7 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
 use super::{BackwardFields, ForwardFields, Valid, backward, forward};
-use crate::backend::cpu::{Operands, Sum, threads};
+use crate::backend::cpu::{Operands, Outcome, Sum, threads};
 use crate::kernel::Accepted;
 use crate::ops::lines::{Line, line_count};
 
@@ -32,11 +32,11 @@ pub(super) fn backward(softmax: &Valid<BackwardFields>) -> Accepted<'_> {
     Ok(softmax.on_cpu(compute_backward))
 }
 
-fn compute_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) {
-    let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return };
+fn compute_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {
+    let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return Ok(()) };
     let scale = fields.scale.get();
-    threads::for_each(line_count(x.desc(), fields.axis), x.desc().elements(), |line| {
-        let mut values = Line::new(x, fields.axis, line).load_all();
+    threads::try_for_each(line_count(x.desc(), fields.axis), x.desc().elements(), |line| {
+        let mut values = Line::new(x, fields.axis, line).load_all()?;
         let extreme = extreme(&values, scale);
         values.iter_mut().for_each(|value| *value = scaled_difference(scale, *value, extreme));
         let sum = values.iter().map(|t| t.exp()).collect::<Sum>().total();
@@ -44,22 +44,25 @@ fn compute_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Opera
         let result = values.iter().map(|t| if fields.log { t - log_sum } else { t.exp() / sum });
         // SAFETY: each line is one task, and the whole line was read before.
         unsafe { Line::new(y, fields.axis, line).store_all(result) };
-    });
+        Ok(())
+    })
 }
 
-fn compute_backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Operands<'_>) {
+fn compute_backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Operands<'_>) -> Outcome {
     let (Some(y), Some(dy), Some(dx)) =
         (operands.get(backward::Y), operands.get(backward::DY), operands.get(backward::DX))
     else {
-        return;
+        return Ok(());
     };
     let scale = fields.scale.get();
-    threads::for_each(line_count(y.desc(), fields.axis), y.desc().elements(), |line| {
+    threads::try_for_each(line_count(y.desc(), fields.axis), y.desc().elements(), |line| {
         let [y, dy] = [y, dy].map(|tensor| Line::new(tensor, fields.axis, line).load_all());
+        let (y, dy) = (y?, dy?);
         let pairs = || y.iter().zip(&dy);
         let sum = pairs().map(|(y, dy)| if fields.log { *dy } else { dy * y }).collect::<Sum>().total();
         let gradient = pairs().map(|(y, dy)| scale * if fields.log { dy - y.exp() * sum } else { y * (dy - sum) });
         // SAFETY: each line is one task, and the whole line of dy was read before.
         unsafe { Line::new(dx, fields.axis, line).store_all(gradient) };
-    });
+        Ok(())
+    })
 }

@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use super::is_left_to_gemm;
 use crate::backend::cuda::cublaslt::version_words;
 use crate::backend::cuda::cudnn::{ConvProblem, MAX_RANK, Operands, Tensor, WORKSPACE_BYTES};
+use crate::backend::cuda::reach::{check_reach, sum_of_products};
 use crate::backend::cuda::{self, Launch, Props};
 use crate::backend::{Device, DeviceProps, Located};
 use crate::dtype::DType;
@@ -105,10 +106,8 @@ impl Planned {
             Reason::unless(!slot.desc.is_empty(), || {
                 format!("cuDNN takes no tensor without elements, {} is {:?}", slot.name, slot.desc.dims())
             })?;
-            let (elements, limit) = (slot.desc.elements(), i32::MAX.unsigned_abs());
-            Reason::unless(elements <= u64::from(limit), || {
-                format!("it takes tensors of {limit} elements, {} has {elements}", slot.name)
-            })?;
+            // Dense tensors without gaps: no extent, stride or offset exceeds this.
+            check_reach(slot.desc.elements(), || format!("the number of elements of {}", slot.name))?;
         }
         let [x_lies, weight_lies, y_lies] = operands.map(Lie::of);
         let lies = [x_lies?, weight_lies?, y_lies?];
@@ -130,6 +129,7 @@ impl Planned {
         let kernel = &weight_tensor.dims[2..rank];
         let mut windows = [SymmetricWindow::NONE; MAX_AXES];
         for (at, axis) in contraction.shape.axes[MAX_AXES - spatial..].iter().enumerate() {
+            check_axis(axis, (at + contraction.shape.rank).saturating_sub(spatial))?;
             let window = SymmetricWindow::new(axis);
             let (input, output) = (x_tensor.dims[2 + at], y_tensor.dims[2 + at]);
             // With uneven padding, engines for the gradient of the weight were seen to give wrong sums, and NaN, in f32 and f64.
@@ -197,6 +197,17 @@ impl Planned {
         };
         Ok(Built(Exec::Cuda(launch)))
     }
+}
+
+/// Bounds the coordinates along one axis: strides and dilations with extents one larger, since kernels count on before they compare.
+fn check_axis(axis: &SpatialAxis, at: usize) -> Result<(), Reason> {
+    let SpatialAxis { input, kernel, output, stride, dilation, before } = *axis;
+    let reach = sum_of_products([[1, input], [2, before], [stride, output], [dilation, kernel]]);
+    check_reach(reach, || {
+        format!(
+            "input + 2 * padding + stride * output + dilation * kernel = {input} + 2 * {before} + {stride} * {output} + {dilation} * {kernel} along axis {at}"
+        )
+    })
 }
 
 /// The layout of a dense tensor.
@@ -398,7 +409,37 @@ mod tests {
         let (_, weight) = pair(DType::F32);
         assert!(refusal(&bare((contiguous(DType::F32, &[0, 4, 9, 9]), weight))).contains("without elements, x"));
         let long = contiguous(DType::F32, &[1 << 14, 4, 256, 256]);
-        assert!(refusal(&bare((long, weight))).contains("2147483647 elements, x has 4294967296"));
+        assert!(refusal(&bare((long, weight))).contains("up to 2147483647, the number of elements of x is 4294967296"));
+    }
+
+    #[test]
+    fn coordinates_beyond_31_bits_are_refused_in_every_pass() {
+        const MOST: u64 = (1 << 31) - 1;
+        let conv = |kernel: u64, window: ConvWindow| {
+            let (x, weight) = (contiguous(DType::F32, &[2, 2, 3]), contiguous(DType::F32, &[4, 2, kernel]));
+            ConvDescriptor::new(x, weight, window).unwrap()
+        };
+        let window = ConvWindow::new;
+        let far = 1 << 30;
+        for (forward, told) in [
+            (
+                conv(1, window().stride(&[MOST]).padding_per_side(&[[MOST, MOST - 1]])),
+                "3 + 2 * 2147483647 + 2147483647 * 3 + 1 * 1 along axis 0 is 10737418239",
+            ),
+            (
+                conv(2, window().stride(&[far]).dilation(&[far]).padding(&[far])),
+                "3 + 2 * 1073741824 + 1073741824 * 2 + 1073741824 * 2 along axis 0 is 6442450947",
+            ),
+            (conv(1, window().stride(&[MOST])), "3 + 2 * 0 + 2147483647 * 1 + 1 * 1 along axis 0 is 2147483651"),
+        ] {
+            let data = refusal(&forward.backward_data().unwrap());
+            let weight = refusal(&forward.backward_weight().unwrap());
+            for reason in [refusal(&forward), data, weight] {
+                assert!(reason.contains("numbers up to 2147483647") && reason.contains(told), "{reason}");
+            }
+        }
+        let taken = conv(1, window().stride(&[1 << 28]).padding(&[1 << 28]));
+        assert_eq!(planned(&taken).problem.stride[1], 1 << 28);
     }
 
     #[test]

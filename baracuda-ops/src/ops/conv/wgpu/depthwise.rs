@@ -95,6 +95,11 @@ type Steps = (Vec<StepBuilder>, u64);
 pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Result<(Steps, Choice), Reason> {
     let depthwise = Depthwise::new(contraction, ask)?;
     let shares = Shares::of(&depthwise);
+    let are_idle = contraction.pass == Pass::Weight && shares.leave_threads_idle();
+    ask.leave_if(
+        are_idle,
+        "most threads of its workgroups would be idle: there are many channels with few strips each",
+    )?;
     let steps = match contraction.pass {
         Pass::Weight => depthwise.weight_steps(&shares, props)?,
         Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props)?,
@@ -426,6 +431,15 @@ impl Shares {
     }
 }
 
+impl Shares {
+    /// Whether more workgroups than a device holds at once have a strip for less than one thread in `IDLE` each.
+    fn leave_threads_idle(&self) -> bool {
+        const IDLE: u64 = 8;
+        let workers = u64::from(WORKGROUP) / self.choice.lanes;
+        self.groups > WEIGHT_GROUPS && self.strips * IDLE < workers
+    }
+}
+
 /// Strides along samples, channels, rows and columns.
 fn strides_of(of: &Strided) -> [u64; 4] {
     [of.lead, of.column, of.axes[1], of.axes[2]]
@@ -531,6 +545,9 @@ mod tests {
         let wide = conv(TensorDesc::channels_last, x, [8, 7, 7], window()).backward_weight().unwrap();
         let found = steps_of(&wide, Ask::Pinned).err().unwrap().to_string();
         assert!(found.contains("got 7 by 7"), "{found}");
+        let many = conv(dense, [1, 4096, 4, 4], [4096, 3, 3], window().padding(&[1, 1])).backward_weight().unwrap();
+        let found = steps_of(&many, Ask::Chosen).err().unwrap().to_string();
+        assert!(found.contains("few strips") && steps_of(&many, Ask::Pinned).is_ok(), "{found}");
         let narrow = conv(dense, x, [8, 7, 7], window().padding(&[3, 3])).backward_weight().unwrap();
         assert!(steps_of(&narrow, Ask::Pinned).is_ok());
         assert!(steps_of(&conv(dense, x, [40, 3, 3], window()), Ask::Pinned).is_ok());

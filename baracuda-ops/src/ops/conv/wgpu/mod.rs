@@ -7,6 +7,7 @@ mod direct;
 mod output;
 mod tiled;
 mod variants;
+mod walk;
 
 use super::ConvBackwardBiasDescriptor;
 use super::geometry::{Contracting, Contraction};
@@ -34,6 +35,11 @@ pub(super) fn direct<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: As
     Ok(direct_work(descriptor, props)?.candidate())
 }
 
+/// Windows that see mostly padding.
+pub(super) fn walk<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
+    Ok(walk_work(descriptor, props, ask)?.candidate())
+}
+
 /// Convolutions that are products of matrices, by gemm's tiles.
 pub(super) fn gemm<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
     Ok(gemm_work(&descriptor.contraction(), descriptor.slots(), props, ask)?.candidate())
@@ -52,6 +58,11 @@ fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, 
 fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
     finished(direct::steps(&descriptor.contraction(), props)?, (), props)
+}
+
+fn walk_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
+    check_operands(descriptor.slots(), props)?;
+    finished(walk::steps(&descriptor.contraction(), props, ask)?, (), props)
 }
 
 fn depthwise_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Result<Work<depthwise::Choice>, Reason> {

@@ -73,6 +73,9 @@ pub(super) struct Params {
     pub(super) image: [u32; 4],
     pub(super) image_strides: [u32; 4],
     pub(super) divisors: [u32; 4],
+    pub(super) steps: [u32; 4],
+    pub(super) inverses: [u32; 4],
+    pub(super) tops: [i32; 4],
 }
 
 /// The terms for which the factors have elements.
@@ -302,7 +305,7 @@ fn coordinate(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(0)
 }
 
-fn in_quad<T: Default + Copy>([x, y, z]: [T; 3]) -> [T; 4] {
+pub(super) fn in_quad<T: Default + Copy>([x, y, z]: [T; 3]) -> [T; 4] {
     [x, y, z, T::default()]
 }
 

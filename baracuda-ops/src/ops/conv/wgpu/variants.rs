@@ -1,6 +1,6 @@
 //! Every kind of shader of the ops, without a device.
 
-use super::{bias_work, depthwise_work, direct_work, tiled_work};
+use super::{bias_work, depthwise_work, direct_work, tiled_work, walk_work};
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -83,6 +83,11 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
                 variants.add_work(&name, direct_work(&forward, props), props);
                 variants.add_work(&name, direct_work(&forward.backward_data()?.dx(other)?, props), props);
                 variants.add_work(&name, direct_work(&forward.backward_weight()?.dweight(other)?, props), props);
+                let name = format!("walk of conv of {dtype}, others of {other}");
+                variants.add_work(&name, walk_work(&forward, props, Ask::Pinned), props);
+                variants.add_work(&name, walk_work(&forward.backward_data()?.dx(other)?, props, Ask::Pinned), props);
+                let of_weight = forward.backward_weight()?.dweight(other)?;
+                variants.add_work(&name, walk_work(&of_weight, props, Ask::Pinned), props);
             }
         }
     }

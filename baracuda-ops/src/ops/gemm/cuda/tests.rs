@@ -275,6 +275,31 @@ fn wgmma_takes_wide_tiles_where_the_copy_engine_stores_and_they_take_less_time()
 }
 
 #[test]
+fn numbers_beyond_31_bits_are_not_for_the_vendor() {
+    const FAR: u64 = 1 << 31;
+    let f32 = |dims: &[u64]| dense(DType::F32, dims);
+    let strided = |dims: &[u64], strides: &[u64]| TensorDesc::strided(DType::F32, dims, strides).unwrap();
+    for (a, b, told) in [
+        (f32(&[FAR, 2]), f32(&[2, 3]), "m is 2147483648"),
+        (f32(&[3, 2]), f32(&[2, FAR]), "n is 2147483648"),
+        (f32(&[2, FAR]), f32(&[FAR, 3]), "k is 2147483648"),
+        (f32(&[FAR, 1, 2]), f32(&[FAR, 2, 2]), "the number of matrices is 2147483648"),
+        (strided(&[2, 8], &[FAR, 1]), f32(&[8, 3]), "the leading stride of a is 2147483648"),
+        (strided(&[4, 8], &[FAR / 2, 1]), f32(&[8, 3]), "of a = 1073741824 * 4 + 0 * (1 - 1) is 4294967296"),
+        (f32(&[2, 4, 8]), strided(&[2, 8, 3], &[FAR, 3, 1]), "the batch stride of b is 2147483648"),
+        (f32(&[3, 4, 8]), strided(&[3, 8, 3], &[FAR / 2, 3, 1]), "of b = 3 * 8 + 1073741824 * (3 - 1) is 2147483672"),
+    ] {
+        let forward = GemmDescriptor::new(a, b).unwrap();
+        let reason = refusal(&GemmForm::CublasLt, &forward, PlanOptions::default().kernel("gemm_cublaslt"));
+        assert!(reason.contains("numbers up to 2147483647") && reason.contains(told), "{reason}");
+        assert_eq!(chosen(&forward), "gemm_simt");
+    }
+    // Strides of extents of 1 are told to nobody.
+    let once = GemmDescriptor::new(strided(&[1, 8], &[1 << 60, 1]), f32(&[8, 3])).unwrap();
+    assert_eq!(chosen(&once), "gemm_cublaslt");
+}
+
+#[test]
 fn a_batch_of_several_strides_is_several_calls() {
     let heads = dense(DType::BF16, &[3, 2048, 16, 128]).permute(&[0, 2, 1, 3]).unwrap();
     let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();

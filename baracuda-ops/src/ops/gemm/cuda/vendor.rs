@@ -4,6 +4,7 @@
 //! factors f64) that lie in out or pre where those have that type, else in the workspace: a sum that was rounded first would make two roundings.
 
 use crate::backend::cuda::cublaslt::{Factor, ProductProblem, WORKSPACE_BYTES};
+use crate::backend::cuda::reach::{check_reach, sum_of_products};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::gemm::geometry::{Epilogue, Formula, Matrix, Product};
@@ -112,6 +113,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         tf32: rounds_to_tf32,
         workspace_bytes,
     };
+    check_numbers(&problem, [left_name, right_name])?;
 
     // 3. The launches. Operands are those of the library, which takes the factors in reverse order.
     let mut planned = Planned::bare(product, false)?;
@@ -126,6 +128,29 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     planned.scratch_bytes = product_bytes + workspace_bytes;
     planned.rounds_to_tf32 = rounds_to_tf32;
     Ok(planned)
+}
+
+/// Bounds the extents, the strides, and the offsets of the last elements, which bound all others.
+fn check_numbers(problem: &ProductProblem, [left, right]: [&str; 2]) -> Result<(), Reason> {
+    let ProductProblem { rows, columns, depth, batch, first, second, out, .. } = problem;
+    let [of_rows, of_columns] = if left == "a" { ["m", "n"] } else { ["n", "m"] };
+    for (what, extent) in [(of_rows, rows), (of_columns, columns), ("k", depth), ("the number of matrices", batch)] {
+        check_reach(*extent, || what.into())?;
+    }
+    let operands = [(left, first, [rows, depth]), (right, second, [depth, columns]), ("out", out, [rows, columns])];
+    for (name, factor, [inner, outer]) in operands {
+        let lines = if factor.is_transposed { inner } else { outer };
+        check_reach(factor.leading, || format!("the leading stride of {name}"))?;
+        check_reach(factor.batch, || format!("the batch stride of {name}"))?;
+        let span = sum_of_products([[factor.leading, *lines], [factor.batch, batch.saturating_sub(1)]]);
+        check_reach(span, || {
+            let Factor { leading, batch: stride, .. } = factor;
+            format!(
+                "leading stride * lines + batch stride * matrices of {name} = {leading} * {lines} + {stride} * ({batch} - 1)"
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// Whether its product, written and read once more, is faster than one launch of our own. Each term of a sum takes it less time than it takes ours:
@@ -157,9 +182,6 @@ impl Calls {
     fn of(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let extents = || product.batch.iter().copied().enumerate();
         let (axis, matrices) = extents().max_by_key(|&(_, extent)| extent).unwrap_or((0, 1));
-        Reason::unless(matrices <= i32::MAX as u64, || {
-            format!("it takes {} matrices, the operands have {matrices}", i32::MAX)
-        })?;
         let count = product.batch.count() / matrices.max(1);
         Reason::unless(count <= MOST_CALLS, || {
             format!("a call takes one batch stride, so that the operands take {count} calls, of at most {MOST_CALLS}")

@@ -1,7 +1,7 @@
 //! The reference: the formulas of the family in f64, with compensated sums, for any strides; results are rounded once, to the output's type.
 
 use super::{BackwardFields, ChannelNorm, ChannelShape, ForwardFields, Valid};
-use crate::backend::cpu::{Operands, Sum, Tensor, threads};
+use crate::backend::cpu::{Operands, Outcome, Sum, Tensor, held, threads};
 use crate::narrow::to_usize;
 use crate::ops::norm::statistics::Statistics;
 
@@ -128,15 +128,20 @@ unsafe fn set(tensor: &Option<Tensor<'_>>, index: u64, value: f64) {
 
 impl ChannelShape {
     /// Sample and channel of each segment of a group; none if segments have no elements.
-    fn segments(&self, group: u64) -> Vec<(u64, u64)> {
-        if self.spatial == 0 {
-            return Vec::new();
-        }
-        if self.groups == 0 {
-            return (0..self.batch).map(|n| (n, group)).collect();
-        }
-        let (n, first, count) = (group / self.groups, group % self.groups, self.group_segments());
-        (first * count..(first + 1) * count).map(|c| (n, c)).collect()
+    fn segments(&self, group: u64) -> impl Iterator<Item = (u64, u64)> {
+        let Self { groups, .. } = *self;
+        let of_group = if groups == 0 { self.batch } else { self.group_segments() };
+        let count = if self.spatial == 0 { 0 } else { of_group };
+        (0..count).map(move |at| match groups {
+            0 => (at, group),
+            _ => (group / groups, group % groups * of_group + at),
+        })
+    }
+
+    /// The number of elements of a group.
+    fn group_elements(&self) -> u64 {
+        let segments = if self.groups == 0 { self.batch } else { self.group_segments() };
+        segments.saturating_mul(self.spatial)
     }
 
     /// The group of a segment.
@@ -146,7 +151,7 @@ impl ChannelShape {
 }
 
 /// The reference of forward.
-pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {
     use super::forward::{BIAS, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
     let (fields, shape) = (&norm.fields, norm.shape());
     let of = |operand| operands.get(operand);
@@ -157,16 +162,13 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let (mean_out, rstd_out) = (of(MEAN), of(RSTD));
     let eps = fields.eps.get();
     if y.is_none() && mean_out.is_none() {
-        return; // Nothing is to be written, however many groups there are.
+        return Ok(()); // Nothing is to be written, however many groups there are.
     }
 
     let groups = threads::map(shape.group_count(), fields.x.elements(), |group| {
-        let segments = shape.segments(group);
         // A group is read before any of it is written, since y may lie in the place of x.
-        let mut values = Vec::new();
-        if let Some(x) = &x {
-            segments.iter().for_each(|segment| values.extend(x.load(*segment)));
-        }
+        let all = x.iter().flat_map(|x| shape.segments(group).flat_map(|segment| x.load(segment)));
+        let values = held(shape.group_elements(), all)?;
         let statistics = if fields.inference {
             let (mean, var) = (element(&running_mean, group), element(&running_var, group));
             Statistics { mean: mean.unwrap_or(0.0), correction: 0.0, var: var.unwrap_or(f64::NAN) }
@@ -176,29 +178,30 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
         let Statistics { mean, correction, var } = statistics;
         // A running variance is given, and may be infinite.
         let rstd = if fields.inference { 1.0 / (var + eps).sqrt() } else { statistics.rstd(eps) };
-        for (segment, values) in segments.iter().zip(values.chunks_exact(to_usize(shape.spatial.max(1)))) {
+        for (segment, values) in shape.segments(group).zip(values.chunks_exact(to_usize(shape.spatial.max(1)))) {
             let Some(y) = &y else { continue };
             let scale = element(&weight, segment.1).unwrap_or(1.0);
             let shift = element(&bias, segment.1).unwrap_or(0.0);
-            let more: Option<Vec<f64>> = residual.as_ref().map(|residual| residual.load(*segment).collect());
+            let more = residual.as_ref().map(|residual| held(shape.spatial, residual.load(segment))).transpose()?;
             let results = values.iter().enumerate().map(|(i, value)| {
                 let affine = ((value - mean) - correction) * rstd * scale + shift;
                 fields.activation.apply(more.as_ref().map_or(affine, |more| affine + more[i]))
             });
             // SAFETY: each group is one task, and segments belong to one group.
-            unsafe { y.store(*segment, results) };
+            unsafe { y.store(segment, results) };
         }
         // SAFETY: each group is one task.
         unsafe {
             set(&mean_out, group, mean + correction);
             set(&rstd_out, group, rstd);
         }
-        statistics
-    });
+        Ok(statistics)
+    })?;
 
     if !fields.inference {
         update_running(norm, &groups, operands);
     }
+    Ok(())
 }
 
 /// Moves the running statistics towards those of the groups, and counts the batch.
@@ -283,7 +286,7 @@ impl Gradient<'_> {
 }
 
 /// The reference of the gradients.
-pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) -> Outcome {
     use super::backward::{
         BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
     };
@@ -326,15 +329,20 @@ pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
 
     let (dx, dresidual) = (tensor(DX), tensor(DRESIDUAL));
     if dx.is_none() && dresidual.is_none() {
-        return;
+        return Ok(());
     }
-    threads::for_each(shape.group_count(), elements, |group| {
+    threads::try_for_each(shape.group_count(), elements, |group| {
         // A group is read before any of it is written.
-        let terms = |segment| (segment, gradient.scale(segment), gradient.terms(segment).collect::<Vec<_>>());
-        let segments: Vec<_> = shape.segments(group).into_iter().map(terms).collect();
+        let all = shape.segments(group).flat_map(|segment| gradient.terms(segment));
+        let terms = held(shape.group_elements(), all)?;
+        let of_segment = to_usize(shape.spatial.max(1));
+        let segments = || {
+            let terms = shape.segments(group).zip(terms.chunks_exact(of_segment));
+            terms.map(|(segment, terms)| (segment, gradient.scale(segment), terms))
+        };
         let (_, rstd) = gradient.statistics(group);
         let (mut count, mut sum_g, mut sum_gx) = (0.0, Sum::default(), Sum::default());
-        for (_, scale, terms) in &segments {
+        for (_, scale, terms) in segments() {
             for (dpre, xhat) in terms {
                 count += 1.0;
                 sum_g.add(dpre * scale);
@@ -342,7 +350,7 @@ pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
             }
         }
         let (mean_g, mean_gx) = (sum_g.total() / count, sum_gx.total() / count);
-        for (segment, scale, terms) in &segments {
+        for (segment, scale, terms) in segments() {
             let of_x = terms.iter().map(|(dpre, xhat)| match fields.inference {
                 true => rstd * (dpre * scale),
                 false => rstd * (dpre * scale - mean_g - xhat * mean_gx),
@@ -350,12 +358,13 @@ pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
             // SAFETY: each group is one task, and segments belong to one group.
             unsafe {
                 if let Some(dx) = &dx {
-                    dx.store(*segment, of_x);
+                    dx.store(segment, of_x);
                 }
                 if let Some(dresidual) = &dresidual {
-                    dresidual.store(*segment, terms.iter().map(|(dpre, _)| *dpre));
+                    dresidual.store(segment, terms.iter().map(|(dpre, _)| *dpre));
                 }
             }
         }
-    });
+        Ok(())
+    })
 }

@@ -1,7 +1,7 @@
 //! The reference: the formulas of the family in f64, with compensated sums, for any strides; results are rounded once, to the output's type.
 
 use super::{BackwardFields, ForwardFields, RowNorm, Valid};
-use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
+use crate::backend::cpu::{Operands, Outcome, Shortage, Sum, Tensor, held, rounded, threads};
 use crate::narrow::to_usize;
 use crate::ops::norm::statistics::Statistics;
 use crate::tensor::TensorDesc;
@@ -15,20 +15,20 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(tensor: Tensor<'a>, outer: usize) -> Self {
+    fn new(tensor: Tensor<'a>, outer: usize) -> Result<Self, Shortage> {
         let desc = tensor.desc();
         let cols = desc.dims()[outer..].iter().product();
-        let cols = (0..cols).map(|col| offset(desc, outer..desc.rank(), col)).collect();
-        Self { tensor, outer, cols }
+        let cols = held(cols, (0..cols).map(|col| offset(desc, outer..desc.rank(), col)))?;
+        Ok(Self { tensor, outer, cols })
     }
 
     fn at(&self, row: u64, col: usize) -> u64 {
         offset(self.tensor.desc(), 0..self.outer, row) + self.cols[col]
     }
 
-    fn load(&self, row: u64) -> Vec<f64> {
+    fn load(&self, row: u64) -> Result<Vec<f64>, Shortage> {
         let start = offset(self.tensor.desc(), 0..self.outer, row);
-        self.cols.iter().map(|col| self.tensor.load(start + col)).collect()
+        held(self.cols.len() as u64, self.cols.iter().map(|col| self.tensor.load(start + col)))
     }
 
     /// # Safety
@@ -54,9 +54,8 @@ fn offset(desc: &TensorDesc, axes: std::ops::Range<usize>, mut index: u64) -> u6
 }
 
 /// Elements of a parameter in row-major order.
-fn parameter(operands: &Operands<'_>, position: usize) -> Option<Vec<f64>> {
-    let tensor = operands.get(position)?;
-    Some(Rows::new(tensor, 0).load(0))
+fn parameter(operands: &Operands<'_>, position: usize) -> Result<Option<Vec<f64>>, Shortage> {
+    operands.get(position).map(|tensor| Rows::new(tensor, 0)?.load(0)).transpose()
 }
 
 fn statistics(kind: RowNorm, row: &[f64]) -> Statistics {
@@ -72,29 +71,26 @@ fn by_rows<'a>(
     operands: &'a Operands<'_>,
     x: &TensorDesc,
     normalized_dims: usize,
-) -> (u64, impl Fn(usize) -> Option<Rows<'a>>) {
+) -> (u64, impl Fn(usize) -> Result<Option<Rows<'a>>, Shortage>) {
     let outer = x.rank() - normalized_dims;
     let rows = x.dims()[..outer].iter().product();
-    (rows, move |position| operands.get(position).map(|tensor| Rows::new(tensor, outer)))
+    (rows, move |position| operands.get(position).map(|tensor| Rows::new(tensor, outer)).transpose())
 }
 
 /// The reference of forward.
-pub(in crate::ops::norm) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+pub(in crate::ops::norm) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {
     use super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
     let x = &norm.fields.x;
     let (rows, rows_of) = by_rows(operands, x, norm.fields.normalized_dims);
-    let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
-    let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
-    if y.is_none() && rstd_out.is_none() {
-        return; // Rows have no elements, however many rows there are.
-    }
-    let (weight, bias) = (parameter(operands, WEIGHT), parameter(operands, BIAS));
+    let (input, residual, y, h) = (rows_of(X)?, rows_of(RESIDUAL)?, rows_of(Y)?, rows_of(H)?);
+    let (mean_out, rstd_out) = (rows_of(MEAN)?, rows_of(RSTD)?);
+    let (weight, bias) = (parameter(operands, WEIGHT)?, parameter(operands, BIAS)?);
     let weight_offset = norm.fields.weight_offset.get();
 
-    threads::for_each(rows, x.elements(), |row| {
-        let mut values = input.as_ref().map_or_else(Vec::new, |input| input.load(row));
+    threads::try_for_each(rows, x.elements(), |row| {
+        let mut values = input.as_ref().map_or(Ok(Vec::new()), |input| input.load(row))?;
         if let Some(residual) = &residual {
-            for (value, other) in values.iter_mut().zip(residual.load(row)) {
+            for (value, other) in values.iter_mut().zip(residual.load(row)?) {
                 *value = rounded(x.dtype(), *value + other);
             }
         }
@@ -119,24 +115,25 @@ pub(in crate::ops::norm) fn forward(norm: &Valid<ForwardFields>, operands: &Oper
                 out.store(row, std::iter::once(rstd));
             }
         }
-    });
+        Ok(())
+    })
 }
 
 /// The reference of the gradients.
-pub(in crate::ops::norm) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+pub(in crate::ops::norm) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) -> Outcome {
     use super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
     let x = &norm.fields.x;
     let (rows, rows_of) = by_rows(operands, x, norm.fields.normalized_dims);
-    let (dy, input, mean, rstd) = (rows_of(DY), rows_of(X), rows_of(MEAN), rows_of(RSTD));
-    let (dh, dx) = (rows_of(DH), rows_of(DX));
-    let weight = parameter(operands, WEIGHT);
+    let (dy, input, mean, rstd) = (rows_of(DY)?, rows_of(X)?, rows_of(MEAN)?, rows_of(RSTD)?);
+    let (dh, dx) = (rows_of(DH)?, rows_of(DX)?);
+    let weight = parameter(operands, WEIGHT)?;
     let weight_offset = norm.fields.weight_offset.get();
     let statistic = |of: &Option<Rows<'_>>, row| of.as_ref().map_or(0.0, |rows| rows.tensor.load(rows.at(row, 0)));
 
     // The gradients of parameters come first, since dx may lie in the place of dy.
     for (position, is_weight) in [(DWEIGHT, true), (DBIAS, false)] {
         let Some(out) = operands.get(position) else { continue };
-        let out = Rows::new(out, 0);
+        let out = Rows::new(out, 0)?;
         threads::for_each(out.cols.len() as u64, x.elements(), |col| {
             let col = to_usize(col);
             let term = |row| {
@@ -153,21 +150,22 @@ pub(in crate::ops::norm) fn backward(norm: &Valid<BackwardFields>, operands: &Op
         });
     }
 
-    let (Some(dy), Some(input), Some(dx)) = (&dy, &input, &dx) else { return };
-    threads::for_each(rows, x.elements(), |row| {
+    let (Some(dy), Some(input), Some(dx)) = (&dy, &input, &dx) else { return Ok(()) };
+    threads::try_for_each(rows, x.elements(), |row| {
         let (mean, rstd) = (statistic(&mean, row), statistic(&rstd, row));
-        let mut g = dy.load(row);
+        let mut g = dy.load(row)?;
         if let Some(weight) = &weight {
             g.iter_mut().zip(weight).for_each(|(g, w)| *g *= w + weight_offset);
         }
-        let xhat: Vec<f64> = input.load(row).iter().map(|x| (x - mean) * rstd).collect();
+        let mut xhat = input.load(row)?;
+        xhat.iter_mut().for_each(|x| *x = (*x - mean) * rstd);
         let n = g.len() as f64;
         let mean_g = match norm.op.kind {
             RowNorm::Layer => g.iter().copied().collect::<Sum>().total() / n,
             RowNorm::Rms => 0.0,
         };
         let mean_gx = g.iter().zip(&xhat).map(|(g, xhat)| g * xhat).collect::<Sum>().total() / n;
-        let more = dh.as_ref().map(|dh| dh.load(row));
+        let more = dh.as_ref().map(|dh| dh.load(row)).transpose()?;
         let gradient = g
             .iter()
             .zip(&xhat)
@@ -175,5 +173,6 @@ pub(in crate::ops::norm) fn backward(norm: &Valid<BackwardFields>, operands: &Op
             .map(|(col, (g, xhat))| rstd * (g - mean_g - xhat * mean_gx) + more.as_ref().map_or(0.0, |dh| dh[col]));
         // SAFETY: each row is one task, and the whole row of dy and dh was read before.
         unsafe { dx.store(row, gradient) };
-    });
+        Ok(())
+    })
 }

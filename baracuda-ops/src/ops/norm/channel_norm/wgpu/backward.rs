@@ -42,6 +42,19 @@ impl Uses {
         Self { inputs: true, weight: true, statistics: true, outputs: true, parameters: true, sums: None, means: None };
 }
 
+/// What a dispatch merges of the sums of slices.
+#[derive(Clone, Copy)]
+struct Merged {
+    means: bool,
+    parameters: bool,
+}
+
+/// Threads of a channel's team for each that a group's team has, from which on most of those in front of a group would be idle.
+const IDLE_MERGERS: u32 = 8;
+/// Most threads in front of groups, most of them idle, that cost less than a further dispatch: sixteen times as many as a GPU of 132 SMs holds at once take
+/// some tens of microseconds. An estimate, not measured.
+const MOST_MERGING_THREADS: u64 = 1 << 22;
+
 type Backward<'d> = Task<'d, BackwardFields>;
 
 /// The file of the chunks that a thread holds, which the split forms and `channels_last_tile` include.
@@ -303,7 +316,7 @@ impl Backward<'_> {
                 steps.push(backward.sums(first)?);
             }
             if backward.wants_parameters() || backward.wants_means() {
-                steps.push(backward.merge()?);
+                steps.extend(backward.merges()?);
             }
             if (fields.dx || fields.dresidual) && !segments.is_empty() {
                 steps.push(backward.apply(backward.apply_spread(), None)?);
@@ -328,29 +341,53 @@ impl Backward<'_> {
         Ok(self.step(&files, (constants, false), uses, grid))
     }
 
-    /// Means of the groups and gradients of the parameters.
-    fn merge(&self) -> Result<StepBuilder, Reason> {
+    /// Means of the groups and gradients of the parameters: by one dispatch, or by two if teams as large as a channel needs would be too many for groups.
+    fn merges(&self) -> Result<Vec<StepBuilder>, Reason> {
         let segments = &self.segments;
         let parts = self.group_parts();
-        let channel_parts = if self.wants_parameters() { segments.batch * self.parts.slices } else { 0 };
-        let most_parts = if segments.groups_are_channels { parts } else { parts.max(channel_parts) };
-        let team = merge_team(most_parts, self.props);
-        let group_teams = if self.wants_means() { segments.group_count } else { 0 };
-        let channel_teams = if self.wants_parameters() { segments.channels } else { 0 };
+        let wanted = Merged { means: self.wants_means(), parameters: self.wants_parameters() };
+        let channel_parts = if wanted.parameters { segments.batch * self.parts.slices } else { 0 };
+        let [of_group, of_channel] = [parts, channel_parts].map(|parts| merge_team(parts, self.props));
+        if segments.groups_are_channels {
+            return Ok(vec![self.merge(of_group, wanted)?]);
+        }
+        let threads = segments.group_count.saturating_mul(of_channel.threads.into());
+        let is_wasteful = of_channel.threads >= IDLE_MERGERS * of_group.threads && threads > MOST_MERGING_THREADS;
+        if wanted.means && wanted.parameters && is_wasteful {
+            let [means, parameters] = [true, false].map(|means| Merged { means, parameters: !means });
+            return Ok(vec![self.merge(of_group, means)?, self.merge(of_channel, parameters)?]);
+        }
+        let team = if parts > channel_parts { of_group } else { of_channel };
+        Ok(vec![self.merge(team, wanted)?])
+    }
+
+    /// What a dispatch merges by teams of one size.
+    fn merge(&self, team: Team, merged: Merged) -> Result<StepBuilder, Reason> {
+        let segments = &self.segments;
+        let group_teams = if merged.means { segments.group_count } else { 0 };
+        let channel_teams = if merged.parameters { segments.channels } else { 0 };
         let teams = if segments.groups_are_channels { segments.channels } else { group_teams + channel_teams };
         let grid = groups(teams.div_ceil(team.rows()), self.props)?;
         let files =
             ["norm/channel/channel_norm_backward_channel_sums", "norm/channel/channel_norm_backward_split_merge"];
         let files = [&team.files(), &files[..]].concat();
         let uses = Uses {
-            weight: self.wants_means(),
-            statistics: self.wants_means(),
-            parameters: true,
+            weight: merged.means,
+            statistics: merged.means,
+            parameters: merged.parameters,
             sums: Some("partials_in"),
-            means: self.wants_means().then_some("partials_out"),
+            means: merged.means.then_some("partials_out"),
             ..Uses::default()
         };
-        Ok(self.step(&files, (team.constants(), false), uses, (Share::WHOLE, grid)))
+        let mut step = self.step(&files, (team.constants(), false), uses, (Share::WHOLE, grid));
+        for (flag, is_set) in &mut step.flags {
+            match *flag {
+                "WANTS_MEANS" => *is_set = merged.means,
+                "WANTS_PARAMETERS" => *is_set = merged.parameters,
+                _ => {}
+            }
+        }
+        Ok(step)
     }
 
     /// dx and dresidual. With mergers this dispatch adds up the parts of groups itself, and writes the parameters too.
