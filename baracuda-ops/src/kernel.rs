@@ -99,7 +99,7 @@ impl<'d> Candidate<'d> {
 
     /// Without a launch, for descriptors of which no output has elements.
     pub(crate) fn idle(backend: Backend) -> Self {
-        let idle = Self::new((), |_| Ok(Built(Exec::Cpu(Box::new(|_| {})))));
+        let idle = Self::new((), |_| Ok(Built(Exec::Cpu(Box::new(|_| Ok(()))))));
         let build = match backend {
             #[cfg(feature = "cuda")]
             Backend::Cuda => Build::With(Box::new(|_| Ok(cuda::Launch::new("idle", |_, _| 0).into()))),
