@@ -604,8 +604,8 @@ impl Bound {
     /// Enqueues the work.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] for a queue of another device, [`Error::BufferInUse`] on the CPU, [`Error::Backend`] if the launch
-    /// failed.
+    /// [`Error::WrongDevice`] for a queue of another device, [`Error::BufferInUse`] and [`Error::OutOfMemory`] on the CPU,
+    /// [`Error::Backend`] if the launch failed.
     pub fn run(&self, queue: &mut Queue<'_>) -> Result<()> {
         self.core.same_device(queue)?;
         match &self.operands {

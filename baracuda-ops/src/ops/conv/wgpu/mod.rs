@@ -198,6 +198,21 @@ mod tests {
     }
 
     #[test]
+    fn windows_that_see_few_elements_are_walked() {
+        let upsampling = |kernel: u64, stride: u64| {
+            let x = TensorDesc::contiguous(DType::F32, &[1, 1, 7 * stride + kernel]).unwrap();
+            let weight = TensorDesc::contiguous(DType::F32, &[8, 1, kernel]).unwrap();
+            let forward = ConvDescriptor::new(x, weight, ConvWindow::new().stride(&[stride])).unwrap();
+            forward.backward_data().unwrap()
+        };
+        assert!(walk_work(&upsampling(4096, 1024), &able(), Ask::Chosen).is_ok());
+        let usual = upsampling(4, 2);
+        let reason = walk_work(&usual, &able(), Ask::Chosen).err().unwrap().to_string();
+        assert!(reason.contains("of 576 products 256 are inside"), "{reason}");
+        assert!(walk_work(&usual, &able(), Ask::Pinned).is_ok());
+    }
+
+    #[test]
     fn what_a_driver_for_processors_would_cut_short_is_divided_there() {
         let software = Props { is_cpu: true, ..able() };
         let x = TensorDesc::contiguous(DType::F32, &[1, 1, 2_000_000]).unwrap();
