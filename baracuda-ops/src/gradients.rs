@@ -115,7 +115,7 @@ impl Derivation {
         Role::Intermediate(self.intermediates - 1)
     }
 
-    /// Says why one step does not suffice, and what forward would need so that it did.
+    /// Says why, if one step turns out not to suffice. The first reason counts.
     pub(crate) fn explain(&mut self, why: &'static str) {
         self.incomplete.get_or_insert(why);
     }

@@ -460,7 +460,7 @@ impl Valid<ForwardFields> {
             let again = derivation.push(forward(Self::new(self.op, fields)?), &roles);
             roles.extend(["mean", "rstd"].into_iter().filter_map(|name| Some((name, again.role(name)?.clone()))));
         }
-        derivation.explain("through an activation that of the residual is written beside that of x");
+        derivation.explain("through an activation x's is written beside the residual's, which has to be wanted too");
         let descriptor = self.backward(derivation.wanted())?;
         derivation.push(backward(descriptor), &roles);
         Ok(())
