@@ -306,7 +306,7 @@ const LONG: [Kind; 6] = [
 
 /// Long sums of so many outputs that wgpu's kernels do not divide them over workgroups: by tiles, and by threads of a quad each.
 const LONG_OF_MANY: [Kind; 2] = [
-    Kind { padding: SAME[2], groups: 300, ..kind(1, [19_200, 1500], &[2, 2], &[3, 3]) },
+    Kind { groups: 300, ..kind(1, [19_200, 1500], &[3, 3], &[3, 3]) },
     Kind { groups: 2, ..kind(1, [2, 2], &[140_000], &[300]) },
 ];
 
