@@ -210,12 +210,11 @@ fn squares_that_overflow_give_nan_and_no_wrong_number() {
                     let expected =
                         (subject(case.descriptor.name()).unwrap().expect)(&case.descriptor, inputs, outputs, by);
                     let expected = expected.unwrap();
-                    // What is NaN is not judged, nor are the mean beside it and an infinite running variance.
+                    // What is NaN is not judged, nor are the means beside it and an infinite running variance.
                     let is_unknown = |output: &str, i: usize| {
                         let of = |name| outputs.values(name).map(|values: &[f64]| values[i]);
-                        let is_running = output.starts_with("running");
-                        let found = if output == "mean" { of("rstd") } else { of(output) };
-                        found.is_none_or(|value| value.is_nan() || is_running && value.is_infinite())
+                        let found = if output.ends_with("mean") { of("rstd") } else { of(output) };
+                        found.is_none_or(|value| value.is_nan() || output == "running_var" && value.is_infinite())
                     };
                     let mut judged = outputs.clone();
                     for output in &mut judged.0 {
@@ -307,10 +306,12 @@ fn extents_of_0_are_supported_planned_and_run_alike() {
     let mut failures = Vec::new();
     for subject in SUBJECTS {
         let is_small = |case: &Case| case.options == PlanOptions::default() && case.bytes() < 1 << 16;
-        let is_tried = |case: &Case| [DType::F32, DType::BF16].contains(&case.dtype()) && is_small(case);
+        let is_tried =
+            |case: &Case| case.is_core && [DType::F32, DType::BF16].contains(&case.dtype()) && is_small(case);
         let whole: Vec<Case> = (subject.cases)().into_iter().filter(is_tried).collect();
         for is_large in [false, true] {
-            let cases = distinct(whole.iter().flat_map(|case| emptied(case, is_large)).collect());
+            let of_type = whole.iter().filter(|case| !is_large || case.dtype() == DType::F32);
+            let cases = distinct(of_type.flat_map(|case| emptied(case, is_large)).collect());
             assert!(!cases.is_empty(), "{}", subject.name);
             for (case, target) in cases.iter().flat_map(|case| TARGETS.iter().map(move |target| (case, target))) {
                 let served = is_served_as_it_is_said(case, target, is_large);
