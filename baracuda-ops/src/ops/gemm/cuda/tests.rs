@@ -283,7 +283,6 @@ fn numbers_beyond_31_bits_are_not_for_the_vendor() {
         (f32(&[FAR, 2]), f32(&[2, 3]), "m is 2147483648"),
         (f32(&[3, 2]), f32(&[2, FAR]), "n is 2147483648"),
         (f32(&[2, FAR]), f32(&[FAR, 3]), "k is 2147483648"),
-        (f32(&[FAR, 1, 2]), f32(&[FAR, 2, 2]), "the number of matrices is 2147483648"),
         (strided(&[2, 8], &[FAR, 1]), f32(&[8, 3]), "the leading stride of a is 2147483648"),
         (strided(&[4, 8], &[FAR / 2, 1]), f32(&[8, 3]), "of a = 1073741824 * 4 + 0 * (1 - 1) is 4294967296"),
         (f32(&[2, 4, 8]), strided(&[2, 8, 3], &[FAR, 3, 1]), "the batch stride of b is 2147483648"),
@@ -294,6 +293,10 @@ fn numbers_beyond_31_bits_are_not_for_the_vendor() {
         assert!(reason.contains("numbers up to 2147483647") && reason.contains(told), "{reason}");
         assert_eq!(chosen(&forward), "gemm_simt");
     }
+    // No launch of our own has blocks for as many matrices either.
+    let many = GemmDescriptor::new(f32(&[FAR, 1, 2]), f32(&[FAR, 2, 2])).unwrap();
+    let reason = refusal(&GemmForm::CublasLt, &many, PlanOptions::default());
+    assert!(reason.contains("the number of matrices is 2147483648"), "{reason}");
     // Strides of extents of 1 are told to nobody.
     let once = GemmDescriptor::new(strided(&[1, 8], &[1 << 60, 1]), f32(&[8, 3])).unwrap();
     assert_eq!(chosen(&once), "gemm_cublaslt");
