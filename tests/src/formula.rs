@@ -84,8 +84,10 @@ impl Matrices {
         self.batch.iter().product()
     }
 
+    /// Every product of elements; there is none if alpha is 0, whatever the elements are.
     fn each(&self, mut visit: impl FnMut(usize, usize, usize, usize)) {
-        for z in 0..self.count() {
+        let matrices = if self.alpha == 0.0 { 0 } else { self.count() };
+        for z in 0..matrices {
             for m in 0..self.m {
                 for n in 0..self.n {
                     (0..self.k).for_each(|k| visit(z, m, n, k));
