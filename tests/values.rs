@@ -1,6 +1,8 @@
-//! How the harness rounds numbers and finds elements.
+//! How the harness rounds numbers, finds elements, and tells random ones from others.
 
 use baracuda_ops::{DType, TensorDesc};
+use baracuda_ops_tests::case::{Data, Random};
+use baracuda_ops_tests::judge::is_random;
 use baracuda_ops_tests::values::{offsets, rounded};
 use half::{bf16, f16};
 
@@ -34,4 +36,17 @@ fn walks_strides_in_row_major_order() {
     assert_eq!(offsets(&desc), [0, 4, 8, 1, 5, 9]);
     let repeated = TensorDesc::strided(DType::F32, &[2, 2], &[0, 1]).unwrap();
     assert_eq!(offsets(&repeated), [0, 1, 0, 1]);
+}
+
+#[test]
+fn structured_elements_are_not_random() {
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let values = |data: Data, rows, cols| data.rows(dtype, rows, cols, &mut Random::of("elements"));
+        for (rows, cols) in [(1, 1024), (33, 320), (320, 33)] {
+            assert!(is_random(&values(Data::Normal, rows, cols)), "normal {dtype}");
+            for data in Data::STRUCTURED {
+                assert!(!is_random(&values(data, rows, cols)), "{data:?} {dtype} {rows} {cols}");
+            }
+        }
+    }
 }

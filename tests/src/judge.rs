@@ -200,3 +200,13 @@ pub fn is_nearly_constant(values: &[f64]) -> bool {
     let count = values.iter().filter(|v| v.to_bits() == majority).count();
     count * 10 > values.len() * 9
 }
+
+/// Whether elements are as random ones are, so that the errors of their sums cancel: neither their sum nor that of the products of neighbours is more
+/// than a quarter of what it would be if all had one sign.
+pub fn is_random(values: &[f64]) -> bool {
+    let is_small = |terms: &mut dyn Iterator<Item = f64>| {
+        let (sum, magnitude) = terms.fold((0.0, 0.0), |(sum, all), v| (sum + v, all + v.abs()));
+        sum.abs() < magnitude / 4.0
+    };
+    is_small(&mut values.iter().copied()) && is_small(&mut values.windows(2).map(|pair| pair[0] * pair[1]))
+}

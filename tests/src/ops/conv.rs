@@ -10,10 +10,10 @@ use baracuda_ops::{
 };
 use serde_json::{Value, json};
 
-use super::gemm::{activated, chain, flushed, is_random, magnitudes};
+use super::gemm::{activated, chain, flushed, magnitudes};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct, equal_factor};
-use crate::judge::{By, Expected};
+use crate::judge::{By, Expected, is_random};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {

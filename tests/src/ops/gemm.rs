@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::channel_norm::curvature;
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, existing, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, Wide, distinct, equal_factor};
-use crate::judge::{By, Chains, Expected, finite};
+use crate::judge::{By, Chains, Expected, finite, is_random};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -1055,16 +1055,6 @@ pub(super) fn looseness(backend: Backend) -> f64 {
     if backend == Backend::Wgpu { 2.0 } else { 1.0 }
 }
 
-/// Whether elements are as random ones are, so that the errors of their sums cancel: neither their sum nor that of the products of neighbours is more
-/// than a quarter of what it would be if all had one sign.
-pub(super) fn is_random(values: &[f64]) -> bool {
-    let is_small = |terms: &mut dyn Iterator<Item = f64>| {
-        let (sum, magnitude) = terms.fold((0.0, 0.0), |(sum, all), v| (sum + v, all + v.abs()));
-        sum.abs() < magnitude / 4.0
-    };
-    is_small(&mut values.iter().copied()) && is_small(&mut values.windows(2).map(|pair| pair[0] * pair[1]))
-}
-
 /// What the sum of `terms` products may be off by, in units of `u_A` of the sum of their magnitudes: docs/numerics.md, Sums of products. Factors that are
 /// rounded to tf32 are each off by up to 2^-11, their product and what a tensor core drops of it by less than 2^-9.
 pub(super) fn chain(terms: f64, is_random: bool, by: By) -> f64 {
@@ -1310,22 +1300,4 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("odd extents", ragged.into()),
     ]);
     forms
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn structured_elements_are_not_random() {
-        for dtype in FLOATS {
-            let values = |data: Data, rows, cols| data.rows(dtype, rows, cols, &mut Random::of("elements"));
-            for (rows, cols) in [(1, 1024), (33, 320), (320, 33)] {
-                assert!(is_random(&values(Data::Normal, rows, cols)), "normal {dtype}");
-                for data in Data::STRUCTURED {
-                    assert!(!is_random(&values(data, rows, cols)), "{data:?} {dtype} {rows} {cols}");
-                }
-            }
-        }
-    }
 }

@@ -67,7 +67,14 @@ pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Resul
     // Single accesses: neighbouring elements share a cache line anyway.
     bindings.extend(sums.bindings(spare).map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }));
     let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
-    files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "conv/conv_walk"]);
+    files.extend([
+        "common/activation",
+        "common/subnormal",
+        "conv/conv_output",
+        "gemm/gemm_output",
+        "conv/conv_gather",
+        "conv/conv_walk",
+    ]);
     let mut steps = vec![StepBuilder {
         constants: vec![("WORKGROUP", WORKGROUP)],
         bindings,
