@@ -597,7 +597,7 @@ fn buffers(add: &mut impl FnMut(&'static str, Option<Error>)) {
     };
     add("offset that breaks the promise", at(&plan, Mem::buffer(&bytes, 20, 24)));
     let lowered = x(&[2, 3]).for_offset(4).and_then(|x| LayerNormDescriptor::new(x, 1)?.weight(DType::F32)?.stats());
-    let lowered = Plan::new(&device, lowered.unwrap(), &PlanOptions::default()).unwrap();
+    let lowered = Plan::new(device, lowered.unwrap(), &PlanOptions::default()).unwrap();
     add("misaligned", at(&lowered, Mem::buffer(&bytes, 2, 24)));
     let words = [0f32; 8];
     add("misaligned on the host", at(&plan, Mem::host_bytes(&bytemuck::bytes_of(&words)[2..26])));

@@ -265,7 +265,7 @@ impl Data {
                 Self::Ramp => first * (1.0 - 2.0 * along),
                 Self::Stripes if col.is_multiple_of(2) => first,
                 Self::Stripes => -first,
-                Self::Blocks if (8.0 * along) as u64 % 2 == 0 => first,
+                Self::Blocks if ((8.0 * along) as u64).is_multiple_of(2) => first,
                 Self::Halves if along < 0.5 => first,
                 _ => second,
             }

@@ -86,7 +86,7 @@ impl Contraction {
     }
 
     /// The most terms of a sum whose factors are inside the tensor.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    #[cfg(feature = "wgpu")]
     pub(super) fn most_terms_inside(&self) -> u64 {
         let axes = self.gathered.axes.iter().zip(self.terms.axes);
         axes.map(|(axis, terms)| most_inside(axis, axis.of_term, terms)).fold(self.terms.lead, u64::saturating_mul)

@@ -177,6 +177,7 @@ impl GemmBackwardDescriptor {
     }
 
     /// What the kernels compute.
+    #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
     pub(super) fn geometry(&self) -> BackwardGeometry {
         self.tensors().geometry()
     }
