@@ -540,7 +540,7 @@ fn spoiled(value: &Value, around: &dyn Fn(String) -> String, found: &mut Vec<(St
     }
     let expected = if object.contains_key("dims") { "a tensor" } else { "an object" };
     let array = Value::from_iter(object.values().cloned()).to_string();
-    found.push((around(array), format!("invalid type: sequence, expected {expected}")));
+    found.push((around(array), format!("invalid type: array, expected {expected}")));
 }
 
 #[test]

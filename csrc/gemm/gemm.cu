@@ -24,7 +24,8 @@ template <typename A> struct parts_in_memory {
 #pragma unroll 1
         for (uint32_t first = 0; first < splits; first += chain_of_parts) {
             A chain[4] = {};
-#pragma unroll 4
+// Registers hold fewer f64 numbers in flight.
+#pragma unroll(sizeof(A) == 8 ? 2 : 4)
             for (uint32_t split = first; split < min(first + chain_of_parts, splits); ++split, at += split_stride) {
                 A part[4];
                 load_four_of(at, strides.fast, count, quads, part);
