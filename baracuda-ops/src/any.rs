@@ -22,7 +22,7 @@ use crate::ops::norm::{
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
-use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor};
+use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
@@ -46,6 +46,7 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<SoftmaxBackwardDescriptor>(),
     OpEntry::of::<ActivationDescriptor>(),
     OpEntry::of::<ActivationBackwardDescriptor>(),
+    OpEntry::of::<PointwiseDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
     OpEntry::of::<ConvDescriptor>(),

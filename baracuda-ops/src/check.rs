@@ -77,7 +77,9 @@ pub(crate) struct Expected {
     span_bytes: u64,
     align: Alignment,
     /// A bit for the index of each earlier slot whose operand it must not overlap. Two operands that are only read may overlap.
-    rivals: u16,
+    rivals: u32,
+    /// A bit for the index of each earlier slot at whose range the operand may lie.
+    partners: u32,
     index: u8,
     /// The index of its partner in place.
     in_place: Option<u8>,
@@ -91,7 +93,7 @@ impl Expected {
         reason = "positions are below MAX_SLOTS, and bits of them below 2^MAX_SLOTS"
     )]
     fn new(slots: &[Slot], at: usize, device: &Device) -> Self {
-        const { assert!(MAX_SLOTS <= u16::BITS as usize) };
+        const { assert!(MAX_SLOTS <= u32::BITS as usize) };
         let (slot, earlier) = (&slots[at], &slots[..at]);
         let partner = slots.iter().find(|other| slot.in_place == Some(other.position));
         let is_written = |slot: &Slot| slot.access != Access::In;
@@ -99,7 +101,8 @@ impl Expected {
             name: slot.name,
             span_bytes: slot.span_bytes,
             align: Alignment::new(&slot.desc, device.backend()),
-            rivals: indices(earlier.iter().filter(|other| is_written(slot) || is_written(other))) as u16,
+            rivals: indices(earlier.iter().filter(|other| is_written(slot) || is_written(other))),
+            partners: indices(earlier.iter().filter(|other| slot.shares_place_with(other))),
             index: slot.index as u8,
             in_place: partner.map(|partner| partner.index as u8),
             is_written: is_written(slot),
@@ -279,7 +282,7 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
         let range = located.operands[b.at()];
         for (at, other) in located.operands[..b.at()].iter().enumerate() {
             if range.meets(other) && b.rivals & (1 << at) != 0 && range.shares_space(other) {
-                let is_partner = b.in_place.is_some_and(|partner| usize::from(partner) == at);
+                let is_partner = b.partners & (1 << at) != 0;
                 if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
                     let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
                     return Err(Error::Overlap { op: plan.names.op, a: plan.names.table[at].name, b: b.name, detail });

@@ -13,7 +13,7 @@ use crate::json;
 use crate::tensor::TensorDesc;
 
 /// Greatest number of operands of an op.
-pub(crate) const MAX_SLOTS: usize = 14;
+pub(crate) const MAX_SLOTS: usize = 24;
 
 /// What errors call the workspace.
 pub(crate) const WORKSPACE: &str = "workspace";
@@ -49,6 +49,18 @@ pub struct Slot {
     /// The index of the operand's row in the family's table, where a run finds it.
     #[serde(skip)]
     pub(crate) index: usize,
+    /// Whether each element of it is used at one position alone, so that it may lie in the place of any operand of that kind with the identical
+    /// `desc`, of which one is read and the other written.
+    #[serde(skip)]
+    pub(crate) is_of_positions: bool,
+}
+
+impl Slot {
+    /// Whether the two may lie at the identical range, of which one is written.
+    pub(crate) fn shares_place_with(&self, other: &Self) -> bool {
+        let is_mapped = self.is_of_positions && other.is_of_positions && self.access != other.access;
+        self.in_place == Some(other.position) || (is_mapped && self.desc == other.desc)
+    }
 }
 
 /// A row of a family's table of operands.
@@ -247,7 +259,10 @@ impl<'l> SlotsBuilder<'l> {
         let position = position.ok_or_else(|| self.invalid(name, "an operand of this op".into()))?;
         let at = self.slots.partition_point(|slot| slot.index < index);
         let span_bytes = desc.span_bytes();
-        self.slots.insert(at, Slot { name, position, access, desc, span_bytes, in_place: None, index });
+        self.slots.insert(
+            at,
+            Slot { name, position, access, desc, span_bytes, in_place: None, index, is_of_positions: false },
+        );
         Ok(desc)
     }
 
@@ -273,6 +288,21 @@ impl<'l> SlotsBuilder<'l> {
             }
         }
         Ok(())
+    }
+
+    /// Lets each declared output lie at the range of any declared input with the identical descriptor: the op reads an element only to compute those at
+    /// its position. The first input that is no other output's is the partner that is named.
+    pub(crate) fn share_places(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.is_of_positions = true);
+        let (inputs, outputs): (Vec<&Slot>, Vec<&Slot>) = self.slots.iter().partition(|slot| slot.access == Access::In);
+        let mut pairs: Vec<[usize; 2]> = Vec::new();
+        for output in outputs {
+            let is_free = |input: &&&Slot| input.desc == output.desc && pairs.iter().all(|pair| pair[0] != input.index);
+            if let Some(input) = inputs.iter().find(is_free) {
+                pairs.push([input.index, output.index]);
+            }
+        }
+        self.partners.extend(pairs);
     }
 
     /// Lets `b` lie at the range of `a`, in place of the partner that the table names.

@@ -12,6 +12,7 @@ pub mod pointwise;
 mod rows;
 pub mod softmax;
 mod valid;
+mod walk;
 
 /// Every shader that a plan can ask for, with what it is for, made without a device: for checks of the text. Each family adds its own.
 ///

@@ -3,6 +3,8 @@
 pub mod activation;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod dense;
+pub mod map;
+pub mod program;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -12,3 +14,5 @@ pub use activation::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
     ActivationPlan,
 };
+pub use map::{PointwiseArgs, PointwiseDescriptor, PointwisePlan};
+pub use program::{Function, Program};

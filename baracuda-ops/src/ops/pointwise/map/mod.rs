@@ -1,0 +1,325 @@
+//! Programs of each element: add, multiply, divide, exponentials and what is made of them, with broadcasting.
+//!
+//! For each position `p` of the extents that the inputs broadcast to: `(out0[p], out1[p], ..) = program(in0[p], in1[p], ..)`. The functions, with
+//! their formulas, are those of [`Function`]; a [`Program`] is made of them.
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `in0` | any, rank 0 to 8 | f64, or f32, f16, bf16 in any mixture | in | always |
+//! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
+//! | `out0` | the inputs', broadcast | a type beside the inputs' | out | always |
+//! | `out1`, `out2`, `out3`, `out4`, `out5`, `out6`, `out7` | of out0 | a type beside the inputs' | out | the program's outputs |
+//!
+//! Units: all values are plain numbers.
+//!
+//! Types: f64 inputs compute in f64 and are not mixed with others; else the program computes in f32. An output has the type that all inputs share, or
+//! f32 if they differ, unless [`outputs`](PointwiseDescriptor::outputs) says otherwise: a program without instructions casts.
+//!
+//! Layout and aliasing: any strides, 0 for inputs. An output lies as the first input of its extents does, or dense where that repeats elements.
+//! It may lie in the place of any input of an identical descriptor.
+//!
+//! Accumulation: nothing is added up. Each function is computed in the computing type, its result is not rounded further, and an output is rounded once
+//! to its type, so that its bits depend on nothing but its inputs at the position. f32 results beyond the range of a 16-bit type become infinite.
+//!
+//! NaN, infinity, empty: as each function says. Without elements nothing is written.
+//!
+//! Gradients: one step, a program of its own, for all inputs that are not repeated. Those that are would need sums, which are refused.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
+//!
+//! Source: of the functions, [`Function`] says; the rules of broadcasting are those of NumPy's user guide.
+//!
+//! Kernels: the reference in `cpu.rs`.
+//!
+//! [`Function`]: super::program::Function
+//! [`Program`]: super::program::Program
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::gradients::{Derivation, Role};
+use crate::memory::{Mem, MemMut, Operands};
+use crate::ops::fields::{float, require};
+use crate::ops::pointwise::program::{Function, Origin, Program};
+use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
+use crate::ops::walk::Walk;
+use crate::slots::{Access, OperandEntry, SlotsBuilder};
+use crate::tensor::{MAX_RANK, TensorDesc};
+
+mod cpu;
+
+/// Names of inputs.
+const INPUTS: [&str; Program::MAX_INPUTS] = [
+    "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14",
+    "in15",
+];
+/// Names of outputs.
+const OUTPUTS: [&str; Program::MAX_OUTPUTS] = ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"];
+/// The index of the first output.
+const FIRST_OUTPUT: usize = INPUTS.len();
+
+/// The table of operands.
+mod forward {
+    use super::{Access, FIRST_OUTPUT, INPUTS, OUTPUTS, OperandEntry};
+
+    pub(super) const COUNT: usize = INPUTS.len() + OUTPUTS.len();
+
+    pub(super) const NAMES: [&str; COUNT] = {
+        let (mut names, mut at) = ([""; COUNT], 0);
+        while at < COUNT {
+            names[at] = if at < FIRST_OUTPUT { INPUTS[at] } else { OUTPUTS[at - FIRST_OUTPUT] };
+            at += 1;
+        }
+        names
+    };
+
+    pub(crate) const TABLE: &[OperandEntry] = &{
+        let row = OperandEntry { name: "", access: Access::In, declared: "if program", in_place: None };
+        let (mut rows, mut at) = ([row; COUNT], 0);
+        while at < COUNT {
+            let access = if at < FIRST_OUTPUT { Access::In } else { Access::Out };
+            let declared = if at == 0 || at == FIRST_OUTPUT { "always" } else { "if program" };
+            rows[at] = OperandEntry { name: NAMES[at], access, declared, in_place: None };
+            at += 1;
+        }
+        rows
+    };
+}
+
+fields! {
+    /// The fields. `outputs` is empty where the types of the outputs are the default.
+    Fields: Fields<Kind = (), Derived = Geometry> + normalise {
+        program: Program,
+        inputs: Vec<TensorDesc>,
+        outputs: Vec<DType> = default,
+    }
+}
+
+/// What follows from the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Geometry {
+    /// The operands, inputs first, each with the extents of the outputs.
+    pub(crate) operands: Vec<TensorDesc>,
+    /// The type in which the program computes: f32 or f64.
+    pub(crate) computing: DType,
+}
+
+impl Geometry {
+    /// How the operands lie towards each other, in the order of the outputs, which come first.
+    pub(crate) fn walk(&self, outputs: usize) -> Walk {
+        let (inputs, of_outputs) = self.operands.split_at(self.operands.len() - outputs);
+        Walk::new(&[of_outputs, inputs].concat())
+    }
+}
+
+type Valid = valid::Valid<Fields>;
+
+impl Fields {
+    /// Layouts of inputs are those of their descriptors; types of outputs that are the default are left out.
+    fn normalise(&mut self, &Op { name: op, .. }: &Op<()>) -> Result<()> {
+        for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
+            crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
+        }
+        if !self.outputs.is_empty() && self.outputs == self.default_outputs() {
+            self.outputs.clear();
+        }
+        Ok(())
+    }
+
+    fn default_outputs(&self) -> Vec<DType> {
+        let mut types = self.inputs.iter().map(TensorDesc::dtype);
+        let first = types.next().unwrap_or(DType::F32);
+        let shared = if types.all(|dtype| dtype == first) { first } else { DType::F32 };
+        vec![shared; self.program.outputs()]
+    }
+
+    fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
+        let Self { program, inputs, .. } = self;
+        require(op, "inputs", inputs.len() == program.inputs(), || {
+            format!("must be {}, one for each input of the program; got {}", program.inputs(), inputs.len())
+        })?;
+        let outputs = if self.outputs.is_empty() { self.default_outputs() } else { self.outputs.clone() };
+        require(op, "outputs", outputs.len() == program.outputs(), || {
+            format!("must be {} types, one for each output of the program; got {}", program.outputs(), outputs.len())
+        })?;
+        for (name, input) in INPUTS.into_iter().zip(inputs) {
+            float(op, name, input)?;
+        }
+        let computing = inputs[0].dtype().accumulator();
+        let odd = INPUTS.into_iter().zip(inputs).find(|(_, input)| input.dtype().accumulator() != computing);
+        if let Some((name, input)) = odd {
+            let (first, other) = (inputs[0].dtype(), input.dtype());
+            let rule =
+                format!("f64 is not mixed with other types: in0 is {first}, {name} is {other}; cast one of them first");
+            return Err(Error::InvalidDescriptor { op, field: name, rule });
+        }
+        for (name, dtype) in OUTPUTS.into_iter().zip(&outputs) {
+            require(op, name, dtype.is_float(), || format!("must be of a floating-point type, got {dtype}"))?;
+        }
+        program.check_literals(op, computing)?;
+        let dims = broadcast(op, inputs)?;
+        let operands = inputs.iter().map(|input| input.broadcast_to(&dims)).collect::<Result<Vec<_>>>()?;
+        let mut geometry = Geometry { operands, computing };
+        for (at, input) in inputs.iter().enumerate() {
+            slots.declare(at, *input)?;
+        }
+        let like = inputs.iter().find(|input| input.dims() == dims && input.is_injective());
+        for (at, dtype) in outputs.into_iter().enumerate() {
+            let default = match like {
+                Some(input) => TensorDesc::strided(dtype, &dims, input.strides()),
+                None => TensorDesc::contiguous(dtype, &dims),
+            };
+            let index = FIRST_OUTPUT + at;
+            let output = slots.declare(index, slots.derived(index, default)?)?;
+            geometry.operands.push(output);
+        }
+        slots.share_places();
+        Ok(geometry)
+    }
+}
+
+/// The extents that those of the inputs broadcast to.
+fn broadcast(op: &'static str, inputs: &[TensorDesc]) -> Result<Vec<u64>> {
+    let rank = inputs.iter().map(TensorDesc::rank).max().unwrap_or(0).min(MAX_RANK);
+    let mut dims = vec![1; rank];
+    let mut named = vec![0; rank];
+    for (at, input) in inputs.iter().enumerate() {
+        let own = &mut dims[rank - input.rank()..];
+        for (axis, (dim, &extent)) in own.iter_mut().zip(input.dims()).enumerate() {
+            let named = &mut named[rank - input.rank() + axis];
+            if extent != 1 {
+                require(op, INPUTS[at], *dim == 1 || *dim == extent, || {
+                    let (other, of_other) = (INPUTS[*named], inputs[*named].dims());
+                    format!(
+                        "{:?} does not broadcast with {of_other:?} of {other}: from the last, extents must be equal or 1, axis {axis} is {extent} beside {dim}",
+                        input.dims()
+                    )
+                })?;
+                (*dim, *named) = (extent, at);
+            }
+        }
+    }
+    Ok(dims)
+}
+
+/// The step of the gradients, with what its inputs are to forward.
+fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<()> {
+    let op = PointwiseDescriptor::OP.name;
+    let Fields { program, inputs, .. } = &forward.0.fields;
+    let places = |names: &[&'static str], is_asked: &dyn Fn(&str) -> bool| -> Vec<usize> {
+        (0..names.len()).filter(|&at| is_asked(names[at])).collect()
+    };
+    let arriving = places(&OUTPUTS, &|name| derivation.arrives(name));
+    let wanted = places(&INPUTS, &|name| derivation.wants(name));
+    let of_outputs = &forward.0.derived.operands[inputs.len()..];
+    let dims = of_outputs[0].dims();
+    if let Some(&at) = wanted.iter().find(|&&at| inputs[at].dims() != dims) {
+        let whole: Vec<_> = (0..inputs.len()).filter(|&at| inputs[at].dims() == dims).map(|at| INPUTS[at]).collect();
+        let why = "is repeated, so that its gradient is a sum over positions, which no op computes; not repeated are";
+        return Err(Error::NoGradient { op, operand: INPUTS[at].into(), why, known: whole });
+    }
+    let independent = |at| Error::independent(op, INPUTS[at], arriving.iter().map(|&at| OUTPUTS[at]).collect());
+    let gradient = program.gradient(&arriving, &wanted).map_err(independent)??;
+    let slot = |origin: &Origin| match *origin {
+        Origin::Input(at) => (inputs[at], Role::Forward(INPUTS[at])),
+        Origin::GradientOf(at) => (of_outputs[at], Role::GradientOf(OUTPUTS[at])),
+    };
+    let (descs, origins): (Vec<_>, Vec<_>) = gradient.inputs.iter().map(slot).unzip();
+    let types = wanted.iter().map(|&at| inputs[at].dtype()).collect();
+    let mut backward = PointwiseDescriptor::new(gradient.program, descs)?.outputs(types)?;
+    for (at, &input) in wanted.iter().enumerate() {
+        if inputs[input].is_injective() {
+            backward = backward.layout(OUTPUTS[at], inputs[input])?;
+        }
+    }
+    let roles: Vec<(&str, Role)> = INPUTS
+        .into_iter()
+        .zip(origins)
+        .chain(OUTPUTS.into_iter().zip(wanted.iter().map(|&at| Role::GradientFor(vec![INPUTS[at]]))))
+        .collect();
+    derivation.push(backward, &roles);
+    Ok(())
+}
+
+descriptor! {
+    /// A program of each element. See the [operands and rules](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Device, Function, Mem, MemMut, Plan, PlanOptions, PointwiseArgs, PointwiseDescriptor, TensorDesc, Workspace};
+    /// let device = Device::cpu();
+    /// let x = TensorDesc::contiguous(DType::F32, &[2, 3])?;
+    /// let bias = TensorDesc::contiguous(DType::F32, &[3])?;
+    /// let plan = Plan::new(&device, PointwiseDescriptor::binary(Function::Add, x, bias)?, &PlanOptions::default())?;
+    /// let (x, bias, mut y) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [0.5f32, 0.0, -0.5], [0f32; 6]);
+    /// let args = PointwiseArgs::new([Mem::host(&x), Mem::host(&bias)], [MemMut::host(&mut y)]);
+    /// plan.run(&mut device.queue(), args, Workspace::none())?;
+    /// assert_eq!(y, [1.5, 2.0, 2.5, 4.5, 5.0, 5.5]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    PointwiseDescriptor(Fields): "pointwise", ();
+    args: PointwiseArgs of forward;
+    plan: PointwisePlan;
+    kernels: kernels!(cuda: []; wgpu: []; cpu: cpu::accept);
+    gradients: ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"] => [
+        "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15"
+    ], derive;
+    /// A program of inputs of these shapes and types, which broadcast to each other.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there are not as many as the program has inputs, if they do not broadcast, if a type is no floating-point type,
+    /// if f64 is mixed with others, or if a number of the program is beyond the range of the computing type.
+    fn new(program: Program, inputs: Vec<TensorDesc>) = Fields::minimal(program, inputs);
+    /// A function of one argument.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the function must have one argument.
+    fn unary(function: Function, x: TensorDesc) = Fields::minimal(Program::of(function), vec![x]);
+    /// A function of two arguments.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the function must have two arguments.
+    fn binary(function: Function, x: TensorDesc, y: TensorDesc) = Fields::minimal(Program::of(function), vec![x, y]);
+}
+
+shared_steps! { PointwiseDescriptor: layout }
+
+steps! { PointwiseDescriptor
+    /// The types of the outputs, one for each. By default they have the type that all inputs share, or f32.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there are not as many as the program has outputs, or if one is no floating-point type.
+    outputs(types: Vec<DType>) = |it| it.with(|fields| fields.outputs = types);
+}
+
+/// Operands of [`PointwiseDescriptor`]; their shapes and types are in the [table](self).
+#[derive(Debug)]
+pub struct PointwiseArgs<'a> {
+    operands: Operands<'a>,
+}
+
+impl<'a> PointwiseArgs<'a> {
+    pub(crate) const OPERANDS: &'static [&'static str] = &forward::NAMES;
+
+    /// The inputs and the outputs, in the order of the program's. A run reports those that are missing or too many.
+    pub fn new(
+        inputs: impl IntoIterator<Item = impl Into<Mem<'a>>>,
+        outputs: impl IntoIterator<Item = impl Into<MemMut<'a>>>,
+    ) -> Self {
+        let mut operands = Operands::none();
+        for (at, input) in (0..FIRST_OUTPUT).zip(inputs) {
+            operands.put(at, input.into().0);
+        }
+        for (at, output) in (FIRST_OUTPUT..forward::COUNT).zip(outputs) {
+            operands.put(at, output.into().0);
+        }
+        Self { operands }
+    }
+}
+
+impl crate::plan::sealed::Sealed for PointwiseArgs<'_> {}
+
+impl<'a> crate::plan::Args<'a> for PointwiseArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        self.operands
+    }
+}

@@ -1,0 +1,135 @@
+//! The program of a program's gradients: its instructions again, and from the last to the first what reaches their arguments.
+
+use super::functions::{Call, MAX_ARITY};
+use super::{Argument, Builder, Instruction, Program, Term};
+use crate::error::Result;
+
+/// A program of gradients, and what its inputs are.
+pub(crate) struct Gradient {
+    pub(crate) program: Program,
+    pub(crate) inputs: Vec<Origin>,
+}
+
+/// What an input of a program of gradients is to the program whose gradients it computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The input at this place.
+    Input(usize),
+    /// The gradient that arrives at the output at this place.
+    GradientOf(usize),
+}
+
+impl Program {
+    /// The program of the gradients of the inputs `wanted`, in this order, if gradients arrive at the outputs `arriving`; else the first of the wanted
+    /// inputs on which none of those outputs depends.
+    pub(crate) fn gradient(&self, arriving: &[usize], wanted: &[usize]) -> Result<Result<Gradient>, usize> {
+        let mut b = Builder::default();
+        let inputs: Vec<Term> = (0..self.inputs()).map(|at| b.input(self.name(Argument::Input(at)))).collect();
+        let dys: Vec<Term> = arriving.iter().map(|at| b.input(format!("d_out{at}"))).collect();
+        let mut results: Vec<Term> = Vec::with_capacity(self.instructions().len());
+        let term = |results: &[Term], argument: Argument| match argument {
+            Argument::Input(at) => inputs[at],
+            Argument::Result(at) => results[at],
+            literal @ Argument::Literal(_) => Term(literal),
+        };
+        for Instruction { function, arguments } in self.instructions() {
+            let arguments: Vec<Term> = arguments.iter().map(|&argument| term(&results, argument)).collect();
+            results.push(b.call(*function, arguments));
+        }
+        // The gradient that has reached each value so far.
+        let mut reached = Reached { of_inputs: vec![None; inputs.len()], of_results: vec![None; results.len()] };
+        for (&at, &dy) in arriving.iter().zip(&dys) {
+            reached.add(&mut b, self.results()[at], dy);
+        }
+        for (at, Instruction { function, arguments }) in self.instructions().iter().enumerate().rev() {
+            let Some(dy) = reached.of_results[at] else { continue };
+            let mut x = [Term::from(0.0); MAX_ARITY];
+            x.iter_mut().zip(arguments).for_each(|(x, argument)| *x = term(&results, *argument));
+            let call = Call { x, y: results[at], dy };
+            for (derivative, argument) in function.row().derivatives.iter().zip(arguments) {
+                if !matches!(argument, Argument::Literal(_)) {
+                    let dx = derivative(&mut b, call);
+                    reached.add(&mut b, *argument, dx);
+                }
+            }
+        }
+        let gradients: Vec<Term> =
+            wanted.iter().map(|&at| reached.of_inputs[at].ok_or(at)).collect::<Result<_, _>>()?;
+        let origins = (0..self.inputs()).map(Origin::Input).chain(arriving.iter().map(|&at| Origin::GradientOf(at)));
+        Ok(b.finish_with_used_inputs(gradients).map(|(program, used)| {
+            let inputs = origins.zip(used).filter(|(_, is_used)| *is_used).map(|(origin, _)| origin).collect();
+            Gradient { program, inputs }
+        }))
+    }
+}
+
+/// The gradients that have reached inputs and results.
+struct Reached {
+    of_inputs: Vec<Option<Term>>,
+    of_results: Vec<Option<Term>>,
+}
+
+impl Reached {
+    fn add(&mut self, b: &mut Builder, to: Argument, dx: Term) {
+        let held = match to {
+            Argument::Input(at) => &mut self.of_inputs[at],
+            Argument::Result(at) => &mut self.of_results[at],
+            Argument::Literal(_) => return,
+        };
+        *held = Some(match *held {
+            Some(before) => b.add(before, dx),
+            None => dx,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Function;
+    use super::*;
+
+    #[test]
+    fn gradients_are_those_of_the_functions() {
+        for function in Function::ALL {
+            let program = Program::of(function);
+            let wanted: Vec<usize> = (0..function.arity()).collect();
+            let gradient = program.gradient(&[0], &wanted).unwrap().unwrap();
+            for at in [[0.3, 1.7, 0.9], [2.5, 0.4, 0.1], [0.01, 3.0, 2.0]] {
+                let (dy, h) = (1.5, 1e-6);
+                let inputs: Vec<f64> = gradient
+                    .inputs
+                    .iter()
+                    .map(|origin| match *origin {
+                        Origin::Input(input) => at[input],
+                        Origin::GradientOf(_) => dy,
+                    })
+                    .collect();
+                let mut gradients = vec![0.0; wanted.len()];
+                gradient.program.evaluate(&inputs, |number| number, &mut gradients);
+                for (&input, got) in wanted.iter().zip(gradients) {
+                    let mut moved = [at; 2];
+                    moved[0][input] += h;
+                    moved[1][input] -= h;
+                    let [above, below] = moved.map(|x| function.value(x));
+                    let expected = dy * (above - below) / (2.0 * h);
+                    assert!(
+                        (got - expected).abs() < 1e-7 * (1.0 + expected.abs()),
+                        "{function:?} at {at:?}: {got} {expected}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gradient_takes_what_it_needs() {
+        let program: Program = serde_json::from_str(
+            r#"{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["u","add","t","z"],["v","exp","x"]],"outputs":["u","v"]}"#,
+        )
+        .unwrap();
+        let gradient = program.gradient(&[0], &[0, 2]).unwrap().unwrap();
+        assert_eq!(gradient.inputs, [Origin::Input(1), Origin::GradientOf(0)]);
+        assert_eq!(gradient.program.instructions().len(), 1);
+        assert_eq!(program.gradient(&[1], &[0, 2]).err(), Some(2));
+    }
+}

@@ -1,0 +1,422 @@
+//! Programs: pure functions of the elements at one position, as data.
+//!
+//! A program has inputs, instructions in an order in which each needs only what is before it, and outputs. An instruction is a [`Function`] of
+//! inputs, of earlier results, and of numbers. Programs have no types: those of the operands give them. f64 computes in f64, the other floating-point
+//! types in f32, mixed freely. Nothing is rounded between instructions but to the computing type; a result is rounded once more, to the type of its
+//! output. A number takes the computing type, too.
+//!
+//! ```
+//! use baracuda_ops::Program;
+//! // A gated linear unit: z = x sigmoid(x) y.
+//! let program: Program = serde_json::from_str(
+//!     r#"{"inputs": ["x", "y"], "let": [["s", "sigmoid", "x"], ["t", "mul", "x", "s"], ["z", "mul", "t", "y"]], "outputs": ["z"]}"#,
+//! )
+//! .unwrap();
+//! assert_eq!((program.inputs(), program.outputs()), (2, 1));
+//! ```
+//!
+//! In JSON numbers stand for themselves; `"inf"`, `"-inf"` and `"nan"` are the others, which no value is named. Names are the program's own: they do
+//! not count for equality.
+
+mod builder;
+mod functions;
+mod gradient;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub use builder::{Builder, Term};
+pub use functions::Function;
+pub(crate) use gradient::Origin;
+
+use crate::backend::cpu::rounded;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::json::Object;
+
+/// A function of the elements at one position. See the [module](self).
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Object<Json>", into = "Json")]
+pub struct Program(Arc<Parts>);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Parts {
+    names: Names,
+    inputs: usize,
+    instructions: Vec<Instruction>,
+    outputs: Vec<Argument>,
+}
+
+/// One function at work.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Instruction {
+    pub(crate) function: Function,
+    /// As many as the function has.
+    pub(crate) arguments: Vec<Argument>,
+}
+
+/// What an instruction takes, and what an output is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Argument {
+    /// An input, by its place.
+    Input(usize),
+    /// The result of an instruction, by its place.
+    Result(usize),
+    /// A number.
+    Literal(Literal),
+}
+
+/// A number; there is one NaN, and -0 is not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Literal(u64);
+
+impl Literal {
+    pub(crate) fn new(value: f64) -> Self {
+        Self(if value.is_nan() { f64::NAN } else { value }.to_bits())
+    }
+
+    pub(crate) const fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+/// What inputs and results are called; results that have no name are numbered.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    inputs: Vec<String>,
+    results: Vec<String>,
+}
+
+/// Names do not count.
+impl PartialEq for Names {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Names {}
+
+impl Hash for Names {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// Names of numbers, which no value has.
+const NUMBERS: [(&str, f64); 3] = [("inf", f64::INFINITY), ("-inf", f64::NEG_INFINITY), ("nan", f64::NAN)];
+
+impl Program {
+    /// The most inputs.
+    pub const MAX_INPUTS: usize = 16;
+    /// The most outputs.
+    pub const MAX_OUTPUTS: usize = 8;
+    /// The most instructions.
+    pub const MAX_INSTRUCTIONS: usize = 64;
+
+    /// A program in the making.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The program of one function of as many inputs as it has arguments.
+    pub fn of(function: Function) -> Self {
+        let instruction = Instruction { function, arguments: (0..function.arity()).map(Argument::Input).collect() };
+        let names = ["x", "y", "z"].iter().take(function.arity()).map(|name| (*name).to_string()).collect();
+        let names = Names { inputs: names, results: Vec::new() };
+        let (instructions, outputs) = (vec![instruction], vec![Argument::Result(0)]);
+        Self(Arc::new(Parts { names, inputs: function.arity(), instructions, outputs }))
+    }
+
+    /// The number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.0.inputs
+    }
+
+    /// The number of outputs.
+    pub fn outputs(&self) -> usize {
+        self.0.outputs.len()
+    }
+
+    pub(crate) fn instructions(&self) -> &[Instruction] {
+        &self.0.instructions
+    }
+
+    /// What the outputs are: inputs or results.
+    pub(crate) fn results(&self) -> &[Argument] {
+        &self.0.outputs
+    }
+
+    /// The outputs of one position, in f64, which the reference computes; `number` brings a literal into the computing type.
+    pub(crate) fn evaluate(&self, inputs: &[f64], number: fn(f64) -> f64, outputs: &mut [f64]) {
+        let mut results = [0.0; Self::MAX_INSTRUCTIONS];
+        let value = |results: &[f64], argument: Argument| match argument {
+            Argument::Input(at) => inputs[at],
+            Argument::Result(at) => results[at],
+            Argument::Literal(literal) => number(literal.get()),
+        };
+        for (at, Instruction { function, arguments }) in self.instructions().iter().enumerate() {
+            let mut given = [0.0; 3];
+            for (given, argument) in given.iter_mut().zip(arguments) {
+                *given = value(&results, *argument);
+            }
+            results[at] = function.value(given);
+        }
+        for (output, argument) in outputs.iter_mut().zip(self.results()) {
+            *output = value(&results, *argument);
+        }
+    }
+
+    /// A program whose arguments are inputs, earlier results and numbers.
+    fn checked(names: Names, instructions: Vec<Instruction>, outputs: Vec<Argument>) -> Result<Self> {
+        let inputs = names.inputs.len();
+        bounded("inputs", inputs, 1..=Self::MAX_INPUTS)?;
+        bounded("outputs", outputs.len(), 1..=Self::MAX_OUTPUTS)?;
+        bounded("let", instructions.len(), 0..=Self::MAX_INSTRUCTIONS)?;
+        for (at, name) in names.inputs.iter().enumerate() {
+            let is_number = NUMBERS.iter().any(|(number, _)| number == name);
+            require("inputs", !is_number, || format!("{name:?} is a number and names no input"))?;
+            require("inputs", !names.inputs[..at].contains(name), || format!("{name:?} names two inputs"))?;
+        }
+        for (at, Instruction { function, arguments }) in instructions.iter().enumerate() {
+            let (name, arity) = (function.name(), function.arity());
+            require("let", arguments.len() == arity, || {
+                format!("instruction {at}, {name}, takes {arity} arguments, got {}", arguments.len())
+            })?;
+            for argument in arguments {
+                let is_known = match *argument {
+                    Argument::Input(input) => input < inputs,
+                    Argument::Result(result) => result < at,
+                    Argument::Literal(_) => true,
+                };
+                require("let", is_known, || {
+                    format!("instruction {at}, {name}, takes what no input and no earlier one is")
+                })?;
+            }
+        }
+        for (at, output) in outputs.iter().enumerate() {
+            let is_known = match *output {
+                Argument::Input(input) => input < inputs,
+                Argument::Result(result) => result < instructions.len(),
+                Argument::Literal(_) => false,
+            };
+            require("outputs", is_known, || format!("output {at} must be an input or a result"))?;
+        }
+        Ok(Self(Arc::new(Parts { names, inputs, instructions, outputs })))
+    }
+
+    /// Refuses numbers that the computing type does not have: they would be infinite.
+    pub(crate) fn check_literals(&self, op: &'static str, computing: DType) -> Result<()> {
+        let literals =
+            self.instructions().iter().flat_map(|instruction| &instruction.arguments).filter_map(|argument| {
+                match argument {
+                    Argument::Literal(literal) => Some(literal.get()),
+                    _ => None,
+                }
+            });
+        for literal in literals {
+            let fits = !literal.is_finite() || rounded(computing, literal).is_finite();
+            let rule =
+                || format!("the number {literal:e} is beyond the range of {computing}, in which the program computes");
+            if !fits {
+                return Err(Error::InvalidDescriptor { op, field: "program", rule: rule() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a value is called.
+    fn name(&self, argument: Argument) -> String {
+        let Names { inputs, results } = &self.0.names;
+        match argument {
+            Argument::Input(at) => inputs[at].clone(),
+            Argument::Result(at) => results.get(at).cloned().unwrap_or_else(|| {
+                // Longer than every input's name, if one could be it.
+                let taken = |prefix: &str| inputs.iter().any(|name| name.starts_with(prefix));
+                let mut prefix = String::from("t");
+                while taken(&prefix) {
+                    prefix.push('t');
+                }
+                format!("{prefix}{at}")
+            }),
+            Argument::Literal(literal) => literal.get().to_string(),
+        }
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).unwrap_or_default())
+    }
+}
+
+fn require(field: &'static str, holds: bool, rule: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::InvalidDescriptor { op: "program", field, rule: rule() }) }
+}
+
+fn bounded(field: &'static str, count: usize, allowed: std::ops::RangeInclusive<usize>) -> Result<()> {
+    let (least, most) = (allowed.start(), allowed.end());
+    require(field, allowed.contains(&count), || format!("must be {least} to {most}, got {count}"))
+}
+
+/// What a program is serialised as.
+#[derive(Serialize, Deserialize)]
+#[serde(
+    expecting = "a program such as {\"inputs\": [\"x\"], \"let\": [[\"y\", \"exp\", \"x\"]], \"outputs\": [\"y\"]}",
+    deny_unknown_fields
+)]
+struct Json {
+    inputs: Vec<String>,
+    /// Of each instruction the name of its result, the function, its arguments.
+    #[serde(rename = "let", default)]
+    instructions: Vec<Vec<Word>>,
+    outputs: Vec<String>,
+}
+
+/// A word of an instruction.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "a name or a number")]
+enum Word {
+    Name(String),
+    Number(f64),
+}
+
+impl TryFrom<Object<Json>> for Program {
+    type Error = Error;
+
+    fn try_from(Object(Json { inputs, instructions, outputs }): Object<Json>) -> Result<Self> {
+        bounded("inputs", inputs.len(), 1..=Self::MAX_INPUTS)?;
+        bounded("let", instructions.len(), 0..=Self::MAX_INSTRUCTIONS)?;
+        let mut known: HashMap<String, Argument> = HashMap::new();
+        let add = |known: &mut HashMap<String, Argument>, field, name: &str, argument| {
+            let is_number = NUMBERS.iter().any(|(number, _)| *number == name);
+            require(field, !is_number, || format!("{name:?} is a number and names no value"))?;
+            let before = known.insert(name.into(), argument);
+            require(field, before.is_none(), || format!("{name:?} names two values"))
+        };
+        for (at, name) in inputs.iter().enumerate() {
+            add(&mut known, "inputs", name, Argument::Input(at))?;
+        }
+        let mut results = Vec::with_capacity(instructions.len());
+        let mut checked = Vec::with_capacity(instructions.len());
+        for (at, words) in instructions.into_iter().enumerate() {
+            let [Word::Name(result), Word::Name(function), given @ ..] = &words[..] else {
+                let rule = format!("instruction {at} must be the name of its result, a function, and its arguments");
+                return Err(Error::InvalidDescriptor { op: "program", field: "let", rule });
+            };
+            let found = Function::ALL.into_iter().find(|known| known.name() == function);
+            let unknown = || {
+                let known: Vec<_> = Function::ALL.iter().map(|known| known.name()).collect();
+                let rule =
+                    format!("instruction {at}: no function is named {function:?}; there are {}", known.join(", "));
+                Error::InvalidDescriptor { op: "program", field: "let", rule }
+            };
+            let function = found.ok_or_else(unknown)?;
+            let argument = |word: &Word| match word {
+                Word::Number(number) => Ok(Argument::Literal(Literal::new(*number))),
+                Word::Name(name) => match NUMBERS.iter().find(|(number, _)| number == name) {
+                    Some((_, value)) => Ok(Argument::Literal(Literal::new(*value))),
+                    None => known.get(name).copied().ok_or_else(|| unnamed("let", at, name)),
+                },
+            };
+            let arguments = given.iter().map(argument).collect::<Result<_>>()?;
+            add(&mut known, "let", result, Argument::Result(at))?;
+            results.push(result.clone());
+            checked.push(Instruction { function, arguments });
+        }
+        let output =
+            |(at, name): (usize, &String)| known.get(name).copied().ok_or_else(|| unnamed("outputs", at, name));
+        let outputs = outputs.iter().enumerate().map(output).collect::<Result<_>>()?;
+        Self::checked(Names { inputs, results }, checked, outputs)
+    }
+}
+
+/// A name that no input and no earlier instruction has.
+fn unnamed(field: &'static str, at: usize, name: &str) -> Error {
+    let place = if field == "let" { "instruction" } else { "output" };
+    let rule = format!("{place} {at}: {name:?} names no input and no result of an earlier instruction");
+    Error::InvalidDescriptor { op: "program", field, rule }
+}
+
+impl From<Program> for Json {
+    fn from(program: Program) -> Self {
+        let word = |argument: &Argument| match argument {
+            Argument::Literal(literal) if literal.get().is_finite() => Word::Number(literal.get()),
+            Argument::Literal(literal) => {
+                let named = |(_, value): &&(&str, f64)| Literal::new(*value) == *literal;
+                Word::Name(NUMBERS.iter().find(named).map_or("nan", |(name, _)| name).into())
+            }
+            value => Word::Name(program.name(*value)),
+        };
+        let instruction = |(at, Instruction { function, arguments }): (usize, &Instruction)| {
+            let head = [Word::Name(program.name(Argument::Result(at))), Word::Name(function.name().into())];
+            head.into_iter().chain(arguments.iter().map(word)).collect()
+        };
+        Self {
+            inputs: (0..program.inputs()).map(|at| program.name(Argument::Input(at))).collect(),
+            instructions: program.instructions().iter().enumerate().map(instruction).collect(),
+            outputs: program.results().iter().map(|&output| program.name(output)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Program, String> {
+        serde_json::from_str(json).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn json_is_kept_and_names_do_not_count() {
+        let json = r#"{"inputs":["x","y"],"let":[["s","sigmoid","x"],["t","mul","s",-0.0],["z","add","t","inf"]],"outputs":["z","y"]}"#;
+        let program = read(json).unwrap();
+        assert_eq!(serde_json::to_string(&program).unwrap(), json);
+        let renamed = read(&json.replace("\"s\"", "\"sum\"").replace("\"y\"", "\"b\"")).unwrap();
+        assert_eq!(renamed, program);
+        let mut outputs = [0.0; 2];
+        program.evaluate(&[1.0, 2.0], |number| number, &mut outputs);
+        assert_eq!(outputs, [f64::INFINITY, 2.0]);
+    }
+
+    #[test]
+    fn hostile_programs_are_refused_with_what_is_wrong() {
+        let program = |instructions: &str, outputs: &str| {
+            read(&format!(r#"{{"inputs":["x","y"],"let":[{instructions}],"outputs":[{outputs}]}}"#)).unwrap_err()
+        };
+        let long: Vec<String> = (0..1_000_000).map(|at| format!(r#"["t{at}","neg","x"]"#)).collect();
+        for (error, expected) in [
+            (program(r#"["t","exp","x","y"]"#, r#""t""#), "instruction 0, exp, takes 1 arguments, got 2"),
+            (program(r#"["t","exp","t"]"#, r#""t""#), "instruction 0: \"t\" names no input and no result"),
+            (program(r#"["t","nonesuch","x"]"#, r#""t""#), "no function is named \"nonesuch\"; there are neg, sqrt"),
+            (program(r#"["x","exp","x"]"#, r#""x""#), "\"x\" names two values"),
+            (program(r#"["nan","exp","x"]"#, r#""x""#), "\"nan\" is a number"),
+            (program(r#"["t","exp",true]"#, r#""t""#), "a name or a number"),
+            (program(r#"["t"]"#, r#""t""#), "instruction 0 must be the name of its result"),
+            (program("", ""), "outputs: must be 1 to 8, got 0"),
+            (program("", r#""inf""#), "output 0: \"inf\" names no input"),
+            (program(&long.join(","), r#""t1""#), "let: must be 0 to 64, got 1000000"),
+        ] {
+            assert!(error.contains(expected), "{error}");
+        }
+        let inputs: Vec<String> = (0..17).map(|at| format!("\"x{at}\"")).collect();
+        let error = read(&format!(r#"{{"inputs":[{}],"outputs":["x0"]}}"#, inputs.join(","))).unwrap_err();
+        assert!(error.contains("inputs: must be 1 to 16, got 17"), "{error}");
+    }
+
+    #[test]
+    fn builders_share_equal_calls_and_drop_what_is_not_needed() {
+        let mut b = Program::builder();
+        let [x, y] = ["x", "t0"].map(|name| b.input(name));
+        b.call(Function::Exp, [y]);
+        let [a, again] = [(); 2].map(|()| b.call(Function::Mul, [x, x]));
+        let sum = b.call(Function::Add, [a, again]);
+        let program = b.finish([sum, y]).unwrap();
+        let json =
+            r#"{"inputs":["x","t0"],"let":[["tt0","mul","x","x"],["tt1","add","tt0","tt0"]],"outputs":["tt1","t0"]}"#;
+        assert_eq!(serde_json::to_string(&program).unwrap(), json);
+        assert_eq!(read(json).unwrap(), program);
+    }
+}
