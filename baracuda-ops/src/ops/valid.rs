@@ -325,7 +325,8 @@ pub(crate) use descriptor;
 /// function of the validated fields, which through wgpu makes the dispatches; or forms, by their names behind the op's, which such
 /// functions are that are told how they are asked.
 macro_rules! kernels {
-    (cuda: {$($cuda_form:literal => $cuda:path),*}; wgpu: {$($wgpu_form:literal => $wgpu:path),*}; cpu: $cpu:expr) => {
+    (cuda: {$($cuda_form:literal => $cuda:path),*}; wgpu: {$($wgpu_form:literal => $wgpu:path),*};
+        cpu: $cpu:expr $(; before: {$($cpu_form:literal => $cpu_path:path),*})?) => {
         const {
             &[
                 $(
@@ -342,6 +343,12 @@ macro_rules! kernels {
                         |descriptor, props, ask| Ok($wgpu(Described::valid(descriptor), props, ask)?.candidate()),
                     ),
                 )*
+                $($(
+                    &$crate::plan::Function::CpuForm(
+                        $crate::plan::form_name!(Self, $cpu_form),
+                        |descriptor| $cpu_path(Described::valid(descriptor)),
+                    ),
+                )*)?
                 &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
             ]
         }

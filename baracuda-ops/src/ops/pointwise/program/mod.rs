@@ -21,6 +21,7 @@
 mod builder;
 mod functions;
 mod gradient;
+mod lanes;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 pub use builder::{Builder, Term};
 pub use functions::Function;
 pub(crate) use gradient::Origin;
+pub(crate) use lanes::Lane;
 
 use crate::backend::cpu::rounded;
 use crate::dtype::DType;

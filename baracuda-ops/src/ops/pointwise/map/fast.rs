@@ -1,0 +1,338 @@
+//! Programs on the CPU, block by block: each instruction is one loop over a block that the first cache holds.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use super::{FIRST_OUTPUT, Valid};
+use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, room, rounded, threads};
+use crate::dtype::{DType, Element};
+use crate::kernel::{Accepted, Candidate};
+use crate::narrow::{single, to_usize};
+use crate::ops::pointwise::program::{Argument, Instruction, Lane, Program};
+use crate::ops::walk::Walk;
+
+/// Positions of a block: those of a few values fit into the first cache together.
+const BLOCK: usize = 512;
+/// Positions of a task. With fewer, the memory that a task needs is asked for more often; with more, a short run keeps fewer threads busy.
+const PIECE: u64 = 16 * 1024;
+
+pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
+    let is_f64 = valid.derived.computing == DType::F64;
+    Ok(Candidate::on_cpu(move || {
+        let (program, outputs) = (valid.fields.program.clone(), valid.fields.program.outputs());
+        let walk = valid.derived.walk(outputs);
+        let run = if is_f64 { run::<f64> } else { run::<f32> };
+        move |operands: &Operands<'_>| run(&program, &walk, operands)
+    }))
+}
+
+fn run<T: Lane + Converted>(program: &Program, walk: &Walk, operands: &Operands<'_>) -> Outcome {
+    let outputs = FIRST_OUTPUT..FIRST_OUTPUT + program.outputs();
+    // In the order of the walk; where there are elements, all operands have memory.
+    let mut tensors: Vec<Tensor<'_>> = room((outputs.len() + program.inputs()) as u64)?;
+    tensors.extend(outputs.chain(0..program.inputs()).filter_map(|at| operands.get(at)));
+    let elements = walk.elements();
+    threads::try_for_each(elements.div_ceil(PIECE), elements, |piece| {
+        let positions = piece * PIECE..elements.min((piece + 1) * PIECE);
+        task::<T>(program, walk, &tensors, positions)
+    })
+}
+
+/// Computes some positions with the widest instructions that this machine has.
+fn task<T: Lane + Converted>(
+    program: &Program,
+    walk: &Walk,
+    tensors: &[Tensor<'_>],
+    positions: Range<u64>,
+) -> Result<(), Shortage> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+        fn with_avx512<T: Lane + Converted>(
+            program: &Program,
+            walk: &Walk,
+            tensors: &[Tensor<'_>],
+            positions: Range<u64>,
+        ) -> Result<(), Shortage> {
+            blocks::<T, true>(program, walk, tensors, positions)
+        }
+
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn with_avx2<T: Lane + Converted>(
+            program: &Program,
+            walk: &Walk,
+            tensors: &[Tensor<'_>],
+            positions: Range<u64>,
+        ) -> Result<(), Shortage> {
+            blocks::<T, true>(program, walk, tensors, positions)
+        }
+
+        let has_avx2 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        let has_avx512 = has_avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq");
+        if has_avx512 {
+            // SAFETY: the processor has these instructions.
+            return unsafe { with_avx512::<T>(program, walk, tensors, positions) };
+        }
+        if has_avx2 {
+            // SAFETY: the processor has these instructions.
+            return unsafe { with_avx2::<T>(program, walk, tensors, positions) };
+        }
+    }
+    // Elsewhere than on x86-64 the baseline has fused instructions.
+    #[cfg(target_arch = "aarch64")]
+    return blocks::<T, true>(program, walk, tensors, positions);
+    #[cfg(not(target_arch = "aarch64"))]
+    blocks::<T, false>(program, walk, tensors, positions)
+}
+
+#[inline(always)]
+fn blocks<T: Lane + Converted, const FUSED: bool>(
+    program: &Program,
+    walk: &Walk,
+    tensors: &[Tensor<'_>],
+    positions: Range<u64>,
+) -> Result<(), Shortage> {
+    let (inputs, outputs) = (program.inputs(), program.outputs());
+    let numbers: usize = program.instructions().iter().map(|instruction| instruction.arguments.len()).sum();
+    // Values of a block: inputs, numbers, results.
+    let mut memory: Vec<T> = room(((inputs + numbers + program.instructions().len()) * BLOCK) as u64)?;
+    memory.resize((inputs + numbers + program.instructions().len()) * BLOCK, T::default());
+    let (given, computed) = memory.split_at_mut((inputs + numbers) * BLOCK);
+    let (given, constants) = given.split_at_mut(inputs * BLOCK);
+    // What is the same at every position is written once.
+    let mut literals = program.instructions().iter().flat_map(|instruction| &instruction.arguments);
+    for constant in constants.chunks_exact_mut(BLOCK) {
+        if let Some(Argument::Literal(literal)) = literals.next() {
+            constant.fill(T::number(literal.get()));
+        }
+    }
+    for (at, block) in given.chunks_exact_mut(BLOCK).enumerate().filter(|(at, _)| walk.is_repeated(outputs + at)) {
+        load(&tensors[outputs + at], walk, outputs + at, positions.start..positions.start + 1, &mut block[..1]);
+        let value = block[0];
+        block.fill(value);
+    }
+    let mut first = positions.start;
+    while first < positions.end {
+        let block = first..positions.end.min(first + BLOCK as u64);
+        let length = to_usize(block.end - block.start);
+        for (at, given) in given.chunks_exact_mut(BLOCK).enumerate().filter(|(at, _)| !walk.is_repeated(outputs + at)) {
+            load(&tensors[outputs + at], walk, outputs + at, block.clone(), &mut given[..length]);
+        }
+        let mut number = 0;
+        for (at, Instruction { function, arguments }) in program.instructions().iter().enumerate() {
+            let (before, results) = computed.split_at_mut(at * BLOCK);
+            let mut values: [&[T]; 3] = [&[]; 3];
+            for (value, argument) in values.iter_mut().zip(arguments) {
+                let (memory, place): (&[T], usize) = match *argument {
+                    Argument::Input(at) => (given, at),
+                    Argument::Result(at) => (before, at),
+                    Argument::Literal(_) => (constants, number),
+                };
+                *value = &memory[place * BLOCK..][..length];
+                number += 1;
+            }
+            T::apply::<FUSED>(*function, values, &mut results[..length]);
+        }
+        for (at, output) in program.results().iter().enumerate() {
+            let (memory, place): (&[T], usize) = match *output {
+                Argument::Input(at) => (given, at),
+                Argument::Result(at) => (computed, at),
+                // No output is a number.
+                Argument::Literal(_) => continue,
+            };
+            store(&tensors[at], walk, at, block.clone(), &memory[place * BLOCK..][..length]);
+        }
+        first = block.end;
+    }
+    Ok(())
+}
+
+/// Calls `segment` for each run of positions along the innermost extent: with the element at which the run begins, the stride, and which values of the
+/// block these are.
+#[inline(always)]
+fn each_segment(walk: &Walk, operand: usize, block: Range<u64>, mut segment: impl FnMut(u64, u64, Range<usize>)) {
+    let inner = walk.dims.last().copied().unwrap_or(1);
+    let step = walk.strides[operand].last().copied().unwrap_or(0);
+    let mut at = block.start;
+    while at < block.end {
+        let end = block.end.min(at - at % inner + inner);
+        segment(walk.offset(operand, at), step, to_usize(at - block.start)..to_usize(end - block.start));
+        at = end;
+    }
+}
+
+/// Reads the elements of a block.
+#[inline(always)]
+fn load<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: Range<u64>, values: &mut [T]) {
+    each_segment(walk, operand, block, |first, step, places| T::read(tensor, first, step, &mut values[places]));
+}
+
+/// Writes the elements of a block, which are of this task alone.
+#[inline(always)]
+fn store<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: Range<u64>, values: &[T]) {
+    each_segment(walk, operand, block, |first, step, places| T::write(tensor, first, step, &values[places]));
+}
+
+/// The type of the values of a block, with the types of elements that it is converted from and to.
+trait Converted: Sized + Copy {
+    /// Reads elements a step apart.
+    fn read(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [Self]);
+    /// Writes elements a step apart, each rounded once.
+    fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]);
+}
+
+impl Converted for f32 {
+    #[inline(always)]
+    fn read(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [Self]) {
+        match tensor.desc().dtype() {
+            DType::F16 => read(tensor, first, step, values, of_f16),
+            DType::BF16 => {
+                read(tensor, first, step, values, |element: bf16| f32::from_bits(u32::from(element.to_bits()) << 16))
+            }
+            _ => read(tensor, first, step, values, |element: f32| element),
+        }
+    }
+
+    #[inline(always)]
+    fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]) {
+        match tensor.desc().dtype() {
+            DType::F64 => write(tensor, first, step, values, f64::from),
+            DType::F16 => write(tensor, first, step, values, to_f16),
+            DType::BF16 => write(tensor, first, step, values, to_bf16),
+            _ => write(tensor, first, step, values, |value: f32| value),
+        }
+    }
+}
+
+impl Converted for f64 {
+    #[inline(always)]
+    fn read(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [Self]) {
+        read(tensor, first, step, values, |element: f64| element);
+    }
+
+    #[inline(always)]
+    fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]) {
+        match tensor.desc().dtype() {
+            DType::F32 => write(tensor, first, step, values, single),
+            DType::F16 => write(tensor, first, step, values, |value| f16::from_f64(rounded(DType::F16, value))),
+            DType::BF16 => write(tensor, first, step, values, |value| bf16::from_f64(rounded(DType::BF16, value))),
+            _ => write(tensor, first, step, values, |value: f64| value),
+        }
+    }
+}
+
+/// Where `count` elements, a step apart, begin: all of them lie in the tensor.
+#[inline(always)]
+fn place<E: Element>(tensor: &Tensor<'_>, first: u64, step: u64, count: usize) -> *mut E {
+    let last = first + step * (count as u64 - 1);
+    let _: *mut E = tensor.element(last);
+    tensor.element(first)
+}
+
+#[inline(always)]
+fn read<E: Element, T>(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [T], convert: impl Fn(E) -> T) {
+    let start: *mut E = place(tensor, first, step, values.len());
+    if step == 1 {
+        // SAFETY: the elements lie in the tensor, and nobody writes them meanwhile: outputs of this task are written later, others lie elsewhere.
+        let elements = unsafe { std::slice::from_raw_parts(start, values.len()) };
+        for (value, &element) in values.iter_mut().zip(elements) {
+            *value = convert(element);
+        }
+    } else {
+        let step = to_usize(step);
+        for (at, value) in values.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *value = convert(unsafe { *start.add(at * step) });
+        }
+    }
+}
+
+#[inline(always)]
+fn write<E: Element, T: Copy>(tensor: &Tensor<'_>, first: u64, step: u64, values: &[T], convert: impl Fn(T) -> E) {
+    let start: *mut E = place(tensor, first, step, values.len());
+    if step == 1 {
+        // SAFETY: the elements lie in the tensor, which is an output, and are of this task alone; what was read of them has been read.
+        let elements = unsafe { std::slice::from_raw_parts_mut(start, values.len()) };
+        for (element, &value) in elements.iter_mut().zip(values) {
+            *element = convert(value);
+        }
+    } else {
+        let step = to_usize(step);
+        for (at, &value) in values.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { *start.add(at * step) = convert(value) };
+        }
+    }
+}
+
+/// The exact value, also of a subnormal, by a product that raises the exponent.
+#[inline(always)]
+fn of_f16(element: f16) -> f32 {
+    let bits = u32::from(element.to_bits());
+    let magnitude = (bits & 0x7fff) << 13;
+    let raised = f32::from_bits(magnitude) * 5.192_296_9e33; // 2^112
+    // Infinity and NaN have the greatest exponent in either type.
+    let value = if magnitude >= 0x0f80_0000 { magnitude | 0x7f80_0000 } else { raised.to_bits() };
+    f32::from_bits(value | (bits & 0x8000) << 16)
+}
+
+/// Rounds to nearest, ties to even; beyond the range infinite.
+#[inline(always)]
+fn to_f16(value: f32) -> f16 {
+    let bits = value.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    // Where the result is subnormal, the sum with 1/2 has it in its low bits.
+    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
+    let normal = magnitude.wrapping_add(0xc800_0fff).wrapping_add((magnitude >> 13) & 1) >> 13;
+    let rounded = if magnitude < 0x3880_0000 { subnormal } else { normal };
+    let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
+    let magnitude = if magnitude < 0x477f_f000 { rounded } else { special };
+    f16::from_bits(low_half(magnitude | (bits >> 16) & 0x8000))
+}
+
+/// Rounds to nearest, ties to even.
+#[inline(always)]
+fn to_bf16(value: f32) -> bf16 {
+    let bits = value.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
+    bf16::from_bits(low_half(if value.is_nan() { bits >> 16 | 0x40 } else { rounded }))
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is 0")]
+fn low_half(bits: u32) -> u16 {
+    bits as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversions_are_those_of_the_types() {
+        for bits in 0..=u16::MAX {
+            let element = f16::from_bits(bits);
+            let (got, expected) = (of_f16(element), element.to_f32());
+            assert!(got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan()), "{bits:#x}");
+        }
+        // Every exponent, around every rounding.
+        for high in 0..=u16::MAX {
+            for low in [0, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let value = f32::from_bits(u32::from(high) << 16 | low);
+                let (half, brain) = (to_f16(value), to_bf16(value));
+                if value.is_nan() {
+                    assert!(half.is_nan() && brain.is_nan(), "{value}");
+                } else {
+                    assert_eq!(half.to_bits(), f16::from_f32(value).to_bits(), "{value:e}");
+                    assert_eq!(brain.to_bits(), bf16::from_f32(value).to_bits(), "{value:e}");
+                }
+            }
+        }
+    }
+}

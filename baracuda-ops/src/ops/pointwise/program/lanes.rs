@@ -1,0 +1,213 @@
+//! The functions on blocks of elements, for the CPU: loops that compilers turn into vector instructions.
+//!
+//! In f32 exponentials and logarithms are polynomials without branches, which stay within the budget of their row. Special values are selected at the
+//! end. In f64 the standard library computes each element.
+//!
+//! Source: W. J. Cody, W. Waite, "Software Manual for the Elementary Functions", 1980, for the reduction of arguments and for tanh; P. T. P. Tang,
+//! "Table-Driven Implementation of the Logarithm Function in IEEE Floating-Point Arithmetic", 1990, for the logarithm as a series of
+//! `f / (2 + f)`; the coefficients of exp are those of Taylor's series, whose rest is below half an ulp on the reduced range.
+
+use super::Function;
+
+/// A type in which programs compute.
+pub(crate) trait Lane: Copy + Default + Send + Sync + 'static {
+    /// The results of a function of blocks of equal length. `FUSED`: a product and a sum are one instruction.
+    fn apply<const FUSED: bool>(function: Function, arguments: [&[Self]; 3], results: &mut [Self]);
+
+    /// A number in this type.
+    fn number(value: f64) -> Self;
+}
+
+impl Lane for f32 {
+    #[inline(always)]
+    fn apply<const FUSED: bool>(function: Function, [x, y, _]: [&[f32]; 3], results: &mut [f32]) {
+        match function {
+            Function::Neg => map(x, results, |x| -x),
+            Function::Sqrt => map(x, results, f32::sqrt),
+            Function::Exp => map(x, results, exp::<FUSED>),
+            Function::Log => map(x, results, log::<FUSED>),
+            Function::Sigmoid => map(x, results, sigmoid::<FUSED>),
+            Function::Tanh => map(x, results, tanh::<FUSED>),
+            Function::Add => zip(x, y, results, |x, y| x + y),
+            Function::Sub => zip(x, y, results, |x, y| x - y),
+            Function::Mul => zip(x, y, results, |x, y| x * y),
+            Function::Div => zip(x, y, results, |x, y| x / y),
+        }
+    }
+
+    fn number(value: f64) -> Self {
+        crate::narrow::single(value)
+    }
+}
+
+impl Lane for f64 {
+    #[inline(always)]
+    fn apply<const FUSED: bool>(function: Function, arguments: [&[f64]; 3], results: &mut [f64]) {
+        let [x, y, _] = arguments;
+        match function {
+            Function::Neg => map(x, results, |x| -x),
+            Function::Sqrt => map(x, results, f64::sqrt),
+            Function::Add => zip(x, y, results, |x, y| x + y),
+            Function::Sub => zip(x, y, results, |x, y| x - y),
+            Function::Mul => zip(x, y, results, |x, y| x * y),
+            Function::Div => zip(x, y, results, |x, y| x / y),
+            other => {
+                let arity = other.arity();
+                for (at, result) in results.iter_mut().enumerate() {
+                    *result = other.value(std::array::from_fn(|n| if n < arity { arguments[n][at] } else { 0.0 }));
+                }
+            }
+        }
+    }
+
+    fn number(value: f64) -> Self {
+        value
+    }
+}
+
+#[inline(always)]
+fn map<T: Copy>(x: &[T], results: &mut [T], function: impl Fn(T) -> T) {
+    for (result, &x) in results.iter_mut().zip(x) {
+        *result = function(x);
+    }
+}
+
+#[inline(always)]
+fn zip<T: Copy>(x: &[T], y: &[T], results: &mut [T], function: impl Fn(T, T) -> T) {
+    for ((result, &x), &y) in results.iter_mut().zip(x).zip(y) {
+        *result = function(x, y);
+    }
+}
+
+/// `a b + c`, rounded once or twice.
+#[inline(always)]
+fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// A polynomial by Horner's rule, the highest power first.
+#[inline(always)]
+fn polynomial<const FUSED: bool, const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
+    let mut value = 0.0;
+    for coefficient in coefficients {
+        value = fma::<FUSED>(value, x, coefficient);
+    }
+    value
+}
+
+/// Adding it to a number of magnitude below 2^22 rounds that to a whole number, which the sum's low bits are.
+const ROUNDING: f32 = 12_582_912.0;
+
+/// `2^n` for n from -126 to 127.
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits((n + 127).cast_unsigned() << 23)
+}
+
+/// `e^x`: x is n log(2) + r, and e^r a polynomial. 2^n multiplies in two steps, of which the last alone rounds, also where the result is subnormal.
+#[inline(always)]
+fn exp<const FUSED: bool>(x: f32) -> f32 {
+    // Beyond these bounds the result is 0 or infinite.
+    let bounded = x.clamp(-104.0, 89.0);
+    let shifted = fma::<FUSED>(bounded, std::f32::consts::LOG2_E, ROUNDING);
+    let n = shifted - ROUNDING;
+    // log(2) in two parts, of which the first has trailing zeros, so that its product with n is exact.
+    let r = fma::<FUSED>(n, -0.693_359_4, bounded);
+    let r = fma::<FUSED>(n, 2.121_944_4e-4, r);
+    let p = polynomial::<FUSED, 8>([1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0], r);
+    let n = shifted.to_bits().wrapping_sub(ROUNDING.to_bits()).cast_signed();
+    let half = n >> 1;
+    let value = p * power_of_two(half) * power_of_two(n - half);
+    if x.is_nan() { x } else { value }
+}
+
+/// The natural logarithm: x is 2^k (1 + f), and log(1 + f) a series of `s = f / (2 + f)`, in which f itself stays exact.
+#[inline(always)]
+fn log<const FUSED: bool>(x: f32) -> f32 {
+    const ROOT_HALF: u32 = 0x3f35_04f3;
+    let is_subnormal = x < f32::MIN_POSITIVE;
+    let bits = (if is_subnormal { x * 8_388_608.0 } else { x }).to_bits();
+    let raised = bits.wrapping_add(0x3f80_0000 - ROOT_HALF);
+    let k = (raised >> 23).cast_signed() - 127 - if is_subnormal { 23 } else { 0 };
+    let f = f32::from_bits((raised & 0x007f_ffff).wrapping_add(ROOT_HALF)) - 1.0;
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let rest = z * polynomial::<FUSED, 4>([0.242_790_79, 0.284_987_87, 0.400_009_72, 0.666_666_6], z);
+    let half_square = 0.5 * f * f;
+    #[expect(clippy::cast_precision_loss, reason = "exponents are small")]
+    let k = k as f32;
+    let low = fma::<FUSED>(k, 9.058_001e-6, s * (half_square + rest));
+    let value = fma::<FUSED>(k, 0.693_138_1, (low - half_square) + f);
+    let value = if x == 0.0 { f32::NEG_INFINITY } else { value };
+    let value = if x < 0.0 { f32::NAN } else { value };
+    // Infinity and NaN are their own.
+    if x < f32::INFINITY { value } else { x }
+}
+
+#[inline(always)]
+fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
+    let e = exp::<FUSED>(-x.abs());
+    let r = 1.0 / (1.0 + e);
+    if x < 0.0 { e * r } else { r }
+}
+
+/// Near 0 an odd polynomial, which keeps every bit of a small x; beyond, by the exponential.
+#[inline(always)]
+fn tanh<const FUSED: bool>(x: f32) -> f32 {
+    let z = x * x;
+    let p = polynomial::<FUSED, 5>([-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 0.133_314_42, -0.333_332_82], z);
+    let near = fma::<FUSED>(p * z, x, x);
+    let e = exp::<FUSED>(2.0 * x.abs());
+    let far = (1.0 - 2.0 / (e + 1.0)).copysign(x);
+    let value = if x.abs() < 0.625 { near } else { far };
+    if x.is_nan() { x } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The distance of two numbers in ulp of the expected one.
+    fn ulps(got: f32, expected: f64) -> f64 {
+        let nearest = crate::narrow::single(expected);
+        if got.to_bits() == nearest.to_bits() || (got.is_nan() && expected.is_nan()) {
+            return 0.0;
+        }
+        let ulp = (f64::from(nearest.abs().next_up()) - f64::from(nearest.abs())).max(f64::from(f32::from_bits(1)));
+        (f64::from(got) - expected).abs() / ulp
+    }
+
+    #[test]
+    fn functions_of_one_argument_keep_their_budget_over_all_exponents() {
+        let of_one: Vec<Function> = Function::ALL.into_iter().filter(|function| function.arity() == 1).collect();
+        let count = 1 << 12;
+        for function in of_one {
+            let mut worst = [0.0f64; 2];
+            for exponent in 0..=u32::from(u8::MAX) {
+                let x: Vec<f32> = (0..count)
+                    .map(|at: u32| {
+                        f32::from_bits((at & 1) << 31 | exponent << 23 | (at.wrapping_mul(0x9e37_79b9) >> 9))
+                    })
+                    .chain([exponent << 23, exponent << 23 | 0x8000_0000].map(f32::from_bits))
+                    .collect();
+                let mut results = vec![0.0; x.len()];
+                for (is_fused, worst) in worst.iter_mut().enumerate() {
+                    match is_fused {
+                        0 => f32::apply::<false>(function, [&x, &[], &[]], &mut results),
+                        _ => f32::apply::<true>(function, [&x, &[], &[]], &mut results),
+                    }
+                    for (x, got) in x.iter().zip(&results) {
+                        let expected = function.value([f64::from(*x), 0.0, 0.0]);
+                        let error = ulps(*got, expected);
+                        assert!(
+                            error <= function.ulps(),
+                            "{function:?}({x:e}) is {got:e}, expected {expected:e}: {error}"
+                        );
+                        *worst = worst.max(error);
+                    }
+                }
+            }
+            println!("{function:?}: {worst:?} ulp");
+        }
+    }
+}
