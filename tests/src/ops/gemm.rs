@@ -388,7 +388,7 @@ fn broadcast(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let (transposed_a, transposed_b) = (dense(dtype, &[3, 1, k, m]), dense(dtype, &[1, 2, n, k]));
     // Frames of a signal, [batch, frames, samples of a frame].
     let frames = |step: u64| strided(dtype, &[2, m, k], &[400, step, 1]);
-    let products: [(GemmFactor, GemmFactor, bool); 20] = [
+    let products: [(GemmFactor, GemmFactor, bool); 22] = [
         (a(&[2, 3, 2]).into(), b(&[2, 3, 1]).into(), true),
         (GemmFactor::transposed(dense(dtype, &[2, 3, 2, k, m])), b(&[2, 3, 1]).into(), false),
         (a(&[2, 3, 2]).into(), strided(dtype, &[2, 3, 2, k, n], &[3 * k * n, k * n, 0, n, 1]).into(), true),
@@ -410,6 +410,9 @@ fn broadcast(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         (frames(8).into(), b(&[2]).into(), false),
         (GemmFactor::transposed(frames(3)), GemmFactor::transposed(strided(dtype, &[n, m], &[2, 1])), true),
         (strided(dtype, &[2, m, k], &[1, 0, 0]).into(), strided(dtype, &[k, n], &[0, 1]).into(), false),
+        // A batch extent along which both factors are repeated: all its products are the same.
+        (strided(dtype, &[2, m, k], &[0, k, 1]).into(), b(&[]).into(), true),
+        (strided(dtype, &[3, 2, m, k], &[m * k, 0, k, 1]).into(), strided(dtype, &[2, k, n], &[0, n, 1]).into(), false),
     ];
     for (i, (a, b, core)) in products.into_iter().enumerate() {
         let plain = GemmDescriptor::new(a, b).expect("a product").bias(dtype).expect("a bias");
@@ -843,6 +846,8 @@ struct Fields {
     json: Value,
     /// The batch extents of the output.
     batch: Vec<u64>,
+    /// The type of the factors.
+    dtype: DType,
     a: Factor,
     b: Factor,
     m: u64,
@@ -880,11 +885,28 @@ impl Factor {
         values.iter().enumerate().filter(|&(place, _)| is_first(place)).map(|(_, value)| *value).collect()
     }
 
+    /// The descriptor of its elements in f64, each once and one after the other, which is repeated as it is.
+    fn in_f64(&self) -> Value {
+        let mut strides = vec![0; self.dims.len()];
+        let mut step = 1;
+        for ((stride, &dim), &once) in strides.iter_mut().zip(&self.dims).zip(&self.once).rev() {
+            *stride = if once == dim { step } else { 0 };
+            step *= once.max(1);
+        }
+        json!({"dtype": "f64", "dims": self.dims, "strides": strides})
+    }
+
     /// How many matrices of the batch share each of its own.
     fn shares(&self, batch: &[u64]) -> u64 {
         let own: u64 = self.once[..self.once.len() - 2].iter().product();
         batch.iter().product::<u64>() / own.max(1)
     }
+}
+
+/// An alpha or beta of a descriptor: the nearest number of the type in which products of these factors are computed.
+fn computed_with(factors: DType, number: Option<&Value>, default: f64) -> f64 {
+    let number = number.and_then(Value::as_f64).unwrap_or(default);
+    if factors == DType::F64 { number } else { f64::from(number as f32) }
 }
 
 impl Fields {
@@ -903,12 +925,14 @@ impl Fields {
         let activation =
             json.get("activation").map_or(Ok(Activation::Identity), |v| serde_json::from_value(v.clone()))?;
         let saved = json.get("saved").map_or(Ok(GemmSaved::Pre), |v| serde_json::from_value(v.clone()))?;
-        let alpha = json["alpha"].as_f64().unwrap_or(1.0);
-        Ok(Self { batch, a: Factor::of(&a), b: Factor::of(&b), m, n, k, alpha, activation, saved, json })
+        let alpha = computed_with(a.dtype(), json.get("alpha"), 1.0);
+        let dtype = a.dtype();
+        Ok(Self { batch, dtype, a: Factor::of(&a), b: Factor::of(&b), m, n, k, alpha, activation, saved, json })
     }
 
-    fn dtype(&self) -> Result<DType> {
-        Ok(serde_json::from_value(self.json["a"]["dtype"].clone())?)
+    /// The beta of a gradient.
+    fn beta(&self, gradient: &Value) -> f64 {
+        computed_with(self.dtype, gradient.get("beta"), 0.0)
     }
 
     /// Whether backward computes the product again.
@@ -926,10 +950,9 @@ impl Fields {
         terms as f64
     }
 
-    /// The JSON of the same product over dense f64 operands, without options.
+    /// The JSON of the same product over f64 operands, without options.
     fn product(&self, alpha: f64) -> Value {
-        let dense = |factor: &Factor| json!({"dtype": "f64", "dims": factor.once});
-        let mut json = json!({"a": dense(&self.a), "b": dense(&self.b), "alpha": alpha});
+        let mut json = json!({"a": self.a.in_f64(), "b": self.b.in_f64(), "alpha": alpha});
         for name in ["transpose_a", "transpose_b"] {
             if self.json[name] == true {
                 json[name] = json!(true);
@@ -938,7 +961,7 @@ impl Fields {
         json
     }
 
-    /// The JSON of the same op over dense f64 operands.
+    /// The JSON of the same op over f64 operands.
     fn in_f64(&self) -> Value {
         let mut json = self.product(self.alpha);
         for name in ["activation", "saved"] {
@@ -951,7 +974,7 @@ impl Fields {
         }
         for name in ["da", "db", "dbias"] {
             if let Some(gradient) = self.json.get(name) {
-                json[name] = json!({"dtype": "f64", "beta": gradient["beta"].as_f64().unwrap_or(0.0)});
+                json[name] = json!({"dtype": "f64", "beta": self.beta(gradient)});
             }
         }
         json
@@ -1100,7 +1123,7 @@ pub(super) fn flushed(terms: f64, dtype: DType, by: By) -> f64 {
 fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> {
     let [a, b] = ["a", "b"].map(|name| inputs.values(name).context("a factor"));
     let (a, b) = (fields.own("a", a?), fields.own("b", b?));
-    let dtype = fields.dtype()?;
+    let dtype = fields.dtype;
     let is_random = is_random(&a) || is_random(&b);
     let sums = {
         let (a, b) = (magnitudes(&a, dtype, by), magnitudes(&b, dtype, by));
@@ -1115,7 +1138,7 @@ fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "gemm".
 fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
-    let accumulator = fields.dtype()?.accumulator();
+    let accumulator = fields.dtype.accumulator();
     let mut json = fields.in_f64();
     json["pre"] = json!("f64");
     let mut found = fields.inputs(inputs).run("gemm", &json)?;
@@ -1194,7 +1217,7 @@ fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, by: By) -> Result<(Vec<f64
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "gemm, da, db" and "gemm, dbias".
 fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
-    let dtype = fields.dtype()?;
+    let dtype = fields.dtype;
     let accumulator = dtype.accumulator();
     let unit = accumulator.unit_roundoff();
     let mut found = fields.inputs(inputs).run("gemm_backward", &fields.in_f64())?;
@@ -1206,7 +1229,7 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         false => 0.0,
     };
     let before = |name: &str, i: usize| {
-        let beta = fields.json[name]["beta"].as_f64().unwrap_or(0.0);
+        let beta = fields.beta(&fields.json[name]);
         inputs.values(name).map_or(0.0, |values| 2.0 * (beta * values[i]).abs())
     };
     let mut expected = Vec::new();

@@ -9,7 +9,8 @@ use std::ops::Deref;
 use super::backward::{self, BackwardFields};
 use super::forward::{self, ForwardFields};
 use super::{Gradient, Saved, Shape, Valid};
-use crate::dtype::DType;
+use crate::backend::cpu::rounded;
+use crate::dtype::{DType, Real};
 use crate::ops::activation::Activation;
 use crate::slots::{MAX_SLOTS, Slot, Slots};
 use crate::tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
@@ -203,7 +204,7 @@ impl Product {
         let out = View::of(slots.always(forward::table::OUT));
         let (bias, pre) = (vector(slots, forward::table::BIAS), View::operand(slots, forward::table::PRE));
         let epilogue = Epilogue::forward(bias, fields.activation, pre);
-        Tensors { left, right, out, epilogue }.product(shape, fields.alpha.get())
+        Tensors { left, right, out, epilogue }.product(shape, computed_with(left.dtype, fields.alpha))
     }
 }
 
@@ -252,6 +253,11 @@ pub(crate) struct ColumnSums {
     pub(crate) beta: f64,
 }
 
+/// An alpha or beta of a product with factors of a type: the nearest number of the type in which it is computed.
+fn computed_with(factors: DType, value: Real) -> f64 {
+    rounded(factors.accumulator(), value.get())
+}
+
 /// The tensors of backward, or of a part of it.
 #[derive(Clone, Copy)]
 pub(super) struct BackwardTensors {
@@ -276,12 +282,11 @@ impl BackwardTensors {
         let (fields, shape, slots) = (&valid.fields, &valid.derived, &valid.slots);
         let [a, b] = factors(shape, &fields.a, &fields.b, [backward::table::A, backward::table::B]);
         let of_saved = if fields.saved == Saved::Out { backward::table::OUT } else { backward::table::PRE };
-        let gradient = |gradient: Option<Gradient>, position| {
-            View::operand(slots, position).zip(gradient.map(|gradient| gradient.beta.get()))
-        };
+        let beta = |gradient: Gradient| computed_with(a.dtype, gradient.beta);
+        let gradient = |gradient: Option<Gradient>, position| View::operand(slots, position).zip(gradient.map(beta));
         Self {
             shape: *shape,
-            alpha: fields.alpha.get(),
+            alpha: computed_with(a.dtype, fields.alpha),
             activation: fields.activation,
             recomputes: fields.recomputes(),
             from_out: fields.saved == Saved::Out,
@@ -292,7 +297,7 @@ impl BackwardTensors {
             dout: View::of(slots.always(backward::table::DOUT)),
             da: gradient(fields.da, backward::table::DA).map(|(da, beta)| (da.transposed_if(shape.transpose_a), beta)),
             db: gradient(fields.db, backward::table::DB).map(|(db, beta)| (db.transposed_if(shape.transpose_b), beta)),
-            dbias: vector(slots, backward::table::DBIAS).zip(fields.dbias.map(|gradient| gradient.beta.get())),
+            dbias: vector(slots, backward::table::DBIAS).zip(fields.dbias.map(beta)),
         }
     }
 
