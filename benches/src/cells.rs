@@ -5,6 +5,7 @@ mod channel_norm;
 mod conv;
 mod gemm;
 mod local_response_norm;
+mod pointwise;
 mod softmax;
 
 use baracuda_ops::{
@@ -104,6 +105,20 @@ pub const OPS: &[&str] = &[
     "activation_silu",
     "activation_sigmoid",
     "activation_tanh",
+    "unary_exp",
+    "unary_log",
+    "unary_sqrt",
+    "unary_neg",
+    "unary_sigmoid",
+    "unary_tanh",
+    "binary_add",
+    "binary_div",
+    "add_row",
+    "add_column",
+    "add_channel",
+    "add_transposed",
+    "cast",
+    "swiglu",
     "gemm_bias_none",
     "gemm_bias_relu",
     "gemm_bias_gelu_tanh",
@@ -153,6 +168,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for (op, activation) in activation::OPS.into_iter().filter(|(op, _)| ops.iter().any(|o| o == op)) {
         activation::cells(&mut cells, op, activation, is_quick)?;
+    }
+    for op in pointwise::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        pointwise::cells(&mut cells, op)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;
