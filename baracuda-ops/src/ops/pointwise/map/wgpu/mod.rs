@@ -51,7 +51,9 @@ pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Re
         Reason::unless(is_in_order, || {
             let Tensor { name, .. } = tensor;
             let (extents, strides) = (&walk.dims, &walk.strides[at]);
-            format!("{name} is neither dense nor one element: along the extents {extents:?} its strides are {strides:?}")
+            format!(
+                "{name} is neither dense nor one element: along the extents {extents:?} its strides are {strides:?}"
+            )
         })?;
     }
     if elements == 0 {
@@ -91,8 +93,7 @@ pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, 
     let moved = || task.tensors.iter().enumerate().filter(|(_, tensor)| tensor.lie != Lie::Repeated);
     let are_whole = |per_chunk: u64| {
         let begins_chunks = |at| strides(at).skip(1).all(|stride| stride.is_multiple_of(per_chunk));
-        line.is_multiple_of(per_chunk)
-            && moved().all(|(at, tensor)| tensor.lie != Lie::Run || begins_chunks(at))
+        line.is_multiple_of(per_chunk) && moved().all(|(at, tensor)| tensor.lie != Lie::Run || begins_chunks(at))
     };
     // Lines of whole chunks of four are better than cut chunks of eight.
     let per_chunk = if task.has_f32() || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
@@ -221,3 +222,6 @@ impl<'v> Task<'v> {
         Binder { slots: &self.valid.slots }.operand(tensor.index, accessors, "absent_in")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,7 +157,9 @@ fn places(text: &mut Text, tensors: &[Tensor], rank: usize) {
             match (axis, lie) {
                 (0, Lie::Splat | Lie::Repeated) => {}
                 (0, Lie::Run) => text.line(format_args!("    at.{name} = first;")),
-                (0, Lie::Scattered) => text.line(format_args!("    at.{name} = first * params.strides[VECTORS * {at}u].x;")),
+                (0, Lie::Scattered) => {
+                    text.line(format_args!("    at.{name} = first * params.strides[VECTORS * {at}u].x;"))
+                }
                 _ => text.line(format_args!(
                     "    at.{name} += i{axis} * params.strides[VECTORS * {at}u + {vector}u].{component};"
                 )),

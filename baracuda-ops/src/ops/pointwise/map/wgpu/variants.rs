@@ -57,8 +57,7 @@ pub(in crate::ops::pointwise) fn add_variants(variants: &mut Variants) -> Result
             let higher = TensorDesc::strided(dtype, &[2, 3, 5, 2, 8], &[1000, 2, 7, 500, 50])?;
             add(variants, &name, &PointwiseDescriptor::unary(Function::Neg, higher)?.0, props);
         }
-        let mixed: Vec<_> =
-            TYPES.iter().map(|&dtype| TensorDesc::contiguous(dtype, &[1024])).collect::<Result<_>>()?;
+        let mixed: Vec<_> = TYPES.iter().map(|&dtype| TensorDesc::contiguous(dtype, &[1024])).collect::<Result<_>>()?;
         let halves = vec![mixed[1], mixed[2], mixed[1]];
         add(variants, "program of mixed types", &PointwiseDescriptor::new(several.clone(), mixed)?.0, props);
         let halves = PointwiseDescriptor::new(several.clone(), halves)?.outputs(vec![TYPES[1], TYPES[2], TYPES[2]])?;
