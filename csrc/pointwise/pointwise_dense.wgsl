@@ -1,4 +1,4 @@
-// Programs of operands that lie alike, or are one element: the kernel of pointwise_dense.cu. The types `Loaded` and `Results`, and the functions `load_repeated`,
+// Programs of operands that lie alike, or are one element. The types `Loaded` and `Results`, and the functions `load_repeated`,
 // `load`, `evaluate` and `store` are made from the program and its operands.
 
 // Where a chunk lies in every operand.

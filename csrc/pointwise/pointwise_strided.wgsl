@@ -1,4 +1,4 @@
-// Programs of operands with any strides: the kernel of pointwise_strided.cu. A thread takes CHUNKS chunks, WORKGROUP chunks apart. A chunk is up to ELEMENTS
+// Programs of operands with any strides. A thread takes CHUNKS chunks, WORKGROUP chunks apart. A chunk is up to ELEMENTS
 // neighbours along the innermost extent of the walk, a line, of which the last chunk may be cut. The types `Places`, `Loaded` and `Results`, and the functions
 // `places_of`, `load_repeated`, `load`, `evaluate` and `store` are made from the program and its operands.
 struct Params {

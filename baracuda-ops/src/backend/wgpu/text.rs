@@ -1,4 +1,5 @@
-//! Shader text: files of `csrc` one after the other, with constants in front and one accessor file for each operand.
+//! Shader text: files of `csrc` one after the other, with constants in front, what is generated from a program behind them, and one accessor file for
+//! each operand.
 //!
 //! In accessor files `OPERAND` stands for the operand's name, `BINDING` for the number of its binding, `ACCESS` for the access mode and `STORED`
 //! for the element type of the bound array. A file that defines `Params` binds them as a uniform right after; on devices whose immediates have
