@@ -72,6 +72,10 @@ files! {
         OPERAND_QUADS_F32_IN = "common/operand/quads_f32_in.wgsl",
         OPERAND_QUADS_HALF_IN = "common/operand/quads_half_in.wgsl",
         OPERAND_QUADS_OF_PAIRS_IN = "common/operand/quads_of_pairs_in.wgsl",
+        OPERAND_SCATTERED_F32_IN = "common/operand/scattered_f32_in.wgsl",
+        OPERAND_SCATTERED_F32_OUT = "common/operand/scattered_f32_out.wgsl",
+        OPERAND_SCATTERED_HALF_IN = "common/operand/scattered_half_in.wgsl",
+        OPERAND_SCATTERED_HALF_OUT = "common/operand/scattered_half_out.wgsl",
         OPERAND_VALUES_F32_IN = "common/operand/values_f32_in.wgsl",
         OPERAND_VALUES_HALF_IN = "common/operand/values_half_in.wgsl",
         OPERAND_WIDENED_HALVES_IN = "common/operand/widened_halves_in.wgsl",
@@ -199,7 +203,21 @@ files! {
     pointwise {
         ACTIVATION = "pointwise/activation.wgsl",
         ACTIVATION_BACKWARD = "pointwise/activation_backward.wgsl",
+        FUNCTIONS_ADD = "pointwise/functions/add.wgsl",
+        FUNCTIONS_DIV = "pointwise/functions/div.wgsl",
+        FUNCTIONS_EXP = "pointwise/functions/exp.wgsl",
+        FUNCTIONS_LOG = "pointwise/functions/log.wgsl",
+        FUNCTIONS_MUL = "pointwise/functions/mul.wgsl",
+        FUNCTIONS_NATURAL_POWER = "pointwise/functions/natural_power.wgsl",
+        FUNCTIONS_NEG = "pointwise/functions/neg.wgsl",
+        FUNCTIONS_NUMBERS = "pointwise/functions/numbers.wgsl",
+        FUNCTIONS_SIGMOID = "pointwise/functions/sigmoid.wgsl",
+        FUNCTIONS_SQRT = "pointwise/functions/sqrt.wgsl",
+        FUNCTIONS_SUB = "pointwise/functions/sub.wgsl",
+        FUNCTIONS_TANH = "pointwise/functions/tanh.wgsl",
         POINTWISE = "pointwise/pointwise.wgsl",
+        POINTWISE_DENSE = "pointwise/pointwise_dense.wgsl",
+        POINTWISE_STRIDED = "pointwise/pointwise_strided.wgsl",
     }
     /// Softmax.
     softmax {

@@ -2,6 +2,7 @@
 struct Params {
     elements: u32,
     groups_x: u32,
+    all_bits: u32, // all ones, which no compiler knows
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

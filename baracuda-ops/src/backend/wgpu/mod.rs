@@ -19,6 +19,7 @@ pub(crate) use program::{Binding, BoundStep, Place, Program, StepBuilder, bind, 
 pub(crate) use queue::Queue;
 #[cfg(test)]
 pub(crate) use text::OperandText;
+pub(crate) use text::file;
 pub(crate) use variants::Variants;
 pub(crate) use work::{
     Binder, ShaderType, Work, check_bindings, check_reach, check_workspace, groups, most_bytes, padded,

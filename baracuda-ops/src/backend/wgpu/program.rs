@@ -82,6 +82,8 @@ pub(crate) struct StepBuilder {
     pub(crate) entry: &'static str,
     /// Files of the text, whatever the accessors.
     pub(crate) files: Vec<&'static str>,
+    /// As [`Source::generated`].
+    pub(crate) generated: String,
     pub(crate) constants: Vec<(&'static str, u32)>,
     pub(crate) flags: Vec<(&'static str, bool)>,
     pub(crate) bindings: Vec<Binding>,
@@ -115,6 +117,7 @@ impl StepBuilder {
         Source {
             entry: self.entry,
             files: self.files.clone(),
+            generated: self.generated.clone(),
             constants: self.constants.clone(),
             flags,
             operands: self.bindings.iter().map(|b| OperandText { name: b.name, accessor: accessor(b) }).collect(),

@@ -1,4 +1,5 @@
-//! Shader text: files of `csrc` one after the other, with constants in front and one accessor file for each operand.
+//! Shader text: files of `csrc` one after the other, with constants in front, what is generated from a program behind them, and one accessor file for
+//! each operand.
 //!
 //! In accessor files `OPERAND` stands for the operand's name, `BINDING` for the number of its binding, `ACCESS` for the access mode and `STORED`
 //! for the element type of the bound array. A file that defines `Params` binds them as a uniform right after; on devices whose immediates have
@@ -18,7 +19,7 @@ const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// The element type of the array that each accessor binds: it stands in the text, and the least size of the binding follows from it.
-const STORED: [(&str, &str); 41] = [
+const STORED: [(&str, &str); 45] = [
     ("chunks_f32_in", "vec4<f32>"),
     ("chunks_f32_out", "vec4<f32>"),
     ("chunks_in", "vec4<u32>"),
@@ -54,6 +55,10 @@ const STORED: [(&str, &str); 41] = [
     ("quads_f32_in", "vec4<u32>"),
     ("quads_half_in", "vec4<u32>"),
     ("quads_of_pairs_in", "vec2<u32>"),
+    ("scattered_f32_in", "u32"),
+    ("scattered_f32_out", "u32"),
+    ("scattered_half_in", "u32"),
+    ("scattered_half_out", "atomic<u32>"),
     ("values_f32_in", "u32"),
     ("values_half_in", "u32"),
     ("widened_halves_in", "u32"),
@@ -110,6 +115,8 @@ pub(crate) struct Source {
     pub(crate) entry: &'static str,
     /// Files under `csrc`, without their ending.
     pub(crate) files: Vec<&'static str>,
+    /// What follows the files and is in none of them, since it is made from a program; mostly empty.
+    pub(crate) generated: String,
     /// Constants that the files do not define: every one that they use, perhaps others as well.
     pub(crate) constants: Vec<(&'static str, u32)>,
     /// Constants of type bool that the files do not define: every one that they use, perhaps others as well.
@@ -122,11 +129,12 @@ pub(crate) struct Source {
     pub(crate) keeps_uniform: bool,
 }
 
-/// The hash is that of the entry point and of the values of constants and flags, which tell nearly all sources apart. Hashing their names too
-/// would make every plan slower.
+/// The hash is that of the entry point, of what is generated, and of the values of constants and flags, which tell nearly all sources apart. Hashing their
+/// names too would make every plan slower.
 impl Hash for Source {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.entry.hash(state);
+        self.generated.hash(state);
         self.params_bytes.hash(state);
         self.constants.iter().for_each(|(_, value)| value.hash(state));
         self.flags.iter().for_each(|(_, value)| value.hash(state));
@@ -182,6 +190,7 @@ impl Source {
                 _ => text.push_str(file(path)),
             }
         }
+        text.push_str(&self.generated);
         let mut place = 0;
         for operand in &self.operands {
             place += usize::from(operand.is_bound());
@@ -199,7 +208,8 @@ impl Source {
     }
 }
 
-fn file(path: &str) -> &'static str {
+/// The text of a file under `csrc`.
+pub(crate) fn file(path: &str) -> &'static str {
     file_in("", path)
 }
 
@@ -226,6 +236,7 @@ mod tests {
         let source = Source {
             entry: "",
             files: Vec::new(),
+            generated: String::new(),
             constants: Vec::new(),
             flags: Vec::new(),
             operands: vec![operand],

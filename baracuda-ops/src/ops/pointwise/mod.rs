@@ -8,11 +8,17 @@ pub mod program;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
-#[cfg(feature = "wgpu")]
-pub(super) use activation::add_variants;
 pub use activation::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
     ActivationPlan,
 };
 pub use map::{PointwiseArgs, PointwiseDescriptor, PointwisePlan};
 pub use program::{Function, Program};
+
+/// # Errors
+/// A descriptor that is not valid.
+#[cfg(feature = "wgpu")]
+pub(super) fn add_variants(variants: &mut crate::backend::wgpu::Variants) -> crate::error::Result<()> {
+    activation::add_variants(variants)?;
+    map::add_variants(variants)
+}

@@ -50,7 +50,8 @@ pub(super) fn work(
     let params = params! {
         elements: u32 = word(run.elements),
         groups_x: u32 = grid[0],
-        end: [u32; 2] = [0; 2],
+        all_bits: u32 = u32::MAX,
+        end: u32 = 0,
     };
     let step = step(&OperandBindings { binder: Binder { slots }, dtype: shader_type });
     work.steps.push(StepBuilder {

@@ -29,7 +29,9 @@
 //!
 //! Source: of the functions, [`Function`] says; the rules of broadcasting are those of NumPy's user guide.
 //!
-//! Kernels: on the CPU `pointwise_fast`, in blocks, and the reference in `cpu.rs`.
+//! Kernels, in the order in which they are tried. Through wgpu `pointwise_dense` and `pointwise_strided` (`csrc/pointwise/pointwise_dense.wgsl`,
+//! `csrc/pointwise/pointwise_strided.wgsl`, with the functions of `csrc/pointwise/functions`). On the CPU `pointwise_fast`, in blocks (`fast.rs`), and
+//! the reference in `cpu.rs`.
 //!
 //! [`Function`]: super::program::Function
 //! [`Program`]: super::program::Program
@@ -47,6 +49,11 @@ use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod cpu;
 mod fast;
+#[cfg(feature = "wgpu")]
+mod wgpu;
+
+#[cfg(feature = "wgpu")]
+pub(super) use wgpu::add_variants;
 
 /// Names of inputs.
 const INPUTS: [&str; Program::MAX_INPUTS] = [
@@ -259,7 +266,12 @@ descriptor! {
     PointwiseDescriptor(Fields): "pointwise", ();
     args: PointwiseArgs of forward;
     plan: PointwisePlan;
-    kernels: kernels!(cuda: {}; wgpu: {}; cpu: cpu::accept; before: {"fast" => fast::accept});
+    kernels: kernels!(
+        cuda: {};
+        wgpu: {"dense" => wgpu::dense, "strided" => wgpu::strided};
+        cpu: cpu::accept;
+        before: {"fast" => fast::accept}
+    );
     gradients: ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"] => [
         "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15"
     ], derive;

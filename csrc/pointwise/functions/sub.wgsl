@@ -1,0 +1,3 @@
+fn f_sub(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+    return x - y;
+}
