@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use baracuda_ops::{Access, AnyDescriptor, Backend, DType, PlanOptions, Slot};
+use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Function, PlanOptions, Slot};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::{Case, Data, Random, distinct};
 use baracuda_ops_tests::exec::{Executor, OnDevice};
 use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
 use baracuda_ops_tests::ops::{SUBJECTS, subject};
+use baracuda_ops_tests::random::program;
 use baracuda_ops_tests::target::{TARGETS, Target};
 use baracuda_ops_tests::values::{Tensors, rounded};
 use half::{bf16, f16};
@@ -235,12 +236,17 @@ fn squares_that_overflow_give_nan_and_no_wrong_number() {
 
 /// Hands every extent of the tensors of a descriptor's JSON to `change`.
 fn each_extent(json: &mut Value, change: &mut impl FnMut(&mut Value)) {
-    let Value::Object(fields) = json else { return };
-    for (name, value) in fields {
-        match (name.as_str(), value) {
-            ("dims", Value::Array(dims)) => dims.iter_mut().for_each(&mut *change),
-            (_, value) => each_extent(value, change),
+    match json {
+        Value::Array(values) => values.iter_mut().for_each(|value| each_extent(value, change)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match (name.as_str(), value) {
+                    ("dims", Value::Array(dims)) => dims.iter_mut().for_each(&mut *change),
+                    (_, value) => each_extent(value, change),
+                }
+            }
         }
+        _ => {}
     }
 }
 
@@ -542,24 +548,71 @@ fn check_every_number(dtype: &str, op: &str) {
     const NUMBERS: usize = 1 << 16;
     for activation in ["identity", "relu", "gelu_erf", "gelu_tanh", "silu", "sigmoid", "tanh"] {
         let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":[{NUMBERS}]}},"activation":"{activation}"}}"#);
-        for is_wgpu in [false, true] {
-            let change = |inputs: &mut Tensors| {
-                // The derivative of identity has no x.
-                let name = if inputs.get("x").is_some() { "x" } else { "dy" };
-                set(inputs, name, |i| {
-                    let number = match dtype {
-                        "f16" => f16::from_bits(i as u16).to_f64(),
-                        _ => bf16::from_bits(i as u16).to_f64(),
-                    };
-                    let is_subnormal = number.abs() < f64::from(f32::MIN_POSITIVE);
-                    if is_wgpu && is_subnormal { 0.0 } else { number }
-                });
-            };
-            let is_meant = |target: &Target| (target.backend == Backend::Wgpu) == is_wgpu;
-            on_devices(is_meant, &line, change, |case, by, inputs, outputs| {
-                judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+        holds_for_every_number(&line, dtype);
+    }
+}
+
+/// Checks a descriptor whose first tensor has as many elements as a type of 16 bits has numbers.
+fn holds_for_every_number(line: &str, dtype: &str) {
+    for is_wgpu in [false, true] {
+        let change = |inputs: &mut Tensors| {
+            // The derivative of identity has no x.
+            let name = ["x", "in0", "dy"].into_iter().find(|name| inputs.get(name).is_some()).expect("an input");
+            set(inputs, name, |i| {
+                let number = match dtype {
+                    "f16" => f16::from_bits(i as u16).to_f64(),
+                    _ => bf16::from_bits(i as u16).to_f64(),
+                };
+                let is_subnormal = number.abs() < f64::from(f32::MIN_POSITIVE);
+                if is_wgpu && is_subnormal { 0.0 } else { number }
             });
+        };
+        let is_meant = |target: &Target| (target.backend == Backend::Wgpu) == is_wgpu;
+        on_devices(is_meant, line, change, |case, by, inputs, outputs| {
+            judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+        });
+    }
+}
+
+/// Every function of every number of 16 bits, in each of its arguments, with an output of f32 that hides none of its error.
+#[test]
+fn functions_of_every_number_of_16_bits() {
+    for function in Function::ALL {
+        for (dtype, at) in
+            ["f16", "bf16"].into_iter().flat_map(|dtype| (0..function.arity()).map(move |at| (dtype, at)))
+        {
+            let numbers = ["1.7", "-0.3"];
+            let arguments: Vec<String> = (0..function.arity())
+                .map(|own| if own == at { r#""x""#.into() } else { numbers[own % numbers.len()].into() })
+                .collect();
+            let (name, arguments) = (function.name(), arguments.join(","));
+            let line = format!(
+                r#"pointwise {{"program":{{"inputs":["x"],"let":[["y","{name}",{arguments}]],"outputs":["y"]}},"inputs":[{{"dtype":"{dtype}","dims":[65536]}}],"outputs":["f32"]}}"#
+            );
+            holds_for_every_number(&line, dtype);
         }
+    }
+}
+
+/// Programs of a fixed seed, beside those that the parity matrix draws for each commit. A software adapter compiles a shader for each.
+#[test]
+fn random_programs_hold_their_budgets() {
+    let mut random = fastrand::Rng::with_seed(17);
+    let types = [DType::F32, DType::F64, DType::F16, DType::BF16];
+    let mut tried = 0usize;
+    while tried < 400 {
+        let Ok(case) = program(types[tried % types.len()], 1 << 9, &mut random) else { continue };
+        let is_for_software = tried.is_multiple_of(20);
+        let is_meant = |target: &Target| target.name != "wgpu-plain" && (is_for_software || !target.is_software());
+        on_devices(
+            is_meant,
+            &case.line(),
+            |_| {},
+            |case, by, inputs, outputs| {
+                judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {case:?}: {error:#}"));
+            },
+        );
+        tried += 1;
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
-    DType, Descriptor, Device, DeviceProps, Error, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor,
-    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions,
-    RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
+    DType, Descriptor, Device, DeviceProps, Error, Function, GemmDescriptor, GemmFactor, GemmSaved,
+    GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
+    Operand, PlanOptions, PointwiseDescriptor, Program, RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -126,10 +127,11 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
 
 /// A builder's calls in random order and number.
 fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
-    match random.u32(..9) {
+    match random.u32(..10) {
         0 | 1 => return softmax(random),
         2 => return gemm(random),
         3 => return conv(random),
+        4 => return pointwise(random),
         _ => {}
     }
     let x = tensor(random)?;
@@ -250,6 +252,9 @@ fn is_informative(error: &Error) {
     match error {
         Error::InvalidDescriptor { field, rule, .. } => assert!(!field.is_empty() && rule.len() > 5, "{error}"),
         Error::SeveralSteps { steps, .. } => assert!(!steps.is_empty(), "{error}"),
+        Error::NoGradient { op: "pointwise", operand, why, .. } => {
+            assert!(operand.starts_with("in") && why.len() > 5, "{error}");
+        }
         _ => panic!("an unexpected kind of error: {error:?}"),
     }
 }
@@ -278,6 +283,54 @@ fn activation(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescript
         _ => AnyDescriptor::new(d.backward()?.from_y()?),
     };
     Ok(any)
+}
+
+/// A program of few instructions, of inputs that broadcast about every second time. Calls, numbers and outputs may be wrong.
+fn pointwise(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let mut inputs = vec![x];
+    for _ in 0..random.usize(..3) {
+        inputs.push(match random.u32(..4) {
+            0 => tensor(random)?,
+            1 => x,
+            _ => {
+                let dims: Vec<u64> = x.dims().iter().map(|&dim| if random.bool() { dim } else { 1 }).collect();
+                let dtype = parameter(random, x.dtype());
+                TensorDesc::contiguous(dtype, &dims[random.usize(..dims.len() + 1)..])?
+            }
+        });
+    }
+    let mut b = Program::builder();
+    let count = if random.u32(..12) == 0 { random.usize(..18) } else { inputs.len() };
+    let mut terms: Vec<_> = (0..count).map(|at| b.input(format!("x{at}"))).collect();
+    for _ in 0..random.usize(..6) {
+        let function = pick(random, &Function::ALL);
+        let arity = if random.u32(..24) == 0 { random.usize(..4) } else { function.arity() };
+        let argument = |random: &mut Rng| match random.u32(..6) {
+            0 => eps(random).into(),
+            _ if terms.is_empty() => 1.0.into(),
+            _ => pick(random, &terms),
+        };
+        let arguments: Vec<_> = (0..arity).map(|_| argument(random)).collect();
+        terms.push(b.call(function, arguments));
+    }
+    let most = if random.u32(..12) == 0 { 10 } else { 3 };
+    let output = |random: &mut Rng| match terms.last() {
+        Some(&last) if random.u32(..24) > 0 => last,
+        _ => 1.0.into(),
+    };
+    let outputs: Vec<_> = (0..random.usize(..most)).map(|_| output(random)).collect();
+    let outputs_count = outputs.len();
+    let mut d = PointwiseDescriptor::new(b.finish(outputs)?, inputs)?;
+    if random.u32(..3) == 0 {
+        let types = (0..outputs_count + usize::from(random.u32(..8) == 0)).map(|_| parameter(random, x.dtype()));
+        d = d.outputs(types.collect())?;
+    }
+    if random.u32(..3) == 0 {
+        let name = pick(random, &["in0", "in1", "in15", "out0", "out1", "out7", "x", ""]);
+        d = d.layout(name, other(random, x)?)?;
+    }
+    Ok(AnyDescriptor::new(d))
 }
 
 /// A tensor, now and then with strides by which it holds elements more than once.
@@ -415,7 +468,9 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
     };
     match descriptor.gradients_all() {
         Ok(mut steps) => {
-            let arriving = names(&|slot| ["y", "h", "out"].contains(&slot.name));
+            let is_pointwise = descriptor.name() == "pointwise";
+            let arriving =
+                names(&|slot| ["y", "h", "out"].contains(&slot.name) || is_pointwise && slot.access == Access::Out);
             let wanted = names(&|slot| slot.access == Access::In && !slot.name.starts_with("running"));
             check(&descriptor, &steps, &arriving, &wanted).unwrap();
             steps.swap_remove(random.usize(..steps.len())).descriptor
@@ -537,8 +592,21 @@ fn spoiled(value: &Value, around: &dyn Fn(String) -> String, found: &mut Vec<(St
         };
         found.push((with(format!("{0},{0}", entries[i])), format!("duplicate field `{key}`")));
         spoiled(value, &|inner| with(format!("\"{key}\":{inner}")), found);
+        let elements: &[Value] = value.as_array().map_or(&[], Vec::as_slice);
+        for (at, element) in elements.iter().enumerate() {
+            let in_list = |inner: String| {
+                let others = elements.iter().map(Value::to_string);
+                let others = others.enumerate().map(|(i, other)| if i == at { inner.clone() } else { other });
+                with(format!("\"{key}\":[{}]", others.collect::<Vec<_>>().join(",")))
+            };
+            spoiled(element, &in_list, found);
+        }
     }
-    let expected = if object.contains_key("dims") { "a tensor" } else { "an object" };
+    let expected = match object {
+        tensor if tensor.contains_key("dims") => "a tensor",
+        program if program.contains_key("let") => "a program",
+        _ => "an object",
+    };
     let array = Value::from_iter(object.values().cloned()).to_string();
     found.push((around(array), format!("invalid type: array, expected {expected}")));
 }
@@ -594,12 +662,18 @@ fn a_wrong_value_is_named_by_its_path() {
                     *json.pointer_mut(&pointer).unwrap() = wrong.clone();
                     json.to_string()
                 };
+                // A program is looked at as a whole: its names belong together, and one that nothing uses may be any.
+                let is_name = path.starts_with("program.");
+                let path = if is_name { "program" } else { &path };
                 for text in wrong.iter().map(of_wrong) {
-                    let Err(error) = AnyDescriptor::parse(subject.name, &text) else { panic!("{text} was accepted") };
+                    let Err(error) = AnyDescriptor::parse(subject.name, &text) else {
+                        assert!(is_name && text.contains(r#""wrong""#), "{text} was accepted");
+                        continue;
+                    };
                     let words = error.to_string();
                     let rest =
                         words.split_once("the JSON is not a valid descriptor: ").expect("the JSON is at fault").1;
-                    assert!(rest.starts_with(&path), "{text}: {path}: {words}");
+                    assert!(rest.starts_with(path), "{text}: {path}: {words}");
                 }
             }
         }
@@ -619,6 +693,7 @@ fn extents_of_nothing_take_no_time() {
         r#"instance_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"eps":1e-5,"momentum":0.1}"#,
         r#"local_response_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"size":18446744073709551615}"#,
         r#"softmax {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"axis":1}"#,
+        r#"pointwise {"program":{"inputs":["x","y"],"let":[["z","add","x","y"]],"outputs":["z"]},"inputs":[{"dtype":"f32","dims":[1099511627776,1,0]},{"dtype":"f32","dims":[1,1048576,1]}]}"#,
         r#"conv {"x":{"dtype":"f32","dims":[1099511627776,0,5]},"weight":{"dtype":"f32","dims":[0,0,3]}}"#,
         r#"conv {"x":{"dtype":"f32","dims":[2,3,0]},"weight":{"dtype":"f32","dims":[4,3,1073741824],"strides":[0,0,0]},"padding":[[1073741824,3]]}"#,
         r#"conv_backward_data {"dy":{"dtype":"f32","dims":[1099511627776,0,3]},"weight":{"dtype":"f32","dims":[0,0,3]},"dx":{"dtype":"f32","dims":[1099511627776,0,5]}}"#,
@@ -796,6 +871,9 @@ fn layouts_of_nothing_are_planned_or_refused_without_overflow() {
             format!(r#"rms_norm {{"x":{x},"normalized_dims":2,"eps":1e-5}}"#),
             format!(r#"softmax {{"x":{x},"axis":1}}"#),
             format!(r#"activation {{"x":{x},"activation":"relu"}}"#),
+            format!(
+                r#"pointwise {{"program":{{"inputs":["x","y"],"let":[["z","mul","x","y"]],"outputs":["z"]}},"inputs":[{x},{x}]}}"#
+            ),
             format!(r#"conv {{"x":{x},"weight":{{"dtype":"f32","dims":[4,0,1,1]}},"bias":"f32"}}"#),
             format!(r#"conv {{"x":{x},"weight":{{"dtype":"f32","dims":[0,4,1,1]}}}}"#),
             format!(r#"conv_backward_weight {{"x":{x},"dy":{x},"dweight":{{"dtype":"f32","dims":[0,0,1,1]}}}}"#),
@@ -906,6 +984,7 @@ fn arguments_of_runs() {
             r#"softmax_backward {"y":{"dtype":"f32","dims":[3,5]},"axis":1,"log":true}"#,
             r#"activation {"x":{"dtype":"f16","dims":[3,5]},"activation":"tanh"}"#,
             r#"activation_backward {"x":{"dtype":"f32","dims":[7]},"activation":"relu","from_y":true}"#,
+            r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","add","x","y"],["d","sub","x","y"]],"outputs":["s","d"]},"inputs":[{"dtype":"f32","dims":[3,5]},{"dtype":"bf16","dims":[5]}]}"#,
             r#"conv {"x":{"dtype":"f32","dims":[1,2,3,4]},"weight":{"dtype":"f32","dims":[3,2,2,2]},"bias":"f32","activation":"silu","pre":"f32"}"#,
             r#"conv_backward_data {"dy":{"dtype":"bf16","dims":[1,2,4]},"weight":{"dtype":"bf16","dims":[2,3,3]},"dx":{"dtype":"f32","dims":[1,3,4]},"padding":[[1,1]],"beta":0.5}"#,
             r#"conv_backward_weight {"x":{"dtype":"f16","dims":[2,2,6]},"dy":{"dtype":"f16","dims":[2,4,3]},"dweight":{"dtype":"f16","dims":[4,1,2]},"stride":[2],"groups":2}"#,

@@ -1,8 +1,9 @@
 //! How the harness rounds numbers, finds elements, and tells random ones from others.
 
-use baracuda_ops::{DType, TensorDesc};
+use baracuda_ops::{Backend, DType, TensorDesc};
 use baracuda_ops_tests::case::{Data, Random};
-use baracuda_ops_tests::judge::is_random;
+use baracuda_ops_tests::judge::{is_random, units};
+use baracuda_ops_tests::program::{Arithmetic, Program};
 use baracuda_ops_tests::values::{offsets, rounded};
 use half::{bf16, f16};
 
@@ -36,6 +37,66 @@ fn walks_strides_in_row_major_order() {
     assert_eq!(offsets(&desc), [0, 4, 8, 1, 5, 9]);
     let repeated = TensorDesc::strided(DType::F32, &[2, 2], &[0, 1]).unwrap();
     assert_eq!(offsets(&repeated), [0, 1, 0, 1]);
+}
+
+/// What a program of f32 inputs may give, of an output that has the value `actual`.
+fn expected(text: &str, inputs: &[f64], backend: Backend, actual: f64) -> (f64, f64) {
+    let program = Program::of(&serde_json::from_str(text).unwrap()).unwrap();
+    let arithmetic = Arithmetic { computing: DType::F32, backend };
+    let allowed = program.outputs(arithmetic, inputs.iter().copied()).unwrap();
+    arithmetic.expected(DType::F32, allowed[0], actual)
+}
+
+/// Whether a number is within the budget of a program's output.
+fn is_right(text: &str, inputs: &[f64], backend: Backend, actual: f64) -> bool {
+    let (value, budget) = expected(text, inputs, backend, actual);
+    let found = units(DType::F32, actual, value, budget);
+    found.is_nan() || found <= 1.0
+}
+
+#[test]
+fn programs_allow_their_errors_and_no_more() {
+    let quotient = r#"{"inputs":["x","y"],"let":[["z","div","x","y"]],"outputs":["z"]}"#;
+    let difference =
+        r#"{"inputs":["x","y"],"let":[["a","exp","x"],["b","sub","a","y"],["c","div",1.0,"b"]],"outputs":["c"]}"#;
+    let overflow = r#"{"inputs":["x"],"let":[["a","exp","x"],["b","log","a"]],"outputs":["b"]}"#;
+    let scaled = r#"{"inputs":["x"],"let":[["y","mul","x",1e10]],"outputs":["y"]}"#;
+    let (cpu, cuda, wgpu) = (Backend::Cpu, Backend::Cuda, Backend::Wgpu);
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    let ulp = 2f64.powi(-23);
+    for (is_allowed, text, inputs, backend, actual) in [
+        (true, quotient, &[1.0, 3.0][..], cuda, 1.0 / 3.0),
+        (true, quotient, &[1.0, 3.0], cuda, 1.0 / 3.0 + 0.9 * ulp),
+        (false, quotient, &[1.0, 3.0], cuda, 1.0 / 3.0 + 1.3 * ulp),
+        (true, quotient, &[1.0, 3.0], wgpu, 1.0 / 3.0 + 1.3 * ulp),
+        (false, quotient, &[1.0, 3.0], wgpu, nan),
+        // A zero has a sign, through wgpu either.
+        (true, quotient, &[1.0, 0.0], cuda, inf),
+        (false, quotient, &[1.0, 0.0], cuda, -inf),
+        (true, quotient, &[1.0, 0.0], wgpu, -inf),
+        (false, quotient, &[1.0, 0.0], wgpu, 1e30),
+        (true, quotient, &[0.0, 0.0], wgpu, nan),
+        (false, quotient, &[0.0, 0.0], cpu, 0.0),
+        // A difference that may be 0.
+        (true, difference, &[1.0, rounded(DType::F32, 1f64.exp())], cuda, -1e9),
+        (true, difference, &[1.0, rounded(DType::F32, 1f64.exp())], cuda, inf),
+        (false, difference, &[1.0, rounded(DType::F32, 1f64.exp())], cuda, nan),
+        // What f32 does not hold.
+        (true, overflow, &[100.0], cpu, 100.0),
+        (true, overflow, &[100.0], cpu, inf),
+        (true, overflow, &[100.0], cuda, inf),
+        (false, overflow, &[100.0], cuda, 100.0),
+        // Subnormal numbers count, and need not through wgpu.
+        (true, scaled, &[1e-40], cuda, 1e-30),
+        (false, scaled, &[1e-40], cuda, 0.0),
+        (true, scaled, &[1e-40], wgpu, 0.0),
+    ] {
+        assert_eq!(
+            is_right(text, inputs, backend, actual),
+            is_allowed,
+            "{text} of {inputs:?} on {backend:?}: {actual}"
+        );
+    }
 }
 
 #[test]

@@ -320,7 +320,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 22] = [
+    const EXAMPLES: [(&str, &str, &str); 23] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -337,6 +337,7 @@ mod tests {
         ("softmax_backward", r#""axis":1"#, "dx"),
         ("activation", r#""activation":"silu""#, "y"),
         ("activation_backward", r#""activation":"silu""#, "dx"),
+        ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]}"#, "out0"),
         ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
         ("gemm_backward", r#""b":{"dtype":"f32","dims":[3,3]},"da":{"dtype":"f32"}"#, "dout"),
         ("conv", r#""weight":{"dtype":"f32","dims":[4,4,1]}"#, "y"),
@@ -363,6 +364,7 @@ mod tests {
                 "softmax_backward" => X.replace("\"x\"", "\"y\""),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
                 "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
+                "pointwise" => X.replace("\"x\":", "\"inputs\":[") + "]",
                 _ => X.into(),
             };
             let layout = format!(r#""{operand}":{LAYOUT}"#);
@@ -541,6 +543,7 @@ mod tests {
             ("instance_norm_backward", r#""dx":true"#, &["groups", "residual", "from_y", "dresidual"]),
             ("activation", r#""activation":"relu""#, &["from_y"]),
             ("activation_backward", r#""activation":"relu""#, &[]),
+            ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]},"inputs":[]"#, &["x", "activation"]),
         ] {
             let list = unknown(op, fields);
             assert!(list.contains("`layouts`"), "{op}: {list}");

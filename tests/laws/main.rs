@@ -7,12 +7,12 @@ use std::process::{Command, ExitCode};
 use baracuda_ops::{
     Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
     CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
-    ConvWindow, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved,
-    GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs,
+    ConvWindow, DType, Descriptor, Device, Error, Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor,
+    GemmSaved, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs,
     InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormDescriptor, LocalResponseNormArgs,
-    LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, Queue, RmsNormArgs,
-    RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc,
-    Workspace,
+    LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, PointwiseArgs,
+    PointwiseDescriptor, Program, Queue, RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs,
+    SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
@@ -66,6 +66,7 @@ const _: fn() = || {
     is_send::<LayerNormBackwardArgs<'static>>();
     is_send::<LocalResponseNormArgs<'static>>();
     is_send::<LocalResponseNormBackwardArgs<'static>>();
+    is_send::<PointwiseArgs<'static>>();
     is_send::<RmsNormArgs<'static>>();
     is_send::<RmsNormBackwardArgs<'static>>();
     is_send::<SoftmaxArgs<'static>>();
@@ -281,6 +282,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
     channel_norms(&mut add);
     products(&mut add);
     convolutions(&mut add);
+    programs(&mut add);
     texts(&mut add);
     operands(&mut add);
     buffers(&mut add);
@@ -435,6 +437,37 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
         "dh without dx",
         plain.clone().weight(DType::F32).and_then(|d| d.stats()?.backward(&["weight"])).and_then(|d| d.dh(true)).err(),
     );
+}
+
+/// Refusals of programs of elements.
+fn programs(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let of = |dtype, dims: &[u64]| TensorDesc::contiguous(dtype, dims).unwrap();
+    let single = |dims: &[u64]| of(DType::F32, dims);
+    let sum = |x, y| PointwiseDescriptor::binary(Function::Add, x, y);
+    let plain = sum(single(&[2, 3]), single(&[3])).unwrap();
+    add("extents that do not broadcast", sum(single(&[2, 3]), single(&[2])).err());
+    add("f64 beside f32", sum(of(DType::F64, &[3]), single(&[3])).err());
+    add("integers", sum(single(&[3]), of(DType::I32, &[3])).err());
+    add("a function of two arguments of one input", PointwiseDescriptor::unary(Function::Add, single(&[3])).err());
+    add("no input", PointwiseDescriptor::new(Program::of(Function::Exp), Vec::new()).err());
+    add("types of outputs that are too many", plain.clone().outputs(vec![DType::F32; 2]).err());
+    add("an output of integers", plain.clone().outputs(vec![DType::I64]).err());
+    let repeated = TensorDesc::strided(DType::F32, &[2, 3], &[0, 1]).unwrap();
+    add("an output that repeats elements", plain.clone().layout("out0", repeated).err());
+    add("an output of other extents", plain.clone().layout("out0", single(&[3])).err());
+    add("an operand that the program does not have", plain.clone().layout("in2", single(&[3])).err());
+    let scaled = |number: f64| {
+        let mut b = Program::builder();
+        let x = b.input("x");
+        let y = b.call(Function::Mul, [x, number.into()]);
+        PointwiseDescriptor::new(b.finish([y]).unwrap(), vec![single(&[3])])
+    };
+    add("a number beyond f32", scaled(1e39).err());
+    add("the gradient of an input that is repeated", plain.gradients(&["out0"], &["in1"]).err());
+    let json = r#"{"program":{"inputs":["x"],"let":[["y","swish","x"]],"outputs":["y"]},"inputs":[{"dtype":"f32","dims":[3]}]}"#;
+    add("a function that does not exist", AnyDescriptor::parse("pointwise", json).err());
+    add("an instruction without an argument", AnyDescriptor::parse("pointwise", &json.replace("swish", "add")).err());
+    add("a name of nothing", AnyDescriptor::parse("pointwise", &json.replace(r#"swish","x""#, r#"exp","z""#)).err());
 }
 
 /// Refusals of JSON and of options.

@@ -16,6 +16,7 @@ pub mod judge;
 pub mod matrix;
 pub mod modes;
 pub mod ops;
+pub mod program;
 pub mod published;
 pub mod random;
 #[cfg(feature = "wgpu")]

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{AnyDescriptor, Backend, DType, Slot, TensorDesc};
+use baracuda_ops::{AnyDescriptor, Backend, DType, Function, Program, Slot, TensorDesc};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -29,6 +29,9 @@ const SOFTWARE_KINDS: usize = 4;
 /// The least elements of a group whose data are huge. Of fewer, all may be one number by chance, which norms only take up to
 /// `2^20 sqrt(eps)`.
 const LEAST_HUGE: u64 = 32;
+
+/// The most elements of an output of a random program, of which the harness follows every instruction at every position.
+const PROGRAM_ELEMENTS: u64 = 1 << 12;
 
 /// Odd, prime, one, around powers of two.
 const EXTENTS: [u64; 24] =
@@ -63,7 +66,9 @@ pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
                 templates.truncate(SOFTWARE_KINDS);
             }
             let is_gpu = target.backend != Backend::Cpu && !target.is_software();
-            let (count, most) = if is_gpu { (ON_GPU, ELEMENTS.0) } else { (ON_CPU, ELEMENTS.1) };
+            let is_cheap = subject.name == "pointwise" && target.backend == Backend::Cpu;
+            let count = if is_gpu || is_cheap { ON_GPU } else { ON_CPU };
+            let most = if is_gpu { ELEMENTS.0 } else { ELEMENTS.1 };
             let mut seen = HashSet::new();
             let mut cases = Vec::new();
             // Some of what chance makes is no valid descriptor.
@@ -82,6 +87,9 @@ pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
 /// Whether other extents make another valid case of it.
 fn is_template(case: &Case, target: &Target) -> bool {
     let x = &case.slots()[0].desc;
+    if case.descriptor.name() == "pointwise" {
+        return !case.must_be_refused_by(target.backend);
+    }
     if case.descriptor.name().starts_with("gemm") {
         // Other extents may not have the alignment that it needs.
         let takes_all = !case.is_pinned_to_sm_90a();
@@ -115,6 +123,9 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     let name = template.descriptor.name();
     let line = template.descriptor.line();
     let mut json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
+    if name == "pointwise" {
+        return program(template.dtype(), most.min(PROGRAM_ELEMENTS), random);
+    }
     if name.starts_with("gemm") {
         return product(name, json, most, random);
     }
@@ -144,6 +155,85 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     let data = data(&json, &dims, name, random);
     Ok(Case::new(descriptor, data).with(template.options.clone()))
 }
+
+/// A random program of inputs of a type or, if it is not f64, of types that mix, which are broadcast.
+///
+/// # Errors
+/// What the library refuses of it, such as too many extents.
+pub fn program(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
+    let types = if dtype == DType::F64 { &[DType::F64][..] } else { &[DType::F32, DType::F16, DType::BF16] };
+    let is_mixed = random.u32(..3) == 0;
+    let pick = |random: &mut Rng| if is_mixed { types[random.usize(..types.len())] } else { dtype };
+    let mut left = most;
+    let mut dims: Vec<u64> = Vec::new();
+    for _ in 0..random.usize(..5) {
+        let fitting = EXTENTS.iter().filter(|extent| **extent <= left).count();
+        dims.insert(0, EXTENTS[random.usize(..fitting)]);
+        left /= dims[0];
+    }
+    let count = 1 + random.usize(..3) + if random.u32(..8) == 0 { random.usize(..Program::MAX_INPUTS - 3) } else { 0 };
+    let inputs: Vec<Value> = (0..count)
+        .map(|_| {
+            // A third of them are repeated along some extents, or lack the first ones.
+            let mut own = dims.clone();
+            if random.u32(..3) == 0 {
+                own.iter_mut().filter(|_| random.bool()).for_each(|extent| *extent = 1);
+                own.drain(..random.usize(..own.len() + 1));
+            }
+            let dtype = pick(random);
+            match random.u32(..4) {
+                0 if own.len() > 1 => {
+                    // The same extents in another order of memory.
+                    let mut axes: Vec<usize> = (0..own.len()).collect();
+                    random.shuffle(&mut axes);
+                    let (mut strides, mut step) = (vec![0; own.len()], 1);
+                    for axis in axes {
+                        (strides[axis], step) = (step, step * own[axis]);
+                    }
+                    json!({"dtype": dtype, "dims": own, "strides": strides})
+                }
+                _ => json!({"dtype": dtype, "dims": own}),
+            }
+        })
+        .collect();
+    let mut names: Vec<String> = (0..count).map(|at| format!("x{at}")).collect();
+    let longest = if random.u32(..8) == 0 { Program::MAX_INSTRUCTIONS } else { 7 };
+    let steps = random.usize(..longest);
+    let mut instructions: Vec<Value> = Vec::new();
+    for at in 0..steps {
+        let function = Function::ALL[random.usize(..Function::ALL.len())];
+        let mut call = vec![json!(format!("t{at}")), json!(function.name())];
+        for _ in 0..function.arity() {
+            call.push(match random.u32(..6) {
+                0 => NUMBERS[random.usize(..NUMBERS.len())].map_or(json!("inf"), |number| json!(number)),
+                // The last results more often than others.
+                1 | 2 => json!(names[names.len() - 1 - random.usize(..names.len().min(2))]),
+                _ => json!(names[random.usize(..names.len())]),
+            });
+        }
+        instructions.push(json!(call));
+        names.push(format!("t{at}"));
+    }
+    let outputs = 1 + if random.u32(..3) == 0 { random.usize(..Program::MAX_OUTPUTS) } else { 0 };
+    let last = |at: usize| if at == 0 { names.len() - 1 } else { random.usize(..names.len()) };
+    let outputs: Vec<usize> = (0..outputs).map(last).collect();
+    let of_inputs: Vec<&String> = names.iter().take(count).collect();
+    let results: Vec<&String> = outputs.iter().map(|&at| &names[at]).collect();
+    let mut json = json!({
+        "program": {"inputs": of_inputs, "let": instructions, "outputs": results},
+        "inputs": inputs,
+    });
+    if is_mixed {
+        json["outputs"] = outputs.iter().map(|_| json!(pick(random))).collect();
+    }
+    let kinds: Vec<Data> = Data::every().collect();
+    let data = if random.u32(..3) == 0 { kinds[random.usize(..kinds.len())] } else { Data::Normal };
+    Ok(Case::new(AnyDescriptor::parse("pointwise", &json.to_string())?, data))
+}
+
+/// Numbers of random programs; none is infinity.
+const NUMBERS: [Option<f64>; 8] =
+    [Some(0.0), Some(-0.0), Some(1.0), Some(-0.5), Some(0.1), Some(1000.1), Some(1e-30), None];
 
 /// Another product of that kind: with other extents of matrices and batch.
 fn product(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<Case> {

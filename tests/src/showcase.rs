@@ -33,6 +33,7 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("log_softmax_backward", "softmax_backward", "log, last axis"),
     ("activation", "activation", "silu"),
     ("activation_backward", "activation_backward", "silu"),
+    ("pointwise", "pointwise", "a program"),
     ("gemm", "gemm", "gelu_tanh"),
     ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
     ("conv", "conv", "3x3 with bias and relu"),

@@ -22,6 +22,7 @@ mod group_norm;
 mod instance_norm;
 mod layer_norm;
 mod local_response_norm;
+mod pointwise;
 mod rms_norm;
 mod row_norm;
 mod softmax;
@@ -44,6 +45,7 @@ pub static SUBJECTS: &[Subject] = &[
     softmax::BACKWARD,
     activation::FORWARD,
     activation::BACKWARD,
+    pointwise::POINTWISE,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,

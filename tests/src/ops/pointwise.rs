@@ -1,0 +1,331 @@
+//! Programs of each element: every function in every type, layouts, broadcasting, mixed types, and programs of several instructions.
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    Access, AnyDescriptor, DType, Error, Function, Mem, MemMut, PointwiseArgs, PointwiseDescriptor, Slot, TensorDesc,
+};
+use serde_json::json;
+
+use super::{Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
+use crate::case::{Case, Data, Random, distinct};
+use crate::judge::{By, Expected};
+use crate::program::{Arithmetic, Program};
+use crate::values::Tensors;
+
+pub(super) const POINTWISE: Subject = Subject {
+    name: "pointwise",
+    cases,
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect,
+    contracts: CONTRACTS,
+    run_typed,
+    features: || features(asked_for, Form::descriptor),
+};
+
+/// `z = x sigmoid(x) y`.
+const GATED: &str =
+    r#"{"inputs":["x","y"],"let":[["s","sigmoid","x"],["t","mul","x","s"],["z","mul","t","y"]],"outputs":["z"]}"#;
+/// No instruction: a cast.
+const CAST: &str = r#"{"inputs":["x"],"outputs":["x"]}"#;
+/// A difference, scaled and shifted, of three inputs that are used several times, and what led to it.
+const SEVERAL: &str = r#"{"inputs":["x","y","z"],"let":[["d","sub","x","y"],["q","mul","d","d"],["r","mul","q","z"],["e","add","r",0.5]],"outputs":["e","d","x","d"]}"#;
+/// Numbers that have no digits, and such that f32 does not hold.
+const NUMBERS: &str = r#"{"inputs":["x"],"let":[["a","add","x","inf"],["b","mul","x","-inf"],["c","sub","nan","x"],["d","div","x",-0.0],["e","mul","x",1e-40],["f","mul",0.1,"x"],["g","div",1.0,3.0],["h","add","x","g"]],"outputs":["a","b","c","d","e","f","h"]}"#;
+
+/// A descriptor before it is one.
+#[derive(Clone)]
+struct Form {
+    /// JSON.
+    program: String,
+    inputs: Vec<TensorDesc>,
+    /// The types of the outputs, if they are not the default.
+    outputs: Vec<DType>,
+    /// The layout of the first output, if it is not the default.
+    out: Option<TensorDesc>,
+}
+
+impl Form {
+    fn new(program: impl Into<String>, inputs: impl Into<Vec<TensorDesc>>) -> Self {
+        Self { program: program.into(), inputs: inputs.into(), outputs: Vec::new(), out: None }
+    }
+
+    /// A function of inputs that lie alike.
+    fn of(function: Function, x: TensorDesc) -> Self {
+        let names = &["x", "y", "z"][..function.arity()];
+        let call = [&["r", function.name()], names].concat();
+        Self::new(json!({"inputs": names, "let": [call], "outputs": ["r"]}).to_string(), vec![x; names.len()])
+    }
+
+    fn descriptor(&self) -> Result<AnyDescriptor, Error> {
+        let program = serde_json::from_str(&self.program).expect("the case lists hold valid programs");
+        let mut descriptor = PointwiseDescriptor::new(program, self.inputs.clone())?;
+        if !self.outputs.is_empty() {
+            descriptor = descriptor.outputs(self.outputs.clone())?;
+        }
+        if let Some(out) = self.out {
+            descriptor = descriptor.layout("out0", out)?;
+        }
+        Ok(AnyDescriptor::new(descriptor))
+    }
+}
+
+/// A chain of as many instructions as a program may have, whose numbers stay as large as those of its two inputs.
+fn longest() -> String {
+    let step = |at: usize| {
+        let before = if at == 0 { "x".into() } else { format!("t{}", at - 1) };
+        let call: [serde_json::Value; 2] = match at % 4 {
+            0 => ["mul".into(), json!(0.5)],
+            1 => ["add".into(), json!("y")],
+            2 => ["sub".into(), json!(0.25)],
+            _ => ["div".into(), json!(1.5)],
+        };
+        json!([format!("t{at}"), call[0], before, call[1]])
+    };
+    let last = baracuda_ops::Program::MAX_INSTRUCTIONS;
+    let steps: Vec<_> = (0..last).map(step).collect();
+    json!({"inputs": ["x", "y"], "let": steps, "outputs": [format!("t{}", last - 1)]}).to_string()
+}
+
+/// As many inputs and outputs as a program may have: each output is a sum of two inputs.
+fn widest() -> String {
+    use baracuda_ops::Program;
+    let inputs: Vec<_> = (0..Program::MAX_INPUTS).map(|at| format!("x{at}")).collect();
+    let outputs: Vec<_> = (0..Program::MAX_OUTPUTS).map(|at| format!("y{at}")).collect();
+    let sum = |(at, y): (usize, &String)| json!([y, "add", inputs[at], inputs[Program::MAX_INPUTS - 1 - at]]);
+    let sums: Vec<_> = outputs.iter().enumerate().map(sum).collect();
+    json!({"inputs": inputs, "let": sums, "outputs": outputs}).to_string()
+}
+
+/// Every form with the data it runs on, and whether it runs in every mode.
+fn forms() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for dtype in FLOATS {
+        let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+        let hard = [Data::Nan, Data::Inf, Data::NegInf, Data::Tiny, Data::Large, Data::Huge, Data::Sparse, Data::Wide];
+        // 16-bit types differ from f32 only in how elements are read and written.
+        let of_type = if dtype.size_bytes() == 2 { &[Data::Huge][..] } else { &hard };
+        for function in Function::ALL {
+            let x = dense(dtype, &[12, 40]);
+            add(Form::of(function, x), Data::Normal, false);
+            of_type.iter().for_each(|&data| add(Form::of(function, x), data, false));
+        }
+        // Around a vector's width, a block's and a chunk's; none.
+        for elements in [1, 2, 3, 7, 8, 9, 255, 1023, 65537] {
+            let x = dense(dtype, &[elements]);
+            let is_core = [7, 1023].contains(&elements);
+            add(Form::of(Function::Exp, x), Data::Normal, is_core);
+            add(Form::of(Function::Mul, x), Data::Normal, is_core);
+            add(Form::new(GATED, [x, x]), Data::Normal, false);
+        }
+        // Ranks and orders of extents, promises below a vector, gaps, outputs that lie otherwise.
+        let image = dense(dtype, &[2, 6, 4, 8]);
+        let last = channels_last(dtype, &[2, 6, 4, 8]);
+        let gaps = strided(dtype, &[6, 40], &[48, 1]);
+        let repeated = strided(dtype, &[6, 40], &[0, 1]);
+        for (x, y, is_core) in [
+            (dense(dtype, &[3, 0, 5]), dense(dtype, &[3, 0, 5]), true),
+            (dense(dtype, &[]), dense(dtype, &[]), true),
+            (dense(dtype, &[2, 3, 1, 2, 2, 3, 1, 5]), dense(dtype, &[2, 3, 1, 2, 2, 3, 1, 5]), false),
+            (last, last, true),
+            (last, image, true),
+            (image, last, false),
+            (strided(dtype, &[5, 33], &[1, 5]), strided(dtype, &[5, 33], &[1, 5]), true),
+            (strided(dtype, &[37, 66], &[1, 37]), dense(dtype, &[37, 66]), true),
+            (strided(dtype, &[3, 4, 5, 6], &[1, 3, 12, 60]), dense(dtype, &[3, 4, 5, 6]), false),
+            (gaps, gaps, true),
+            (gaps, dense(dtype, &[6, 40]), false),
+            (repeated, dense(dtype, &[6, 40]), false),
+            (repeated, repeated, false),
+            (strided(dtype, &[7, 9], &[31, 3]), strided(dtype, &[7, 9], &[2, 20]), false),
+        ] {
+            add(Form::of(Function::Add, x).with(y), Data::Normal, is_core);
+        }
+        let narrow = dense(dtype, &[3, 1021]).align(dtype.size_bytes()).expect("a promise");
+        add(Form::new(GATED, [narrow, narrow]), Data::Normal, true);
+        add(Form { out: Some(last), ..Form::new(GATED, [image, image]) }, Data::Normal, true);
+        add(Form { out: Some(gaps), ..Form::of(Function::Neg, dense(dtype, &[6, 40])) }, Data::Normal, true);
+        // Broadcasting of a scalar, rows, columns and channels, of both sides, and of more than two.
+        for (x, y, is_core) in [
+            (&[6, 40][..], &[][..], true),
+            (&[], &[6, 40], false),
+            (&[6, 40], &[40], true),
+            (&[6, 40], &[6, 1], true),
+            (&[33, 7], &[7], false),
+            (&[2, 6, 4, 8], &[6, 1, 1], true),
+            (&[2, 6, 4, 8], &[2, 1, 1, 8], false),
+            (&[6, 1], &[1, 40], true),
+            (&[1, 5, 1, 7], &[3, 1, 4, 1], false),
+            (&[4, 1], &[0], false),
+            (&[1, 1], &[1], false),
+        ] {
+            let [x, y] = [x, y].map(|dims| dense(dtype, dims));
+            add(Form::of(Function::Sub, x).with(y), Data::Normal, is_core);
+        }
+        add(Form::of(Function::Mul, last).with(dense(dtype, &[6, 1, 1])), Data::Normal, true);
+        add(Form::new(SEVERAL, [[5, 1, 7], [1, 3, 1], [1, 1, 7]].map(|dims| dense(dtype, &dims))), Data::Normal, false);
+        // Programs.
+        let x = dense(dtype, &[9, 33]);
+        add(Form::new(GATED, [x, x]), Data::Normal, true);
+        add(Form::new(GATED, [x, x]), Data::Large, false);
+        add(Form::new(SEVERAL, [x, x, dense(dtype, &[33])]), Data::Normal, true);
+        add(Form::new(NUMBERS, [x]), Data::Normal, true);
+        add(Form::new(NUMBERS, [x]), Data::Sparse, false);
+        add(Form::new(longest(), [x, x]), Data::Normal, true);
+        add(Form::new(widest(), vec![x; baracuda_ops::Program::MAX_INPUTS]), Data::Normal, true);
+        // Casts.
+        for to in FLOATS.into_iter().filter(|to| *to != dtype) {
+            let form = Form { outputs: vec![to], ..Form::new(CAST, [dense(dtype, &[12, 40])]) };
+            [Data::Normal, Data::Nan, Data::Huge, Data::Wide]
+                .iter()
+                .for_each(|&data| add(form.clone(), data, data == Data::Normal));
+        }
+    }
+    // Types that differ.
+    let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
+    for (inputs, outputs) in [
+        ([half, brain, single], vec![]),
+        ([brain, brain, single], vec![DType::BF16; 4]),
+        ([single, single, half], vec![DType::F16, DType::F32, DType::BF16, DType::F32]),
+        ([brain, single, dense(DType::F16, &[48])], vec![DType::BF16, DType::F16, DType::F32, DType::F32]),
+        ([half, half, half], vec![DType::F64, DType::F32, DType::F16, DType::BF16]),
+    ] {
+        forms.push((Form { outputs, ..Form::new(SEVERAL, inputs) }, Data::Normal, true));
+    }
+    forms
+}
+
+impl Form {
+    /// With another second input.
+    fn with(mut self, y: TensorDesc) -> Self {
+        self.inputs[1] = y;
+        self
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let of = |(form, data, core): &(Form, Data, bool)| {
+        let descriptor = form.descriptor().expect("the case lists hold valid descriptors");
+        Case::new(descriptor, *data).core(*core)
+    };
+    distinct(forms().iter().map(of).collect())
+}
+
+/// The program of a descriptor.
+fn program_of(descriptor: &AnyDescriptor) -> Result<Program> {
+    Program::of(&json_of(descriptor)?["program"])
+}
+
+/// Few elements may agree by chance, repeated ones do, and what numbers without digits make of x is often one number.
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+    let is_few = |slot: &Slot| slot.desc.elements() < 64 || slot.desc.strides().contains(&0);
+    let has_hard_numbers =
+        program_of(descriptor).is_ok_and(|program| program.numbers().any(|n| !(1e-30..1e30).contains(&n.abs())));
+    has_hard_numbers || descriptor.slots().iter().any(|slot| slot.access == Access::Out && is_few(slot))
+}
+
+fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    let elements = slot.desc.elements();
+    let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
+    let mut values = case.data.rows(slot.desc.dtype(), elements / cols, cols, random);
+    if case.data == Data::Normal {
+        // Beyond the few that a normal distribution reaches.
+        values.iter_mut().step_by(3).for_each(|value| *value *= 6.0);
+    }
+    // Of the first input the element behind what is not finite is so, too, of the others one that is further on: both meet it alone and together.
+    if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+        let further = at + 1 + slot.position;
+        if further < values.len() {
+            values[further] = values[at];
+        }
+    }
+    Ok(values)
+}
+
+const CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"],
+    budget: "u_o |y| + e, e the error that the program passes on, with 4 ulps of each function of few instructions and 8 of the others; on wgpu twice e",
+    why: "Sums, differences, products, quotients and roots are rounded correctly nearly everywhere, and errors of several functions seldom have one sign.",
+}];
+
+/// Expected values and budgets: docs/numerics.md, Budgets, "pointwise".
+fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
+    let program = program_of(descriptor)?;
+    let slots = descriptor.slots();
+    let of = |access: Access| slots.iter().filter(move |slot| slot.access == access);
+    let computing = slots[0].desc.dtype().accumulator();
+    let arithmetic = Arithmetic { computing, backend: by.backend };
+    let dims = of(Access::Out).next().context("an output")?.desc.dims();
+    // Where each input has the element of a position: in row-major order of its own extents, counted from the last.
+    let places = of(Access::In).map(|slot| places(slot.desc.dims(), dims));
+    let places: Vec<Vec<usize>> = places.collect();
+    let values = of(Access::In).map(|slot| inputs.values(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
+    let mut expected: Vec<Expected> = of(Access::Out)
+        .map(|slot| Expected { name: slot.name.into(), values: Vec::new(), budgets: Vec::new() })
+        .collect();
+    let actual = of(Access::Out).map(|slot| outputs.get(slot.name).context("an output")).collect::<Result<Vec<_>>>()?;
+    for position in 0..dims.iter().product::<u64>() as usize {
+        let here = places.iter().zip(&values).map(|(places, values)| values[places[position]]);
+        for (allowed, (expected, actual)) in
+            program.outputs(arithmetic, here)?.into_iter().zip(expected.iter_mut().zip(&actual))
+        {
+            let (value, budget) = arithmetic.expected(actual.dtype, allowed, actual.values[position]);
+            expected.values.push(value);
+            expected.budgets.push(budget);
+        }
+    }
+    Ok(expected)
+}
+
+/// Where the element of each position of some extents is among those of an input that is repeated to them.
+fn places(own: &[u64], dims: &[u64]) -> Vec<usize> {
+    let mut places = vec![0];
+    for (axis, &dim) in dims.iter().enumerate() {
+        let extent = (axis + own.len()).checked_sub(dims.len()).map_or(1, |axis| own[axis]) as usize;
+        let step = |place: &usize| {
+            let first = place * extent;
+            (0..dim as usize).map(move |i| first + if extent == 1 { 0 } else { i })
+        };
+        places = places.iter().flat_map(step).collect();
+    }
+    places
+}
+
+fn run_typed(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let slots = run.descriptor.slots();
+    let of = |access: Access| slots.iter().filter(move |slot| slot.access == access);
+    let inputs: Vec<Mem<'_>> = of(Access::In).map(|slot| run.input(slot.name)).collect();
+    let outputs: Vec<MemMut<'_>> = of(Access::Out).map(|slot| run.output(slot.name)).collect();
+    run.plan::<PointwiseDescriptor>(PointwiseArgs::new(inputs, outputs))
+}
+
+/// What the support table asks for.
+fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
+    let x = dense(dtype, &[32, 128, 768]);
+    let image = dense(dtype, &[8, 64, 28, 28]);
+    let last = channels_last(dtype, &[8, 64, 28, 28]);
+    let rows = dense(dtype, &[32, 768]);
+    let binary = |x: TensorDesc, y: TensorDesc| Form::of(Function::Add, x).with(y);
+    let cast = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
+    vec![
+        ("a function of one argument", Form::of(Function::Exp, x)),
+        ("a function of two arguments", binary(x, x)),
+        ("a function with a number", Form::new(r#"{"inputs":["x"],"let":[["y","mul","x",0.5]],"outputs":["y"]}"#, [x])),
+        ("a program", Form::new(GATED, [x, x])),
+        ("a program of several outputs", Form::new(SEVERAL, [rows; 3])),
+        ("64 instructions", Form::new(longest(), [x, x])),
+        ("16 inputs, 8 outputs", Form::new(widest(), vec![rows; baracuda_ops::Program::MAX_INPUTS])),
+        ("a cast", Form { outputs: vec![cast], ..Form::new(CAST, [x]) }),
+        ("a scalar repeated", binary(x, dense(dtype, &[]))),
+        ("a row repeated", binary(x, dense(dtype, &[768]))),
+        ("a column repeated", binary(x, dense(dtype, &[32, 128, 1]))),
+        ("channels repeated", binary(image, dense(dtype, &[64, 1, 1]))),
+        ("both repeated", binary(dense(dtype, &[32, 1]), dense(dtype, &[768]))),
+        ("channels-last", binary(last, last)),
+        ("channels-last and not", binary(last, image)),
+        ("rows apart", Form::of(Function::Exp, strided(dtype, &[32, 768], &[1024, 1]))),
+        ("transposed", binary(strided(dtype, &[32, 768], &[1, 32]), rows)),
+        ("output transposed", Form { out: Some(strided(dtype, &[32, 768], &[1, 32])), ..binary(rows, rows) }),
+    ]
+}

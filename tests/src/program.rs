@@ -1,0 +1,309 @@
+//! Programs of elements once more: the functions in f64 by the standard library, and of each result what an implementation may find in its place.
+//!
+//! A number is a range and a bound at once. The range of a result holds the function of every corner of its arguments' ranges, and what the function
+//! itself may be off by: [`Function::ulps`] of the computing type, through wgpu twice as much, and in f64 twice, since the value that is
+//! expected is computed in f64, too. Where corners give numbers of several kinds (one is NaN, infinite, finite) all of these are allowed.
+
+use anyhow::{Context, Result, ensure};
+use baracuda_ops::{Backend, DType, Function};
+use serde_json::Value;
+
+use crate::judge::budget;
+use crate::values::{greatest, rounded};
+
+/// A function by its name, of arguments of which those beyond its own do not count.
+fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
+    Ok(match name {
+        "neg" => |[x, ..]| -x,
+        "sqrt" => |[x, ..]| x.sqrt(),
+        "exp" => |[x, ..]| x.exp(),
+        "log" => |[x, ..]| x.ln(),
+        "sigmoid" => |[x, ..]| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) },
+        "tanh" => |[x, ..]| x.tanh(),
+        "add" => |[x, y, _]| x + y,
+        "sub" => |[x, y, _]| x - y,
+        "mul" => |[x, y, _]| x * y,
+        "div" => |[x, y, _]| x / y,
+        _ => anyhow::bail!("tests/src/program.rs has no formula of {name}"),
+    })
+}
+
+/// What an implementation may find: any number from `least` to `most`, and what else is said.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowed {
+    /// What the formula gives in f64.
+    pub value: f64,
+    /// The finite numbers; `least` is above `most` where there is none.
+    least: f64,
+    most: f64,
+    /// Whether 0 and -0 were found.
+    zeros: [bool; 2],
+    /// Infinity, -infinity, NaN.
+    infinity: bool,
+    minus_infinity: bool,
+    nan: bool,
+}
+
+impl Allowed {
+    const fn nothing(value: f64) -> Self {
+        let (least, most) = (f64::INFINITY, f64::NEG_INFINITY);
+        Self { value, least, most, zeros: [false; 2], infinity: false, minus_infinity: false, nan: false }
+    }
+
+    fn only(value: f64) -> Self {
+        let mut allowed = Self::nothing(value);
+        allowed.admit(value);
+        allowed
+    }
+
+    fn admit(&mut self, value: f64) {
+        if value.is_finite() {
+            (self.least, self.most) = (self.least.min(value), self.most.max(value));
+            self.zeros[usize::from(value.is_sign_negative())] |= value == 0.0;
+        } else {
+            self.infinity |= value == f64::INFINITY;
+            self.minus_infinity |= value == f64::NEG_INFINITY;
+            self.nan |= value.is_nan();
+        }
+    }
+
+    fn has_finite(&self) -> bool {
+        self.least <= self.most
+    }
+
+    /// Whether the finite numbers have this one among them.
+    fn holds(&self, value: f64) -> bool {
+        self.least <= value && value <= self.most
+    }
+
+    /// The numbers at which a function of it is looked at: the value, the ends, zeros, and what is not finite.
+    fn corners(&self, has_signs: bool) -> Vec<f64> {
+        let has_both = self.holds(0.0) && (self.least < self.most || !has_signs);
+        let candidates = [
+            (self.holds(self.value), self.value),
+            (self.has_finite(), self.least),
+            (self.has_finite(), self.most),
+            (has_both || self.zeros[0], 0.0),
+            (has_both || self.zeros[1], -0.0),
+            (self.infinity, f64::INFINITY),
+            (self.minus_infinity, f64::NEG_INFINITY),
+            (self.nan, f64::NAN),
+        ];
+        let mut corners: Vec<f64> = Vec::with_capacity(candidates.len());
+        for (is_there, value) in candidates {
+            if is_there && corners.iter().all(|known| known.to_bits() != value.to_bits()) {
+                corners.push(value);
+            }
+        }
+        corners
+    }
+
+    fn kinds(&self) -> u32 {
+        [self.has_finite(), self.infinity, self.minus_infinity, self.nan].into_iter().map(u32::from).sum()
+    }
+}
+
+/// How a program computes.
+#[derive(Clone, Copy, Debug)]
+pub struct Arithmetic {
+    /// f32 or f64.
+    pub computing: DType,
+    /// Where.
+    pub backend: Backend,
+}
+
+impl Arithmetic {
+    /// An input or a number of the program, which has the computing type.
+    pub fn exact(self, value: f64) -> Allowed {
+        self.flushed(Allowed::only(value))
+    }
+
+    /// Through wgpu a device may take a subnormal number for 0.
+    fn flushed(self, mut allowed: Allowed) -> Allowed {
+        let least_normal = f64::from(f32::MIN_POSITIVE);
+        if self.backend == Backend::Wgpu {
+            if 0.0 < allowed.least && allowed.least < least_normal {
+                allowed.least = 0.0;
+            }
+            if -least_normal < allowed.most && allowed.most < 0.0 {
+                allowed.most = 0.0;
+            }
+        }
+        allowed
+    }
+
+    /// The function of a name, of arguments that may be what they may be.
+    fn apply(self, name: &str, arguments: &[Allowed]) -> Result<Allowed> {
+        let function = Function::ALL.into_iter().find(|function| function.name() == name);
+        let function = function.with_context(|| format!("no function is named {name}"))?;
+        ensure!(arguments.len() == function.arity(), "{name} of {} arguments", arguments.len());
+        let formula = formula(name)?;
+        let mut values = [0.0; 3];
+        values.iter_mut().zip(arguments).for_each(|(value, argument)| *value = argument.value);
+        let mut found = Allowed::nothing(formula(values));
+        // Shaders may take a zero for one of the other sign.
+        let has_signs = self.backend != Backend::Wgpu;
+        let mut corners = vec![[0.0; 3]];
+        for (at, argument) in arguments.iter().enumerate() {
+            let own = argument.corners(has_signs);
+            let with = |corner: &[f64; 3], value: f64| {
+                let mut corner = *corner;
+                corner[at] = value;
+                corner
+            };
+            corners = corners.iter().flat_map(|corner| own.iter().map(move |&value| with(corner, value))).collect();
+        }
+        let (mut has_pole, mut has_finite) = ([false; 2], false);
+        for corner in corners {
+            let result = formula(corner);
+            found.admit(result);
+            if corner.iter().all(|argument| argument.is_finite()) {
+                has_finite |= result.is_finite();
+                has_pole[0] |= result == f64::INFINITY;
+                has_pole[1] |= result == f64::NEG_INFINITY;
+            }
+        }
+        // Finite arguments beside a pole give every number up to infinity.
+        if has_finite && has_pole[0] {
+            found.most = f64::MAX;
+        }
+        if has_finite && has_pole[1] {
+            found.least = -f64::MAX;
+        }
+        Ok(self.rounded(found, function.ulps()))
+    }
+
+    /// With what a function of so many ulps may be off by, and what the computing type does not hold.
+    fn rounded(self, mut allowed: Allowed, ulps: f64) -> Allowed {
+        if !allowed.has_finite() {
+            return allowed;
+        }
+        let doubled = |is: bool| if is { 2.0 } else { 1.0 };
+        let factor = ulps * doubled(self.backend == Backend::Wgpu) * doubled(self.computing == DType::F64);
+        allowed.least -= factor * ulp(self.computing, allowed.least);
+        allowed.most += factor * ulp(self.computing, allowed.most);
+        let largest = greatest(self.computing);
+        allowed.infinity |= allowed.most > largest;
+        allowed.minus_infinity |= allowed.least < -largest;
+        if self.computing == DType::F64 || self.backend != Backend::Cpu {
+            // A range of numbers that are all beyond the largest becomes empty.
+            allowed.least = if allowed.least > largest { f64::INFINITY } else { allowed.least.max(-largest) };
+            allowed.most = if allowed.most < -largest { f64::NEG_INFINITY } else { allowed.most.min(largest) };
+        }
+        self.flushed(allowed)
+    }
+
+    /// The value to expect of an output of a type, and its budget, where `actual` was found. A number among several kinds that are allowed is right
+    /// as it is.
+    pub fn expected(self, output: DType, allowed: Allowed, actual: f64) -> (f64, f64) {
+        let margin = |value: f64| budget(output, self.computing, value, 0.0);
+        let Allowed { least, most, infinity, minus_infinity, nan, .. } = allowed;
+        let value = if allowed.has_finite() { allowed.value.clamp(least, most) } else { allowed.value };
+        match (allowed.kinds(), allowed.has_finite()) {
+            (1, true) => return (value, (value - least).max(most - value) + margin(value)),
+            (1, false) if !nan => return (if infinity { f64::INFINITY } else { f64::NEG_INFINITY }, 0.0),
+            (1, false) => return (f64::NAN, 0.0),
+            _ => {}
+        }
+        let (lowest, highest) = (least - margin(least), most + margin(most));
+        let is_allowed = match actual {
+            _ if actual.is_nan() => nan,
+            f64::INFINITY => infinity || allowed.has_finite() && highest >= greatest(output),
+            f64::NEG_INFINITY => minus_infinity || allowed.has_finite() && lowest <= -greatest(output),
+            _ => allowed.has_finite() && lowest <= actual && actual <= highest,
+        };
+        match is_allowed {
+            true => (actual, 0.0),
+            false if allowed.has_finite() => (value, margin(value)),
+            // Another kind of number than the one found.
+            false => (if actual.is_nan() { 0.0 } else { f64::NAN }, 0.0),
+        }
+    }
+}
+
+/// The distance of a number of a type from the next one; 0 at 0, which is exact.
+fn ulp(dtype: DType, value: f64) -> f64 {
+    let (fraction, exponents) = if dtype == DType::F64 { (52, -1022..=1023) } else { (23, -126..=127) };
+    if value == 0.0 {
+        return 0.0;
+    }
+    let exponent = if value.is_normal() { (value.to_bits() >> 52 & 0x7ff) as i32 - 1023 } else { -1023 };
+    2f64.powi(exponent.clamp(*exponents.start(), *exponents.end()) - fraction)
+}
+
+/// What an instruction takes.
+#[derive(Clone, Copy, Debug)]
+enum Term {
+    Value(usize),
+    Number(f64),
+}
+
+/// A program, as its JSON has it.
+#[derive(Debug)]
+pub struct Program {
+    inputs: usize,
+    instructions: Vec<(String, Vec<Term>)>,
+    outputs: Vec<usize>,
+}
+
+impl Program {
+    /// Reads the JSON of a program.
+    ///
+    /// # Errors
+    /// What is no program.
+    pub fn of(json: &Value) -> Result<Self> {
+        let list = |json: &Value| json.as_array().cloned().unwrap_or_default();
+        let word = |json: &Value| json.as_str().map(String::from).with_context(|| format!("{json} is no name"));
+        let mut names = list(&json["inputs"]).iter().map(word).collect::<Result<Vec<_>>>()?;
+        let (inputs, mut instructions) = (names.len(), Vec::new());
+        let find = |names: &[String], name: &str| {
+            names.iter().position(|known| known == name).with_context(|| format!("nothing is named {name}"))
+        };
+        for words in list(&json["let"]) {
+            let words = list(&words);
+            ensure!(words.len() > 1, "an instruction has a name and a function");
+            let term = |json: &Value| {
+                if let Some(number) = json.as_f64() {
+                    return Ok(Term::Number(number));
+                }
+                Ok(match &*word(json)? {
+                    "inf" => Term::Number(f64::INFINITY),
+                    "-inf" => Term::Number(f64::NEG_INFINITY),
+                    "nan" => Term::Number(f64::NAN),
+                    name => Term::Value(find(&names, name)?),
+                })
+            };
+            let arguments = words[2..].iter().map(term).collect::<Result<_>>()?;
+            instructions.push((word(&words[1])?, arguments));
+            names.push(word(&words[0])?);
+        }
+        let outputs = list(&json["outputs"]).iter().map(|name| find(&names, &word(name)?)).collect::<Result<_>>()?;
+        Ok(Self { inputs, instructions, outputs })
+    }
+
+    /// The numbers of the program.
+    pub fn numbers(&self) -> impl Iterator<Item = f64> {
+        self.instructions.iter().flat_map(|(_, arguments)| arguments).filter_map(|argument| match argument {
+            Term::Number(number) => Some(*number),
+            Term::Value(_) => None,
+        })
+    }
+
+    /// What the outputs may be at one position.
+    ///
+    /// # Errors
+    /// A function without a formula.
+    pub fn outputs(&self, arithmetic: Arithmetic, inputs: impl IntoIterator<Item = f64>) -> Result<Vec<Allowed>> {
+        let mut values: Vec<Allowed> = inputs.into_iter().map(|value| arithmetic.exact(value)).collect();
+        ensure!(values.len() == self.inputs, "{} inputs in place of {}", values.len(), self.inputs);
+        for (name, arguments) in &self.instructions {
+            let of = |argument: &Term| match *argument {
+                Term::Value(at) => values[at],
+                Term::Number(number) => arithmetic.exact(rounded(arithmetic.computing, number)),
+            };
+            let arguments: Vec<Allowed> = arguments.iter().map(of).collect();
+            values.push(arithmetic.apply(name, &arguments)?);
+        }
+        Ok(self.outputs.iter().map(|&at| values[at]).collect())
+    }
+}
