@@ -11,6 +11,11 @@ fn rounded(values: vec4<f32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(bitcast<vec4<u32>>(values) & vec4<u32>(params.all_bits));
 }
 
+// The sign bit is inverted, also that of 0 and of numbers that a device may take as 0.
+fn negated(values: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(values) ^ vec4<u32>(0x80000000u & params.all_bits));
+}
+
 // Values where they are NaN, else results.
 fn unless_nan(results: vec4<f32>, values: vec4<f32>) -> vec4<f32> {
     let are_nan = (bitcast<vec4<u32>>(values) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
