@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
-use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Function, PlanOptions, Slot};
+use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Device, Function, PlanOptions, Slot};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::{Case, Data, Random, distinct};
 use baracuda_ops_tests::exec::{Executor, OnDevice};
@@ -603,7 +603,14 @@ fn random_programs_hold_their_budgets() {
     while tried < 400 {
         let Ok(case) = program(types[tried % types.len()], 1 << 9, &mut random) else { continue };
         let is_for_software = tried.is_multiple_of(20);
-        let is_meant = |target: &Target| target.name != "wgpu-plain" && (is_for_software || !target.is_software());
+        let is_refused = |device: &Device| {
+            let refused = case.descriptor.supported_by(device, &case.options).err();
+            refused.is_some_and(|error| case.may_be_refused_on(&device.props(), &error))
+        };
+        let is_meant = |target: &Target| {
+            let is_tried = target.name != "wgpu-plain" && (is_for_software || !target.is_software());
+            is_tried && !target.device.as_ref().is_ok_and(is_refused)
+        };
         on_devices(
             is_meant,
             &case.line(),

@@ -4,6 +4,7 @@ use baracuda_ops::{Backend, DType, TensorDesc};
 use baracuda_ops_tests::case::{Data, Random};
 use baracuda_ops_tests::judge::{is_random, units};
 use baracuda_ops_tests::program::{Arithmetic, Program};
+use baracuda_ops_tests::random::program;
 use baracuda_ops_tests::values::{offsets, rounded};
 use half::{bf16, f16};
 
@@ -97,6 +98,47 @@ fn programs_allow_their_errors_and_no_more() {
             "{text} of {inputs:?} on {backend:?}: {actual}"
         );
     }
+}
+
+/// Results that are rounded as well as f32 can have them are within the budgets, and what is a little off in the last instruction is not.
+#[test]
+fn programs_in_f32_hold_their_budgets_and_wrong_ones_do_not() {
+    let mut draw = fastrand::Rng::with_seed(23);
+    let mut random = Random::of("inputs of programs");
+    let (mut programs, mut wrong, mut caught) = (0, 0, 0);
+    while programs < 2000 {
+        let Ok(case) = program(DType::F32, 64, &mut draw) else { continue };
+        let line = case.descriptor.line();
+        let json: serde_json::Value = serde_json::from_str(line.split_once(' ').unwrap().1).unwrap();
+        let program = Program::of(&json["program"]).unwrap();
+        let inputs = json["inputs"].as_array().unwrap().len();
+        programs += 1;
+        for scale in [1.0, 10.0, 1e-20] {
+            let inputs: Vec<f64> = (0..inputs).map(|_| rounded(DType::F32, scale * random.normal())).collect();
+            let last = program.instructions().saturating_sub(1);
+            for (is_wrong, backend) in
+                [(false, Backend::Cpu), (false, Backend::Cuda), (false, Backend::Wgpu), (true, Backend::Cuda)]
+            {
+                let change = |at: usize, value: f64| if is_wrong && at == last { value * (1.0 + 1e-4) } else { value };
+                let arithmetic = Arithmetic { computing: DType::F32, backend };
+                let allowed = program.outputs(arithmetic, inputs.iter().copied()).unwrap();
+                let found = program.run(DType::F32, &inputs, change).unwrap();
+                let (value, budget) = arithmetic.expected(DType::F32, allowed[0], found[0]);
+                let units = units(DType::F32, found[0], value, budget);
+                let is_right = units.is_nan() || units <= 1.0;
+                if !is_wrong {
+                    assert!(
+                        is_right,
+                        "{line} of {inputs:?} on {backend:?}: {} in place of {value} within {budget}",
+                        found[0]
+                    );
+                } else if found[0].is_finite() && found[0].abs() > 1e-30 && program.instructions() > 0 {
+                    (wrong, caught) = (wrong + 1, caught + usize::from(!is_right));
+                }
+            }
+        }
+    }
+    assert!(wrong > 1000 && caught * 10 > wrong * 7, "{caught} of {wrong}");
 }
 
 #[test]

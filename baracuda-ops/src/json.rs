@@ -543,7 +543,6 @@ mod tests {
             ("instance_norm_backward", r#""dx":true"#, &["groups", "residual", "from_y", "dresidual"]),
             ("activation", r#""activation":"relu""#, &["from_y"]),
             ("activation_backward", r#""activation":"relu""#, &[]),
-            ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]},"inputs":[]"#, &["x", "activation"]),
         ] {
             let list = unknown(op, fields);
             assert!(list.contains("`layouts`"), "{op}: {list}");

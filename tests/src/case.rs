@@ -463,7 +463,7 @@ impl Case {
 
     /// Whether a device that refuses the case with this error may do so: it names a limit of the device that the case exceeds, and with as much as
     /// devices have at most the device serves it. Such a limit is the shared memory of a block, of which some forms of norms take what an A100
-    /// lacks, and the number of workgroups, of which `wgpu-plain` has few.
+    /// lacks, the number of workgroups, of which `wgpu-plain` has few, and that of storage buffers, of which programs may have 24 and WebGPU promises 8.
     pub fn may_be_refused_on(&self, device: &DeviceProps, error: &Error) -> bool {
         let Error::Unsupported { tried, .. } = error else { return false };
         let name = self.options.kernel.as_deref();
@@ -486,10 +486,15 @@ impl Case {
             DeviceProps::Wgpu(props) => {
                 // Of one dimension; every adapter has them.
                 const GROUPS: u32 = 65_535;
-                (props.max_groups < GROUPS).then(|| {
+                // Of the inputs and outputs of a program.
+                const BUFFERS: u32 = 24;
+                let has_few_buffers = self.slots().len() > props.max_storage_buffers as usize;
+                let limit = if has_few_buffers { "storage buffers, the limit" } else { "workgroups, the limit" };
+                (has_few_buffers || props.max_groups < GROUPS).then(|| {
                     let mut larger = props.clone();
-                    larger.max_groups = GROUPS;
-                    (DeviceProps::Wgpu(larger), "workgroups, the limit")
+                    larger.max_groups = larger.max_groups.max(GROUPS);
+                    larger.max_storage_buffers = larger.max_storage_buffers.max(BUFFERS);
+                    (DeviceProps::Wgpu(larger), limit)
                 })
             }
             _ => None,

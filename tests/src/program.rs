@@ -289,6 +289,31 @@ impl Program {
         })
     }
 
+    /// The outputs at one position if each result is rounded to the computing type, as a kernel without further errors has them; `change` is made of
+    /// the result of each instruction, by its number.
+    ///
+    /// # Errors
+    /// A function without a formula.
+    pub fn run(&self, computing: DType, inputs: &[f64], change: impl Fn(usize, f64) -> f64) -> Result<Vec<f64>> {
+        let mut values = inputs.to_vec();
+        for (at, (name, arguments)) in self.instructions.iter().enumerate() {
+            let mut given = [0.0; 3];
+            for (given, argument) in given.iter_mut().zip(arguments) {
+                *given = match *argument {
+                    Term::Value(at) => values[at],
+                    Term::Number(number) => rounded(computing, number),
+                };
+            }
+            values.push(change(at, rounded(computing, formula(name)?(given))));
+        }
+        Ok(self.outputs.iter().map(|&at| values[at]).collect())
+    }
+
+    /// The number of instructions.
+    pub fn instructions(&self) -> usize {
+        self.instructions.len()
+    }
+
     /// What the outputs may be at one position.
     ///
     /// # Errors
