@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use baracuda_ops::{Backend, DType, OPS};
 use baracuda_ops_tests::case_file::{self, DTYPES, FiledCase, KEYS, PACK_KEY, unless_it_panics};
@@ -347,6 +348,62 @@ fn operands_beyond_memory_are_not_run_again() {
         let output = bops().args(["repro", &line, "--device", "cpu"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
         assert!(stderr(&output).contains(bytes), "{}", stderr(&output));
+    }
+}
+
+/// What `repro` prints and how it ends, if it ends within a minute.
+fn repro_in_time(arguments: &[&str]) -> Option<Output> {
+    let mut command = bops();
+    command.arg("repro").args(arguments).args(["--device", "cpu"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Some(child.wait_with_output().unwrap())
+}
+
+/// 2^40 rows, matrices or samples of nothing.
+#[test]
+fn an_extent_beside_one_of_0_costs_no_time() {
+    const MANY: u64 = 1 << 40;
+    let x = |dims: &[u64]| format!(r#"{{"dtype":"f32","dims":{dims:?}}}"#);
+    for line in [
+        format!(r#"softmax {{"x":{},"axis":1}}"#, x(&[MANY, 0])),
+        format!(r#"softmax {{"x":{},"axis":0}}"#, x(&[0, MANY])),
+        format!(r#"softmax_backward {{"y":{},"axis":1}}"#, x(&[MANY, 0])),
+        format!(r#"softmax_backward {{"y":{},"axis":0}}"#, x(&[0, MANY])),
+        format!(r#"local_response_norm {{"x":{},"size":3}}"#, x(&[MANY, 0])),
+        format!(r#"local_response_norm_backward {{"x":{},"size":3}}"#, x(&[MANY, 0, 7])),
+        format!(r#"layer_norm {{"x":{},"normalized_dims":1,"eps":1e-5}}"#, x(&[MANY, 0])),
+        format!(r#"layer_norm_backward {{"x":{},"normalized_dims":1,"dx":true}}"#, x(&[0, MANY])),
+        format!(r#"rms_norm {{"x":{},"normalized_dims":1,"eps":1e-5}}"#, x(&[MANY, 0])),
+        format!(r#"group_norm {{"x":{},"groups":2,"eps":1e-5}}"#, x(&[MANY, 2, 0])),
+        format!(r#"instance_norm {{"x":{},"eps":1e-5}}"#, x(&[MANY, 2, 0])),
+        format!(r#"batch_norm {{"x":{},"eps":1e-5,"momentum":0.1}}"#, x(&[MANY, 2, 0])),
+        format!(r#"batch_norm_backward {{"x":{},"weight":"f32","dweight":true}}"#, x(&[MANY, 2, 0])),
+        format!(r#"activation {{"x":{},"activation":"silu"}}"#, x(&[MANY, 0])),
+        format!(r#"gemm {{"a":{},"b":{}}}"#, x(&[MANY, 0, 3]), x(&[3, 4])),
+        format!(r#"gemm_backward {{"a":{},"b":{},"db":{{"dtype":"f32"}}}}"#, x(&[MANY, 0, 3]), x(&[3, 4])),
+        format!(r#"conv_backward_bias {{"dy":{}}}"#, x(&[MANY, 4, 0])),
+        format!(
+            r#"conv_backward_weight {{"x":{},"dy":{},"dweight":{}}}"#,
+            x(&[0, 3, MANY]),
+            x(&[0, 4, MANY]),
+            x(&[4, 3, 1])
+        ),
+    ] {
+        for mode in ["values", "random"] {
+            let output = repro_in_time(&[&line, "--mode", mode]);
+            let output = output.unwrap_or_else(|| panic!("{line} in mode {mode} does not end"));
+            let is_ok = output.status.success() && stdout(&output).contains("ok, largest error 0.000");
+            assert!(is_ok, "{line} in mode {mode}: {}{}", stdout(&output), stderr(&output));
+        }
     }
 }
 

@@ -230,7 +230,7 @@ impl FiledCase {
 
     /// Compares outputs with the file's, under the budgets of the op's contract.
     fn judge(&self, case: &Case, by: By, outputs: &Tensors) -> Result<Worst> {
-        let expected = (subject(&self.op)?.expect)(&case.descriptor, &self.inputs, outputs, by)?;
+        let expected = subject(&self.op)?.expected(&case.descriptor, &self.inputs, outputs, by)?;
         let mut worst = Worst::default();
         let mut failures = Vec::new();
         for slot in case.slots().iter().filter(|s| s.access != Access::In) {
