@@ -34,8 +34,6 @@ pub const DTYPES: [(Dtype, DType); 7] = [
     (Dtype::I32, DType::I32),
     (Dtype::U32, DType::U32),
 ];
-/// The most bytes that the operands of a file may span in memory, where a small tensor with large strides would take all there is.
-pub const MOST_BYTES: u64 = 8 << 30;
 
 const BACKENDS: [Backend; 3] = [Backend::Cpu, Backend::Cuda, Backend::Wgpu];
 
@@ -284,12 +282,7 @@ fn backends(names: &str) -> Result<Vec<Backend>> {
 
 /// The inputs and expected outputs of a case, each of which the file must hold, and nothing else under the prefix.
 fn tensors(case: &Case, file: &SafeTensors, prefix: &str) -> Result<(Tensors, Tensors)> {
-    let bytes = case.slots().iter().try_fold(0u64, |sum, slot| sum.checked_add(slot.span_bytes));
-    ensure!(
-        bytes.is_some_and(|b| b <= MOST_BYTES),
-        "the operands span {} bytes in memory; at most {MOST_BYTES} are replayed",
-        bytes.map_or("2^64 or more".into(), |b| b.to_string())
-    );
+    case.fits()?;
     let (mut inputs, mut outputs) = (Tensors::default(), Tensors::default());
     for slot in case.slots() {
         let wanted = [("in.", slot.access != Access::Out), ("out.", slot.access != Access::In)];

@@ -101,6 +101,20 @@ pub fn has_elements(descriptor: &AnyDescriptor) -> bool {
     descriptor.slots().iter().any(|slot| slot.access != Access::In && !slot.desc.is_empty())
 }
 
+/// A descriptor and every output that the reference in f64 writes for it: a norm's statistics and a product's pre-activation, where the op has them.
+pub fn with_all_outputs(descriptor: &AnyDescriptor) -> AnyDescriptor {
+    let dtype = descriptor.slots()[0].desc.dtype().name();
+    let further = [("stats", Value::from(true)), ("pre", Value::from(dtype))];
+    further.into_iter().fold(descriptor.clone(), |descriptor, (field, value)| {
+        let Ok(mut json) = json_of(&descriptor) else { return descriptor };
+        if json.get(field).is_none() {
+            json[field] = value;
+        }
+        // An op without the field does not know it.
+        AnyDescriptor::parse(descriptor.name(), &json.to_string()).unwrap_or(descriptor)
+    })
+}
+
 /// Makes the op's own argument struct of the operands, and runs the plan with it.
 pub type RunTyped = fn(TypedRun<'_, '_>) -> Result<(), Error>;
 

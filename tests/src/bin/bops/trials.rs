@@ -5,7 +5,6 @@ use std::io::{Write, stdout};
 
 use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops_tests::case::Case;
-use baracuda_ops_tests::case_file::MOST_BYTES;
 use baracuda_ops_tests::floor;
 use baracuda_ops_tests::matrix;
 use baracuda_ops_tests::modes::{self, Mode, Outcome};
@@ -48,15 +47,7 @@ pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Res
         })?],
         None => TARGETS.iter().filter(|t| t.device.is_ok()).collect(),
     };
-    // Beside their memory, operands are kept as numbers of f64.
-    let bytes = case.slots().iter().try_fold(0u64, |sum, slot| {
-        sum.checked_add(slot.span_bytes)?.checked_add(slot.desc.elements().checked_mul(8)?)
-    });
-    ensure!(
-        bytes.is_some_and(|b| b <= MOST_BYTES),
-        "the operands and their values take {} bytes; at most {MOST_BYTES} are run again",
-        bytes.map_or("2^64 or more".into(), |b| b.to_string())
-    );
+    case.fits()?;
     writeln!(stdout(), "{} in mode {}", case.line(), mode.name())?;
     let (mut failed, mut applied) = (0, 0);
     for target in targets {
