@@ -482,6 +482,31 @@ fn an_error_is_said_once() {
 }
 
 #[test]
+fn a_broken_header_is_said_once() {
+    let folder = Folder::new("header");
+    let path = folder.at("case.safetensors");
+    for (header, because) in [
+        (&b"[]"[..], "invalid JSON in header: invalid type: sequence"),
+        (b"{nonsense}", "invalid JSON in header: "),
+        (b"", "invalid JSON in header: EOF while parsing a value"),
+        (b"\xff\xfe", "invalid UTF-8 in header: invalid utf-8 sequence"),
+        (br#"{"__metadata__":{"op":3}}"#, "invalid JSON in header: invalid type: integer `3`"),
+        (
+            br#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[-1,4]}}"#,
+            "invalid JSON in header: invalid value: integer `-1`",
+        ),
+    ] {
+        fs::write(&path, [&(header.len() as u64).to_le_bytes(), header].concat()).unwrap();
+        let words = stdout(&check(&[&path, "--device=cpu".as_ref()]));
+        let line = words.lines().find(|l| l.starts_with("UNREADABLE ")).unwrap_or_else(|| panic!("{words}"));
+        let (_, reason) = line.split_once(because).unwrap_or_else(|| panic!("no {because:?} in {line}"));
+        let cause = because.rsplit(": ").next().filter(|cause| !cause.is_empty()).unwrap_or(reason);
+        assert_eq!(line.matches(cause).count(), 1, "{line}");
+        assert_eq!(line.matches(" at line ").count(), usize::from(reason.contains(" at line ")), "{line}");
+    }
+}
+
+#[test]
 fn a_closed_pipe_is_no_panic() {
     let folder = Folder::new("pipe");
     Draft::new().with("refused", "cpu").write(&folder.at("broken.safetensors"));
