@@ -507,6 +507,27 @@ fn a_broken_header_is_said_once() {
 }
 
 #[test]
+fn repro_takes_no_kernel_that_is_nowhere() {
+    let output = |kernel: &str| {
+        let line = format!(r#"softmax {SOFTMAX} options={{"kernel":"{kernel}"}}"#);
+        bops().args(["repro", &line, "--device", "cpu"]).output().unwrap()
+    };
+    let kernels = OPS.iter().find(|op| op.name == "softmax").unwrap().kernels();
+    let nowhere = output("zzz");
+    assert_eq!(nowhere.status.code(), Some(1), "{}", stdout(&nowhere));
+    let names = kernels.iter().map(|(_, kernel)| *kernel).collect::<Vec<_>>().join(", ");
+    let words =
+        format!("error: the options ask for kernel \"zzz\"; the kernels of softmax in this build are {names}\n");
+    assert_eq!(stderr(&nowhere), words);
+    // A build for the CPU alone takes any name that a kernel may have elsewhere.
+    let elsewhere = kernels.iter().find(|(backend, _)| *backend != Backend::Cpu).map_or("softmax_elsewhere", |k| k.1);
+    let elsewhere = output(elsewhere);
+    assert!(elsewhere.status.success() && stdout(&elsewhere).contains("refused: "), "{}", stderr(&elsewhere));
+    let here = output("softmax_reference");
+    assert!(here.status.success() && stdout(&here).contains("ok, "), "{}", stderr(&here));
+}
+
+#[test]
 fn a_closed_pipe_is_no_panic() {
     let folder = Folder::new("pipe");
     Draft::new().with("refused", "cpu").write(&folder.at("broken.safetensors"));

@@ -258,7 +258,10 @@ impl FiledCase {
 
 /// Refuses a name that no kernel of the op has on any backend. A build without some backend does not know the kernels there, except that
 /// their names begin with the op's.
-fn names_a_kernel(op: &str, name: &str) -> Result<()> {
+///
+/// # Errors
+/// The names of the kernels that it knows.
+pub fn names_a_kernel(op: &str, name: &str) -> Result<()> {
     let entry = OPS.iter().find(|entry| entry.name == op).context("every descriptor is one of an op")?;
     let kernels: Vec<&str> = entry.kernels().into_iter().map(|(_, kernel)| kernel).collect();
     let knows_all = cfg!(all(feature = "cuda", feature = "wgpu"));

@@ -5,6 +5,7 @@ use std::io::{Write, stdout};
 
 use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops_tests::case::Case;
+use baracuda_ops_tests::case_file::names_a_kernel;
 use baracuda_ops_tests::floor;
 use baracuda_ops_tests::matrix;
 use baracuda_ops_tests::modes::{self, Mode, Outcome};
@@ -35,6 +36,9 @@ pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Res
     let (named_mode, named_device) =
         if let [_, mode, device, _] = words[..] { (Some(mode), Some(device)) } else { (None, None) };
     let case = Case::parse(line)?;
+    if let Some(kernel) = case.options.kernel.as_deref() {
+        names_a_kernel(case.descriptor.name(), kernel)?;
+    }
     let mode = mode.or(named_mode).unwrap_or("values");
     let modes = || Mode::ALL.map(Mode::name).join(", ");
     let mode = Mode::parse(mode).with_context(|| format!("unknown mode {mode:?}; the modes are {}", modes()))?;
