@@ -528,6 +528,35 @@ fn repro_takes_no_kernel_that_is_nowhere() {
 }
 
 #[test]
+fn repro_takes_no_name_that_contradicts_its_case() {
+    let name = |name: &str| format!("{name} {SOFTMAX}");
+    for (head, because) in [
+        ("gemm/values/cpu/softmax", "the name is that of a trial of \"gemm\", the case behind it one of softmax"),
+        (
+            "nonesuch/values/cpu/softmax",
+            "the name is that of a trial of \"nonesuch\", the case behind it one of softmax",
+        ),
+        ("softmax/valuez/cpu/softmax", "unknown mode \"valuez\""),
+        ("softmax/values/npu/softmax", "unknown device \"npu\""),
+        ("gemm/softmax", "\"gemm/softmax\" is neither the name of an op nor"),
+        ("softmax/values/softmax", "\"softmax/values/softmax\" is neither the name of an op nor"),
+        ("softmax/values/cpu/x/softmax", "\"softmax/values/cpu/x/softmax\" is neither the name of an op nor"),
+        ("/softmax", "\"/softmax\" is neither the name of an op nor"),
+    ] {
+        // Also where the arguments say how and where.
+        for arguments in [&["--device", "cpu"][..], &["--device", "cpu", "--mode", "values"]] {
+            let output = bops().args(["repro", &name(head)]).args(arguments).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{head}: {}", stdout(&output));
+            assert!(stderr(&output).contains(because), "{head}: {}", stderr(&output));
+        }
+    }
+    for head in ["softmax", "softmax/values/cpu/softmax"] {
+        let output = bops().args(["repro", &name(head), "--device", "cpu"]).output().unwrap();
+        assert!(output.status.success(), "{head}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_closed_pipe_is_no_panic() {
     let folder = Folder::new("pipe");
     Draft::new().with("refused", "cpu").write(&folder.at("broken.safetensors"));
