@@ -612,6 +612,14 @@ fn says_what_is_wrong_with_a_file() {
     missing.write(&path);
     let why = format!("{:#}", read_one(&path).err().expect("no output"));
     assert_eq!(why, "is no case file: no tensor out.y");
+    // Other activations have an x.
+    let identity = r#"{"x":{"dtype":"f32","dims":[2,3]},"activation":"identity"}"#;
+    let mut gradient = Draft::new().with("op", "activation_backward").with("descriptor", identity);
+    gradient.tensors.clear();
+    let gradient = gradient.tensor("in.dy", Dtype::F32, &[2, 3], x()).tensor("out.dx", Dtype::F32, &[2, 3], x());
+    gradient.tensor("in.x", Dtype::F32, &[2, 3], x()).write(&path);
+    let why = format!("{:#}", read_one(&path).err().expect("an operand too many"));
+    assert_eq!(why, "is no case file: tensor in.x belongs to no operand; the descriptor declares dy, dx");
     // What no device may run needs no tensors.
     let mut refused = Draft::new().with("refused", "cpu,cuda,wgpu");
     refused.tensors.clear();

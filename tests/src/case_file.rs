@@ -317,7 +317,8 @@ fn tensors(case: &Case, file: &SafeTensors, prefix: &str) -> Result<(Tensors, Te
         !known("in.", &inputs) && !known("out.", &outputs)
     };
     if let Some(extra) = file.names().into_iter().find(|name| name.strip_prefix(prefix).is_some_and(is_extra)) {
-        bail!("tensor {extra} belongs to no operand");
+        let declared: Vec<&str> = case.slots().iter().map(|slot| slot.name).collect();
+        bail!("tensor {extra} belongs to no operand; the descriptor declares {}", declared.join(", "));
     }
     Ok((inputs, outputs))
 }
