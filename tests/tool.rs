@@ -445,12 +445,11 @@ fn an_extent_beside_one_of_0_costs_no_time() {
             x(&[4, 3, 1])
         ),
     ] {
-        for mode in ["values", "random"] {
-            let output = repro_in_time(&[&line, "--mode", mode]);
-            let output = output.unwrap_or_else(|| panic!("{line} in mode {mode} does not end"));
-            let is_ok = output.status.success() && stdout(&output).contains("ok, largest error 0.000");
-            assert!(is_ok, "{line} in mode {mode}: {}{}", stdout(&output), stderr(&output));
-        }
+        // Compares with the plain formulas, too.
+        let output = repro_in_time(&[&line, "--mode", "random"]);
+        let output = output.unwrap_or_else(|| panic!("{line} does not end"));
+        let is_ok = output.status.success() && stdout(&output).contains("ok, largest error 0.000");
+        assert!(is_ok, "{line}: {}{}", stdout(&output), stderr(&output));
     }
 }
 

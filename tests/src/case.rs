@@ -429,7 +429,7 @@ impl Case {
         self.slots().iter().any(|slot| !slot.desc.is_injective() && !is_repeated(slot))
     }
 
-    /// Bytes that a judged run takes: those of the operands in memory, of their values in f64, and of the values and budgets that are expected of what
+    /// Bytes that a judged run takes: those of the operands in memory, of their values in f64, and of the values and budgets expected of what
     /// the op writes. The reference writes the statistics of a norm and the pre-activation of a product whether or not the case asks for them,
     /// and there may be many rows of no columns. `None` from 2^64 on.
     pub fn judged_bytes(&self) -> Option<u64> {
