@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use baracuda_ops::{Backend, DType, OPS};
 use baracuda_ops_tests::case_file::{self, DTYPES, FiledCase, KEYS, PACK_KEY, unless_it_panics};
@@ -337,16 +338,118 @@ fn absent_devices_are_named_and_fail_where_they_are_asked_for() {
 fn operands_beyond_memory_are_not_run_again() {
     let weight = r#""weight":{"dtype":"f32","dims":[1,1,1]}"#;
     for (line, bytes) in [
-        (format!(r#"conv {{"x":{{"dtype":"f32","dims":[1,1,4294967296]}},{weight}}}"#), "103079215116 bytes"),
+        (format!(r#"conv {{"x":{{"dtype":"f32","dims":[1,1,4294967296]}},{weight}}}"#), "240518168588 bytes"),
         // Small in memory, with a stride of 0.
         (
             r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[4294967296,4,9],"strides":[0,9,1]}}"#.into(),
-            "1236950581440 bytes",
+            "1236950581504 bytes",
         ),
     ] {
         let output = bops().args(["repro", &line, "--device", "cpu"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-        assert!(stderr(&output).contains(bytes), "{}", stderr(&output));
+        let words = format!("take {bytes}; at most 8589934592 are run");
+        assert!(stderr(&output).contains(&words), "{}", stderr(&output));
+    }
+}
+
+/// Many rows of no columns have no elements, and yet statistics, which the reference writes.
+#[test]
+fn statistics_beyond_memory_are_not_computed() {
+    let without_values = [
+        r#"layer_norm {"x":{"dtype":"f32","dims":[2147483648,0]},"normalized_dims":1,"eps":1e-5}"#,
+        r#"rms_norm {"x":{"dtype":"f32","dims":[2147483648,0]},"normalized_dims":1,"eps":1e-5}"#,
+        r#"group_norm {"x":{"dtype":"f32","dims":[2147483648,2,0]},"groups":2,"eps":1e-5}"#,
+        r#"instance_norm {"x":{"dtype":"f32","dims":[2147483648,2,0]},"eps":1e-5}"#,
+    ];
+    for line in without_values {
+        let output = bops().args(["repro", line, "--device", "cpu"]).output().unwrap();
+        assert!(output.status.success() && stdout(&output).contains("ok, "), "{line}: {}", stderr(&output));
+    }
+    // mean and rstd of 2^32 channels of samples; running statistics of 2 channels; 2^30 pre-activations beside 2^30 outputs.
+    let running = r#"{"x":{"dtype":"f32","dims":[2147483648,2,0]},"eps":1e-5,"momentum":0.1}"#;
+    let product = r#"gemm {"a":{"dtype":"bf16","dims":[32768,0]},"b":{"dtype":"bf16","dims":[0,32768]}}"#;
+    for (line, bytes) in [(format!("instance_norm {running}"), 137_438_953_584_u64), (product.into(), 45_097_156_608)] {
+        let output = bops().args(["repro", &line, "--device", "cpu"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}: {}", stderr(&output));
+        let words = format!("take {bytes} bytes; at most 8589934592 are run");
+        assert!(stderr(&output).contains(&words), "{line}: {}", stderr(&output));
+    }
+
+    // Of a pack, such a case costs no other.
+    let folder = Folder::new("statistics");
+    let path = folder.at("pack.safetensors");
+    let mut pack = Draft::new().without("op").without("descriptor").without("source");
+    let tensors = std::mem::take(&mut pack.tensors);
+    let of_softmax = |(name, dtype, dims, bytes)| (format!("1.{name}"), dtype, dims, bytes);
+    pack.tensors.extend(tensors.into_iter().map(of_softmax));
+    let case = |op: &str, descriptor: &str| {
+        let descriptor: Value = serde_json::from_str(descriptor).unwrap();
+        json!({"op": op, "descriptor": descriptor, "source": "tests/tool.rs"})
+    };
+    let cases = Value::from(vec![case("instance_norm", running), case("softmax", SOFTMAX)]);
+    pack.with(PACK_KEY, &cases.to_string()).write(&path);
+    let output = check(&[&path, "--device=cpu".as_ref()]);
+    let words = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{words}{}", stderr(&output));
+    assert!(
+        words.contains("#0: the operands, their values and what is expected of them take 137438953584 bytes"),
+        "{words}"
+    );
+    assert!(words.contains("cpu   1 of 2 cases agree"), "{words}");
+}
+
+/// What `repro` prints and how it ends, if it ends within a minute.
+fn repro_in_time(arguments: &[&str]) -> Option<Output> {
+    let mut command = bops();
+    command.arg("repro").args(arguments).args(["--device", "cpu"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(60) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Some(child.wait_with_output().unwrap())
+}
+
+/// 2^40 rows, matrices or samples of nothing.
+#[test]
+fn an_extent_beside_one_of_0_costs_no_time() {
+    const MANY: u64 = 1 << 40;
+    let x = |dims: &[u64]| format!(r#"{{"dtype":"f32","dims":{dims:?}}}"#);
+    for line in [
+        format!(r#"softmax {{"x":{},"axis":1}}"#, x(&[MANY, 0])),
+        format!(r#"softmax {{"x":{},"axis":0}}"#, x(&[0, MANY])),
+        format!(r#"softmax_backward {{"y":{},"axis":1}}"#, x(&[MANY, 0])),
+        format!(r#"softmax_backward {{"y":{},"axis":0}}"#, x(&[0, MANY])),
+        format!(r#"local_response_norm {{"x":{},"size":3}}"#, x(&[MANY, 0])),
+        format!(r#"local_response_norm_backward {{"x":{},"size":3}}"#, x(&[MANY, 0, 7])),
+        format!(r#"layer_norm {{"x":{},"normalized_dims":1,"eps":1e-5}}"#, x(&[MANY, 0])),
+        format!(r#"layer_norm_backward {{"x":{},"normalized_dims":1,"dx":true}}"#, x(&[0, MANY])),
+        format!(r#"rms_norm {{"x":{},"normalized_dims":1,"eps":1e-5}}"#, x(&[MANY, 0])),
+        format!(r#"group_norm {{"x":{},"groups":2,"eps":1e-5}}"#, x(&[MANY, 2, 0])),
+        format!(r#"instance_norm {{"x":{},"eps":1e-5}}"#, x(&[MANY, 2, 0])),
+        format!(r#"batch_norm {{"x":{},"eps":1e-5,"momentum":0.1}}"#, x(&[MANY, 2, 0])),
+        format!(r#"batch_norm_backward {{"x":{},"weight":"f32","dweight":true}}"#, x(&[MANY, 2, 0])),
+        format!(r#"activation {{"x":{},"activation":"silu"}}"#, x(&[MANY, 0])),
+        format!(r#"gemm {{"a":{},"b":{}}}"#, x(&[MANY, 0, 3]), x(&[3, 4])),
+        format!(r#"gemm_backward {{"a":{},"b":{},"db":{{"dtype":"f32"}}}}"#, x(&[MANY, 0, 3]), x(&[3, 4])),
+        format!(r#"conv_backward_bias {{"dy":{}}}"#, x(&[MANY, 4, 0])),
+        format!(
+            r#"conv_backward_weight {{"x":{},"dy":{},"dweight":{}}}"#,
+            x(&[0, 3, MANY]),
+            x(&[0, 4, MANY]),
+            x(&[4, 3, 1])
+        ),
+    ] {
+        // Compares with the plain formulas, too.
+        let output = repro_in_time(&[&line, "--mode", "random"]);
+        let output = output.unwrap_or_else(|| panic!("{line} does not end"));
+        let is_ok = output.status.success() && stdout(&output).contains("ok, largest error 0.000");
+        assert!(is_ok, "{line}: {}{}", stdout(&output), stderr(&output));
     }
 }
 
@@ -375,6 +478,81 @@ fn an_error_is_said_once() {
     let output = bops().args(["repro", line, "--device", "cpu"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stderr(&output).matches("must be below the rank of x, 2; got 2").count(), 1, "{}", stderr(&output));
+}
+
+#[test]
+fn a_broken_header_is_said_once() {
+    let folder = Folder::new("header");
+    let path = folder.at("case.safetensors");
+    for (header, because) in [
+        (&b"[]"[..], "invalid JSON in header: invalid type: sequence"),
+        (b"{nonsense}", "invalid JSON in header: "),
+        (b"", "invalid JSON in header: EOF while parsing a value"),
+        (b"\xff\xfe", "invalid UTF-8 in header: invalid utf-8 sequence"),
+        (br#"{"__metadata__":{"op":3}}"#, "invalid JSON in header: invalid type: integer `3`"),
+        (
+            br#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[-1,4]}}"#,
+            "invalid JSON in header: invalid value: integer `-1`",
+        ),
+    ] {
+        fs::write(&path, [&(header.len() as u64).to_le_bytes(), header].concat()).unwrap();
+        let words = stdout(&check(&[&path, "--device=cpu".as_ref()]));
+        let line = words.lines().find(|l| l.starts_with("UNREADABLE ")).unwrap_or_else(|| panic!("{words}"));
+        let (_, reason) = line.split_once(because).unwrap_or_else(|| panic!("no {because:?} in {line}"));
+        let cause = because.rsplit(": ").next().filter(|cause| !cause.is_empty()).unwrap_or(reason);
+        assert_eq!(line.matches(cause).count(), 1, "{line}");
+        assert_eq!(line.matches(" at line ").count(), usize::from(reason.contains(" at line ")), "{line}");
+    }
+}
+
+#[test]
+fn repro_takes_no_kernel_that_is_nowhere() {
+    let output = |kernel: &str| {
+        let line = format!(r#"softmax {SOFTMAX} options={{"kernel":"{kernel}"}}"#);
+        bops().args(["repro", &line, "--device", "cpu"]).output().unwrap()
+    };
+    let kernels = OPS.iter().find(|op| op.name == "softmax").unwrap().kernels();
+    let nowhere = output("zzz");
+    assert_eq!(nowhere.status.code(), Some(1), "{}", stdout(&nowhere));
+    let names = kernels.iter().map(|(_, kernel)| *kernel).collect::<Vec<_>>().join(", ");
+    let words =
+        format!("error: the options ask for kernel \"zzz\"; the kernels of softmax in this build are {names}\n");
+    assert_eq!(stderr(&nowhere), words);
+    // A build for the CPU alone takes any name that a kernel may have elsewhere.
+    let elsewhere = kernels.iter().find(|(backend, _)| *backend != Backend::Cpu).map_or("softmax_elsewhere", |k| k.1);
+    let elsewhere = output(elsewhere);
+    assert!(elsewhere.status.success() && stdout(&elsewhere).contains("refused: "), "{}", stderr(&elsewhere));
+    let here = output("softmax_reference");
+    assert!(here.status.success() && stdout(&here).contains("ok, "), "{}", stderr(&here));
+}
+
+#[test]
+fn repro_takes_no_name_that_contradicts_its_case() {
+    let name = |name: &str| format!("{name} {SOFTMAX}");
+    for (head, because) in [
+        ("gemm/values/cpu/softmax", "the name is that of a trial of \"gemm\", the case behind it one of softmax"),
+        (
+            "nonesuch/values/cpu/softmax",
+            "the name is that of a trial of \"nonesuch\", the case behind it one of softmax",
+        ),
+        ("softmax/valuez/cpu/softmax", "unknown mode \"valuez\""),
+        ("softmax/values/npu/softmax", "unknown device \"npu\""),
+        ("gemm/softmax", "\"gemm/softmax\" is neither the name of an op nor"),
+        ("softmax/values/softmax", "\"softmax/values/softmax\" is neither the name of an op nor"),
+        ("softmax/values/cpu/x/softmax", "\"softmax/values/cpu/x/softmax\" is neither the name of an op nor"),
+        ("/softmax", "\"/softmax\" is neither the name of an op nor"),
+    ] {
+        // Also where the arguments say how and where.
+        for arguments in [&["--device", "cpu"][..], &["--device", "cpu", "--mode", "values"]] {
+            let output = bops().args(["repro", &name(head)]).args(arguments).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{head}: {}", stdout(&output));
+            assert!(stderr(&output).contains(because), "{head}: {}", stderr(&output));
+        }
+    }
+    for head in ["softmax", "softmax/values/cpu/softmax"] {
+        let output = bops().args(["repro", &name(head), "--device", "cpu"]).output().unwrap();
+        assert!(output.status.success(), "{head}: {}", stderr(&output));
+    }
 }
 
 #[test]
@@ -422,7 +600,7 @@ fn says_what_is_wrong_with_a_file() {
         (Draft::new().tensor("in.z", Dtype::F32, &[2, 3], x()), "tensor in.z belongs to no operand"),
         (Draft::new().with("descriptor", repeated), "in.x: by strides [0, 1] of [2, 3] some elements share memory"),
         (Draft::new().with("descriptor", overlapping), "in.x: by strides [1, 1] of [2, 3] some elements share memory"),
-        (Draft::new().with("descriptor", vast), "the operands span"),
+        (Draft::new().with("descriptor", vast), "bytes; at most 8589934592 are run"),
     ] {
         draft.write(&path);
         let why = format!("{:#}", read_one(&path).err().expect(because));
@@ -433,6 +611,14 @@ fn says_what_is_wrong_with_a_file() {
     missing.write(&path);
     let why = format!("{:#}", read_one(&path).err().expect("no output"));
     assert_eq!(why, "is no case file: no tensor out.y");
+    // Other activations have an x.
+    let identity = r#"{"x":{"dtype":"f32","dims":[2,3]},"activation":"identity"}"#;
+    let mut gradient = Draft::new().with("op", "activation_backward").with("descriptor", identity);
+    gradient.tensors.clear();
+    let gradient = gradient.tensor("in.dy", Dtype::F32, &[2, 3], x()).tensor("out.dx", Dtype::F32, &[2, 3], x());
+    gradient.tensor("in.x", Dtype::F32, &[2, 3], x()).write(&path);
+    let why = format!("{:#}", read_one(&path).err().expect("an operand too many"));
+    assert_eq!(why, "is no case file: tensor in.x belongs to no operand; the descriptor declares dy, dx");
     // What no device may run needs no tensors.
     let mut refused = Draft::new().with("refused", "cpu,cuda,wgpu");
     refused.tensors.clear();

@@ -9,7 +9,7 @@ use baracuda_ops::{
 };
 use serde::de::IgnoredAny;
 
-use crate::ops::subject;
+use crate::ops::{has_elements, subject, with_all_outputs};
 use crate::values::{Tensors, gather, greatest, scatter};
 
 /// What the main input looks like. Other operands are random where the op does not say otherwise.
@@ -305,6 +305,12 @@ impl Random {
     }
 }
 
+/// The most bytes that a case of a user may take, by [`Case::judged_bytes`]: a few numbers can ask for all the memory there is.
+pub const MOST_BYTES: u64 = 8 << 30;
+
+/// Bytes of an element's value, and of its budget.
+const VALUE_BYTES: u64 = 8;
+
 /// What stands before the JSON of options in a repro line.
 const OPTIONS: &str = "options=";
 
@@ -421,6 +427,39 @@ impl Case {
         let is_repeated =
             |slot: &Slot| slot.desc.dims().iter().zip(slot.desc.strides()).any(|(d, s)| *d > 1 && *s == 0);
         self.slots().iter().any(|slot| !slot.desc.is_injective() && !is_repeated(slot))
+    }
+
+    /// Bytes that a judged run takes: those of the operands in memory, of their values in f64, and of the values and budgets expected of what
+    /// the op writes. The reference writes the statistics of a norm and the pre-activation of a product whether or not the case asks for them,
+    /// and there may be many rows of no columns. `None` from 2^64 on.
+    pub fn judged_bytes(&self) -> Option<u64> {
+        let of = |slots: &[Slot], bytes: &dyn Fn(&Slot) -> Option<u64>| {
+            slots.iter().try_fold(0u64, |sum, slot| sum.checked_add(bytes(slot)?))
+        };
+        let operands =
+            of(self.slots(), &|slot| slot.span_bytes.checked_add(slot.desc.elements().checked_mul(VALUE_BYTES)?))?;
+        if !has_elements(&self.descriptor) {
+            return Some(operands);
+        }
+        let expected = of(with_all_outputs(&self.descriptor).slots(), &|slot| match slot.access {
+            Access::In => Some(0),
+            _ => slot.desc.elements().checked_mul(2 * VALUE_BYTES),
+        })?;
+        operands.checked_add(expected)
+    }
+
+    /// Refuses a case whose run would take more than [`MOST_BYTES`].
+    ///
+    /// # Errors
+    /// How much it would take.
+    pub fn fits(&self) -> Result<()> {
+        let bytes = self.judged_bytes();
+        ensure!(
+            bytes.is_some_and(|bytes| bytes <= MOST_BYTES),
+            "the operands, their values and what is expected of them take {} bytes; at most {MOST_BYTES} are run",
+            bytes.map_or("2^64 or more".into(), |bytes| bytes.to_string())
+        );
+        Ok(())
     }
 
     /// Bytes of all operands.

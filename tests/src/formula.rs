@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::case::Case;
 use crate::judge::{By, compare};
-use crate::ops::subject;
+use crate::ops::{has_elements, subject};
 use crate::values::Tensors;
 
 type Values = BTreeMap<&'static str, Vec<f64>>;
@@ -23,14 +23,14 @@ type Values = BTreeMap<&'static str, Vec<f64>>;
 /// An error over budget.
 pub fn judge(case: &Case, by: By, inputs: &Tensors, outputs: &Tensors) -> Result<()> {
     let descriptor = &case.descriptor;
-    if case.dtype() == DType::F64 || descriptor.name() == "pointwise" {
+    if case.dtype() == DType::F64 || descriptor.name() == "pointwise" || !has_elements(descriptor) {
         return Ok(());
     }
     let line = descriptor.line();
     let json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
     let op = Op { name: descriptor.name(), json, dims: descriptor.slots()[0].desc.dims(), inputs, outputs };
     let mut values = op.values()?;
-    for mut expected in (subject(descriptor.name())?.expect)(descriptor, inputs, outputs, by)? {
+    for mut expected in subject(descriptor.name())?.expected(descriptor, inputs, outputs, by)? {
         let Some(slot) = descriptor.slots().iter().find(|slot| slot.name == expected.name) else { continue };
         let actual = outputs.values(slot.name).context("an output")?;
         expected.values = values.remove(slot.name).with_context(|| format!("no formula of {}", slot.name))?;
@@ -87,7 +87,9 @@ impl Matrices {
 
     /// Every product of elements; there is none if alpha is 0, whatever the elements are.
     fn each(&self, mut visit: impl FnMut(usize, usize, usize, usize)) {
-        let matrices = if self.alpha == 0.0 { 0 } else { self.count() };
+        // Any number of matrices may have no elements.
+        let is_empty = self.alpha == 0.0 || [self.m, self.n, self.k].contains(&0);
+        let matrices = if is_empty { 0 } else { self.count() };
         for z in 0..matrices {
             for m in 0..self.m {
                 for n in 0..self.n {
@@ -151,6 +153,10 @@ fn place(extents: &[usize], index: &[usize]) -> usize {
 impl Windows {
     /// Visits the places in x, weight and y of the factors and the sum of each product.
     fn each(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        // No samples of any size, or any number of samples without elements.
+        if self.y.contains(&0) || self.weight.contains(&0) {
+            return;
+        }
         let (outputs, kernel) = (positions(&self.y[2..]), positions(&self.weight[2..]));
         let (of_filters, of_channels) = (self.y[1] / self.groups, self.weight[1]);
         for n in 0..self.y[0] {
@@ -269,7 +275,11 @@ impl Op<'_> {
             let mean = match self.name {
                 "rms_norm" => vec![0.0; groups.count],
                 // Of infinities it is NaN.
-                _ => over_count(groups.sums(|i| if x[i].is_finite() { x[i] } else { f64::NAN })),
+                _ => {
+                    let mean = over_count(groups.sums(|i| if x[i].is_finite() { x[i] } else { f64::NAN }));
+                    // Groups of nothing have a mean of 0.
+                    mean.iter().zip(&counts).map(|(mean, n)| if *n == 0.0 { 0.0 } else { *mean }).collect()
+                }
             };
             let var = over_count(groups.sums(|i| (x[i] - mean[groups.of[i]]).powi(2)));
             (mean, var)
@@ -300,14 +310,19 @@ impl Op<'_> {
             let mean_of = |values: &dyn Fn(usize) -> f64, c: usize| {
                 (c..groups.count).step_by(channels).map(values).sum::<f64>() / samples
             };
+            // A batch of nothing leaves them as they are.
+            let is_empty = x.is_empty();
             let running = |before: &[f64], batch: &dyn Fn(usize) -> f64| {
+                if is_empty {
+                    return before.to_vec();
+                }
                 before.iter().enumerate().map(|(c, b)| b - m * b + m * mean_of(batch, c)).collect()
             };
             values.insert("running_mean", running(mean_before, &|group| mean[group]));
             let unbiased = |group: usize| var[group] * counts[group] / (counts[group] - 1.0);
             values.insert("running_var", running(var_before, &unbiased));
             if let Some(t) = batches {
-                values.insert("num_batches", vec![t + 1.0]);
+                values.insert("num_batches", vec![if is_empty { t } else { t + 1.0 }]);
             }
         }
         values.insert("mean", mean);

@@ -26,9 +26,15 @@ pub mod tape;
 pub mod target;
 pub mod values;
 
-/// An error with its causes, each once: an error of the library says its own.
+/// An error with its causes, each once: an error of the library says its own, and so do others whose words end with those of their cause.
 pub fn said(error: &anyhow::Error) -> String {
     let last = error.chain().position(|cause| cause.is::<baracuda_ops::Error>());
-    let words: Vec<_> = error.chain().take(last.map_or(usize::MAX, |at| at + 1)).map(ToString::to_string).collect();
-    words.join(": ")
+    let mut said: Vec<String> = Vec::new();
+    for cause in error.chain().take(last.map_or(usize::MAX, |at| at + 1)) {
+        let words = cause.to_string();
+        if !said.last().is_some_and(|before| before.ends_with(&words)) {
+            said.push(words);
+        }
+    }
+    said.join(": ")
 }

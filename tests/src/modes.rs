@@ -187,7 +187,7 @@ pub fn run_and_judge(
 /// # Errors
 /// As [`run_and_judge`].
 pub fn judge(case: &Case, by: By, inputs: &Tensors, outputs: &Tensors) -> Result<Worst> {
-    let expected = (subject(case.descriptor.name())?.expect)(&case.descriptor, inputs, outputs, by)?;
+    let expected = subject(case.descriptor.name())?.expected(&case.descriptor, inputs, outputs, by)?;
     let mut worst = Worst::default();
     for slot in case.slots().iter().filter(|s| s.access != Access::In) {
         let actual = outputs.values(slot.name).with_context(|| format!("no output {}", slot.name))?;

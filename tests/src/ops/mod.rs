@@ -67,7 +67,7 @@ pub struct Subject {
     /// Values for one input, given those of the slots before it.
     pub input: fn(&Case, &Slot, &mut Random, &Tensors) -> Result<Vec<f64>>,
     /// What the outputs should be, and the budget of each element. The outputs found are there for formulas of which one output is
-    /// an operand, rounded.
+    /// an operand, rounded. Some output has elements: [`Subject::expected`] asks for no others.
     pub expect: fn(&AnyDescriptor, &Tensors, &Tensors, By) -> Result<Vec<Expected>>,
     /// The budgets, in words.
     pub contracts: &'static [Contract],
@@ -75,6 +75,46 @@ pub struct Subject {
     pub run_typed: RunTyped,
     /// Its descriptors in the support table: what is asked for, and the descriptor.
     pub features: fn() -> Vec<(String, AnyDescriptor)>,
+}
+
+impl Subject {
+    /// What the outputs should be, and the budget of each element. Outputs without elements need no formula, which would go over every row of
+    /// no columns.
+    ///
+    /// # Errors
+    /// Those of the reference in f64, and an input or output that is missing.
+    pub fn expected(
+        &self,
+        descriptor: &AnyDescriptor,
+        inputs: &Tensors,
+        outputs: &Tensors,
+        by: By,
+    ) -> Result<Vec<Expected>> {
+        if has_elements(descriptor) {
+            return (self.expect)(descriptor, inputs, outputs, by);
+        }
+        let empty = |slot: &Slot| Expected { name: slot.name.into(), values: Vec::new(), budgets: Vec::new() };
+        Ok(descriptor.slots().iter().filter(|slot| slot.access != Access::In).map(empty).collect())
+    }
+}
+
+/// Whether some output has elements.
+pub fn has_elements(descriptor: &AnyDescriptor) -> bool {
+    descriptor.slots().iter().any(|slot| slot.access != Access::In && !slot.desc.is_empty())
+}
+
+/// A descriptor and every output that the reference in f64 writes for it: a norm's statistics and a product's pre-activation, where the op has them.
+pub fn with_all_outputs(descriptor: &AnyDescriptor) -> AnyDescriptor {
+    let dtype = descriptor.slots()[0].desc.dtype().name();
+    let further = [("stats", Value::from(true)), ("pre", Value::from(dtype))];
+    further.into_iter().fold(descriptor.clone(), |descriptor, (field, value)| {
+        let Ok(mut json) = json_of(&descriptor) else { return descriptor };
+        if json.get(field).is_none() {
+            json[field] = value;
+        }
+        // An op without the field does not know it.
+        AnyDescriptor::parse(descriptor.name(), &json.to_string()).unwrap_or(descriptor)
+    })
 }
 
 /// Makes the op's own argument struct of the operands, and runs the plan with it.

@@ -8,6 +8,7 @@ use baracuda_ops::{Error, PlanOptions, Rejection};
 use baracuda_ops_benches::cells::{Cell, OPS, cells};
 use baracuda_ops_benches::host;
 use baracuda_ops_benches::line::{HostLine, Line};
+use baracuda_ops_tests::said;
 
 use crate::check::progress;
 use crate::warn;
@@ -121,10 +122,10 @@ fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
                 // A machine with a driver may lack the library.
                 match host::cublaslt() {
                     Ok(more) => lines.extend(more),
-                    Err(error) => warn(format_args!("cuBLASLt: {error:#}")),
+                    Err(error) => warn(format_args!("cuBLASLt: {}", said(&error))),
                 }
             }
-            Err(error) if request.device.is_none() => warn(format_args!("cuda: {error:#}")),
+            Err(error) if request.device.is_none() => warn(format_args!("cuda: {}", said(&error))),
             Err(error) => return Err(error),
         }
     }
@@ -132,7 +133,7 @@ fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
     if is_wanted(request, "wgpu") {
         match host::wgpu() {
             Ok(more) => lines.extend(more),
-            Err(error) if request.device.is_none() => warn(format_args!("wgpu: {error:#}")),
+            Err(error) if request.device.is_none() => warn(format_args!("wgpu: {}", said(&error))),
             Err(error) => return Err(error),
         }
     }
@@ -147,7 +148,7 @@ fn devices(request: &Request) -> Result<Vec<Device>> {
     if is_wanted(request, "cuda") {
         match baracuda_ops_benches::cuda::Bench::new() {
             Ok(bench) => devices.push(Device::Cuda(bench)),
-            Err(error) => absent.push(format!("cuda: {error:#}")),
+            Err(error) => absent.push(format!("cuda: {}", said(&error))),
         }
     }
     #[cfg(not(feature = "cuda"))]
@@ -160,7 +161,7 @@ fn devices(request: &Request) -> Result<Vec<Device>> {
             // An adapter that is a CPU is timed only when asked for by name.
             Ok(bench) if bench.has_hardware() || request.device.is_some() => devices.push(Device::Wgpu(bench)),
             Ok(bench) => absent.push(format!("wgpu: {} is a CPU; --device wgpu times it all the same", bench.device)),
-            Err(error) => absent.push(format!("wgpu: {error:#}")),
+            Err(error) => absent.push(format!("wgpu: {}", said(&error))),
         }
     }
     absent.iter().for_each(warn);
@@ -220,7 +221,7 @@ fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
                         continue;
                     }
                     failures += 1;
-                    bar.suspend(|| warn(format_args!("{}: {error:#}", label(cell))));
+                    bar.suspend(|| warn(format_args!("{}: {}", label(cell), said(&error))));
                 }
             }
             bar.inc(1);

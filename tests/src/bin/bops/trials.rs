@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 
 use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops_tests::case::Case;
-use baracuda_ops_tests::case_file::MOST_BYTES;
+use baracuda_ops_tests::case_file::names_a_kernel;
 use baracuda_ops_tests::floor;
 use baracuda_ops_tests::matrix;
 use baracuda_ops_tests::modes::{self, Mode, Outcome};
@@ -29,34 +29,38 @@ impl Display for NotApplicable {
 
 impl std::error::Error for NotApplicable {}
 
-pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Result<()> {
-    // A trial's name says where and how, unless the caller does.
-    let head = line.split(" {").next().unwrap_or_default();
-    let words: Vec<&str> = head.split('/').collect();
-    let (named_mode, named_device) =
-        if let [_, mode, device, _] = words[..] { (Some(mode), Some(device)) } else { (None, None) };
-    let case = Case::parse(line)?;
-    let mode = mode.or(named_mode).unwrap_or("values");
+fn mode_of(name: &str) -> Result<Mode> {
     let modes = || Mode::ALL.map(Mode::name).join(", ");
-    let mode = Mode::parse(mode).with_context(|| format!("unknown mode {mode:?}; the modes are {}", modes()))?;
-    let targets: Vec<&Target> = match device.or(named_device) {
-        Some(name) => vec![target(name).with_context(|| {
-            format!(
-                "unknown device {name:?}; the devices are {}",
-                TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(", ")
-            )
-        })?],
+    Mode::parse(name).with_context(|| format!("unknown mode {name:?}; the modes are {}", modes()))
+}
+
+fn device_of(name: &str) -> Result<&'static Target> {
+    let devices = || TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(", ");
+    target(name).with_context(|| format!("unknown device {name:?}; the devices are {}", devices()))
+}
+
+pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Result<()> {
+    let case = Case::parse(line)?;
+    let op = case.descriptor.name();
+    if let Some(kernel) = case.options.kernel.as_deref() {
+        names_a_kernel(op, kernel)?;
+    }
+    // A trial's name says where and how, unless the caller does.
+    let head = line.split(" {").next().unwrap_or_default().trim();
+    let (named_mode, named_device) = match head.split('/').collect::<Vec<_>>()[..] {
+        [_] => (None, None),
+        [of_name, mode, device, _] => {
+            ensure!(of_name == op, "the name is that of a trial of {of_name:?}, the case behind it one of {op}");
+            (Some(mode_of(mode)?), Some(device_of(device)?))
+        }
+        _ => bail!("{head:?} is neither the name of an op nor <op>/<mode>/<device>/<op>, as names of trials begin"),
+    };
+    let mode = mode.map(mode_of).transpose()?.or(named_mode).unwrap_or(Mode::Values);
+    let targets: Vec<&Target> = match device.map(device_of).transpose()?.or(named_device) {
+        Some(target) => vec![target],
         None => TARGETS.iter().filter(|t| t.device.is_ok()).collect(),
     };
-    // Beside their memory, operands are kept as numbers of f64.
-    let bytes = case.slots().iter().try_fold(0u64, |sum, slot| {
-        sum.checked_add(slot.span_bytes)?.checked_add(slot.desc.elements().checked_mul(8)?)
-    });
-    ensure!(
-        bytes.is_some_and(|b| b <= MOST_BYTES),
-        "the operands and their values take {} bytes; at most {MOST_BYTES} are run again",
-        bytes.map_or("2^64 or more".into(), |b| b.to_string())
-    );
+    case.fits()?;
     writeln!(stdout(), "{} in mode {}", case.line(), mode.name())?;
     let (mut failed, mut applied) = (0, 0);
     for target in targets {
