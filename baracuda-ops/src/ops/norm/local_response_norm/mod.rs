@@ -204,17 +204,17 @@ steps! { LocalResponseNormDescriptor
     /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative or, unless operands are f64, neither 0 nor a normal number of f32.
     alpha(alpha: f64) = |it| it.real("alpha", alpha, |f, value| f.alpha = value);
     /// The power of d that x is divided by.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative or, unless operands are f64, neither 0 nor a normal number of f32.
     beta(beta: f64) = |it| it.real("beta", beta, |f, value| f.beta = value);
     /// The number that is added to the scaled sum of squares.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative or, unless operands are f64, neither 0 nor a normal number of f32.
     k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
     /// Of a window of an even size, one more channel lies after its own than before it, as ONNX and cuDNN have it; otherwise it is the other way
     /// round, as PyTorch has it. Windows of odd sizes do not differ.
