@@ -341,6 +341,34 @@ fn rows_without_columns_and_large_extents_of_nothing_are_served() {
     }
 }
 
+/// Sums over nothing are 0, or `beta` times what is there, whatever the extents beside the one that is 0.
+#[test]
+fn gradients_that_are_sums_over_nothing_are_served() {
+    for line in [
+        r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[2147483647,2,0]}}"#,
+        r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[0,2,1099511627776]},"beta":0.5}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[0,2,2147483647]},"dy":{"dtype":"f32","dims":[0,3,2147483646]},"dweight":{"dtype":"f32","dims":[3,2,2]}}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[0,2,2147483647]},"dy":{"dtype":"f32","dims":[0,3,2147483647]},"dweight":{"dtype":"f32","dims":[3,2,1]},"beta":2.0}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[0,2,2147483647]},"dy":{"dtype":"f32","dims":[0,2,2147483646]},"dweight":{"dtype":"f32","dims":[2,1,2]},"groups":2}"#,
+        r#"gemm_backward {"a":{"dtype":"f32","dims":[1099511627776,0,3]},"b":{"dtype":"f32","dims":[3,5]},"da":{"dtype":"f32"},"db":{"dtype":"f32"}}"#,
+        r#"gemm_backward {"a":{"dtype":"f32","dims":[1099511627776,0,3]},"b":{"dtype":"f32","dims":[3,5]},"db":{"dtype":"f32","beta":0.5},"dbias":{"dtype":"f32"}}"#,
+    ] {
+        is_served_everywhere(line);
+    }
+}
+
+/// No device may refuse the case.
+fn is_served_everywhere(line: &str) {
+    let case = Case::parse(line).unwrap();
+    for target in TARGETS.iter() {
+        let Ok(device) = &target.device else { continue };
+        let supported = case.descriptor.supported_by(device, &PlanOptions::default());
+        supported.unwrap_or_else(|error| panic!("{}: {line}: {error}", target.name));
+        let served = is_served_as_it_is_said(&case, target, false);
+        served.unwrap_or_else(|error| panic!("{}: {line}: {error:#}", target.name));
+    }
+}
+
 /// ONNX: `square_sum[n, c] = sum(x[n, i]^2)` over `max(0, c - floor((size - 1) / 2)) <= i <= min(C - 1, c + ceil((size - 1) / 2))`.
 #[test]
 fn windows_that_are_longer_after_their_channel_are_those_of_onnx() {
