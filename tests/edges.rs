@@ -357,6 +357,28 @@ fn gradients_that_are_sums_over_nothing_are_served() {
     }
 }
 
+/// Where coordinates with a sign need more than 32 bits: of forward's last rows, of the gradient of the data before its last ones, and of the end of a dilated
+/// kernel.
+#[test]
+fn windows_that_reach_beyond_32_bits_are_served() {
+    for (spatial, kernel, window) in [
+        (5, 3, r#""stride":[2147483647],"padding":[[2147483647,2147483647]]"#),
+        (5, 2, r#""stride":[2147483647],"padding":[[0,2147483647]]"#),
+        (9, 5, r#""stride":[2147483646],"padding":[[2147483647,2147483647]]"#),
+        (5, 2, r#""stride":[1],"dilation":[2147483647],"padding":[[0,2147483647]]"#),
+        (6, 2, r#""stride":[2],"dilation":[2147483647],"padding":[[2147483647,3]]"#),
+        (7, 3, r#""stride":[1],"dilation":[1073741823],"padding":[[2147483640,6]]"#),
+    ] {
+        let x = format!(r#""x":{{"dtype":"f32","dims":[2,2,{spatial}]}}"#);
+        let weight = format!(r#""weight":{{"dtype":"f32","dims":[3,2,{kernel}]}}"#);
+        let forward = AnyDescriptor::parse_line(&format!("conv {{{x},{weight},{window}}}")).unwrap();
+        is_served_everywhere(&forward.line());
+        let steps = forward.gradients(&["y"], &["x", "weight"]).unwrap();
+        assert_eq!(steps.len(), 2);
+        steps.iter().for_each(|step| is_served_everywhere(&step.descriptor.line()));
+    }
+}
+
 /// No device may refuse the case.
 fn is_served_everywhere(line: &str) {
     let case = Case::parse(line).unwrap();

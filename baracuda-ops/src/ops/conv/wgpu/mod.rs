@@ -215,6 +215,23 @@ mod tests {
     }
 
     #[test]
+    fn coordinates_that_tiles_do_not_reach_are_walked() {
+        const FAR: u64 = (1 << 31) - 1;
+        let conv = |kernel, window| {
+            let of = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
+            ConvDescriptor::new(of(&[1, 2, 5]), of(&[2, 2, kernel]), window).unwrap()
+        };
+        let strided = conv(3, ConvWindow::new().stride(&[FAR]).padding(&[FAR]));
+        let dilated = conv(2, ConvWindow::new().dilation(&[FAR]).padding_per_side(&[[0, FAR]]));
+        for forward in [strided, dilated] {
+            assert!(tiled_work(&forward, &able()).is_err());
+            assert!(walk_work(&forward, &able(), Ask::Chosen).is_ok());
+            assert!(walk_work(&forward.backward_data().unwrap(), &able(), Ask::Chosen).is_ok());
+            assert!(walk_work(&forward.backward_weight().unwrap(), &able(), Ask::Chosen).is_ok());
+        }
+    }
+
+    #[test]
     fn factors_without_elements_bound_nothing() {
         let of = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
         for dims in [[(1 << 31) - 1, 2, 0], [0, 2, 1 << 40]] {

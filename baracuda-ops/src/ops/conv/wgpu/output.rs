@@ -76,7 +76,7 @@ pub(super) struct Params {
     pub(super) divisors: [u32; 4],
     pub(super) steps: [u32; 4],
     pub(super) inverses: [u32; 4],
-    pub(super) tops: [i32; 4],
+    pub(super) tops: [u32; 4],
 }
 
 /// The terms for which the factors have elements.
@@ -317,7 +317,7 @@ pub(super) fn divided(count: u64, wanted: u64, least: u64, props: &Props) -> (u6
     (count.div_ceil(of_part).max(1), of_part)
 }
 
-/// A factor or an offset of coordinates. A factor that does not fit only multiplies the index 0, as `check_coordinates` has proved.
+/// A factor or an offset of coordinates, all of which are below 2^31.
 fn coordinate(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(0)
 }
