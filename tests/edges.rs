@@ -444,6 +444,30 @@ fn a_constant_row_gives_0_within_the_budget() {
     }
 }
 
+/// Its square may overflow: the mean is exact, and so is the difference from it.
+#[test]
+fn a_group_of_one_element_may_have_any_magnitude() {
+    for dtype in ["f32", "bf16"] {
+        for (op, dims) in [
+            ("layer_norm", r#"[5,1]},"normalized_dims":1"#),
+            ("group_norm", r#"[2,2,1]},"groups":2"#),
+            ("group_norm", r#"[3,6]},"groups":6"#),
+            ("group_norm", r#"[2,300,1,1],"strides":[300,1,300,300]},"groups":300"#),
+        ] {
+            let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":{dims},"eps":1e-5,"stats":true}}"#);
+            for magnitude in [3e19, 1e26, 1e30, 3.3e38] {
+                let change =
+                    |inputs: &mut Tensors| set(inputs, "x", |i| if i % 2 == 0 { magnitude } else { -magnitude });
+                on_every_device(&line, change, |case, by, inputs, outputs| {
+                    judge(case, by, inputs, outputs)
+                        .unwrap_or_else(|error| panic!("{by:?}: {line}: {magnitude:e}: {error:#}"));
+                    assert!(outputs.values("y").unwrap().iter().all(|y| *y == 0.0), "{by:?}: {line}: {magnitude:e}");
+                });
+            }
+        }
+    }
+}
+
 #[test]
 fn subnormal_inputs_of_forward_cost_nothing() {
     for line in [LAYER, RMS, BATCH, GROUP, INSTANCE, RESPONSE, SOFTMAX] {
