@@ -347,6 +347,56 @@ fn rows_without_columns_and_large_extents_of_nothing_are_served() {
     }
 }
 
+/// Sums over nothing are 0, or `beta` times what is there, whatever the extents beside the one that is 0.
+#[test]
+fn gradients_that_are_sums_over_nothing_are_served() {
+    for line in [
+        r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[2147483647,2,0]}}"#,
+        r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[0,2,1099511627776]},"beta":0.5}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[0,2,2147483647]},"dy":{"dtype":"f32","dims":[0,3,2147483646]},"dweight":{"dtype":"f32","dims":[3,2,2]}}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[0,2,2147483647]},"dy":{"dtype":"f32","dims":[0,3,2147483647]},"dweight":{"dtype":"f32","dims":[3,2,1]},"beta":2.0}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[0,2,2147483647]},"dy":{"dtype":"f32","dims":[0,2,2147483646]},"dweight":{"dtype":"f32","dims":[2,1,2]},"groups":2}"#,
+        r#"gemm_backward {"a":{"dtype":"f32","dims":[1099511627776,0,3]},"b":{"dtype":"f32","dims":[3,5]},"da":{"dtype":"f32"},"db":{"dtype":"f32"}}"#,
+        r#"gemm_backward {"a":{"dtype":"f32","dims":[1099511627776,0,3]},"b":{"dtype":"f32","dims":[3,5]},"db":{"dtype":"f32","beta":0.5},"dbias":{"dtype":"f32"}}"#,
+    ] {
+        is_served_everywhere(line);
+    }
+}
+
+/// Where coordinates with a sign need more than 32 bits: of forward's last rows, of the gradient of the data before its last ones, and of the end of a dilated
+/// kernel.
+#[test]
+fn windows_that_reach_beyond_32_bits_are_served() {
+    for (spatial, kernel, window) in [
+        (5, 3, r#""stride":[2147483647],"padding":[[2147483647,2147483647]]"#),
+        (5, 2, r#""stride":[2147483647],"padding":[[0,2147483647]]"#),
+        (9, 5, r#""stride":[2147483646],"padding":[[2147483647,2147483647]]"#),
+        (5, 2, r#""stride":[1],"dilation":[2147483647],"padding":[[0,2147483647]]"#),
+        (6, 2, r#""stride":[2],"dilation":[2147483647],"padding":[[2147483647,3]]"#),
+        (7, 3, r#""stride":[1],"dilation":[1073741823],"padding":[[2147483640,6]]"#),
+    ] {
+        let x = format!(r#""x":{{"dtype":"f32","dims":[2,2,{spatial}]}}"#);
+        let weight = format!(r#""weight":{{"dtype":"f32","dims":[3,2,{kernel}]}}"#);
+        let forward = AnyDescriptor::parse_line(&format!("conv {{{x},{weight},{window}}}")).unwrap();
+        is_served_everywhere(&forward.line());
+        let steps = forward.gradients(&["y"], &["x", "weight"]).unwrap();
+        assert_eq!(steps.len(), 2);
+        steps.iter().for_each(|step| is_served_everywhere(&step.descriptor.line()));
+    }
+}
+
+/// No device may refuse the case.
+fn is_served_everywhere(line: &str) {
+    let case = Case::parse(line).unwrap();
+    for target in TARGETS.iter() {
+        let Ok(device) = &target.device else { continue };
+        let supported = case.descriptor.supported_by(device, &PlanOptions::default());
+        supported.unwrap_or_else(|error| panic!("{}: {line}: {error}", target.name));
+        let served = is_served_as_it_is_said(&case, target, false);
+        served.unwrap_or_else(|error| panic!("{}: {line}: {error:#}", target.name));
+    }
+}
+
 /// ONNX: `square_sum[n, c] = sum(x[n, i]^2)` over `max(0, c - floor((size - 1) / 2)) <= i <= min(C - 1, c + ceil((size - 1) / 2))`.
 #[test]
 fn windows_that_are_longer_after_their_channel_are_those_of_onnx() {
@@ -397,6 +447,30 @@ fn a_constant_row_gives_0_within_the_budget() {
                 assert_eq!(left, 0, "{by:?}: {line}");
             }
         });
+    }
+}
+
+/// Its square may overflow: the mean is exact, and so is the difference from it.
+#[test]
+fn a_group_of_one_element_may_have_any_magnitude() {
+    for dtype in ["f32", "bf16"] {
+        for (op, dims) in [
+            ("layer_norm", r#"[5,1]},"normalized_dims":1"#),
+            ("group_norm", r#"[2,2,1]},"groups":2"#),
+            ("group_norm", r#"[3,6]},"groups":6"#),
+            ("group_norm", r#"[2,300,1,1],"strides":[300,1,300,300]},"groups":300"#),
+        ] {
+            let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":{dims},"eps":1e-5,"stats":true}}"#);
+            for magnitude in [3e19, 1e26, 1e30, 3.3e38] {
+                let change =
+                    |inputs: &mut Tensors| set(inputs, "x", |i| if i % 2 == 0 { magnitude } else { -magnitude });
+                on_every_device(&line, change, |case, by, inputs, outputs| {
+                    judge(case, by, inputs, outputs)
+                        .unwrap_or_else(|error| panic!("{by:?}: {line}: {magnitude:e}: {error:#}"));
+                    assert!(outputs.values("y").unwrap().iter().all(|y| *y == 0.0), "{by:?}: {line}: {magnitude:e}");
+                });
+            }
+        }
     }
 }
 

@@ -56,7 +56,7 @@ struct Params {
     divisors: vec4<u32>, // of coordinates: only one that its divisor divides has an element
     steps: vec4<u32>, // distances of the terms that have an element (walk.rs); conv_walk alone uses this and what follows
     inverses: vec4<u32>, // what the divided number of a row is multiplied with to give one of these terms
-    tops: vec4<i32>, // the last coordinates, times the divisors
+    tops: vec4<u32>, // the last coordinates, times the divisors
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -31,38 +31,41 @@ fn times_modulo(a: u32, b: u32, modulus: u32) -> u32 {
     return product;
 }
 
-// The terms along an axis, of so many, for a row whose coordinate begins with `number`; `top` is the last coordinate, times the divisor.
-fn steps_inside(number: i32, of_term: i32, divisor: u32, step: u32, inverse: u32, top: i32, terms: u32) -> Steps {
+// The terms along an axis, of so many, for a row whose coordinate begins with a number above -2^31 and below 2^32, given modulo 2^32 and by whether it is
+// negative; `top` is the last coordinate, times the divisor.
+fn steps_inside(number: u32, is_negative: bool, of_term: i32, divisor: u32, step: u32, inverse: u32, top: u32, terms: u32) -> Steps {
     // 1. The first term whose coordinate is whole. Numbers are negative only without a divisor.
     var residue = 0u;
     if (divisor > 1u) {
         let gcd = divisor / step;
-        let quotient = u32(number) / gcd;
-        if (quotient * gcd != u32(number)) {
+        let quotient = number / gcd;
+        if (quotient * gcd != number) {
             return Steps();
         }
         residue = times_modulo(quotient % step, inverse, step);
     }
-    // 2. The ends. Differences of two numbers with a sign fit without one.
+    // 2. The ends. With a factor above 0 `top` is below 2^31, with another one no number is negative, so that differences are below 2^32.
     let factor = u32(abs(of_term));
     var low = 0u;
     var high: u32;
     if (of_term > 0) {
-        if (number > top) {
+        if (is_negative) {
+            low = (0u - number - 1u) / factor + 1u;
+        } else if (number > top) {
             return Steps();
         }
-        if (number < 0) {
-            low = (0u - u32(number) + factor - 1u) / factor;
-        }
-        high = (u32(top) - u32(number)) / factor;
+        high = (top - number) / factor;
     } else {
         if (number > top) {
-            low = (u32(number) - u32(top) + factor - 1u) / factor;
+            low = (number - top - 1u) / factor + 1u;
         }
-        high = u32(number) / factor;
+        high = number / factor;
     }
     high = min(high, terms - 1u);
-    // 3. The first one between the ends.
+    if (low > high) {
+        return Steps();
+    }
+    // 3. The first one between the ends. They are below 2^31, as terms are.
     let first = low + (residue + step - low % step) % step;
     if (first > high) {
         return Steps();
@@ -78,16 +81,25 @@ fn digits_of_tuple(tuple: vec4<u32>) -> vec4<u32> {
 fn inside_of(row: u32) -> Inside {
     let at = tuple_of(digits_of(row, params.rows), params.rows_lead_last);
     let terms = tuple_of(params.term_digits, params.terms_lead_last);
-    let number = vec3<i32>(at.yzw) * params.of_row.xyz + params.offset.xyz;
+    // Factors of rows are above 0, and offsets above -2^31. A row's number is negative if the row is before the first one that makes up for the offset.
+    let of_row = vec3<u32>(params.of_row.xyz);
+    let offset = params.offset.xyz;
+    let number = at.yzw * of_row + vec3<u32>(offset);
+    let whole_rows = (vec3<u32>(max(-offset, vec3<i32>())) + of_row - 1u) / of_row;
+    let below = at.yzw < whole_rows;
     let divisors = params.divisors.xyz;
-    let x = steps_inside(number.x, params.of_term.x, divisors.x, params.steps.x, params.inverses.x, params.tops.x, terms.y);
-    let y = steps_inside(number.y, params.of_term.y, divisors.y, params.steps.y, params.inverses.y, params.tops.y, terms.z);
-    let z = steps_inside(number.z, params.of_term.z, divisors.z, params.steps.z, params.inverses.z, params.tops.z, terms.w);
+    let steps = params.steps.xyz;
+    let inverses = params.inverses.xyz;
+    let tops = params.tops.xyz;
+    let x = steps_inside(number.x, below.x, params.of_term.x, divisors.x, steps.x, inverses.x, tops.x, terms.y);
+    let y = steps_inside(number.y, below.y, params.of_term.y, divisors.y, steps.y, inverses.y, tops.y, terms.z);
+    let z = steps_inside(number.z, below.z, params.of_term.z, divisors.z, steps.z, inverses.z, tops.z, terms.w);
     let tuple = vec4<u32>(terms.x, x.count, y.count, z.count);
     let first = vec3<u32>(x.first, y.first, z.first);
     // Between neighbouring terms the coordinate moves by the term's factor times the step, divided by the divisor.
-    let moves = params.of_term.xyz / vec3<i32>(divisors / params.steps.xyz);
-    let image = vec3<u32>(number + params.of_term.xyz * vec3<i32>(first)) / divisors * params.image_strides.xyz;
+    let moves = params.of_term.xyz / vec3<i32>(divisors / steps);
+    // Modulo 2^32, in which the coordinate of a term inside the image fits.
+    let image = (number + vec3<u32>(params.of_term.xyz) * first) / divisors * params.image_strides.xyz;
 
     var inside: Inside;
     inside.count = select(tuple.x * tuple.y * tuple.z * tuple.w, 0u, params.terms == 0u);
@@ -95,7 +107,7 @@ fn inside_of(row: u32) -> Inside {
     inside.gathered_at = at.x * params.row_lead + image.x + image.y + image.z;
     inside.gathered_strides = digits_of_tuple(vec4<u32>(params.term_lead, vec3<u32>(moves) * params.image_strides.xyz));
     inside.plain_at = with_strides(digits_of_tuple(vec4<u32>(0u, first)), params.plain_strides);
-    inside.plain_strides = digits_of_tuple(vec4<u32>(1u, params.steps.xyz)) * params.plain_strides;
+    inside.plain_strides = digits_of_tuple(vec4<u32>(1u, steps)) * params.plain_strides;
     return inside;
 }
 

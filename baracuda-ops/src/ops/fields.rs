@@ -31,7 +31,10 @@ pub(crate) fn in_range(op: &'static str, field: &'static str, value: Real, x: &T
     let magnitude = value.get().abs();
     let fits = magnitude == 0.0 || (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&magnitude);
     require(op, field, fits || computed_in != DType::F32, || {
-        format!("must be in the range of {computed_in}, in which this op computes; got {:e}", value.get())
+        format!(
+            "must be 0 or a normal number of {computed_in}, in which this op computes, of magnitude 1.2e-38 to 3.4e38; got {:e}",
+            value.get()
+        )
     })
 }
 

@@ -426,8 +426,8 @@ macro_rules! shared_steps {
         /// The number added to the variance, for RMSNorm to the mean square.
         ///
         /// # Errors
-        /// [`Error::InvalidDescriptor`] if it is negative, for BatchNorm if it is 0 as well, or if it is not in the range of f32 (of
-        /// f64 for f64 operands).
+        /// [`Error::InvalidDescriptor`] if it is negative, for BatchNorm if it is 0 as well, or if it is, unless operands are
+        /// f64, neither 0 nor a normal number of f32.
         eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
     } };
     (activation $D:ident) => { steps! { $D
@@ -463,7 +463,7 @@ macro_rules! shared_steps {
         /// Adds the gradient to `beta` times what is there; a beta of 0, the default, reads nothing.
         ///
         /// # Errors
-        /// [`Error::InvalidDescriptor`] if beta is not in the range of f32 (of f64 for f64 operands).
+        /// [`Error::InvalidDescriptor`] if beta is, unless operands are f64, neither 0 nor a normal number of f32.
         beta(beta: f64) = |it| it.real("beta", beta, |f, beta| f.beta = beta);
     } };
     (y $D:ident) => { steps! { $D
@@ -516,7 +516,7 @@ macro_rules! shared_steps {
         /// stored weight is the distance from 1.
         ///
         /// # Errors
-        /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
+        /// [`Error::InvalidDescriptor`] without a weight, or if the number is, unless operands are f64, neither 0 nor a normal number of f32.
         weight_offset(offset: f64) = |it| it.real("weight_offset", offset, |f, offset| f.weight_offset = offset);
     } };
 }

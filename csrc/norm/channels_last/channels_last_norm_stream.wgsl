@@ -74,7 +74,8 @@ fn channels_last_norm_stream(@builtin(workgroup_id) workgroup: vec3<u32>, @built
     }
     let shift = merge_means(thread);
     for (var part = 0u; part < QUADS; part++) {
-        let d = (base[part] - shift[part]) + mean[part];
+        // 0 in a thread without rows, since the square of the shift may be infinite, which a share of 0 makes NaN.
+        let d = select(vec4<f32>(), (base[part] - shift[part]) + mean[part], own_rows > 0u);
         column_sums[part * WORKGROUP + thread] = d * own_share;
         column_sums[(QUADS + part) * WORKGROUP + thread] = square[part] * reciprocal + d * d * own_share;
     }

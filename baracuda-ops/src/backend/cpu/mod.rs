@@ -247,6 +247,18 @@ impl Sum {
         self.sum = sum;
     }
 
+    /// This sum, or an empty one at the start of another.
+    pub(crate) fn after(self, starts: bool) -> Self {
+        if starts { Self::default() } else { self }
+    }
+
+    /// The sum of the terms of both.
+    pub(crate) fn plus(mut self, other: Self) -> Self {
+        self.add(other.sum);
+        self.lost += other.lost;
+        self
+    }
+
     pub(crate) fn total(self) -> f64 {
         // The correction of an infinite or NaN sum is NaN, which carries no information.
         if self.sum.is_finite() { self.sum + self.lost } else { self.sum }

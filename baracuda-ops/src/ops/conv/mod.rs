@@ -91,7 +91,8 @@
 //! - `conv_depthwise` (`csrc/conv/conv_depthwise.wgsl`, `conv_depthwise_weight.wgsl`): groups of one channel of x with kernels of up to 7 x 7 without stride
 //!   and dilation;
 //! - `conv_walk` (`conv_walk.wgsl`): large strides of the gradient of the data, and kernels that are much longer than x, where nearly all places that a
-//!   window sees are outside of x or dy or between elements of dy: it visits the others alone;
+//!   window sees are outside of x or dy or between elements of dy: it visits the others alone; and coordinates that do not fit into 32 bits with a
+//!   sign, which the forms below count;
 //! - `conv_direct` (`conv_direct.wgsl`): groups whose outputs have at most 4 channels;
 //! - `conv_gemm_tiled`: products of matrices that fill gemm's tiles as well as those of `conv_tiled`;
 //! - `conv_tiled` (`conv.wgsl`): everything else.

@@ -16,7 +16,7 @@
 //! |---|---|---|---|---|
 //! | `x` | `[N, C, spatial..]`, rank 2 to 5 | f64, f32, f16, bf16 | in | always |
 //! | `residual` | of x | of x | in | `residual` |
-//! | `weight`, `bias` | `[C]` | of x, or f32 | in | `weight`, `bias` |
+//! | `weight`, `bias` | `[C]` | of x, or f32; both have one type | in | `weight`, `bias` |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in, out; in inference in | `momentum`, `cumulative`, `inference` |
 //! | `num_batches` | `[1]` | i64 | in, out | `cumulative` |
 //! | `y` | of x | of x | out | always |
@@ -28,7 +28,7 @@
 //! | `residual` | of x | of x | in | `residual` with an activation, unless `from_y` |
 //! | `y` | of x | of x | in | `from_y` |
 //! | `weight` | `[C]` | of x, or f32 | in | `weight` |
-//! | `bias` | `[C]` | of x, or f32 | in | `bias` with an activation, unless `from_y` |
+//! | `bias` | `[C]` | of x, or f32; weight's, if there is one | in | `bias` with an activation, unless `from_y` |
 //! | `mean`, `rstd` | `[C]` | f32, or f64 for f64 | in | in training |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in | in inference |
 //! | `dx`, `dresidual` | of x | of x | out | `dx`, `dresidual` |

@@ -14,7 +14,7 @@
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `x` | `[N, C, spatial..]`, rank 2 to 5 | f64, f32, f16, bf16 | in | always |
-//! | `weight`, `bias` | `[C]` | of x, or f32 | in | `weight`, `bias` |
+//! | `weight`, `bias` | `[C]` | of x, or f32; both have one type | in | `weight`, `bias` |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in, out; in inference in | `momentum`, `inference` |
 //! | `y` | of x | of x | out | always |
 //! | `mean`, `rstd` | `[N, C]` | f32, or f64 for f64 | out | `stats` |
@@ -23,7 +23,7 @@
 //! |---|---|---|---|---|
 //! | `dy`, `x` | of x | of x | in | always |
 //! | `weight` | `[C]` | of x, or f32 | in | `weight` |
-//! | `bias` | `[C]` | of x, or f32 | in | `bias` with an activation |
+//! | `bias` | `[C]` | of x, or f32; weight's, if there is one | in | `bias` with an activation |
 //! | `mean`, `rstd` | `[N, C]` | f32, or f64 for f64 | in | with the statistics of the input |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in | in inference |
 //! | `dx` | of x | of x | out | `dx` |

@@ -13,7 +13,7 @@
 //! |---|---|---|---|---|
 //! | `x` | any, rank >= k | f64, f32, f16, bf16 | in | always |
 //! | `residual` | of x | of x | in | `residual` |
-//! | `weight`, `bias` | the last k extents of x | of x, or f32 | in | `weight`, `bias` |
+//! | `weight`, `bias` | the last k extents of x | of x, or f32; both have one type | in | `weight`, `bias` |
 //! | `y` | of x | of x | out | always |
 //! | `h` | of x | of x | out | `residual` |
 //! | `mean`, `rstd` | the other extents of x | f32, or f64 for f64 | out | `stats` |

@@ -234,7 +234,7 @@ steps! { SoftmaxDescriptor
     /// Multiplies x by a number first, 1 by default; it may be negative or 0.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
+    /// [`Error::InvalidDescriptor`] if it is, unless operands are f64, neither 0 nor a normal number of f32.
     scale(scale: f64) = |it| it.real("scale", scale, |f, scale| f.scale = scale);
     /// The type of y: x's, which is the default, or f32 where x is of 16 bits. Its values are then those before they would be rounded to x's type.
     ///
@@ -278,7 +278,7 @@ steps! { SoftmaxBackwardDescriptor
     /// As [`SoftmaxDescriptor::scale`].
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
+    /// [`Error::InvalidDescriptor`] if it is, unless operands are f64, neither 0 nor a normal number of f32.
     scale(scale: f64) = |it| it.real("scale", scale, |f, scale| f.scale = scale);
     /// The type of forward's input, which is that of dx: y's, which is the default, or f16 or bf16 where y is f32.
     ///

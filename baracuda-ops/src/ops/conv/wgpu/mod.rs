@@ -18,6 +18,8 @@ use crate::ops::gemm::wgpu::{Tile, check_operands, product_work};
 use crate::plan::Descriptor;
 use crate::slots::Slot;
 
+use output::bounded;
+
 pub(in crate::ops) use variants::add_variants;
 
 /// Contractions by tiles.
@@ -52,17 +54,17 @@ pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, prop
 
 fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(tiled::steps(&descriptor.contraction(), props)?, (), props)
+    finished(tiled::steps(&bounded(&descriptor.contraction()), props)?, (), props)
 }
 
 fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(direct::steps(&descriptor.contraction(), props)?, (), props)
+    finished(direct::steps(&bounded(&descriptor.contraction()), props)?, (), props)
 }
 
 fn walk_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
-    finished(walk::steps(&descriptor.contraction(), props, ask)?, (), props)
+    finished(walk::steps(&bounded(&descriptor.contraction()), props, ask)?, (), props)
 }
 
 fn depthwise_work(descriptor: &impl Contracting, props: &Props, ask: Ask) -> Result<Work<depthwise::Choice>, Reason> {
@@ -97,12 +99,12 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::ConvDescriptor;
     use crate::backend::wgpu::Variants;
     use crate::dtype::DType;
     use crate::ops::activation::Activation;
     use crate::ops::conv::ConvWindow;
     use crate::tensor::TensorDesc;
+    use crate::{ConvBackwardBiasDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor};
 
     fn able() -> Props {
         Props { max_workgroup_bytes: 48 << 10, ..Variants::device(Some((32, 32))) }
@@ -210,6 +212,46 @@ mod tests {
         let reason = walk_work(&usual, &able(), Ask::Chosen).err().unwrap().to_string();
         assert!(reason.contains("of 576 products 256 are inside"), "{reason}");
         assert!(walk_work(&usual, &able(), Ask::Pinned).is_ok());
+    }
+
+    #[test]
+    fn coordinates_that_tiles_do_not_reach_are_walked() {
+        const FAR: u64 = (1 << 31) - 1;
+        let conv = |kernel, window| {
+            let of = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
+            ConvDescriptor::new(of(&[1, 2, 5]), of(&[2, 2, kernel]), window).unwrap()
+        };
+        let strided = conv(3, ConvWindow::new().stride(&[FAR]).padding(&[FAR]));
+        let dilated = conv(2, ConvWindow::new().dilation(&[FAR]).padding_per_side(&[[0, FAR]]));
+        for forward in [strided, dilated] {
+            assert!(tiled_work(&forward, &able()).is_err());
+            assert!(walk_work(&forward, &able(), Ask::Chosen).is_ok());
+            assert!(walk_work(&forward.backward_data().unwrap(), &able(), Ask::Chosen).is_ok());
+            assert!(walk_work(&forward.backward_weight().unwrap(), &able(), Ask::Chosen).is_ok());
+        }
+    }
+
+    #[test]
+    fn factors_without_elements_bound_nothing() {
+        let of = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
+        for dims in [[(1 << 31) - 1, 2, 0], [0, 2, 1 << 40]] {
+            let bias = ConvBackwardBiasDescriptor::new(of(&dims)).unwrap();
+            assert_eq!(bias_work(&bias, &able()).unwrap().steps.len(), 1);
+        }
+        let extent = (1 << 31) - 1;
+        let [x, dy, dweight] = [of(&[0, 2, extent]), of(&[0, 3, extent - 1]), of(&[3, 2, 2])];
+        let weight = ConvBackwardWeightDescriptor::new(x, dy, dweight, ConvWindow::new()).unwrap();
+        let point =
+            ConvBackwardWeightDescriptor::new(x, of(&[0, 3, extent]), of(&[3, 2, 1]), ConvWindow::new()).unwrap();
+        for gradient in [&weight, &point] {
+            assert_eq!(tiled_work(gradient, &able()).unwrap().steps.len(), 1);
+            assert_eq!(walk_work(gradient, &able(), Ask::Pinned).unwrap().steps.len(), 1);
+        }
+        assert_eq!(gemm_work(&point.contraction(), point.slots(), &able(), Ask::Pinned).unwrap().steps.len(), 1);
+        // Channels that x does not have, beside the paddings of an extent that 32 bits do not reach.
+        let window = ConvWindow::new().stride(&[1 << 30]).padding(&[1]);
+        let forward = ConvDescriptor::new(of(&[1, 0, 1 << 40]), of(&[3, 0, 2]), window).unwrap();
+        assert_eq!(tiled_work(&forward, &able()).unwrap().steps.len(), 1);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::geometry::{Contraction, Indices, Strided};
+use super::super::MAX_AXES;
+use super::super::geometry::{Axis, Contraction, Gathered, Indices, Strided};
 use super::digits::{Digits, digits_of};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_out, prelude,
@@ -75,7 +76,7 @@ pub(super) struct Params {
     pub(super) divisors: [u32; 4],
     pub(super) steps: [u32; 4],
     pub(super) inverses: [u32; 4],
-    pub(super) tops: [i32; 4],
+    pub(super) tops: [u32; 4],
 }
 
 /// The terms for which the factors have elements.
@@ -130,6 +131,22 @@ impl Terms {
 
 fn extents(indices: &Indices) -> [u64; 4] {
     indices.digits().map(|extent| extent.max(1))
+}
+
+/// The contraction as shaders are told of it. Factors without elements have no terms, and nothing bounds their extents and strides: those of empty
+/// factors stand for all.
+pub(super) fn bounded(contraction: &Contraction) -> Contraction {
+    if Terms::of(contraction).count > 0 || contraction.is_empty() {
+        return *contraction;
+    }
+    let axis = Axis { extent: 0, stride: 0, of_row: 1, of_term: 1, offset: 0, divisor: 1 };
+    let Contraction { terms, gathered, plain, .. } = *contraction;
+    Contraction {
+        terms: Indices { lead: 0, axes: [1; MAX_AXES], ..terms },
+        gathered: Gathered { group: 0, row_lead: 0, term_lead: 0, axes: [axis; MAX_AXES], ..gathered },
+        plain: Strided { group: 0, column: 0, lead: 0, axes: [0; MAX_AXES], ..plain },
+        ..*contraction
+    }
 }
 
 /// The output of sums, and their epilogue.
@@ -300,7 +317,7 @@ pub(super) fn divided(count: u64, wanted: u64, least: u64, props: &Props) -> (u6
     (count.div_ceil(of_part).max(1), of_part)
 }
 
-/// A factor or an offset of coordinates. A factor that does not fit only multiplies the index 0, as `check_coordinates` has proved.
+/// A factor or an offset of coordinates, all of which are below 2^31.
 fn coordinate(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(0)
 }

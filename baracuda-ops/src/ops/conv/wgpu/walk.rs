@@ -23,7 +23,9 @@ const QUAD: u64 = 4;
 /// The dispatches, if anything is written, and the bytes of workspace between them.
 pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Result<(Vec<StepBuilder>, u64), Reason> {
     let (products, inside) = (contraction.products(), contraction.products_inside());
-    Reason::unless(ask == Ask::Pinned || products / LEAST_PADDING > inside, || {
+    // Tiles count coordinates with a sign in 32 bits, also those outside the image.
+    let is_left = check_coordinates(contraction).is_err() || products / LEAST_PADDING > inside;
+    Reason::unless(ask == Ask::Pinned || is_left, || {
         format!(
             "tiles are faster: of {products} products {inside} are inside the image, more than one in {LEAST_PADDING}"
         )
@@ -31,7 +33,6 @@ pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Resul
     if contraction.is_empty() {
         return Ok((Vec::new(), 0));
     }
-    check_coordinates(contraction)?;
     let Contraction { groups: channel_groups, rows, gathered, plain, .. } = contraction;
     // Columns are counted through all groups, as channels are.
     let whole = Contraction { groups: 1, n: contraction.n * channel_groups, ..*contraction };
@@ -56,8 +57,8 @@ pub(super) fn steps(contraction: &Contraction, props: &Props, ask: Ask) -> Resul
         plain_strides: plain.digits(&contraction.terms).map(stride),
         steps: in_quad(walks.map(|walk| word(walk.step))),
         inverses: in_quad(walks.map(|walk| word(walk.inverse))),
-        // No coordinate reaches farther than 31 bits.
-        tops: in_quad(walks.map(|walk| i32::try_from(walk.top()).unwrap_or(i32::MAX))),
+        // Beyond 32 bits only the gradient of the data has one, which is compared with numbers of rows, below 2^32.
+        tops: in_quad(walks.map(|walk| u32::try_from(walk.top()).unwrap_or(u32::MAX))),
         ..sums.params(terms.params(contraction, 1))
     };
     let factor = |name, position, dtype| elements_in(name, terms.place(position, &sums), dtype);

@@ -169,8 +169,8 @@ pub(super) fn step(
     let Epilogue { bias, activation, beside, beta, .. } = product.epilogue;
     // A sum over no terms leaves factors without elements, which cannot be bound.
     let has_terms = product.terms() > 0;
-    let k = if has_terms { product.k } else { 0 };
-    let steps = product.summed.count().saturating_mul(k.div_ceil(DEPTH));
+    let (k, tuples) = if has_terms { (product.k, product.summed.count()) } else { (0, 0) };
+    let steps = tuples.saturating_mul(k.div_ceil(DEPTH));
     Reason::unless(!props.is_cpu || steps <= MOST_STEPS_IN_SOFTWARE, || {
         let most = MOST_STEPS_IN_SOFTWARE * DEPTH;
         let terms = product.terms();
@@ -207,7 +207,7 @@ pub(super) fn step(
         m: u32 = word(*m),
         n: u32 = word(*n),
         k: u32 = word(k),
-        tuples: u32 = word(product.summed.count()),
+        tuples: u32 = word(tuples),
         // As many as `groups` lets pass.
         groups: u32 = word(count),
         groups_x: u32 = grid[0],

@@ -49,10 +49,11 @@ struct Merged {
     parameters: bool,
 }
 
-/// Threads of a channel's team for each that a group's team has, from which on most of those in front of a group would be idle.
+/// Threads of a channel's team for each that a group's team has, from which on most of those in front of a group would be idle; and the other way
+/// around.
 const IDLE_MERGERS: u32 = 8;
-/// Most threads in front of groups, most of them idle, that cost less than a further dispatch: sixteen times as many as a GPU of 132 SMs holds at once take
-/// some tens of microseconds. An estimate, not measured.
+/// Most threads in front of groups, or of channels, most of them idle, that cost less than a further dispatch: sixteen times as many as a GPU of 132
+/// SMs holds at once take some tens of microseconds. An estimate, not measured.
 const MOST_MERGING_THREADS: u64 = 1 << 22;
 
 type Backward<'d> = Task<'d, BackwardFields>;
@@ -341,7 +342,8 @@ impl Backward<'_> {
         Ok(self.step(&files, (constants, false), uses, grid))
     }
 
-    /// Means of the groups and gradients of the parameters: by one dispatch, or by two if teams as large as a channel needs would be too many for groups.
+    /// Means of the groups and gradients of the parameters: by one dispatch, or by two if teams as large as a channel needs would be too many for groups,
+    /// or the other way around.
     fn merges(&self) -> Result<Vec<StepBuilder>, Reason> {
         let segments = &self.segments;
         let parts = self.group_parts();
@@ -351,9 +353,13 @@ impl Backward<'_> {
         if segments.groups_are_channels {
             return Ok(vec![self.merge(of_group, wanted)?]);
         }
-        let threads = segments.group_count.saturating_mul(of_channel.threads.into());
-        let is_wasteful = of_channel.threads >= IDLE_MERGERS * of_group.threads && threads > MOST_MERGING_THREADS;
-        if wanted.means && wanted.parameters && is_wasteful {
+        let is_wasteful = |large: Team, small: Team, count: u64| {
+            let threads = count.saturating_mul(large.threads.into());
+            large.threads >= IDLE_MERGERS * small.threads && threads > MOST_MERGING_THREADS
+        };
+        let are_many = is_wasteful(of_channel, of_group, segments.group_count)
+            || is_wasteful(of_group, of_channel, segments.channels);
+        if wanted.means && wanted.parameters && are_many {
             let [means, parameters] = [true, false].map(|means| Merged { means, parameters: !means });
             return Ok(vec![self.merge(of_group, means)?, self.merge(of_channel, parameters)?]);
         }

@@ -249,6 +249,24 @@ fn an_op_lists_the_forms_that_can_serve_it_and_each_is_chosen_for_some_tensors()
 }
 
 #[test]
+fn teams_of_large_groups_do_not_merge_many_channels_of_few_parts() {
+    let merging = |channels: u64| {
+        let x = TensorDesc::contiguous(DType::F32, &[4, channels, 2]).unwrap();
+        let parameters =
+            |fields: &mut ForwardFields| (fields.weight, fields.bias) = (Some(DType::F32), Some(DType::F32));
+        let norm = plain(ChannelNorm::Group, x).with(parameters).unwrap().backward(&INPUTS).unwrap();
+        let steps = steps_of(WgslForm::SplitMerge, &norm, &Variants::device(Some((32, 32))), Ask::Pinned).unwrap();
+        let is_merging = |step: &&StepBuilder| step.entry == "channel_norm_backward_split_merge";
+        steps.iter().filter(is_merging).map(|step| constant(step, "THREADS")).collect::<Vec<_>>()
+    };
+    // Of a channel there are four parts, of a group thousands.
+    assert_eq!(merging(1 << 16)[1..], [8]);
+    assert!(merging(1 << 16)[0] >= 256);
+    // Few of them cost less than a dispatch.
+    assert_eq!(merging(16).len(), 1);
+}
+
+#[test]
 fn samples_are_joined_where_they_share_statistics_and_a_stride() {
     let segments = |kind, x| Segments::new(&plain(kind, x).geometry().unwrap(), ShaderType::BF16, &[X, Y]);
     let x = TensorDesc::channels_last(DType::BF16, &[4, 16, 6, 5]).unwrap();
