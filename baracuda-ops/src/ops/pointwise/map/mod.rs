@@ -29,7 +29,8 @@
 //!
 //! Source: of the functions, [`Function`] says; the rules of broadcasting are those of NumPy's user guide.
 //!
-//! Kernels: the reference in `cpu.rs`.
+//! Kernels: `csrc/pointwise/pointwise_function.cu` for one function of operands of one type, `csrc/pointwise/pointwise_program.cu`, an interpreter, for
+//! any program; the reference in `cpu.rs`.
 //!
 //! [`Function`]: super::program::Function
 //! [`Program`]: super::program::Program
@@ -46,6 +47,8 @@ use crate::slots::{Access, OperandEntry, SlotsBuilder};
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 
 /// Names of inputs.
 const INPUTS: [&str; Program::MAX_INPUTS] = [
@@ -258,7 +261,7 @@ descriptor! {
     PointwiseDescriptor(Fields): "pointwise", ();
     args: PointwiseArgs of forward;
     plan: PointwisePlan;
-    kernels: kernels!(cuda: []; wgpu: []; cpu: cpu::accept);
+    kernels: kernels!(cuda: {"function" => cuda::function, "program" => cuda::program}; wgpu: {}; cpu: cpu::accept);
     gradients: ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"] => [
         "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15"
     ], derive;
