@@ -31,27 +31,28 @@ enum {
     BOPS_POINTWISE_LITERALS = 128
 };
 
-/* An extent that thread numbers are divided by: of a number n below 2^31 the quotient is ((2 n * multiplier) >> 32) >> shift, in long walks of one
+/* An extent that numbers of accesses are divided by: of a number n below 2^31 the quotient is ((2 n * multiplier) >> 32) >> shift, in long walks of one
  * below 2^40 it is ((2^24 n * multiplier) >> 64) >> shift. */
 typedef struct {
     uint32_t extent, shift;
     uint64_t multiplier;
 } bops_divisor;
 
-/* The positions, `width` neighbours to a thread. `inner` are the extents in threads, from the innermost on, without the outermost. `width` divides the
- * innermost, unless that is the only one. */
+/* The positions, neighbours along the innermost extent to an access. `inner` are the extents in accesses, from the innermost on, without the outermost. The
+ * innermost is a whole number of accesses, unless it is the only one. */
 typedef struct {
     uint64_t elements;
     uint32_t rank;    /* extents; 0 for one element */
-    uint32_t is_long; /* whether thread numbers reach 2^31 */
+    uint32_t is_long; /* whether numbers of accesses reach 2^31 */
     bops_divisor inner[BOPS_POINTWISE_EXTENTS - 1];
 } bops_walk;
 
 /* How an operand lies in the walk. */
 typedef struct {
-    uint64_t strides[BOPS_POINTWISE_EXTENTS]; /* elements from thread to thread: along the outermost extent, then along those of `inner` */
+    uint64_t strides[BOPS_POINTWISE_EXTENTS]; /* elements from access to access: along the outermost extent, then along those of `inner` */
     bops_dtype dtype;
-    uint32_t is_repeated; /* whether all elements of a thread are one; otherwise they are neighbours */
+    uint32_t is_repeated; /* whether all elements of an access are one; otherwise they are neighbours */
+    uint32_t is_dense;    /* whether the element of each position lies at that number */
 } bops_walked;
 
 /* ---- one function --------------------------------------------------------- */

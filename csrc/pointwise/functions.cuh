@@ -57,10 +57,18 @@ template <typename A> __device__ __forceinline__ A sigmoid(A x) {
     return x < A(0) ? product(e, r) : r;
 }
 
-// The logarithm of a positive normal number times 2^scale. The number is 2^k m with m from 2/3 to 4/3; with f = m - 1 its logarithm is k ln(2) + f + f^2 P(f),
-// P fitted with a relative error of the sum f + f^2 P(f) of 3.3 2^-24.
-__device__ __forceinline__ float log_of_normal(float x, float scale) {
+// log2(x): infinite or NaN where it must be; of other numbers within 2 ulp, unless they are near 1.
+__device__ __forceinline__ float log2_approximate(float x) {
+    float y;
+    asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// log(x). A positive normal number is 2^k m with m from 2/3 to 4/3; with f = m - 1 its logarithm is k ln(2) + f + f^2 P(f), P fitted so that the error of
+// f + f^2 P(f) is at most 3.3 2^-24 of it. Others, of which the logarithm is infinite, NaN or below -87, are left to the approximation.
+__device__ __forceinline__ float logarithm(float x) {
     constexpr float ln_2 = 0.693147181f;
+    constexpr uint32_t least_normal = 0x00800000, normal_numbers = 0x7f000000;
     const int bits = __float_as_int(x), power = (bits - 0x3f2aaaab) & 0xff800000; // k 2^23
     const float f = __fadd_rn(__int_as_float(bits - power), -1.0f);
     float p = -0.152668118f;
@@ -70,34 +78,10 @@ __device__ __forceinline__ float log_of_normal(float x, float scale) {
     p = __fmaf_rn(p, f, -0.250063241f);
     p = __fmaf_rn(p, f, 0.333367348f);
     p = __fmaf_rn(p, f, -0.499999613f);
-    p = __fmaf_rn(p, __fmul_rn(f, f), f);
-    return __fmaf_rn(__fadd_rn(__fmul_rn(float(power), 0x1p-23f), scale), ln_2, p);
+    const float y = __fmaf_rn(float(power), ln_2 * 0x1p-23f, __fmaf_rn(p, __fmul_rn(f, f), f));
+    return uint32_t(bits) - least_normal < normal_numbers ? y : __fmul_rn(log2_approximate(x), ln_2);
 }
-
-// Logarithms. All numbers are of the same kind as a rule, so that one branch serves them: a normal number has the same result in both.
-template <int count> __device__ __forceinline__ void logarithms(const float (&x)[count], float (&r)[count]) {
-    constexpr uint32_t least_normal = 0x00800000, normal_numbers = 0x7f000000;
-    uint32_t farthest = 0;
-#pragma unroll
-    for (int i = 0; i < count; ++i) farthest = max(farthest, __float_as_uint(x[i]) - least_normal);
-    if (__builtin_expect(farthest < normal_numbers, true)) {
-#pragma unroll
-        for (int i = 0; i < count; ++i) r[i] = log_of_normal(x[i], 0.0f);
-    } else {
-#pragma unroll
-        for (int i = 0; i < count; ++i) {
-            const float given = x[i];
-            const bool is_small = given < 0x1p-126f;
-            const float y = log_of_normal(is_small ? __fmul_rn(given, 0x1p23f) : given, is_small ? -23.0f : 0.0f);
-            const float limit = given == 0.0f ? -INFINITY : given < 0.0f ? NAN : given;
-            r[i] = given > 0.0f && given < INFINITY ? y : limit;
-        }
-    }
-}
-template <int count> __device__ __forceinline__ void logarithms(const double (&x)[count], double (&r)[count]) {
-#pragma unroll
-    for (int i = 0; i < count; ++i) r[i] = log(x[i]);
-}
+__device__ __forceinline__ double logarithm(double x) { return log(x); }
 
 // tanh(x): 1 - 2 / (1 + exp(2 |x|)) with the sign of x; below the bound, where the difference would lose bits, x + x^3 Q(x^2) with a relative error of
 // 0.7 2^-24, which keeps every bit of a subnormal x.
@@ -128,7 +112,7 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
         case BOPS_FUNCTION_NEG: each([](A x, A) { return -x; }); break;
         case BOPS_FUNCTION_SQRT: each([](A x, A) { return root(x); }); break;
         case BOPS_FUNCTION_EXP: each([](A x, A) { return exponential(x); }); break;
-        case BOPS_FUNCTION_LOG: logarithms(x, r); break;
+        case BOPS_FUNCTION_LOG: each([](A x, A) { return logarithm(x); }); break;
         case BOPS_FUNCTION_SIGMOID: each([](A x, A) { return sigmoid(x); }); break;
         default: each([](A x, A) { return hyperbolic_tangent(x); }); break;
         }

@@ -6,14 +6,8 @@
 namespace bops {
 namespace {
 
-// Accesses of a thread to each operand, if the walk has one extent.
-#ifndef UNARY_ACCESSES
-#define UNARY_ACCESSES 2
-#endif
-#ifndef BINARY_ACCESSES
-#define BINARY_ACCESSES 1
-#endif
-template <int extents, int arguments, int bytes> constexpr int function_accesses = extents > 1 || bytes < 16 ? 1 : arguments == 1 ? UNARY_ACCESSES : BINARY_ACCESSES;
+// Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent.
+template <int extents, int arguments, int bytes> constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 ? 2 : 1;
 
 template <typename A, int width> __device__ __forceinline__ void fill(uint64_t literal, A (&v)[width]) {
     A value;

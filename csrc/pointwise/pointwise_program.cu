@@ -134,9 +134,9 @@ template <typename Computing, int elements> struct mixed {
     }
 };
 
-// Registers of a thread are bounded so that an SM holds so many blocks: the values take half of them or less.
-template <typename E, int accesses, int slots> constexpr int program_blocks =
-    slots == 0 ? 3 : slots * accesses * E::width * int(sizeof(typename E::A)) > 128 ? 2 : slots * accesses * E::width > 16 ? 3 : 4;
+// Blocks of an SM that registers are allotted for; `words` are those of a thread's values, which take about half of its registers.
+constexpr int blocks_for(int words) { return words > 32 ? 2 : words > 16 ? 3 : 4; }
+template <typename E, int accesses, int slots> constexpr int program_blocks = blocks_for(slots * accesses * E::width * int(sizeof(typename E::A)) / 4);
 
 // E: the elements. `accesses`: of a thread to each operand; more than 1 only with one extent.
 template <typename E, int accesses, int extents, int slots> __global__ void __launch_bounds__(pointwise_threads, program_blocks<E, accesses, slots>)

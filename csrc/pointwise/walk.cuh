@@ -7,10 +7,11 @@ namespace bops {
 
 // The place of an access in a walk of up to so many extents. `may_be_long`: whether numbers of accesses may reach 2^31.
 template <int extents, bool may_be_long> struct place {
+    uint64_t first; // position
     uint64_t outer; // along the outermost extent
     uint32_t inner[extents - 1], rank;
 
-    __device__ __forceinline__ place(const bops_walk &walk, uint64_t access, int) : outer(access), rank(walk.rank) {
+    __device__ __forceinline__ place(const bops_walk &walk, uint64_t access, int width) : first(access * width), outer(access), rank(walk.rank) {
 #pragma unroll
         for (int k = 0; k + 1 < extents; ++k) inner[k] = 0;
 #pragma unroll
@@ -27,6 +28,7 @@ template <int extents, bool may_be_long> struct place {
 
     // Of the access in an operand, in elements.
     __device__ __forceinline__ uint64_t offset(const bops_walked &walked) const {
+        if (walked.is_dense) return first;
         uint64_t at = (may_be_long ? outer : uint32_t(outer)) * walked.strides[0];
 #pragma unroll
         for (int k = 0; k + 1 < extents; ++k) {

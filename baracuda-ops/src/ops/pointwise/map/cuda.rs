@@ -137,8 +137,14 @@ impl Lying {
             let place = if at == 0 { 0 } else { own.len() - at };
             strides[place] = if at + 1 == own.len() { stride * width } else { stride };
         }
-        let dtype = c_dtype(self.operands[operand].dtype())?;
-        Ok(sys::bops_walked { strides, dtype, is_repeated: self.is_repeated(operand).into() })
+        let mut dense = 1;
+        let is_dense = own.iter().zip(&self.walk.dims).rev().all(|(&stride, dim)| stride == std::mem::replace(&mut dense, dense * dim));
+        Ok(sys::bops_walked {
+            strides,
+            dtype: c_dtype(self.operands[operand].dtype())?,
+            is_repeated: self.is_repeated(operand).into(),
+            is_dense: is_dense.into(),
+        })
     }
 }
 
