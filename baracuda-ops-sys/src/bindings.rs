@@ -815,6 +815,133 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
+pub type bops_function = u32;
+pub const BOPS_FUNCTION_NEG: _bindgen_ty_12 = 0;
+pub const BOPS_FUNCTION_SQRT: _bindgen_ty_12 = 1;
+pub const BOPS_FUNCTION_EXP: _bindgen_ty_12 = 2;
+pub const BOPS_FUNCTION_LOG: _bindgen_ty_12 = 3;
+pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_12 = 4;
+pub const BOPS_FUNCTION_TANH: _bindgen_ty_12 = 5;
+pub const BOPS_FUNCTION_ADD: _bindgen_ty_12 = 6;
+pub const BOPS_FUNCTION_SUB: _bindgen_ty_12 = 7;
+pub const BOPS_FUNCTION_MUL: _bindgen_ty_12 = 8;
+pub const BOPS_FUNCTION_DIV: _bindgen_ty_12 = 9;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_13 = 8;
+pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_13 = 16;
+pub const BOPS_POINTWISE_OUTPUTS: _bindgen_ty_13 = 8;
+pub const BOPS_POINTWISE_INSTRUCTIONS: _bindgen_ty_13 = 64;
+pub const BOPS_POINTWISE_LITERALS: _bindgen_ty_13 = 128;
+pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_divisor {
+    pub extent: u32,
+    pub shift: u32,
+    pub multiplier: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_walk {
+    pub elements: u64,
+    pub rank: u32,
+    pub is_long: u32,
+    pub inner: [bops_divisor; 7usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_walked {
+    pub strides: [u64; 8usize],
+    pub dtype: bops_dtype,
+    pub is_repeated: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_function_choice {
+    pub vec_bytes: u32,
+    pub extents: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_argument {
+    pub walked: bops_walked,
+    pub literal: u64,
+    pub is_literal: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_function_params {
+    pub walk: bops_walk,
+    pub out: bops_walked,
+    pub x: bops_pointwise_argument,
+    pub y: bops_pointwise_argument,
+    pub function: bops_function,
+    pub arguments: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_function_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *const ::core::ffi::c_void,
+    pub out: *mut ::core::ffi::c_void,
+}
+impl Default for bops_pointwise_function_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_program_choice {
+    pub dtype: bops_dtype,
+    pub is_uniform: u32,
+    pub extents: u32,
+    pub slots: u32,
+}
+pub const BOPS_VALUE_LAST: _bindgen_ty_14 = 127;
+pub const BOPS_VALUE_LITERAL: _bindgen_ty_14 = 128;
+pub type _bindgen_ty_14 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_program_params {
+    pub walk: bops_walk,
+    pub inputs: u32,
+    pub outputs: u32,
+    pub instructions: u32,
+    pub result: [u32; 8usize],
+    pub instruction: [u32; 64usize],
+    pub literal: [u64; 128usize],
+    pub input: [bops_walked; 16usize],
+    pub output: [bops_walked; 8usize],
+}
+impl Default for bops_pointwise_program_params {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_program_operands {
+    pub input: [*const ::core::ffi::c_void; 16usize],
+    pub output: [*mut ::core::ffi::c_void; 8usize],
+}
+impl Default for bops_pointwise_program_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_specialisation {
@@ -980,11 +1107,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_12 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_12 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_12 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_12 = 16;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_15 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_15 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_15 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_15 = 16;
+pub type _bindgen_ty_15 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1801,6 +1928,32 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_pointwise_function_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_function_params,
+        choice: *const bops_pointwise_function_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_function_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_function_params,
+        choice: *const bops_pointwise_function_choice,
+        operands: *const bops_pointwise_function_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_pointwise_program_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_program_params,
+        choice: *const bops_pointwise_program_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_program_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_program_params,
+        choice: *const bops_pointwise_program_choice,
+        operands: *const bops_pointwise_program_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_row_norm_resident_prepare(
         of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
@@ -2265,6 +2418,14 @@ pub mod forms {
     pub mod bops_local_response_norm_backward_direct {
         pub use super::super::bops_local_response_norm_backward_direct_launch as launch;
         pub use super::super::bops_local_response_norm_backward_direct_prepare as prepare;
+    }
+    pub mod bops_pointwise_function {
+        pub use super::super::bops_pointwise_function_launch as launch;
+        pub use super::super::bops_pointwise_function_prepare as prepare;
+    }
+    pub mod bops_pointwise_program {
+        pub use super::super::bops_pointwise_program_launch as launch;
+        pub use super::super::bops_pointwise_program_prepare as prepare;
     }
     pub mod bops_row_norm_resident {
         pub use super::super::bops_row_norm_resident_launch as launch;

@@ -370,6 +370,7 @@ pub(crate) fn conversion(to: Type, from: Type, modifiers: &[&str]) -> Option<Fun
         (Signed(4), F64) if has("rni") => |a, _, _| u64::from(d(a).round_ties_even() as i32 as u32),
         (F64, F32) => |a, _, _| of64(f64::from(f(a))),
         (F32, F64) if has("rn") => |a, _, _| of(d(a) as f32),
+        (F32, F64) if has("rz") => |a, _, _| of(toward_zero(d(a))),
         (F32, Signed(4)) if has("rn") => |a, _, _| of(a as i32 as f32),
         (F32, Unsigned(4)) if has("rn") => |a, _, _| of(a as u32 as f32),
         (F32, Unsigned(2)) if has("rn") => |a, _, _| of(a as u16 as f32),
@@ -400,6 +401,12 @@ pub(crate) fn conversion(to: Type, from: Type, modifiers: &[&str]) -> Option<Fun
         },
         _ => return None,
     })
+}
+
+/// Rounded towards zero.
+fn toward_zero(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest).abs() > value.abs() { f32::from_bits(nearest.to_bits() - 1) } else { nearest }
 }
 
 /// Rounded to nearest even; NaN has one bit pattern.
@@ -441,5 +448,8 @@ mod tests {
         assert!(comparison("gtu", Type::F32).unwrap()(of(1.0), u64::from(f32::NAN.to_bits())));
         assert!(!comparison("ne", Type::F32).unwrap()(of(1.0), u64::from(f32::NAN.to_bits())));
         assert_eq!(conversion(Type::Signed(4), Type::F32, &["rzi"]).unwrap()(of(-1.5), 0, 0), 0xffff_ffff);
+        let toward_zero = conversion(Type::F32, Type::F64, &["rz"]).unwrap();
+        assert_eq!(toward_zero(of64(-1.0 - 1.9 * f64::powi(2.0, -23)), 0, 0), of(-1.0 - f32::EPSILON));
+        assert_eq!(toward_zero(of64(1e300), 0, 0), of(f32::MAX));
     }
 }

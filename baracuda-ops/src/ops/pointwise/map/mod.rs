@@ -29,9 +29,10 @@
 //!
 //! Source: of the functions, [`Function`] says; the rules of broadcasting are those of NumPy's user guide.
 //!
-//! Kernels, in the order in which they are tried. Through wgpu `pointwise_dense` and `pointwise_strided` (`csrc/pointwise/pointwise_dense.wgsl`,
-//! `csrc/pointwise/pointwise_strided.wgsl`, with the functions of `csrc/pointwise/functions`). On the CPU `pointwise_fast`, in blocks (`fast.rs`), and
-//! the reference in `cpu.rs`.
+//! Kernels, in the order in which they are tried. On CUDA `pointwise_function` (`csrc/pointwise/pointwise_function.cu`) for one function of operands of
+//! one type, and `pointwise_program` (`csrc/pointwise/pointwise_program.cu`), an interpreter, for any program. Through wgpu `pointwise_dense` and
+//! `pointwise_strided` (`csrc/pointwise/pointwise_dense.wgsl`, `csrc/pointwise/pointwise_strided.wgsl`, with the functions of `csrc/pointwise/functions`).
+//! On the CPU `pointwise_fast`, in blocks (`fast.rs`), and the reference in `cpu.rs`.
 //!
 //! [`Function`]: super::program::Function
 //! [`Program`]: super::program::Program
@@ -48,6 +49,8 @@ use crate::slots::{Access, OperandEntry, SlotsBuilder};
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 #[cfg(feature = "wgpu")]
 mod wgpu;
@@ -267,7 +270,7 @@ descriptor! {
     args: PointwiseArgs of forward;
     plan: PointwisePlan;
     kernels: kernels!(
-        cuda: {};
+        cuda: {"function" => cuda::function, "program" => cuda::program};
         wgpu: {"dense" => wgpu::dense, "strided" => wgpu::strided};
         cpu: cpu::accept;
         before: {"fast" => fast::accept}

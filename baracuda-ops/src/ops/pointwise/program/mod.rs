@@ -72,6 +72,17 @@ pub(crate) enum Argument {
     Literal(Literal),
 }
 
+#[cfg(feature = "cuda")]
+impl Argument {
+    /// The place of the input that it is.
+    pub(crate) const fn input(&self) -> Option<usize> {
+        match *self {
+            Self::Input(at) => Some(at),
+            Self::Result(_) | Self::Literal(_) => None,
+        }
+    }
+}
+
 /// A number; there is one NaN, and -0 is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Literal(u64);

@@ -1,0 +1,480 @@
+//! The CUDA kernels: how operands lie for the accesses of threads, which kernel serves, and how it is told a program.
+
+use baracuda_ops_sys as sys;
+
+use super::{FIRST_OUTPUT, Valid};
+use crate::backend::cuda::{Props, c_dtype};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::kernel::{Accepted, Ask};
+use crate::narrow::{single, word};
+use crate::ops::calls::calls;
+use crate::ops::pointwise::program::{Argument, Function, Instruction, Program};
+use crate::ops::walk::Walk;
+use crate::tensor::TensorDesc;
+
+/// Threads of a block, as in the kernels.
+const THREADS: u64 = 256;
+/// The most blocks of a grid.
+const MOST_BLOCKS: u64 = (1 << 31) - 1;
+/// Bytes of a vector.
+const VEC_BYTES: u64 = 16;
+/// The most extents of walks in vectors, and those of other walks.
+const VECTOR_EXTENTS: usize = 4;
+const EXTENTS: usize = sys::BOPS_POINTWISE_EXTENTS as usize;
+
+const _: () = {
+    assert!(EXTENTS == crate::tensor::MAX_RANK);
+    assert!(sys::BOPS_POINTWISE_INPUTS as usize == Program::MAX_INPUTS);
+    assert!(sys::BOPS_POINTWISE_OUTPUTS as usize == Program::MAX_OUTPUTS);
+    assert!(sys::BOPS_POINTWISE_INSTRUCTIONS as usize == Program::MAX_INSTRUCTIONS);
+    assert!(sys::BOPS_POINTWISE_LITERALS as usize == 2 * Program::MAX_INSTRUCTIONS);
+    // A slot for each input and each result has a number below that of the accumulator.
+    assert!(Program::MAX_INPUTS + Program::MAX_INSTRUCTIONS < sys::BOPS_VALUE_LAST as usize);
+};
+
+/// A function at the C ABI.
+const fn c_function(function: Function) -> sys::bops_function {
+    match function {
+        Function::Neg => sys::BOPS_FUNCTION_NEG,
+        Function::Sqrt => sys::BOPS_FUNCTION_SQRT,
+        Function::Exp => sys::BOPS_FUNCTION_EXP,
+        Function::Log => sys::BOPS_FUNCTION_LOG,
+        Function::Sigmoid => sys::BOPS_FUNCTION_SIGMOID,
+        Function::Tanh => sys::BOPS_FUNCTION_TANH,
+        Function::Add => sys::BOPS_FUNCTION_ADD,
+        Function::Sub => sys::BOPS_FUNCTION_SUB,
+        Function::Mul => sys::BOPS_FUNCTION_MUL,
+        Function::Div => sys::BOPS_FUNCTION_DIV,
+    }
+}
+
+/// The bits of a number in the computing type.
+fn bits(computing: DType, number: f64) -> u64 {
+    match computing {
+        DType::F64 => number.to_bits(),
+        _ => single(number).to_bits().into(),
+    }
+}
+
+/// Operands and how they lie towards each other, outputs first.
+struct Lying {
+    operands: Vec<TensorDesc>,
+    walk: Walk,
+}
+
+impl Lying {
+    fn new(operands: Vec<TensorDesc>) -> Self {
+        Self { walk: Walk::new(&operands), operands }
+    }
+
+    fn rank(&self) -> usize {
+        self.walk.dims.len()
+    }
+
+    /// The type that all operands have.
+    fn dtype(&self) -> Option<DType> {
+        let first = self.operands.first()?.dtype();
+        self.operands.iter().all(|operand| operand.dtype() == first).then_some(first)
+    }
+
+    /// Whether the elements of an operand along the innermost extent are one.
+    fn is_repeated(&self, operand: usize) -> bool {
+        self.walk.strides[operand].last().is_none_or(|&stride| stride == 0)
+    }
+
+    /// The most extents that kernels for accesses to `width` neighbours have, 1 or [`VECTOR_EXTENTS`], if they serve: along the innermost extent each
+    /// operand is repeated or has neighbours, in whole accesses that are aligned; the last access of the only extent may be shorter.
+    fn vectors(&self, width: u64) -> Option<usize> {
+        let (inner, outer) = self.walk.dims.split_last()?;
+        let serves = |(operand, strides): (&TensorDesc, &Vec<u64>)| match strides.split_last() {
+            Some((0, _)) => true,
+            Some((1, outer)) => {
+                let bytes = (width * operand.dtype().size_bytes()).min(VEC_BYTES);
+                operand.align_bytes() >= bytes && outer.iter().all(|stride| stride.is_multiple_of(width))
+            }
+            _ => false,
+        };
+        if !self.operands.iter().zip(&self.walk.strides).all(serves) {
+            return None;
+        }
+        if outer.is_empty() {
+            return Some(1);
+        }
+        let is_short = !self.is_long(width) && self.rank() <= VECTOR_EXTENTS;
+        (is_short && inner.is_multiple_of(width)).then_some(VECTOR_EXTENTS)
+    }
+
+    /// Whether the number of an access may need more than 31 bits.
+    fn is_long(&self, width: u64) -> bool {
+        self.walk.elements().div_ceil(width) > 1 << 31
+    }
+
+    /// # Errors
+    /// An inner extent or the grid is too large.
+    fn c_walk(&self, width: u64) -> Result<sys::bops_walk, Reason> {
+        let (elements, is_long) = (self.walk.elements(), self.is_long(width));
+        let blocks = elements.div_ceil(THREADS * width);
+        Reason::unless(blocks <= MOST_BLOCKS, || {
+            format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}")
+        })?;
+        let mut inner = [sys::bops_divisor::default(); EXTENTS - 1];
+        let dims = self.walk.dims.get(1..).unwrap_or_default();
+        for (at, (by, &dim)) in inner.iter_mut().zip(dims.iter().rev()).enumerate() {
+            Reason::unless(dim <= u32::MAX.into(), || {
+                format!("an extent within others has {dim} elements, its kernels divide by at most {}", u32::MAX)
+            })?;
+            *by = divisor(if at == 0 { dim / width } else { dim }, is_long);
+        }
+        Ok(sys::bops_walk { elements, rank: word(self.rank() as u64), is_long: is_long.into(), inner })
+    }
+
+    fn c_walked(&self, operand: usize, width: u64) -> Result<sys::bops_walked, Reason> {
+        let own = &self.walk.strides[operand];
+        let mut strides = [0; EXTENTS];
+        // The outermost first, then from the innermost on.
+        for (at, &stride) in own.iter().enumerate() {
+            let place = if at == 0 { 0 } else { own.len() - at };
+            strides[place] = if at + 1 == own.len() { stride * width } else { stride };
+        }
+        let mut dense = 1;
+        let is_dense = own.iter().zip(&self.walk.dims).rev().all(|(&stride, dim)| stride == std::mem::replace(&mut dense, dense * dim));
+        Ok(sys::bops_walked {
+            strides,
+            dtype: c_dtype(self.operands[operand].dtype())?,
+            is_repeated: self.is_repeated(operand).into(),
+            is_dense: is_dense.into(),
+        })
+    }
+}
+
+/// What the kernels divide by. `is_long`: numbers of up to 40 bits, else of up to 31.
+fn divisor(extent: u64, is_long: bool) -> sys::bops_divisor {
+    let shift = extent.next_power_of_two().trailing_zeros();
+    let multiplier = (1u128 << (if is_long { 40 } else { 31 } + shift)).div_ceil(extent.into());
+    // It has 41 bits at most: 2^shift is less than twice the extent.
+    let multiplier = u64::try_from(multiplier).unwrap_or(u64::MAX);
+    sys::bops_divisor { extent: word(extent), shift, multiplier }
+}
+
+/// One function of operands of one type.
+pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let (program, operands) = (&valid.fields.program, &valid.derived.operands);
+    let [Instruction { function, arguments }] = program.instructions() else {
+        let count = program.instructions().len();
+        return Err(format!("it computes one function, the program has {count} instructions").into());
+    };
+    Reason::unless(program.results() == [Argument::Result(0)], || {
+        "its output is the result of the function, the program has others"
+    })?;
+    let used: Vec<usize> = arguments.iter().filter_map(Argument::input).collect();
+    Reason::unless(!used.is_empty(), || "it computes a function of an input, the program has one of numbers")?;
+    let lying = Lying::new(
+        std::iter::once(operands[program.inputs()]).chain(used.iter().map(|&input| operands[input])).collect(),
+    );
+    let Some(dtype) = lying.dtype() else {
+        let names: Vec<_> = lying.operands.iter().map(|operand| operand.dtype().to_string()).collect();
+        return Err(format!("its operands have one type, these have {}: the output, then inputs", names.join(", ")).into());
+    };
+    let full = VEC_BYTES / dtype.size_bytes();
+    // The kernels of one argument load no repeated ones in vectors.
+    let (width, extents) = match lying.vectors(full).filter(|_| arguments.len() == 2 || !lying.is_repeated(1)) {
+        Some(extents) => (full, extents),
+        None => (1, EXTENTS),
+    };
+    let mut params = sys::bops_pointwise_function_params {
+        walk: lying.c_walk(width)?,
+        out: lying.c_walked(0, width)?,
+        function: c_function(*function),
+        arguments: word(arguments.len() as u64),
+        ..Default::default()
+    };
+    let mut slots = [None; 2];
+    let mut walked = 1..;
+    for ((argument, to), slot) in arguments.iter().zip([&mut params.x, &mut params.y]).zip(&mut slots) {
+        *slot = argument.input();
+        match argument {
+            Argument::Literal(literal) => {
+                (to.literal, to.is_literal) = (bits(valid.derived.computing, literal.get()), 1);
+            }
+            _ => to.walked = lying.c_walked(walked.next().unwrap_or_default(), width)?,
+        }
+    }
+    let choice = sys::bops_pointwise_function_choice {
+        vec_bytes: word(width * dtype.size_bytes()),
+        extents: word(extents as u64),
+    };
+    let kernels = (c_dtype(dtype)?, params, choice, params.arguments);
+    Ok(calls!(bops_pointwise_function).candidate(lying.walk.elements() > 0, kernels, move |located| {
+        let [x, y] = slots.map(|slot| located.optional(slot).cast_const());
+        sys::bops_pointwise_function_operands { x, y, out: located.pointer(FIRST_OUTPUT) }
+    }))
+}
+
+/// An interpreter of any program.
+pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let (program, operands, computing) = (&valid.fields.program, &valid.derived.operands, valid.derived.computing);
+    let code = Code::new(program, |number| bits(computing, number));
+    let (inputs, outputs) = (code.inputs.len(), program.outputs());
+    let lying = Lying::new(
+        operands[program.inputs()..].iter().copied().chain(code.inputs.iter().map(|&input| operands[input])).collect(),
+    );
+    let has_registers = code.slots <= 8;
+    let slots = if code.slots <= 4 { 4 } else { 8 };
+    // Two vectors of f32 or one of 16-bit elements, where all operands have this type; an access to as many elements of any type; one element.
+    let uniform = lying.dtype().filter(|&dtype| dtype != DType::F64).filter(|dtype| {
+        has_registers && lying.vectors(VEC_BYTES / dtype.size_bytes()) == Some(1)
+    });
+    let mixed = VEC_BYTES / computing.size_bytes();
+    let (dtype, width, extents, slots) = match (uniform, lying.vectors(mixed).filter(|_| has_registers)) {
+        (Some(dtype), _) => (dtype, VEC_BYTES / dtype.size_bytes(), 1, slots),
+        (None, Some(extents)) => (computing, mixed, extents, slots),
+        (None, None) => (computing, 1, EXTENTS, if has_registers { 8 } else { 0 }),
+    };
+    let choice = sys::bops_pointwise_program_choice {
+        dtype: c_dtype(dtype)?,
+        is_uniform: uniform.is_some().into(),
+        extents: word(extents as u64),
+        slots,
+    };
+    let mut params = sys::bops_pointwise_program_params {
+        walk: lying.c_walk(width)?,
+        inputs: word(inputs as u64),
+        outputs: word(outputs as u64),
+        instructions: word(code.instructions.len() as u64),
+        ..Default::default()
+    };
+    params.result[..outputs].copy_from_slice(&code.results);
+    params.instruction[..code.instructions.len()].copy_from_slice(&code.instructions);
+    params.literal[..code.literals.len()].copy_from_slice(&code.literals);
+    for (at, output) in params.output[..outputs].iter_mut().enumerate() {
+        *output = lying.c_walked(at, width)?;
+    }
+    for (at, input) in params.input[..inputs].iter_mut().enumerate() {
+        *input = lying.c_walked(outputs + at, width)?;
+    }
+    let kernels = (c_dtype(computing)?, params, choice, ());
+    Ok(calls!(bops_pointwise_program).candidate(lying.walk.elements() > 0, kernels, move |located| {
+        let mut operands = sys::bops_pointwise_program_operands::default();
+        for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
+            *to = located.pointer(input).cast_const();
+        }
+        for (to, at) in operands.output[..outputs].iter_mut().zip(FIRST_OUTPUT..) {
+            *to = located.pointer(at);
+        }
+        operands
+    }))
+}
+
+/// A program as the interpreter is told it.
+#[derive(Debug, PartialEq, Eq)]
+struct Code {
+    /// The inputs that count, in the order of their slots.
+    inputs: Vec<usize>,
+    instructions: Vec<u32>,
+    /// Places of the outputs.
+    results: Vec<u32>,
+    literals: Vec<u64>,
+    /// Values that are live at once outside of the accumulator.
+    slots: usize,
+}
+
+/// A value that lasts to the end, since it is an output.
+const FOREVER: usize = usize::MAX;
+
+impl Code {
+    fn new(program: &Program, bits: impl Fn(f64) -> u64) -> Self {
+        let (needed, ends) = lifetimes(program);
+        let inputs: Vec<usize> = (0..program.inputs()).filter(|&input| ends.of_inputs[input].is_some()).collect();
+        // Of each slot, where the value that it holds is used last.
+        let mut slots: Vec<usize> = inputs.iter().filter_map(|&input| ends.of_inputs[input]).collect();
+        let mut places = vec![sys::BOPS_VALUE_LAST; program.instructions().len()];
+        let mut literals: Vec<u64> = Vec::new();
+        let mut instructions = Vec::with_capacity(needed.len());
+        for (at, &number) in needed.iter().enumerate() {
+            let Instruction { function, arguments } = &program.instructions()[number];
+            let before = at.checked_sub(1).map(|before| needed[before]);
+            let mut place = |argument: &Argument| match *argument {
+                Argument::Input(input) => index(inputs.iter().position(|&known| known == input)),
+                Argument::Result(result) if Some(result) == before => sys::BOPS_VALUE_LAST,
+                Argument::Result(result) => places[result],
+                Argument::Literal(literal) => {
+                    let bits = bits(literal.get());
+                    let known = literals.iter().position(|&known| known == bits);
+                    sys::BOPS_VALUE_LITERAL
+                        + index(known.or_else(|| {
+                            literals.push(bits);
+                            Some(literals.len() - 1)
+                        }))
+                }
+            };
+            let x = place(&arguments[0]);
+            let y = arguments.get(1).map_or(sys::BOPS_VALUE_LAST, &mut place);
+            // The accumulator is read in its place as the first argument; as the second it is copied.
+            let is_commutative = matches!(function, Function::Add | Function::Mul);
+            let (x, y) = if is_commutative && y == sys::BOPS_VALUE_LAST { (y, x) } else { (x, y) };
+            // What only the next instruction takes, and the last result, stay in the accumulator.
+            let end = ends.of_results[number].unwrap_or(at);
+            if at + 1 < needed.len() && end != at + 1 {
+                let free = slots.iter().position(|&end| end <= at).unwrap_or_else(|| {
+                    slots.push(FOREVER);
+                    slots.len() - 1
+                });
+                (slots[free], places[number]) = (end, index(Some(free)));
+            }
+            instructions.push(c_function(*function) | x << 8 | y << 16 | places[number] << 24);
+        }
+        let result = |output: &Argument| match *output {
+            Argument::Input(input) => index(inputs.iter().position(|&known| known == input)),
+            Argument::Result(result) => places[result],
+            Argument::Literal(_) => sys::BOPS_VALUE_LAST,
+        };
+        let results = program.results().iter().map(result).collect();
+        Self { inputs, instructions, results, literals, slots: slots.len() }
+    }
+}
+
+/// A place among at most 128.
+fn index(place: Option<usize>) -> u32 {
+    place.map_or(0, |place| word(place as u64))
+}
+
+/// Of each value the place of the instruction, among those that are needed, that uses it last.
+struct Ends {
+    of_inputs: Vec<Option<usize>>,
+    of_results: Vec<Option<usize>>,
+}
+
+/// The instructions on which outputs depend, in their order, and the lifetimes of values.
+fn lifetimes(program: &Program) -> (Vec<usize>, Ends) {
+    let mut is_needed = vec![false; program.instructions().len()];
+    let need = |is_needed: &mut Vec<bool>, arguments: &[Argument]| {
+        for argument in arguments {
+            if let Argument::Result(result) = *argument {
+                is_needed[result] = true;
+            }
+        }
+    };
+    need(&mut is_needed, program.results());
+    for (at, instruction) in program.instructions().iter().enumerate().rev() {
+        if is_needed[at] {
+            need(&mut is_needed, &instruction.arguments);
+        }
+    }
+    let needed: Vec<usize> = (0..is_needed.len()).filter(|&at| is_needed[at]).collect();
+    let mut ends = Ends { of_inputs: vec![None; program.inputs()], of_results: vec![None; is_needed.len()] };
+    let mut extend = |argument: &Argument, end: usize| match *argument {
+        Argument::Input(input) => ends.of_inputs[input] = Some(end),
+        Argument::Result(result) => ends.of_results[result] = Some(end),
+        Argument::Literal(_) => {}
+    };
+    for (at, &number) in needed.iter().enumerate() {
+        program.instructions()[number].arguments.iter().for_each(|argument| extend(argument, at));
+    }
+    program.results().iter().for_each(|output| extend(output, FOREVER));
+    (needed, ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_have_the_numbers_of_their_declaration() {
+        for (at, function) in Function::ALL.into_iter().enumerate() {
+            assert_eq!(c_function(function) as usize, at, "{function:?}");
+            assert_eq!(function.arity() == 2, c_function(function) >= sys::BOPS_FUNCTION_ADD, "{function:?}");
+        }
+    }
+
+    #[test]
+    fn divisions_by_multipliers_are_exact() {
+        let mut state = 1u64;
+        let mut random = |most: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 20) % most
+        };
+        for most in [1 << 31, 1 << 40] {
+            let is_long = most > 1 << 31;
+            let divided = |n: u64, by: &sys::bops_divisor| match is_long {
+                true => ((u128::from(n << 24) * u128::from(by.multiplier)) >> 64 >> by.shift) as u64,
+                false => (2 * n * by.multiplier) >> 32 >> by.shift,
+            };
+            let edges = [1, 2, 3, 5, 7, 641, 65535, 65536, 65537, (1 << 31) - 1];
+            let extents: Vec<u64> = edges.into_iter().chain((0..200).map(|at| 1 + random(1 << (1 + at % 31)))).collect();
+            for extent in extents {
+                let by = divisor(extent, is_long);
+                assert!(is_long || by.multiplier <= u32::MAX.into());
+                for _ in 0..200 {
+                    let near = random(most / extent + 1) * extent;
+                    for n in [random(most), near, near.saturating_sub(1), most - 1] {
+                        if n < most {
+                            assert_eq!(divided(n, &by), n / extent, "{n} / {extent}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the interpreter computes.
+    fn interpret(code: &Code, inputs: &[f64]) -> Vec<f64> {
+        let mut slots = vec![f64::NAN; code.slots];
+        for (slot, &input) in slots.iter_mut().zip(&code.inputs) {
+            *slot = inputs[input];
+        }
+        let mut last = f64::NAN;
+        let get = |slots: &[f64], last: f64, place: u32| match place {
+            sys::BOPS_VALUE_LAST => last,
+            sys::BOPS_VALUE_LITERAL.. => f64::from_bits(code.literals[(place - sys::BOPS_VALUE_LITERAL) as usize]),
+            _ => slots[place as usize],
+        };
+        for word in &code.instructions {
+            let [function, x, y, to] = word.to_le_bytes().map(u32::from);
+            let function = Function::ALL[function as usize];
+            last = function.value([get(&slots, last, x), get(&slots, last, y), 0.0]);
+            if to != sys::BOPS_VALUE_LAST {
+                slots[to as usize] = last;
+            }
+        }
+        code.results.iter().map(|&place| get(&slots, last, place)).collect()
+    }
+
+    #[test]
+    fn programs_compute_the_same_in_few_slots() {
+        for (json, slots) in [
+            (r#"{"inputs":["x"],"outputs":["x"]}"#, 1),
+            (r#"{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["u","add","z","t"]],"outputs":["u"]}"#, 3),
+            (r#"{"inputs":["x","y"],"let":[["d","exp","y"],["t","sub","x",1.5],["u","sub",2,"t"]],"outputs":["u","x","u"]}"#, 1),
+            (r#"{"inputs":["x"],"let":[["a","neg","x"],["b","exp","x"],["c","mul","a","b"],["d","div","b","c"],["e","sub","x","d"]],"outputs":["e","a"]}"#, 3),
+            (r#"{"inputs":["x"],"let":[["a","add",1,2],["b","div","x","a"],["c","sigmoid","b"],["d","mul","c","c"],["e","add","d","b"]],"outputs":["d","e"]}"#, 2),
+        ] {
+            let program: Program = serde_json::from_str(json).unwrap();
+            let code = Code::new(&program, f64::to_bits);
+            assert_eq!(code.slots, slots, "{json}");
+            let inputs = [0.75, -1.25, 3.5];
+            let mut expected = vec![0.0; program.outputs()];
+            program.evaluate(&inputs, |number| number, &mut expected);
+            assert_eq!(interpret(&code, &inputs), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_all_live_have_slots_of_their_own() {
+        let mut b = Program::builder();
+        let inputs: Vec<_> = (0..Program::MAX_INPUTS).map(|at| b.input(format!("x{at}"))).collect();
+        let negated: Vec<_> = inputs.iter().map(|&x| b.call(Function::Neg, [x])).collect();
+        let mut sum = negated[0];
+        for (&x, &negative) in inputs.iter().zip(&negated) {
+            let product = b.call(Function::Mul, [x, negative]);
+            sum = b.call(Function::Sub, [product, sum]);
+        }
+        let program = b.finish([sum]).unwrap();
+        let code = Code::new(&program, f64::to_bits);
+        let numbers: Vec<f64> = (1..=16).map(f64::from).collect();
+        let mut expected = [0.0];
+        program.evaluate(&numbers, |number| number, &mut expected);
+        assert_eq!(interpret(&code, &numbers), expected);
+        assert_eq!(code.slots, 2 * Program::MAX_INPUTS);
+    }
+}

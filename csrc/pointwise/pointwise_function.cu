@@ -1,0 +1,80 @@
+// One function of operands of one type.
+#include "../common/dispatch.cuh"
+#include "functions.cuh"
+#include "walk.cuh"
+
+namespace bops {
+namespace {
+
+// Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent.
+template <int extents, int arguments, int bytes> constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 ? 2 : 1;
+
+template <typename A, int width> __device__ __forceinline__ void fill(uint64_t literal, A (&v)[width]) {
+    A value;
+    if constexpr (sizeof(A) == 8) value = __longlong_as_double(int64_t(literal));
+    else value = __uint_as_float(uint32_t(literal));
+#pragma unroll
+    for (int i = 0; i < width; ++i) v[i] = value;
+}
+
+template <typename T, int bytes, int extents, int arguments> __global__ void __launch_bounds__(pointwise_threads, pointwise_blocks<T>)
+    pointwise_function(const __grid_constant__ bops_pointwise_function_params params, const __grid_constant__ bops_pointwise_function_operands operands) {
+    constexpr int width = pointwise_width<T, bytes>, accesses = function_accesses<extents, arguments, bytes>;
+    constexpr bool is_read_once = extents == 1;
+    using A = accumulator_t<T>;
+    const uint64_t elements = params.walk.elements, start = uint64_t(blockIdx.x) * (pointwise_threads * accesses) + threadIdx.x;
+    if (start * width >= elements) return;
+    const auto place_of = [&](int k) { return place<extents, extents != 4>(params.walk, start + k * pointwise_threads, width); };
+    const auto left_of = [&](int k) {
+        const uint64_t first = (start + k * pointwise_threads) * width;
+        return first < elements ? elements - first : 0;
+    };
+    // 1. The arguments.
+    packed<bytes> from_x[accesses] = {}, from_y[accesses] = {};
+#pragma unroll
+    for (int k = 0; k < accesses; ++k) {
+        const auto at = place_of(k);
+        const auto argument = [&](const bops_pointwise_argument &of, const void *base) {
+            const T *from = static_cast<const T *>(base) + at.offset(of.walked);
+            return load_walked<T, bytes, is_read_once>(arguments == 2 && of.walked.is_repeated, from, left_of(k));
+        };
+        if (arguments == 1 || !params.x.is_literal) from_x[k] = argument(params.x, operands.x);
+        if (arguments == 2 && !params.y.is_literal) from_y[k] = argument(params.y, operands.y);
+    }
+    // 2. The function.
+#pragma unroll
+    for (int k = 0; k < accesses; ++k) {
+        if (left_of(k) == 0) break;
+        A x[width], y[width], r[width];
+        unpack_walked<T>(arguments == 2 && params.x.walked.is_repeated, from_x[k], x);
+        if constexpr (arguments == 2) {
+            unpack_walked<T>(params.y.walked.is_repeated != 0, from_y[k], y);
+            if (params.x.is_literal) fill(params.x.literal, x);
+            if (params.y.is_literal) fill(params.y.literal, y);
+        }
+        apply<arguments>(params.function, x, y, r);
+        put<T, bytes>(static_cast<T *>(operands.out) + place_of(k).offset(params.out), left_of(k), pack<T, bytes>(r));
+    }
+}
+
+template <typename Action>
+bops_status with_kernel(bops_dtype dtype, const bops_pointwise_function_params &params, const bops_pointwise_function_choice &choice,
+                        const bops_pointwise_function_operands &operands, void *, const Action &action) {
+    return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
+        using T = typename decltype(tag)::type;
+        const auto run = [&](auto extents, auto arguments) {
+            constexpr int accesses = function_accesses<extents, arguments, bytes>;
+            return action(pointwise_function<T, bytes, extents, arguments>,
+                          pointwise_shape(params.walk.elements, pointwise_width<T, bytes> * accesses), params, operands);
+        };
+        const auto with_arguments = [&](auto extents) { return for_value<1, 2>(params.arguments, [&](auto arguments) { return run(extents, arguments); }); };
+        if constexpr (bytes < 16) return with_arguments(std::integral_constant<int, BOPS_POINTWISE_EXTENTS>());
+        else return for_value<1, 4>(choice.extents, with_arguments);
+    });
+}
+
+} // namespace
+} // namespace bops
+
+BOPS_DEFINE_FORM(bops_pointwise_function, bops_dtype, bops_pointwise_function_params, bops_pointwise_function_choice,
+                 bops_pointwise_function_operands, bops::with_kernel)
