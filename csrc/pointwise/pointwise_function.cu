@@ -18,7 +18,8 @@ template <typename A, int width> __device__ __forceinline__ void fill(uint64_t l
 }
 
 template <typename T, int bytes, int extents, int arguments> __global__ void __launch_bounds__(pointwise_threads, pointwise_blocks<T>)
-    pointwise_function(const __grid_constant__ bops_pointwise_function_params params, const __grid_constant__ bops_pointwise_function_operands operands) {
+    pointwise_function(const __grid_constant__ bops_pointwise_function_params params,
+                       const __grid_constant__ bops_pointwise_function_operands operands) {
     constexpr int width = pointwise_width<T, bytes>, accesses = function_accesses<extents, arguments, bytes>;
     constexpr bool is_read_once = extents == 1;
     using A = accumulator_t<T>;
@@ -57,9 +58,9 @@ template <typename T, int bytes, int extents, int arguments> __global__ void __l
     }
 }
 
-template <typename Action>
-bops_status with_kernel(bops_dtype dtype, const bops_pointwise_function_params &params, const bops_pointwise_function_choice &choice,
-                        const bops_pointwise_function_operands &operands, void *, const Action &action) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_pointwise_function_params &params,
+                                                   const bops_pointwise_function_choice &choice, const bops_pointwise_function_operands &operands,
+                                                   void *, const Action &action) {
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
         const auto run = [&](auto extents, auto arguments) {
@@ -67,7 +68,9 @@ bops_status with_kernel(bops_dtype dtype, const bops_pointwise_function_params &
             return action(pointwise_function<T, bytes, extents, arguments>,
                           pointwise_shape(params.walk.elements, pointwise_width<T, bytes> * accesses), params, operands);
         };
-        const auto with_arguments = [&](auto extents) { return for_value<1, 2>(params.arguments, [&](auto arguments) { return run(extents, arguments); }); };
+        const auto with_arguments = [&](auto extents) {
+            return for_value<1, 2>(params.arguments, [&](auto arguments) { return run(extents, arguments); });
+        };
         if constexpr (bytes < 16) return with_arguments(std::integral_constant<int, BOPS_POINTWISE_EXTENTS>());
         else return for_value<1, 4>(choice.extents, with_arguments);
     });

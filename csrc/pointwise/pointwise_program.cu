@@ -55,7 +55,8 @@ template <typename T> struct uniform {
     static constexpr int width = 16 / int(sizeof(T));
     using raw = packed<16>;
 
-    template <bool is_read_once> static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
+    template <bool is_read_once>
+    static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
         return load_walked<T, 16, is_read_once>(walked.is_repeated != 0, static_cast<const T *>(base) + offset, left);
     }
     static __device__ __forceinline__ void unpack(const bops_walked &walked, const raw &from, A (&to)[width]) {
@@ -86,7 +87,8 @@ template <typename Computing, int elements> struct mixed {
 #pragma unroll
         for (int i = 0; i < (bytes + 3) / 4; ++i) to.word[i] = from.word[i];
     }
-    template <bool is_read_once> static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
+    template <bool is_read_once>
+    static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
         raw to;
         if constexpr (sizeof(A) == 8) load_as<double, is_read_once>(walked, base, offset, left, to);
         else if (walked.dtype == BOPS_F32) load_as<float, is_read_once>(walked, base, offset, left, to);
@@ -136,11 +138,12 @@ template <typename Computing, int elements> struct mixed {
 
 // Blocks of an SM that registers are allotted for; `words` are those of a thread's values, which take about half of its registers.
 constexpr int blocks_for(int words) { return words > 32 ? 2 : words > 16 ? 3 : 4; }
-template <typename E, int accesses, int slots> constexpr int program_blocks = blocks_for(slots * accesses * E::width * int(sizeof(typename E::A)) / 4);
+template <typename E, int accesses, int slots> constexpr int program_blocks = blocks_for(slots *accesses *E::width *int(sizeof(typename E::A)) / 4);
 
 // E: the elements. `accesses`: of a thread to each operand; more than 1 only with one extent.
 template <typename E, int accesses, int extents, int slots> __global__ void __launch_bounds__(pointwise_threads, program_blocks<E, accesses, slots>)
-    pointwise_program(const __grid_constant__ bops_pointwise_program_params params, const __grid_constant__ bops_pointwise_program_operands operands) {
+    pointwise_program(const __grid_constant__ bops_pointwise_program_params params,
+                      const __grid_constant__ bops_pointwise_program_operands operands) {
     using A = typename E::A;
     constexpr bool is_read_once = extents == 1;
     const uint64_t elements = params.walk.elements, start = uint64_t(blockIdx.x) * (pointwise_threads * accesses) + threadIdx.x;
@@ -207,9 +210,9 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
 }
 
 // What kernels are compiled for, by the types of operands: elements, accesses of a thread in dense walks, and the numbers of slots that they come in.
-template <typename Action>
-bops_status with_kernel(bops_dtype, const bops_pointwise_program_params &params, const bops_pointwise_program_choice &choice,
-                        const bops_pointwise_program_operands &operands, void *, const Action &action) {
+template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointwise_program_params &params,
+                                                   const bops_pointwise_program_choice &choice, const bops_pointwise_program_operands &operands,
+                                                   void *, const Action &action) {
     const auto run = [&](auto kernel, int width) { return action(kernel, pointwise_shape(params.walk.elements, width), params, operands); };
     const auto dense = [&](auto elements, auto accesses) {
         using E = typename decltype(elements)::type;
@@ -222,13 +225,14 @@ bops_status with_kernel(bops_dtype, const bops_pointwise_program_params &params,
         using A = typename decltype(computing)::type;
         constexpr int width = 16 / int(sizeof(A));
         if (choice.extents == 1) return dense(type_tag<mixed<A, width>>{}, std::integral_constant<int, 1>{});
-        if (choice.extents == 4) return for_value<4, 8>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, width>, 1, 4, slots>, width); });
+        if (choice.extents == 4)
+            return for_value<4, 8>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, width>, 1, 4, slots>, width); });
         return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, slots>, 1); });
     };
     if (choice.is_uniform)
         return for_narrow(choice.dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
-            return dense(type_tag<uniform<T>>{}, std::integral_constant<int, sizeof(T) == 4 ? 2 : 1>{});
+            return dense(type_tag<uniform<T>>{}, std::integral_constant < int, sizeof(T) == 4 ? 2 : 1 > {});
         });
     return choice.dtype == BOPS_F64 ? walked(type_tag<double>{}) : walked(type_tag<float>{});
 }

@@ -48,7 +48,8 @@ template <> struct place<1, true> {
 
 // The elements of an access as they are stored, `left` of them at most; of a repeated operand one element. Nothing is made of what is loaded, so that
 // the loads of all operands are in flight together. `is_read_once`: whether other accesses read none of them.
-template <typename T, int bytes, bool is_read_once> __device__ __forceinline__ packed<bytes> load_walked(bool is_repeated, const T *from, uint64_t left) {
+template <typename T, int bytes, bool is_read_once>
+__device__ __forceinline__ packed<bytes> load_walked(bool is_repeated, const T *from, uint64_t left) {
     if (is_repeated) {
         const packed<sizeof(T)> one = load<sizeof(T)>(from);
         packed<bytes> v;
@@ -61,7 +62,8 @@ template <typename T, int bytes, bool is_read_once> __device__ __forceinline__ p
 }
 
 // What load_walked has loaded, as values.
-template <typename T, int bytes> __device__ __forceinline__ void unpack_walked(bool is_repeated, const packed<bytes> &from, accumulator_t<T> (&to)[bytes / sizeof(T)]) {
+template <typename T, int bytes>
+__device__ __forceinline__ void unpack_walked(bool is_repeated, const packed<bytes> &from, accumulator_t<T> (&to)[bytes / sizeof(T)]) {
     if (bytes > int(sizeof(T)) && is_repeated) {
         packed<sizeof(T)> element;
         accumulator_t<T> one[1];
