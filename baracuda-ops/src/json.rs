@@ -47,9 +47,9 @@ fn words<E: fmt::Display>(error: &serde_path_to_error::Error<E>, lacks: &[&str])
     let rule = in_words_of_json(&unknown_field(&rule, lacks).unwrap_or(rule));
     // `?` stands for a key that could not be read, `.` for the whole.
     let path = path.strip_suffix(['?', '.']).map_or(&*path, |rest| rest.trim_end_matches('.'));
-    match rule.strip_prefix("tensor: ") {
+    match ["tensor: ", "program: "].into_iter().find_map(|part| rule.strip_prefix(part)) {
         _ if path.is_empty() => rule,
-        // A rule of tensors names the field: `tensor: align: must be ..`.
+        // A rule of tensors or programs names the field: `tensor: align: must be ..`.
         Some(of_field) => format!("{path}.{of_field}"),
         None => format!("{path}: {rule}"),
     }
