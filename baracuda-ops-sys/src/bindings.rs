@@ -854,6 +854,7 @@ pub struct bops_walked {
     pub strides: [u64; 8usize],
     pub dtype: bops_dtype,
     pub is_repeated: u32,
+    pub is_dense: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

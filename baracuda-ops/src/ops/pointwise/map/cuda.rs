@@ -138,7 +138,11 @@ impl Lying {
             strides[place] = if at + 1 == own.len() { stride * width } else { stride };
         }
         let mut dense = 1;
-        let is_dense = own.iter().zip(&self.walk.dims).rev().all(|(&stride, dim)| stride == std::mem::replace(&mut dense, dense * dim));
+        let is_dense = own
+            .iter()
+            .zip(&self.walk.dims)
+            .rev()
+            .all(|(&stride, dim)| stride == std::mem::replace(&mut dense, dense * dim));
         Ok(sys::bops_walked {
             strides,
             dtype: c_dtype(self.operands[operand].dtype())?,
@@ -164,9 +168,10 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
         let count = program.instructions().len();
         return Err(format!("it computes one function, the program has {count} instructions").into());
     };
-    Reason::unless(program.results() == [Argument::Result(0)], || {
-        "its output is the result of the function, the program has others"
-    })?;
+    Reason::unless(
+        program.results() == [Argument::Result(0)],
+        || "its output is the result of the function, the program has others",
+    )?;
     let used: Vec<usize> = arguments.iter().filter_map(Argument::input).collect();
     Reason::unless(!used.is_empty(), || "it computes a function of an input, the program has one of numbers")?;
     let lying = Lying::new(
@@ -174,7 +179,9 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
     );
     let Some(dtype) = lying.dtype() else {
         let names: Vec<_> = lying.operands.iter().map(|operand| operand.dtype().to_string()).collect();
-        return Err(format!("its operands have one type, these have {}: the output, then inputs", names.join(", ")).into());
+        return Err(
+            format!("its operands have one type, these have {}: the output, then inputs", names.join(", ")).into()
+        );
     };
     let full = VEC_BYTES / dtype.size_bytes();
     // The kernels of one argument load no repeated ones in vectors.
@@ -222,9 +229,10 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let has_registers = code.slots <= 8;
     let slots = if code.slots <= 4 { 4 } else { 8 };
     // Two vectors of f32 or one of 16-bit elements, where all operands have this type; an access to as many elements of any type; one element.
-    let uniform = lying.dtype().filter(|&dtype| dtype != DType::F64).filter(|dtype| {
-        has_registers && lying.vectors(VEC_BYTES / dtype.size_bytes()) == Some(1)
-    });
+    let uniform = lying
+        .dtype()
+        .filter(|&dtype| dtype != DType::F64)
+        .filter(|dtype| has_registers && lying.vectors(VEC_BYTES / dtype.size_bytes()) == Some(1));
     let mixed = VEC_BYTES / computing.size_bytes();
     let (dtype, width, extents, slots) = match (uniform, lying.vectors(mixed).filter(|_| has_registers)) {
         (Some(dtype), _) => (dtype, VEC_BYTES / dtype.size_bytes(), 1, slots),
@@ -401,7 +409,8 @@ mod tests {
                 false => (2 * n * by.multiplier) >> 32 >> by.shift,
             };
             let edges = [1, 2, 3, 5, 7, 641, 65535, 65536, 65537, (1 << 31) - 1];
-            let extents: Vec<u64> = edges.into_iter().chain((0..200).map(|at| 1 + random(1 << (1 + at % 31)))).collect();
+            let extents: Vec<u64> =
+                edges.into_iter().chain((0..200).map(|at| 1 + random(1 << (1 + at % 31)))).collect();
             for extent in extents {
                 let by = divisor(extent, is_long);
                 assert!(is_long || by.multiplier <= u32::MAX.into());
@@ -445,9 +454,18 @@ mod tests {
         for (json, slots) in [
             (r#"{"inputs":["x"],"outputs":["x"]}"#, 1),
             (r#"{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["u","add","z","t"]],"outputs":["u"]}"#, 3),
-            (r#"{"inputs":["x","y"],"let":[["d","exp","y"],["t","sub","x",1.5],["u","sub",2,"t"]],"outputs":["u","x","u"]}"#, 1),
-            (r#"{"inputs":["x"],"let":[["a","neg","x"],["b","exp","x"],["c","mul","a","b"],["d","div","b","c"],["e","sub","x","d"]],"outputs":["e","a"]}"#, 3),
-            (r#"{"inputs":["x"],"let":[["a","add",1,2],["b","div","x","a"],["c","sigmoid","b"],["d","mul","c","c"],["e","add","d","b"]],"outputs":["d","e"]}"#, 2),
+            (
+                r#"{"inputs":["x","y"],"let":[["d","exp","y"],["t","sub","x",1.5],["u","sub",2,"t"]],"outputs":["u","x","u"]}"#,
+                1,
+            ),
+            (
+                r#"{"inputs":["x"],"let":[["a","neg","x"],["b","exp","x"],["c","mul","a","b"],["d","div","b","c"],["e","sub","x","d"]],"outputs":["e","a"]}"#,
+                3,
+            ),
+            (
+                r#"{"inputs":["x"],"let":[["a","add",1,2],["b","div","x","a"],["c","sigmoid","b"],["d","mul","c","c"],["e","add","d","b"]],"outputs":["d","e"]}"#,
+                2,
+            ),
         ] {
             let program: Program = serde_json::from_str(json).unwrap();
             let code = Code::new(&program, f64::to_bits);
