@@ -137,12 +137,11 @@ impl Lying {
             let place = if at == 0 { 0 } else { own.len() - at };
             strides[place] = if at + 1 == own.len() { stride * width } else { stride };
         }
-        let mut dense = 1;
-        let is_dense = own
-            .iter()
-            .zip(&self.walk.dims)
-            .rev()
-            .all(|(&stride, dim)| stride == std::mem::replace(&mut dense, dense * dim));
+        let (mut dense, mut is_dense) = (1, true);
+        for (&stride, &dim) in own.iter().zip(&self.walk.dims).rev() {
+            is_dense &= stride == dense;
+            dense *= dim;
+        }
         Ok(sys::bops_walked {
             strides,
             dtype: c_dtype(self.operands[operand].dtype())?,
