@@ -140,15 +140,17 @@ fn places(text: &mut Text, tensors: &[Tensor], rank: usize) {
     for (_, tensor) in moved() {
         text.line(format_args!("    {}: u32,", tensor.name));
     }
-    text.line("}\n\nfn places_of(chunk: u32) -> Places {\n    var at: Places;\n    var rest = chunk;");
+    text.line("}\n\nfn places_of(chunk: u32) -> Places {\n    var at: Places;");
     let component = |axis: usize| ["x", "y", "z", "w"][axis % 4];
     for axis in 0..rank {
         let (vector, component) = (axis / 4, component(axis));
+        let rest = if axis == 0 { "chunk".into() } else { format!("outer{}", axis - 1) };
         if axis + 1 == rank {
-            text.line(format_args!("    let i{axis} = rest;"));
+            text.line(format_args!("    let i{axis} = {rest};"));
         } else {
             let extent = format!("params.extents[{vector}].{component}");
-            text.line(format_args!("    let i{axis} = rest % {extent};\n    rest /= {extent};"));
+            text.line(format_args!("    let outer{axis} = {rest} / {extent};"));
+            text.line(format_args!("    let i{axis} = {rest} - outer{axis} * {extent};"));
         }
         if axis == 0 {
             text.line("    let first = i0 * ELEMENTS;\n    at.count = count_before(params.line, first);");
