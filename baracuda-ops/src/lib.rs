@@ -62,7 +62,7 @@ pub use ops::norm::{
 };
 pub use ops::pointwise::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
-    ActivationPlan, Function, PointwiseArgs, PointwiseDescriptor, PointwisePlan, Program,
+    ActivationPlan, Function, PointwiseArgs, PointwiseDescriptor, PointwisePlan, Program, ProgramBuilder, Term,
 };
 pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,

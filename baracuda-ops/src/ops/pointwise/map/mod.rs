@@ -200,9 +200,9 @@ fn broadcast(op: &'static str, inputs: &[TensorDesc]) -> Result<Vec<u64>> {
             if extent != 1 {
                 require(op, INPUTS[at], *dim == 1 || *dim == extent, || {
                     let (other, of_other) = (INPUTS[*named], inputs[*named].dims());
+                    let own = input.dims();
                     format!(
-                        "{:?} does not broadcast with {of_other:?} of {other}: from the last, extents must be equal or 1, axis {axis} is {extent} beside {dim}",
-                        input.dims()
+                        "{own:?} does not broadcast with {of_other:?} of {other}: counted from the last, extents must be equal or 1; {extent} is beside {dim}"
                     )
                 })?;
                 (*dim, *named) = (extent, at);

@@ -28,12 +28,12 @@ impl From<f64> for Term {
 
 /// A [`Program`] in the making.
 #[derive(Debug, Default)]
-pub struct Builder {
+pub struct ProgramBuilder {
     inputs: Vec<String>,
     calls: Vec<(Function, Vec<Term>)>,
 }
 
-impl Builder {
+impl ProgramBuilder {
     /// A new input; its name is for readers alone.
     pub fn input(&mut self, name: impl Into<String>) -> Term {
         self.inputs.push(name.into());

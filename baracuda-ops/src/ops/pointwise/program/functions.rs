@@ -1,6 +1,6 @@
 //! The table of functions: a row states a function's name, arguments, formula, cost, value in f64 and derivatives. Everything else follows from it.
 
-use super::{Builder, Term};
+use super::{ProgramBuilder, Term};
 use crate::json;
 
 /// How much arithmetic a function is: kernels are compiled by it, and budgets are stated by it.
@@ -31,7 +31,7 @@ pub(crate) struct Row {
     /// The value, in f64. Arguments that the function does not have are 0.
     pub(crate) value: fn([f64; MAX_ARITY]) -> f64,
     /// What reaches each argument of a gradient that arrives at the result.
-    pub(crate) derivatives: &'static [fn(&mut Builder, Call) -> Term],
+    pub(crate) derivatives: &'static [fn(&mut ProgramBuilder, Call) -> Term],
 }
 
 /// The most arguments that a function has.
@@ -149,7 +149,7 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 /// The functions that derivatives are made of.
-impl Builder {
+impl ProgramBuilder {
     fn neg(&mut self, x: impl Into<Term>) -> Term {
         self.call(Function::Neg, [x.into()])
     }

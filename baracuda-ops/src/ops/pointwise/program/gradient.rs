@@ -1,7 +1,7 @@
 //! The program of a program's gradients: its instructions again, and from the last to the first what reaches their arguments.
 
 use super::functions::{Call, MAX_ARITY};
-use super::{Argument, Builder, Instruction, Program, Term};
+use super::{Argument, Instruction, Program, ProgramBuilder, Term};
 use crate::error::Result;
 
 /// A program of gradients, and what its inputs are.
@@ -23,7 +23,7 @@ impl Program {
     /// The program of the gradients of the inputs `wanted`, in this order, if gradients arrive at the outputs `arriving`; else the first of the wanted
     /// inputs on which none of those outputs depends.
     pub(crate) fn gradient(&self, arriving: &[usize], wanted: &[usize]) -> Result<Result<Gradient>, usize> {
-        let mut b = Builder::default();
+        let mut b = ProgramBuilder::default();
         let inputs: Vec<Term> = (0..self.inputs()).map(|at| b.input(self.name(Argument::Input(at)))).collect();
         let dys: Vec<Term> = arriving.iter().map(|at| b.input(format!("d_out{at}"))).collect();
         let mut results: Vec<Term> = Vec::with_capacity(self.instructions().len());
@@ -70,7 +70,7 @@ struct Reached {
 }
 
 impl Reached {
-    fn add(&mut self, b: &mut Builder, to: Argument, dx: Term) {
+    fn add(&mut self, b: &mut ProgramBuilder, to: Argument, dx: Term) {
         let held = match to {
             Argument::Input(at) => &mut self.of_inputs[at],
             Argument::Result(at) => &mut self.of_results[at],

@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use builder::{Builder, Term};
+pub use builder::{ProgramBuilder, Term};
 pub use functions::Function;
 pub(crate) use gradient::Origin;
 pub(crate) use lanes::Lane;
@@ -129,8 +129,8 @@ impl Program {
     pub const MAX_INSTRUCTIONS: usize = 64;
 
     /// A program in the making.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> ProgramBuilder {
+        ProgramBuilder::default()
     }
 
     /// The program of one function of as many inputs as it has arguments.
