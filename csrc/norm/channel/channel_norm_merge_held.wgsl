@@ -17,7 +17,8 @@ fn merge_moments(at: Invocation, thread: u32, group: u32) -> Statistics {
     let shift = members_sum(at, means, 0u);
     var total = vec2<f32>();
     for (var k = 0u; k < HELD_PARTS; k++) {
-        let d = (held[k].x - shift) + held[k].y;
+        // 0 for parts that a thread does not have: the square of the shift may be infinite, which a weight of 0 makes NaN.
+        let d = select(0.0, (held[k].x - shift) + held[k].y, held[k].w > 0.0);
         let variance = without_sign(held[k].z - held[k].y * held[k].y);
         total += held[k].w * params.reciprocal_count * vec2<f32>(d, variance + d * d);
     }
