@@ -220,8 +220,9 @@ mod cuda {
                 println!("cargo::rustc-link-lib={lib}");
             }
         }
-        // A new .cu file comes with its declarations in a header, so the files themselves are enough; the WGSL beside them, which
-        // has no part in this step, must not start it.
+        // A new .cu file comes with its declarations, in a header of which the bindings tell, so the files themselves are enough; the WGSL
+        // beside them, which has no part in this step, must not start it.
+        println!("cargo::rerun-if-changed={}", crate_dir.join("src/bindings.rs").display());
         for path in &sources {
             println!("cargo::rerun-if-changed={}", path.display());
         }

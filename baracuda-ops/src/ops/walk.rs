@@ -52,6 +52,7 @@ impl Walk {
     }
 
     /// Whether an operand's elements lie next to each other in the order of the walk.
+    #[cfg(any(feature = "wgpu", test))]
     pub(crate) fn is_dense(&self, operand: usize) -> bool {
         matches!((&self.dims[..], &self.strides[operand][..]), ([], []) | ([_], [1]))
     }

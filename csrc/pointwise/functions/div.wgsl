@@ -7,7 +7,8 @@ fn quotient(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
 }
 
 // Quotients with subnormal numbers may be normal.
-fn f_div(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+fn f_div(x: vec4<f32>, divisor: vec4<f32>) -> vec4<f32> {
+    let y = hidden(divisor);
     if (any(are_subnormal(x) | are_subnormal(y))) {
         let scale_back = select(vec4<f32>(1.0), vec4<f32>(0x1p64f), are_subnormal(y)) * lifted_by(x);
         return quotient(lifted(x), lifted(y)) * scale_back;

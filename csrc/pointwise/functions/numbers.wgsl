@@ -1,9 +1,14 @@
 // What functions of programs share: numbers and NaN by their bits. WGSL lets implementations assume that there are no NaN, replace a product and a sum by a
 // fused operation, and compute at compile time with numbers that they see. `params.all_bits` is all ones, which no compiler knows.
 
-// A number of the program, from the bits of f32.
+// A number of the program, from the bits of f32. No compiler knows it, not even 0, of which it could take every product for 0.
 fn literal(bits: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(vec4<u32>(bits & params.all_bits));
+    return bitcast<vec4<f32>>(vec4<u32>(bits ^ ~params.all_bits));
+}
+
+// The same values, of which no compiler knows that they are the same: it could take the quotient of equal ones for 1, also where they are infinite.
+fn hidden(values: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(values) ^ vec4<u32>(~params.all_bits));
 }
 
 // A result as it was rounded: what follows is not merged with the operation that made it.

@@ -274,9 +274,10 @@ fn write<E: Element, T: Copy>(tensor: &Tensor<'_>, first: u64, step: u64, values
 /// The exact value, also of a subnormal, by a product that raises the exponent.
 #[inline(always)]
 fn of_f16(element: f16) -> f32 {
+    const RAISE: f32 = f32::from_bits((112 + 127) << 23); // 2^112
     let bits = u32::from(element.to_bits());
     let magnitude = (bits & 0x7fff) << 13;
-    let raised = f32::from_bits(magnitude) * 5.192_296_9e33; // 2^112
+    let raised = f32::from_bits(magnitude) * RAISE;
     // Infinity and NaN have the greatest exponent in either type.
     let value = if magnitude >= 0x0f80_0000 { magnitude | 0x7f80_0000 } else { raised.to_bits() };
     f32::from_bits(value | (bits & 0x8000) << 16)

@@ -155,7 +155,7 @@ fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
 #[inline(always)]
 fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let z = x * x;
-    let p = polynomial::<FUSED, 5>([-5.704_988_7e-3, 2.063_908_9e-2, -5.373_971_6e-2, 0.133_314_42, -0.333_332_82], z);
+    let p = polynomial::<FUSED, 5>([-0.005_704_988_7, 0.020_639_09, -0.053_739_715, 0.133_314_41, -0.333_332_8], z);
     let near = fma::<FUSED>(p * z, x, x);
     let e = exp::<FUSED>(2.0 * x.abs());
     let far = (1.0 - 2.0 / (e + 1.0)).copysign(x);

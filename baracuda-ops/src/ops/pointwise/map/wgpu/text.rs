@@ -86,7 +86,7 @@ pub(super) fn of(program: &Program, tensors: &[Tensor], rank: Option<usize>, per
         places(&mut text, tensors, rank);
     }
     loads(&mut text, inputs, &|tensor| place_of(tensor, tensors, rank));
-    evaluation(&mut text, program, inputs);
+    evaluation(&mut text, program, [outputs, inputs]);
     text.line("fn store(at: Places, y: array<Results, QUADS>) {");
     for (at, tensor) in outputs.iter().enumerate() {
         let (name, chunk) = (tensor.name, tensor.chunk(at, per_chunk));
@@ -200,7 +200,7 @@ fn loads(text: &mut Text, inputs: &[Tensor], place: &dyn Fn(&Tensor) -> Place) {
 }
 
 /// The instructions.
-fn evaluation(text: &mut Text, program: &Program, inputs: &[Tensor]) {
+fn evaluation(text: &mut Text, program: &Program, [outputs, inputs]: [&[Tensor]; 2]) {
     text.line("struct Results {");
     for at in 0..program.outputs() {
         text.line(format_args!("    y{at}: vec4<f32>,"));
@@ -219,8 +219,14 @@ fn evaluation(text: &mut Text, program: &Program, inputs: &[Tensor]) {
         let name = function.name();
         let arguments: Vec<String> = arguments.iter().map(|&argument| value(argument)).collect();
         let call = format!("f_{name}({})", arguments.join(", "));
-        // Compilers may merge an operation with those that follow.
-        let is_used = instructions.iter().any(|later| later.arguments.contains(&Argument::Result(at)));
+        // Compilers may merge an operation with those that follow, also with the sums by which a chunk of bf16 is tested for NaN.
+        let result = Argument::Result(at);
+        let is_used = instructions.iter().any(|later| later.arguments.contains(&result))
+            || program
+                .results()
+                .iter()
+                .zip(outputs)
+                .any(|(&output, tensor)| output == result && tensor.dtype == ShaderType::BF16);
         let call = if is_used { format!("rounded({call})") } else { call };
         text.line(format_args!("    let t{at} = {call};"));
     }
