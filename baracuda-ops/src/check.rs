@@ -155,7 +155,8 @@ pub(crate) fn check<'a>(
     }
     let unexpected = operands.present & !plan.declared;
     if unexpected != 0 {
-        let operand = plan.names.table.get(unexpected.trailing_zeros() as usize).map_or("", |row| row.name);
+        let operand =
+            plan.names.table.get(unexpected.trailing_zeros() as usize).map_or("beyond the last", |row| row.name);
         return Err(Error::UnexpectedOperand { op, operand });
     }
     if in_place != 0 {

@@ -294,6 +294,12 @@ impl<'a> Operands<'a> {
         self.views[index] = Some(view);
         self.present |= 1 << index;
     }
+
+    /// Notes that there are more operands than the op has rows, which no run accepts.
+    pub(crate) fn put_too_many(&mut self) {
+        const { assert!(MAX_SLOTS < u32::BITS as usize) };
+        self.present |= 1 << MAX_SLOTS;
+    }
 }
 
 /// The workspace of a run: the bytes that [`Plan::workspace`](crate::Plan::workspace) asks for. Its contents matter neither before

@@ -87,13 +87,13 @@ __device__ __forceinline__ double logarithm(double x) { return log(x); }
 // 0.7 2^-24, which keeps every bit of a subnormal x.
 __device__ __forceinline__ float hyperbolic_tangent(float x) {
     const float magnitude = fabsf(x), r = reciprocal_approximate(__fadd_rn(exp2_flushed(__fmul_rn(magnitude, 2.0f * log2_e)), 1.0f));
-    const float large = copysignf(__fmaf_rn(-2.0f, r, 1.0f), x), square = __fmul_rn(x, x);
+    const float large = __fmaf_rn(-2.0f, r, 1.0f), square = __fmul_rn(x, x);
     float q = 0.0164375808f;
     q = __fmaf_rn(q, square, -0.0526718125f);
     q = __fmaf_rn(q, square, 0.133207247f);
     q = __fmaf_rn(q, square, -0.333329469f);
     const float small = __fmaf_rn(__fmul_rn(q, square), x, x);
-    return magnitude < 0.55f ? small : large;
+    return copysignf(magnitude < 0.55f ? small : large, x); // the sum would make 0 of -0
 }
 __device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
 

@@ -213,7 +213,8 @@ impl Arithmetic {
             _ => allowed.has_finite() && lowest <= actual && actual <= highest,
         };
         match is_allowed {
-            true => (actual, 0.0),
+            // The budget serves values of case files, which may be any others of the range.
+            true => (actual, if actual.is_finite() { highest - lowest } else { 0.0 }),
             false if allowed.has_finite() => (value, margin(value)),
             // Another kind of number than the one found.
             false => (if actual.is_nan() { 0.0 } else { f64::NAN }, 0.0),

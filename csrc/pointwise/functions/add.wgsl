@@ -1,3 +1,4 @@
+// x + y.
 fn f_add(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     return x + y;
 }

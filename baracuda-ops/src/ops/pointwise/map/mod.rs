@@ -225,7 +225,7 @@ fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<
     let dims = of_outputs[0].dims();
     if let Some(&at) = wanted.iter().find(|&&at| inputs[at].dims() != dims) {
         let whole: Vec<_> = (0..inputs.len()).filter(|&at| inputs[at].dims() == dims).map(|at| INPUTS[at]).collect();
-        let why = "is repeated, so that its gradient is a sum over positions, which no op computes; not repeated are";
+        let why = "does not have the outputs' extents: its gradient is a sum over positions, which no op computes; these have them:";
         return Err(Error::NoGradient { op, operand: INPUTS[at].into(), why, known: whole });
     }
     let independent = |at| Error::independent(op, INPUTS[at], arriving.iter().map(|&at| OUTPUTS[at]).collect());
@@ -321,11 +321,15 @@ impl<'a> PointwiseArgs<'a> {
         outputs: impl IntoIterator<Item = impl Into<MemMut<'a>>>,
     ) -> Self {
         let mut operands = Operands::none();
-        for (at, input) in (0..FIRST_OUTPUT).zip(inputs) {
+        let (mut inputs, mut outputs) = (inputs.into_iter(), outputs.into_iter());
+        for (at, input) in (0..FIRST_OUTPUT).zip(&mut inputs) {
             operands.put(at, input.into().0);
         }
-        for (at, output) in (FIRST_OUTPUT..forward::COUNT).zip(outputs) {
+        for (at, output) in (FIRST_OUTPUT..forward::COUNT).zip(&mut outputs) {
             operands.put(at, output.into().0);
+        }
+        if inputs.next().is_some() || outputs.next().is_some() {
+            operands.put_too_many();
         }
         Self { operands }
     }
@@ -337,5 +341,52 @@ impl<'a> crate::plan::Args<'a> for PointwiseArgs<'a> {
     #[inline]
     fn flatten(self) -> Operands<'a> {
         self.operands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Device;
+    use crate::memory::Workspace;
+    use crate::options::PlanOptions;
+
+    fn contiguous(dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(DType::F32, dims).unwrap()
+    }
+
+    #[test]
+    fn operands_beyond_the_last_are_reported() {
+        let device = Device::cpu();
+        let mut b = Program::builder();
+        let inputs: Vec<_> = (0..Program::MAX_INPUTS).map(|at| b.input(format!("x{at}"))).collect();
+        let program = b.finish(inputs.into_iter().take(Program::MAX_OUTPUTS)).unwrap();
+        let descriptor = PointwiseDescriptor::new(program, vec![contiguous(&[2]); Program::MAX_INPUTS]).unwrap();
+        let plan = PointwisePlan::new(&device, descriptor, &PlanOptions::default()).unwrap();
+        let x = [1f32, 2.0];
+        for (inputs, outputs, operand) in
+            [(16, 8, None), (17, 8, Some("beyond the last")), (16, 9, Some("beyond the last"))]
+        {
+            let mut y = vec![[0f32; 2]; outputs];
+            let args = PointwiseArgs::new((0..inputs).map(|_| Mem::host(&x)), y.iter_mut().map(|y| MemMut::host(y)));
+            let ran = plan.run(&mut device.queue(), args, Workspace::none());
+            let refused = operand.map(|operand| Error::UnexpectedOperand { op: "pointwise", operand });
+            assert_eq!(ran.err(), refused, "{inputs} inputs, {outputs} outputs");
+        }
+    }
+
+    #[test]
+    fn extents_broadcast_as_in_numpy() {
+        for (dims, expected) in [
+            (vec![vec![2, 3], vec![3]], Some(vec![2, 3])),
+            (vec![vec![], vec![4]], Some(vec![4])),
+            (vec![vec![2, 1], vec![1, 3], vec![1]], Some(vec![2, 3])),
+            (vec![vec![0, 1], vec![3]], Some(vec![0, 3])),
+            (vec![vec![2, 3], vec![2]], None),
+            (vec![vec![0], vec![2]], None),
+        ] {
+            let inputs: Vec<_> = dims.iter().map(|dims: &Vec<u64>| contiguous(dims)).collect();
+            assert_eq!(broadcast("pointwise", &inputs).ok(), expected, "{dims:?}");
+        }
     }
 }
