@@ -214,7 +214,7 @@ impl Arithmetic {
         };
         match is_allowed {
             // The budget serves values of case files, which may be any others of the range.
-            true => (actual, if actual.is_finite() { highest - lowest } else { 0.0 }),
+            true => (actual, if actual.is_finite() { (highest - lowest).min(f64::MAX) } else { 0.0 }),
             false if allowed.has_finite() => (value, margin(value)),
             // Another kind of number than the one found.
             false => (if actual.is_nan() { 0.0 } else { f64::NAN }, 0.0),
