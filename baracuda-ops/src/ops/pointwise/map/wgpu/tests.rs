@@ -68,8 +68,13 @@ fn integers(desc: &TensorDesc, seed: u64) -> Vec<u8> {
     (0..elements).flat_map(|at| encode(desc.dtype(), value(at))).collect()
 }
 
+/// The first adapter. Where there is none, tests have nothing to run on, which fails if `BOPS_REQUIRE` names wgpu.
 fn device() -> Option<Device> {
-    Device::wgpu_all().into_iter().next()
+    let found = Device::wgpu_all().into_iter().next();
+    let required = std::env::var("BOPS_REQUIRE").unwrap_or_default();
+    let is_required = required.split(',').any(|backend| backend == "wgpu");
+    assert!(found.is_some() || !is_required, "BOPS_REQUIRE names wgpu, and there is no adapter");
+    found
 }
 
 /// `x y + z`, x, `x y`: exact for small integers in every type.
