@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 
 use super::{FIRST_OUTPUT, Valid};
@@ -153,30 +154,63 @@ fn blocks<T: Lane + Converted, const FUSED: bool>(
     Ok(())
 }
 
-/// Calls `segment` for each run of positions along the innermost extent: with the element at which the run begins, the stride, and which values of the
-/// block these are.
-#[inline(always)]
-fn each_segment(walk: &Walk, operand: usize, block: Range<u64>, mut segment: impl FnMut(u64, u64, Range<usize>)) {
-    let inner = walk.dims.last().copied().unwrap_or(1);
-    let step = walk.strides[operand].last().copied().unwrap_or(0);
-    let mut at = block.start;
-    while at < block.end {
-        let end = block.end.min(at - at % inner + inner);
-        segment(walk.offset(operand, at), step, to_usize(at - block.start)..to_usize(end - block.start));
-        at = end;
+/// A run of positions along the innermost extent.
+struct Segment {
+    /// The element at which it begins.
+    first: u64,
+    /// Between elements that follow each other.
+    step: u64,
+    /// Which values of the block these are.
+    places: Range<usize>,
+}
+
+/// The segments of a block. It is an iterator, for a closure in which the elements are converted would be compiled without the wide instructions.
+struct Segments<'a> {
+    walk: &'a Walk,
+    operand: usize,
+    start: u64,
+    rest: Range<u64>,
+}
+
+impl<'a> Segments<'a> {
+    #[inline(always)]
+    fn new(walk: &'a Walk, operand: usize, block: Range<u64>) -> Self {
+        Self { walk, operand, start: block.start, rest: block }
+    }
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Segment;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Segment> {
+        let Self { walk, operand, start, ref mut rest } = *self;
+        if rest.is_empty() {
+            return None;
+        }
+        let inner = walk.dims.last().copied().unwrap_or(1);
+        let step = walk.strides[operand].last().copied().unwrap_or(0);
+        let at = rest.start;
+        rest.start = rest.end.min(at - at % inner + inner);
+        let places = to_usize(at - start)..to_usize(rest.start - start);
+        Some(Segment { first: walk.offset(operand, at), step, places })
     }
 }
 
 /// Reads the elements of a block.
 #[inline(always)]
 fn load<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: Range<u64>, values: &mut [T]) {
-    each_segment(walk, operand, block, |first, step, places| T::read(tensor, first, step, &mut values[places]));
+    for Segment { first, step, places } in Segments::new(walk, operand, block) {
+        T::read(tensor, first, step, &mut values[places]);
+    }
 }
 
 /// Writes the elements of a block, which are of this task alone.
 #[inline(always)]
 fn store<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: Range<u64>, values: &[T]) {
-    each_segment(walk, operand, block, |first, step, places| T::write(tensor, first, step, &values[places]));
+    for Segment { first, step, places } in Segments::new(walk, operand, block) {
+        T::write(tensor, first, step, &values[places]);
+    }
 }
 
 /// The type of the values of a block, with the types of elements that it is converted from and to.
@@ -191,7 +225,8 @@ impl Converted for f32 {
     #[inline(always)]
     fn read(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [Self]) {
         match tensor.desc().dtype() {
-            DType::F16 => read(tensor, first, step, values, of_f16),
+            DType::F16 if step == 1 => elements::<f16>(tensor, first, values.len()).convert_to_f32_slice(values),
+            DType::F16 => read(tensor, first, step, values, f16::to_f32),
             DType::BF16 => {
                 read(tensor, first, step, values, |element: bf16| f32::from_bits(u32::from(element.to_bits()) << 16))
             }
@@ -203,7 +238,8 @@ impl Converted for f32 {
     fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]) {
         match tensor.desc().dtype() {
             DType::F64 => write(tensor, first, step, values, f64::from),
-            DType::F16 => write(tensor, first, step, values, to_f16),
+            DType::F16 if step == 1 => elements_mut::<f16>(tensor, first, values.len()).convert_from_f32_slice(values),
+            DType::F16 => write(tensor, first, step, values, f16::from_f32),
             DType::BF16 => write(tensor, first, step, values, to_bf16),
             _ => write(tensor, first, step, values, |value: f32| value),
         }
@@ -235,19 +271,32 @@ fn place<E: Element>(tensor: &Tensor<'_>, first: u64, step: u64, count: usize) -
     tensor.element(first)
 }
 
+/// Elements that lie side by side in an input.
+#[inline(always)]
+fn elements<'a, E: Element>(tensor: &Tensor<'a>, first: u64, count: usize) -> &'a [E] {
+    // SAFETY: they lie in the tensor, and nobody writes them meanwhile: outputs of this task are written later, others lie elsewhere.
+    unsafe { std::slice::from_raw_parts(place(tensor, first, 1, count), count) }
+}
+
+/// Elements that lie side by side in an output, all of this task.
+#[inline(always)]
+fn elements_mut<'a, E: Element>(tensor: &Tensor<'a>, first: u64, count: usize) -> &'a mut [E] {
+    // SAFETY: they lie in the tensor and are of this task alone; what was read of them has been read.
+    unsafe { std::slice::from_raw_parts_mut(place(tensor, first, 1, count), count) }
+}
+
 #[inline(always)]
 fn read<E: Element, T>(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [T], convert: impl Fn(E) -> T) {
-    let start: *mut E = place(tensor, first, step, values.len());
     if step == 1 {
-        // SAFETY: the elements lie in the tensor, and nobody writes them meanwhile: outputs of this task are written later, others lie elsewhere.
-        let elements = unsafe { std::slice::from_raw_parts(start, values.len()) };
+        let elements = elements(tensor, first, values.len());
         for (value, &element) in values.iter_mut().zip(elements) {
             *value = convert(element);
         }
     } else {
+        let start: *mut E = place(tensor, first, step, values.len());
         let step = to_usize(step);
         for (at, value) in values.iter_mut().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: as in `elements`.
             *value = convert(unsafe { *start.add(at * step) });
         }
     }
@@ -255,46 +304,18 @@ fn read<E: Element, T>(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut 
 
 #[inline(always)]
 fn write<E: Element, T: Copy>(tensor: &Tensor<'_>, first: u64, step: u64, values: &[T], convert: impl Fn(T) -> E) {
-    let start: *mut E = place(tensor, first, step, values.len());
     if step == 1 {
-        // SAFETY: the elements lie in the tensor, which is an output, and are of this task alone; what was read of them has been read.
-        let elements = unsafe { std::slice::from_raw_parts_mut(start, values.len()) };
-        for (element, &value) in elements.iter_mut().zip(values) {
+        for (element, &value) in elements_mut(tensor, first, values.len()).iter_mut().zip(values) {
             *element = convert(value);
         }
     } else {
+        let start: *mut E = place(tensor, first, step, values.len());
         let step = to_usize(step);
         for (at, &value) in values.iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: as in `elements_mut`.
             unsafe { *start.add(at * step) = convert(value) };
         }
     }
-}
-
-/// The exact value, also of a subnormal, by a product that raises the exponent.
-#[inline(always)]
-fn of_f16(element: f16) -> f32 {
-    const RAISE: f32 = f32::from_bits((112 + 127) << 23); // 2^112
-    let bits = u32::from(element.to_bits());
-    let magnitude = (bits & 0x7fff) << 13;
-    let raised = f32::from_bits(magnitude) * RAISE;
-    // Infinity and NaN have the greatest exponent in either type.
-    let value = if magnitude >= 0x0f80_0000 { magnitude | 0x7f80_0000 } else { raised.to_bits() };
-    f32::from_bits(value | (bits & 0x8000) << 16)
-}
-
-/// Rounds to nearest, ties to even; beyond the range infinite.
-#[inline(always)]
-fn to_f16(value: f32) -> f16 {
-    let bits = value.to_bits();
-    let magnitude = bits & 0x7fff_ffff;
-    // Where the result is subnormal, the sum with 1/2 has it in its low bits.
-    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
-    let normal = magnitude.wrapping_add(0xc800_0fff).wrapping_add((magnitude >> 13) & 1) >> 13;
-    let rounded = if magnitude < 0x3880_0000 { subnormal } else { normal };
-    let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
-    let magnitude = if magnitude < 0x477f_f000 { rounded } else { special };
-    f16::from_bits(low_half(magnitude | (bits >> 16) & 0x8000))
 }
 
 /// Rounds to nearest, ties to even.
@@ -316,21 +337,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conversions_are_those_of_the_types() {
-        for bits in 0..=u16::MAX {
-            let element = f16::from_bits(bits);
-            let (got, expected) = (of_f16(element), element.to_f32());
-            assert!(got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan()), "{bits:#x}");
-        }
+    fn bf16_is_rounded_as_its_type_does() {
         // Every exponent, around every rounding.
         for high in 0..=u16::MAX {
             for low in [0, 1, 0x0fff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xffff] {
                 let value = f32::from_bits(u32::from(high) << 16 | low);
-                let (half, brain) = (to_f16(value), to_bf16(value));
+                let brain = to_bf16(value);
                 if value.is_nan() {
-                    assert!(half.is_nan() && brain.is_nan(), "{value}");
+                    assert!(brain.is_nan(), "{value}");
                 } else {
-                    assert_eq!(half.to_bits(), f16::from_f32(value).to_bits(), "{value:e}");
                     assert_eq!(brain.to_bits(), bf16::from_f32(value).to_bits(), "{value:e}");
                 }
             }
