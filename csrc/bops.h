@@ -25,7 +25,20 @@ typedef void *bops_stream;
                               void *workspace, bops_stream stream);
 
 typedef uint32_t bops_dtype;
-enum { BOPS_F64 = 0, BOPS_F32 = 1, BOPS_F16 = 2, BOPS_BF16 = 3 };
+enum {
+    BOPS_F64 = 0,
+    BOPS_F32 = 1,
+    BOPS_F16 = 2,
+    BOPS_BF16 = 3,
+    BOPS_I64 = 4,
+    BOPS_I32 = 5,
+    BOPS_U32 = 6,
+    BOPS_BOOL = 7, /* a byte, 0 or 1; others that are read count as 1 */
+    BOPS_U8 = 8,
+    BOPS_I8 = 9,
+    BOPS_F8E4M3 = 10, /* OCP 8-bit floating point, without infinities */
+    BOPS_F8E5M2 = 11  /* OCP 8-bit floating point */
+};
 
 /* ---- rows ---------------------------------------------------------------- */
 

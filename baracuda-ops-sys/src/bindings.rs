@@ -7,6 +7,14 @@ pub const BOPS_F64: _bindgen_ty_1 = 0;
 pub const BOPS_F32: _bindgen_ty_1 = 1;
 pub const BOPS_F16: _bindgen_ty_1 = 2;
 pub const BOPS_BF16: _bindgen_ty_1 = 3;
+pub const BOPS_I64: _bindgen_ty_1 = 4;
+pub const BOPS_I32: _bindgen_ty_1 = 5;
+pub const BOPS_U32: _bindgen_ty_1 = 6;
+pub const BOPS_BOOL: _bindgen_ty_1 = 7;
+pub const BOPS_U8: _bindgen_ty_1 = 8;
+pub const BOPS_I8: _bindgen_ty_1 = 9;
+pub const BOPS_F8E4M3: _bindgen_ty_1 = 10;
+pub const BOPS_F8E5M2: _bindgen_ty_1 = 11;
 pub type _bindgen_ty_1 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

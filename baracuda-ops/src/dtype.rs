@@ -6,8 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use bytes::{Bool, F8E4M3, F8E5M2};
+
 use crate::error::Error;
 use crate::json;
+
+mod bytes;
 
 /// Type of the elements of a tensor.
 ///
@@ -35,11 +39,34 @@ pub enum DType {
     I32,
     /// Unsigned, 32 bits.
     U32,
+    /// One byte: 0 is false, 1 is true. Of what is read every other byte is true as well; it is never written.
+    Bool,
+    /// Unsigned, 8 bits.
+    U8,
+    /// Two's complement, 8 bits.
+    I8,
+    /// 4 bits of exponent and 3 of fraction, without infinities (OCP 8-bit floating point, E4M3). No op computes in it: it is stored and cast.
+    F8E4M3,
+    /// The upper half of a binary16 (OCP 8-bit floating point, E5M2). No op computes in it: it is stored and cast.
+    F8E5M2,
 }
 
 impl DType {
     /// Every type, in declaration order.
-    pub const ALL: [Self; 7] = [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::U32];
+    pub const ALL: [Self; 12] = [
+        Self::F64,
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::I64,
+        Self::I32,
+        Self::U32,
+        Self::Bool,
+        Self::U8,
+        Self::I8,
+        Self::F8E4M3,
+        Self::F8E5M2,
+    ];
 
     /// Bytes of one element.
     pub const fn size_bytes(self) -> u64 {
@@ -47,6 +74,7 @@ impl DType {
             Self::F64 | Self::I64 => 8,
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F16 | Self::BF16 => 2,
+            Self::Bool | Self::U8 | Self::I8 | Self::F8E4M3 | Self::F8E5M2 => 1,
         }
     }
 
@@ -60,41 +88,60 @@ impl DType {
             Self::I64 => "i64",
             Self::I32 => "i32",
             Self::U32 => "u32",
+            Self::Bool => "bool",
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+            Self::F8E4M3 => "f8e4m3",
+            Self::F8E5M2 => "f8e5m2",
         }
     }
 
     /// Whether the type is a floating-point type.
     pub const fn is_float(self) -> bool {
+        self.is_computed() || matches!(self, Self::F8E4M3 | Self::F8E5M2)
+    }
+
+    /// Whether the type is a floating-point type that ops compute with: f64, f32, f16 or bf16.
+    pub(crate) const fn is_computed(self) -> bool {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::BF16)
     }
 
-    /// The type in which ops on this type accumulate: f64 for f64, f32 for the narrower floats, itself for integers.
+    /// Whether the type is an integer type. [`Bool`](Self::Bool) is none.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::I64 | Self::I32 | Self::U32 | Self::U8 | Self::I8)
+    }
+
+    /// The type in which ops on this type accumulate: f64 for f64, f32 for the narrower floats, itself for others.
     pub const fn accumulator(self) -> Self {
         match self {
-            Self::F16 | Self::BF16 => Self::F32,
+            Self::F16 | Self::BF16 | Self::F8E4M3 | Self::F8E5M2 => Self::F32,
             other => other,
         }
     }
 
-    /// Half the distance between 1 and the next representable number; 0 for integers.
+    /// Half the distance between 1 and the next representable number; 0 for types other than floating-point types.
     pub const fn unit_roundoff(self) -> f64 {
         match self {
             Self::F64 => f64::EPSILON / 2.0,
             Self::F32 => f32::EPSILON as f64 / 2.0,
             Self::F16 => 1.0 / 2048.0,
             Self::BF16 => 1.0 / 256.0,
-            Self::I64 | Self::I32 | Self::U32 => 0.0,
+            Self::F8E4M3 => 1.0 / 16.0,
+            Self::F8E5M2 => 1.0 / 8.0,
+            Self::I64 | Self::I32 | Self::U32 | Self::Bool | Self::U8 | Self::I8 => 0.0,
         }
     }
 
-    /// The smallest positive subnormal; 0 for integers.
+    /// The smallest positive subnormal; 0 for types other than floating-point types.
     pub fn smallest_subnormal(self) -> f64 {
         match self {
             Self::F64 => f64::from_bits(1),
             Self::F32 => f64::from(f32::from_bits(1)),
             Self::F16 => half::f16::from_bits(1).to_f64(),
             Self::BF16 => half::bf16::from_bits(1).to_f64(),
-            Self::I64 | Self::I32 | Self::U32 => 0.0,
+            Self::F8E4M3 => F8E4M3::from_bits(1).to_f64(),
+            Self::F8E5M2 => F8E5M2::from_bits(1).to_f64(),
+            Self::I64 | Self::I32 | Self::U32 | Self::Bool | Self::U8 | Self::I8 => 0.0,
         }
     }
 }
@@ -126,7 +173,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type whose slices can be uploaded, downloaded and passed as operands. Those of 16 bits are the types of the crate `half`, 2.x.
+/// A Rust type whose slices can be uploaded, downloaded and passed as operands. Those of 16 bits are the types of the crate `half`, 2.x;
+/// [`Bool`], [`F8E4M3`] and [`F8E5M2`] are bytes, of which every one is a value.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// The matching element type.
     const DTYPE: DType;
@@ -142,6 +190,7 @@ macro_rules! element {
     };
 }
 element!(f64 => F64, f32 => F32, half::f16 => F16, half::bf16 => BF16, i64 => I64, i32 => I32, u32 => U32);
+element!(Bool => Bool, u8 => U8, i8 => I8, F8E4M3 => F8E4M3, F8E5M2 => F8E5M2);
 
 /// A finite f64 that compares and hashes by its bits, so that descriptors can be keys.
 ///
@@ -216,7 +265,10 @@ mod tests {
         }
         for name in ["", "F32", " f32", "float"] {
             let error = name.parse::<DType>().unwrap_err();
-            assert!(error.to_string().contains("the types are f64, f32, f16, bf16, i64, i32, u32"), "{error}");
+            assert!(
+                error.to_string().contains("the types are f64, f32, f16, bf16, i64, i32, u32, bool, u8, i8"),
+                "{error}"
+            );
         }
     }
 }

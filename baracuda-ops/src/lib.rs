@@ -34,7 +34,7 @@ mod tensor;
 pub use any::{AnyDescriptor, OPS, OpEntry};
 pub use backend::{Backend, Buffer, Device, DeviceProps, Queue};
 pub use cache::{CacheStats, PlanCache};
-pub use dtype::{DType, Element, Real};
+pub use dtype::{Bool, DType, Element, F8E4M3, F8E5M2, Real};
 pub use error::{Cause, Error, Reason, Rejection, Result, Start};
 pub use gradients::{Role, Step};
 #[cfg(feature = "cuda")]

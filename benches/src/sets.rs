@@ -97,6 +97,9 @@ fn block(dtype: DType, bytes: usize, mut value: impl FnMut() -> f64) -> Vec<u8> 
             DType::I64 => data.extend((value() as i64).to_le_bytes()),
             DType::I32 => data.extend((value() as i32).to_le_bytes()),
             DType::U32 => data.extend((value() as u32).to_le_bytes()),
+            DType::Bool => data.push(u8::from(value() > 0.0)),
+            DType::U8 => data.push((100.0 * value().abs()) as u8),
+            DType::I8 => data.push((30.0 * value()) as i8 as u8),
             other => unreachable!("no bench has elements of {other}"),
         }
     }

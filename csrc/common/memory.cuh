@@ -42,7 +42,12 @@ template <int bytes, bool streamed = true> __device__ __forceinline__ packed<byt
                      : "memory");
     else if constexpr (bytes == 8) asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from) : "memory");
     else if constexpr (bytes == 4) asm volatile("ld.global.u32 %0, [%1];" : "=r"(to.word[0]) : "l"(from) : "memory");
-    else asm volatile("ld.global.u16 %0, [%1];" : "=h"(to.word[0]) : "l"(from) : "memory");
+    else if constexpr (bytes == 2) asm volatile("ld.global.u16 %0, [%1];" : "=h"(to.word[0]) : "l"(from) : "memory");
+    else {
+        uint16_t byte;
+        asm volatile("ld.global.u8 %0, [%1];" : "=h"(byte) : "l"(from) : "memory");
+        to.word[0] = uint8_t(byte);
+    }
     return to;
 }
 

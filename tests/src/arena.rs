@@ -6,7 +6,7 @@
 use anyhow::{Result, bail};
 use baracuda_ops::{Access, Slot, WorkspaceReq};
 
-use crate::values::{Tensors, fill, gather, scatter, visit};
+use crate::values::{Tensors, fill, visit};
 
 /// Bytes of NaN in every floating-point type.
 pub const POISON: u8 = 0xFF;
@@ -151,12 +151,12 @@ impl Arena {
             }
         }
         for (i, slot) in slots.iter().enumerate() {
-            let Some(values) = inputs.values(slot.name) else { continue };
+            let Some(input) = inputs.get(slot.name) else { continue };
             let place = arena.operands[i].or_else(|| {
                 let at = slots.iter().position(|s| Some(s.position) == shares(slot))?;
                 arena.operands[at]
             });
-            scatter(&slot.desc, values, arena.bytes_mut(place.expect("inputs have a place")));
+            input.scatter(&slot.desc, arena.bytes_mut(place.expect("inputs have a place")));
         }
         if let Some(place) = arena.workspace {
             arena.bytes_mut(place).fill(workspace_byte);
@@ -207,7 +207,7 @@ impl Arena {
         let mut outputs = Tensors::default();
         for (slot, place) in self.slots.iter().zip(&self.operands).filter(|(s, _)| s.access != Access::In) {
             let place = place.expect("outputs have a place");
-            outputs.push(slot.name, &slot.desc, gather(&slot.desc, self.bytes(place)));
+            outputs.push_bytes(slot.name, &slot.desc, self.bytes(place));
         }
         outputs
     }

@@ -38,9 +38,15 @@ pub(crate) fn in_range(op: &'static str, field: &'static str, value: Real, x: &T
     })
 }
 
-/// Requires a floating-point dtype.
+/// Requires a floating-point dtype that ops compute with.
 pub(crate) fn float(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
-    require(op, field, desc.dtype().is_float(), || format!("must be of a floating-point type, got {}", desc.dtype()))
+    let dtype = desc.dtype();
+    require(op, field, dtype.is_float(), || format!("must be of a floating-point type, got {dtype}"))?;
+    require(op, field, dtype.is_computed(), || {
+        format!(
+            "{dtype} is stored and cast only; this op computes with f64, f32, f16 and bf16, to which pointwise casts"
+        )
+    })
 }
 
 /// Refuses tensors that are not a batch of channels.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use super::Located;
-use crate::dtype::{DType, Element};
+use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::error::{Error, Result};
 use crate::narrow::{single, to_usize};
 use crate::slots::{MAX_SLOTS, Slot};
@@ -122,7 +122,7 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Elements of one operand, read and written as f64.
+/// Elements of one operand, read and written as f64, or integers and Bool as i64, which holds every value of theirs.
 #[derive(Clone, Copy)]
 pub(crate) struct Tensor<'a> {
     start: NonNull<u8>,
@@ -180,18 +180,42 @@ impl Tensor<'_> {
                 DType::I64 => *self.start.cast::<i64>().as_ptr().add(at) as f64,
                 DType::I32 => f64::from(*self.start.cast::<i32>().as_ptr().add(at)),
                 DType::U32 => f64::from(*self.start.cast::<u32>().as_ptr().add(at)),
+                DType::Bool => f64::from((*self.start.cast::<Bool>().as_ptr().add(at)).get()),
+                DType::U8 => f64::from(*self.start.as_ptr().add(at)),
+                DType::I8 => f64::from(*self.start.cast::<i8>().as_ptr().add(at)),
+                DType::F8E4M3 => (*self.start.cast::<F8E4M3>().as_ptr().add(at)).to_f64(),
+                DType::F8E5M2 => (*self.start.cast::<F8E5M2>().as_ptr().add(at)).to_f64(),
             }
         }
     }
 
-    /// Writes the element `offset` elements after the first, rounded to nearest even.
+    /// The element `offset` elements after the first of a tensor of integers or Bool, of which true is 1.
+    pub(crate) fn load_integer(&self, offset: u64) -> i64 {
+        assert!(offset < self.elements);
+        let at = to_usize(offset);
+        // SAFETY: as in `load`.
+        unsafe {
+            match self.desc.dtype() {
+                DType::I64 => *self.start.cast::<i64>().as_ptr().add(at),
+                DType::I32 => i64::from(*self.start.cast::<i32>().as_ptr().add(at)),
+                DType::U32 => i64::from(*self.start.cast::<u32>().as_ptr().add(at)),
+                DType::Bool => i64::from((*self.start.cast::<Bool>().as_ptr().add(at)).get()),
+                DType::U8 => i64::from(*self.start.as_ptr().add(at)),
+                DType::I8 => i64::from(*self.start.cast::<i8>().as_ptr().add(at)),
+                other => unreachable!("{other} is no type of integers"),
+            }
+        }
+    }
+
+    /// Writes the element `offset` elements after the first, rounded to nearest even; to an integer type cut to a whole number and to the range of the type,
+    /// NaN as 0; to Bool whether it is not 0.
     ///
     /// # Safety
     /// - No other thread reads or writes that element meanwhile.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "counts are whole numbers in the range of their type"
+        reason = "casts of floating-point numbers to integers cut and saturate"
     )]
     pub(crate) unsafe fn store(&self, offset: u64, value: f64) {
         assert!(offset < self.elements);
@@ -206,17 +230,56 @@ impl Tensor<'_> {
                 DType::I64 => *self.start.cast::<i64>().as_ptr().add(at) = value as i64,
                 DType::I32 => *self.start.cast::<i32>().as_ptr().add(at) = value as i32,
                 DType::U32 => *self.start.cast::<u32>().as_ptr().add(at) = value as u32,
+                DType::Bool => *self.start.cast::<Bool>().as_ptr().add(at) = Bool::new(value != 0.0),
+                DType::U8 => *self.start.as_ptr().add(at) = value as u8,
+                DType::I8 => *self.start.cast::<i8>().as_ptr().add(at) = value as i8,
+                DType::F8E4M3 => *self.start.cast::<F8E4M3>().as_ptr().add(at) = F8E4M3::from_f64(value),
+                DType::F8E5M2 => *self.start.cast::<F8E5M2>().as_ptr().add(at) = F8E5M2::from_f64(value),
+            }
+        }
+    }
+
+    /// Writes the element `offset` elements after the first: of integers the low bits of a number, of Bool whether it is not 0, and of floating-point types
+    /// the nearest number, ties to even.
+    ///
+    /// # Safety
+    /// - No other thread reads or writes that element meanwhile.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "casts between integers keep the low bits"
+    )]
+    pub(crate) unsafe fn store_integer(&self, offset: u64, value: i64) {
+        assert!(offset < self.elements);
+        let at = to_usize(offset);
+        // SAFETY: as in `store`.
+        unsafe {
+            match self.desc.dtype() {
+                DType::I64 => *self.start.cast::<i64>().as_ptr().add(at) = value,
+                DType::I32 => *self.start.cast::<i32>().as_ptr().add(at) = value as i32,
+                DType::U32 => *self.start.cast::<u32>().as_ptr().add(at) = value as u32,
+                DType::Bool => *self.start.cast::<Bool>().as_ptr().add(at) = Bool::new(value != 0),
+                DType::U8 => *self.start.as_ptr().add(at) = value as u8,
+                DType::I8 => *self.start.cast::<i8>().as_ptr().add(at) = value as i8,
+                DType::F64 => *self.start.cast::<f64>().as_ptr().add(at) = value as f64,
+                DType::F32 => *self.start.cast::<f32>().as_ptr().add(at) = value as f32,
+                DType::F16 => *self.start.cast::<f16>().as_ptr().add(at) = f16::from_f32(to_odd(odd(value))),
+                DType::BF16 => *self.start.cast::<bf16>().as_ptr().add(at) = bf16::from_f32(to_odd(odd(value))),
+                DType::F8E4M3 => *self.start.cast::<F8E4M3>().as_ptr().add(at) = F8E4M3::from_f64(odd(value)),
+                DType::F8E5M2 => *self.start.cast::<F8E5M2>().as_ptr().add(at) = F8E5M2::from_f64(odd(value)),
             }
         }
     }
 }
 
-/// Rounds to the nearest value of a type, ties to even, as a store would.
+/// Rounds to the nearest value of a floating-point type, ties to even, as a store would.
 pub(crate) fn rounded(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F32 => f64::from(single(value)),
         DType::F16 => f16::from_f32(to_odd(value)).to_f64(),
         DType::BF16 => bf16::from_f32(to_odd(value)).to_f64(),
+        DType::F8E4M3 => F8E4M3::from_f64(value).to_f64(),
+        DType::F8E5M2 => F8E5M2::from_f64(value).to_f64(),
         _ => value,
     }
 }
@@ -230,6 +293,17 @@ fn to_odd(value: f64) -> f32 {
         return nearest;
     }
     f32::from_bits(if back.abs() > value.abs() { bits - 1 } else { bits + 1 })
+}
+
+/// A number of f64 that rounds to types with at most 40 bits as an integer does: beyond 2^53 bits that are lost set the last one that is kept.
+pub(crate) fn odd(value: i64) -> f64 {
+    let magnitude = value.unsigned_abs();
+    const LOST: u64 = (1 << 11) - 1;
+    let kept = match magnitude >> 53 {
+        0 => magnitude,
+        _ => magnitude & !LOST | if magnitude & LOST == 0 { 0 } else { LOST + 1 },
+    };
+    if value < 0 { -(kept as f64) } else { kept as f64 }
 }
 
 /// A sum that carries the rounding errors along (Neumaier 1974), so that f64 results are good to the last bits.
@@ -332,5 +406,42 @@ mod tests {
         assert_eq!(rounded(DType::F16, 1.0 + 1.0 / 2048.0), 1.0);
         assert_eq!(rounded(DType::BF16, -1.0 - 1.0 / 256.0 - 1e-12), -1.0 - 1.0 / 128.0);
         assert_eq!(rounded(DType::F16, 1e-12), 0.0);
+    }
+
+    #[test]
+    fn elements_keep_their_own_values() {
+        let of = |dtype| TensorDesc::contiguous(dtype, &[2]).unwrap();
+        let stored = |dtype, value: f64| {
+            let (desc, mut memory) = (of(dtype), [0.0; 2]);
+            let tensor = Tensor::scratch(&desc, &mut memory);
+            // SAFETY: this thread is alone.
+            unsafe { tensor.store(1, value) };
+            (tensor.load(0), tensor.load(1))
+        };
+        for (dtype, value, expected) in [
+            (DType::I64, 1e19, i64::MAX as f64),
+            (DType::I32, -2.9, -2.0),
+            (DType::U32, -1.0, 0.0),
+            (DType::U8, 300.0, 255.0),
+            (DType::I8, f64::NAN, 0.0),
+            (DType::Bool, f64::NAN, 1.0),
+            (DType::Bool, -0.0, 0.0),
+            (DType::F8E4M3, 1000.0, 448.0),
+            (DType::F8E5M2, 1e9, f64::INFINITY),
+        ] {
+            assert_eq!(stored(dtype, value), (0.0, expected), "{dtype} {value}");
+        }
+        // i64 beyond f64's whole numbers.
+        let (desc, mut memory) = (of(DType::I64), [0.0; 2]);
+        let tensor = Tensor::scratch(&desc, &mut memory);
+        for value in [(1 << 53) + 1, i64::MAX, i64::MIN + 1] {
+            // SAFETY: this thread is alone.
+            unsafe { tensor.store_integer(0, value) };
+            assert_eq!(tensor.load_integer(0), value);
+        }
+        // Bytes of a caller.
+        let (desc, mut memory) = (of(DType::Bool), [f64::from_bits(0x0200); 2]);
+        let tensor = Tensor::scratch(&desc, &mut memory);
+        assert_eq!((tensor.load_integer(0), tensor.load_integer(1), tensor.load(1)), (0, 1, 1.0));
     }
 }

@@ -58,7 +58,7 @@ impl ShaderType {
             DType::F16 => Ok(Self::F16),
             DType::BF16 => Ok(Self::BF16),
             DType::F64 => Err("WGSL has no arithmetic of f64 to rely on".into()),
-            DType::I64 | DType::I32 | DType::U32 => Err(format!("its shaders have no elements of {dtype}").into()),
+            _ => Err(format!("its shaders have no elements of {dtype}").into()),
         }
     }
 

@@ -217,8 +217,8 @@ fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: 
     if values == 0 || shape.batch == 0 {
         return;
     }
-    let batches = num_batches.as_ref().map(|t| t.load(0));
-    let momentum = batches.map_or(fields.momentum.map_or(0.0, |m| m.get()), |t| 1.0 / (t + 1.0));
+    let batches = num_batches.as_ref().map(|t| t.load_integer(0));
+    let momentum = batches.map_or(fields.momentum.map_or(0.0, |m| m.get()), |t| 1.0 / (t as f64 + 1.0));
     let unbiased = values as f64 / (values as f64 - 1.0);
     for c in 0..shape.channels {
         // BatchNorm has one group for a channel, InstanceNorm one for each sample.
@@ -232,9 +232,9 @@ fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: 
             unsafe { set(running, c, (1.0 - momentum) * before + momentum * batch) };
         }
     }
-    if let Some(batches) = batches {
+    if let (Some(num_batches), Some(batches)) = (&num_batches, batches) {
         // SAFETY: all tasks have ended.
-        unsafe { set(&num_batches, 0, batches + 1.0) };
+        unsafe { num_batches.store_integer(0, batches.wrapping_add(1)) };
     }
 }
 
