@@ -7,7 +7,7 @@
 //! "Table-Driven Implementation of the Logarithm Function in IEEE Floating-Point Arithmetic", 1990, for the logarithm as a series of
 //! `f / (2 + f)`; the coefficients of exp are those of Taylor's series, whose rest is below half an ulp on the reduced range.
 
-use super::Function;
+use super::{Function, double, single};
 
 /// A type in which programs compute.
 pub(crate) trait Lane: Copy + Default + Send + Sync + 'static {
@@ -28,6 +28,28 @@ impl Lane for f32 {
             Function::Log => map(x, results, log::<FUSED>),
             Function::Sigmoid => map(x, results, sigmoid::<FUSED>),
             Function::Tanh => map(x, results, tanh::<FUSED>),
+            Function::Silu => map(x, results, single::silu::<FUSED>),
+            Function::Softplus => map(x, results, single::softplus::<FUSED>),
+            Function::LogSigmoid => map(x, results, single::log_sigmoid::<FUSED>),
+            Function::GeluErf => map(x, results, single::gelu_erf::<FUSED>),
+            Function::GeluTanh => map(x, results, single::gelu_tanh::<FUSED>),
+            Function::Erf => map(x, results, single::erf::<FUSED>),
+            Function::Erfc => map(x, results, single::erfc::<FUSED>),
+            Function::Mish => map(x, results, single::mish::<FUSED>),
+            Function::Selu => map(x, results, single::selu::<FUSED>),
+            Function::Expm1 => map(x, results, single::expm1::<FUSED>),
+            Function::Log1p => map(x, results, single::log1p::<FUSED>),
+            Function::Exp2 => map(x, results, single::exp2::<FUSED>),
+            Function::Log2 => map(x, results, single::log2::<FUSED>),
+            Function::Log10 => map(x, results, single::log10::<FUSED>),
+            Function::Sin => single::sin::<FUSED>(x, results),
+            Function::Cos => single::cos::<FUSED>(x, results),
+            Function::Tan => single::tan::<FUSED>(x, results),
+            Function::Tanhshrink => map(x, results, single::tanhshrink::<FUSED>),
+            Function::Gate => zip(x, y, results, single::gate),
+            Function::Elu => zip(x, y, results, single::elu::<FUSED>),
+            Function::Celu => zip(x, y, results, single::celu::<FUSED>),
+            Function::Pow => zip(x, y, results, single::pow::<FUSED>),
             Function::Add => zip(x, y, results, |x, y| x + y),
             Function::Sub => zip(x, y, results, |x, y| x - y),
             Function::Mul => zip(x, y, results, |x, y| x * y),
@@ -47,6 +69,7 @@ impl Lane for f64 {
         match function {
             Function::Neg => map(x, results, |x| -x),
             Function::Sqrt => map(x, results, f64::sqrt),
+            Function::Gate => zip(x, y, results, double::gate),
             Function::Add => zip(x, y, results, |x, y| x + y),
             Function::Sub => zip(x, y, results, |x, y| x - y),
             Function::Mul => zip(x, y, results, |x, y| x * y),
@@ -81,13 +104,13 @@ fn zip<T: Copy>(x: &[T], y: &[T], results: &mut [T], function: impl Fn(T, T) -> 
 
 /// `a b + c`, rounded once or twice.
 #[inline(always)]
-fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub(super) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
 /// A polynomial by Horner's rule, the highest power first.
 #[inline(always)]
-fn polynomial<const FUSED: bool, const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
+pub(super) fn polynomial<const FUSED: bool, const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
     let mut value = 0.0;
     for coefficient in coefficients {
         value = fma::<FUSED>(value, x, coefficient);
@@ -96,17 +119,17 @@ fn polynomial<const FUSED: bool, const N: usize>(coefficients: [f32; N], x: f32)
 }
 
 /// Adding it to a number of magnitude below 2^22 rounds that to a whole number, which the sum's low bits are.
-const ROUNDING: f32 = 12_582_912.0;
+pub(super) const ROUNDING: f32 = 12_582_912.0;
 
 /// `2^n` for n from -126 to 127.
 #[inline(always)]
-fn power_of_two(n: i32) -> f32 {
+pub(super) fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n + 127).cast_unsigned() << 23)
 }
 
 /// `e^x`: x is n log(2) + r, and e^r a polynomial. 2^n multiplies in two steps, of which the last alone rounds, also where the result is subnormal.
 #[inline(always)]
-fn exp<const FUSED: bool>(x: f32) -> f32 {
+pub(super) fn exp<const FUSED: bool>(x: f32) -> f32 {
     // Beyond these bounds the result is 0 or infinite.
     let bounded = x.clamp(-104.0, 89.0);
     let shifted = fma::<FUSED>(bounded, std::f32::consts::LOG2_E, ROUNDING);
@@ -153,7 +176,7 @@ fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
 
 /// Near 0 an odd polynomial, which keeps every bit of a small x; beyond, by the exponential.
 #[inline(always)]
-fn tanh<const FUSED: bool>(x: f32) -> f32 {
+pub(super) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let z = x * x;
     let p = polynomial::<FUSED, 5>([-0.005_704_988_7, 0.020_639_09, -0.053_739_715, 0.133_314_41, -0.333_332_8], z);
     let near = fma::<FUSED>(p * z, x, x);
