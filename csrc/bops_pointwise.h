@@ -34,14 +34,25 @@ enum {
     BOPS_FUNCTION_COS = 21,
     BOPS_FUNCTION_TAN = 22,
     BOPS_FUNCTION_TANHSHRINK = 23,
-    BOPS_FUNCTION_GATE = 24, /* from here on they have two arguments */
-    BOPS_FUNCTION_ELU = 25,
-    BOPS_FUNCTION_CELU = 26,
-    BOPS_FUNCTION_POW = 27,
-    BOPS_FUNCTION_ADD = 28,
-    BOPS_FUNCTION_SUB = 29,
-    BOPS_FUNCTION_MUL = 30,
-    BOPS_FUNCTION_DIV = 31
+    BOPS_FUNCTION_ASIN = 24,
+    BOPS_FUNCTION_ACOS = 25,
+    BOPS_FUNCTION_ATAN = 26,
+    BOPS_FUNCTION_SINH = 27,
+    BOPS_FUNCTION_COSH = 28,
+    BOPS_FUNCTION_ASINH = 29,
+    BOPS_FUNCTION_ACOSH = 30,
+    BOPS_FUNCTION_ATANH = 31,
+    BOPS_FUNCTION_LOGIT = 32,
+    BOPS_FUNCTION_GATE = 33, /* from here on they have two arguments */
+    BOPS_FUNCTION_ELU = 34,
+    BOPS_FUNCTION_CELU = 35,
+    BOPS_FUNCTION_POW = 36,
+    BOPS_FUNCTION_XLOGY = 37,
+    BOPS_FUNCTION_ATAN2 = 38,
+    BOPS_FUNCTION_ADD = 39,
+    BOPS_FUNCTION_SUB = 40,
+    BOPS_FUNCTION_MUL = 41,
+    BOPS_FUNCTION_DIV = 42
 };
 
 /* The most extents of a walk, and inputs, outputs, instructions and numbers of a program. */

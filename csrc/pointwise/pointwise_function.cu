@@ -10,8 +10,8 @@ namespace {
 template <int extents, int arguments, int bytes, bool special>
 constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 && !special ? 2 : 1;
 
-// Elements of a special function that are computed together: all where nothing but the function takes time, else one, which keeps the code short.
-template <int extents, int arguments, typename T> constexpr int special_at_once = extents == 1 && arguments == 1 && sizeof(T) < 8 ? 4 : 1;
+// Elements of a special function that are computed together: a few in the most usual kernels, else one, which keeps the code short.
+template <int extents, int arguments, typename T> constexpr int special_at_once = extents == 1 && sizeof(T) < 8 ? 4 : 1;
 
 // Blocks of an SM: special functions have twice the registers.
 template <typename T, bool special> constexpr int function_blocks = special ? pointwise_blocks<T> / 2 : pointwise_blocks<T>;

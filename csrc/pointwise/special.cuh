@@ -100,7 +100,8 @@ template <typename A> __device__ __forceinline__ A celu(A x, A y) {
     if (fabs(z) < A(0.3)) return z == A(0) ? x : product(x, quotient(expm1(z), z));
     if (!(z > A(0) && z < A(INFINITY))) return product(y, expm1(z));
     const A scale = fabs(x) < A(1e-20) ? A(0x1p64) : A(1), by = product(y, scale);
-    const A lost = quotient(fused(-z, by, product(x, scale)), by);
+    // Beyond 2000 the power is infinite.
+    const A lost = z < A(2000) ? quotient(fused(-z, by, product(x, scale)), by) : A(0);
     if (z < A(40)) return product(y, fused(exp(z), lost, expm1(z)));
     const A root = exp(product(A(0.5), z));
     return product(product(product(y, root), sum(A(1), lost)), root);
@@ -134,6 +135,15 @@ __device__ __forceinline__ double tanhshrink(double x) {
     p = __fma_rn(p, square, 2.0 / 6.0);
     return x * (p / cosh(x)) * square;
 }
+
+// log(x / (1 - x)), from 1/4 to 3/4 as the logarithm of 1 and the exact difference 2 x - 1 over 1 - x.
+template <typename A> __device__ __forceinline__ A logit(A x) {
+    const A rest = difference(A(1), x), beyond = difference(x, A(0.5));
+    return fabs(beyond) < A(0.25) ? log1p(quotient(sum(beyond, beyond), rest)) : logarithm(quotient(x, rest));
+}
+
+// x log(y), 0 of an x of 0 unless y is NaN.
+template <typename A> __device__ __forceinline__ A xlogy(A x, A y) { return x == A(0) && y == y ? A(0) : product(x, logarithm(y)); }
 
 // An angle as a rest within an eighth of a turn and the number of quarters of a turn, in the low bits. Large angles are products of their m digits with those
 // bits of 2 / pi that count (M. H. Payne, R. N. Hanek, "Radian Reduction for Trigonometric Functions", 1983): m 2^e needs the bits from 2^(1 - e) on. The words
@@ -257,7 +267,7 @@ template <typename A> __device__ __forceinline__ A tangent(A x) {
 }
 
 __host__ __device__ __forceinline__ bool is_special(bops_function function) {
-    return (function >= BOPS_FUNCTION_SILU && function <= BOPS_FUNCTION_TANHSHRINK) || (function >= BOPS_FUNCTION_ELU && function <= BOPS_FUNCTION_POW);
+    return (function >= BOPS_FUNCTION_SILU && function <= BOPS_FUNCTION_LOGIT) || (function >= BOPS_FUNCTION_ELU && function <= BOPS_FUNCTION_ATAN2);
 }
 
 // r = function(x, y), as `apply` for the functions above. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is
@@ -293,13 +303,24 @@ __device__ __forceinline__ void apply_special(bops_function function, const A (&
             case BOPS_FUNCTION_SIN: each([](A x, A) { return sine(x, 0); }); break;
             case BOPS_FUNCTION_COS: each([](A x, A) { return sine(x, 1); }); break;
             case BOPS_FUNCTION_TAN: each([](A x, A) { return tangent(x); }); break;
-            default: each([](A x, A) { return tanhshrink(x); }); break;
+            case BOPS_FUNCTION_TANHSHRINK: each([](A x, A) { return tanhshrink(x); }); break;
+            case BOPS_FUNCTION_ASIN: each([](A x, A) { return asin(x); }); break;
+            case BOPS_FUNCTION_ACOS: each([](A x, A) { return acos(x); }); break;
+            case BOPS_FUNCTION_ATAN: each([](A x, A) { return atan(x); }); break;
+            case BOPS_FUNCTION_SINH: each([](A x, A) { return sinh(x); }); break;
+            case BOPS_FUNCTION_COSH: each([](A x, A) { return cosh(x); }); break;
+            case BOPS_FUNCTION_ASINH: each([](A x, A) { return asinh(x); }); break;
+            case BOPS_FUNCTION_ACOSH: each([](A x, A) { return acosh(x); }); break;
+            case BOPS_FUNCTION_ATANH: each([](A x, A) { return atanh(x); }); break;
+            default: each([](A x, A) { return logit(x); }); break;
             }
         } else {
             switch (function) {
             case BOPS_FUNCTION_ELU: each([](A x, A y) { return elu(x, y); }); break;
             case BOPS_FUNCTION_CELU: each([](A x, A y) { return celu(x, y); }); break;
-            default: each([](A x, A y) { return pow(x, y); }); break;
+            case BOPS_FUNCTION_POW: each([](A x, A y) { return pow(x, y); }); break;
+            case BOPS_FUNCTION_XLOGY: each([](A x, A y) { return xlogy(x, y); }); break;
+            default: each([](A x, A y) { return atan2(x, y); }); break;
             }
         }
         // The next elements come to the front, and results to the end.

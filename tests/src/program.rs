@@ -38,10 +38,31 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "cos" => |[x, ..]| x.cos(),
         "tan" => |[x, ..]| x.tan(),
         "tanhshrink" => |[x, ..]| tanhshrink(x),
-        "gate" => |[x, y, _]| if x.is_nan() { x } else if x > 0.0 { y } else { 0.0 },
+        "asin" => |[x, ..]| x.asin(),
+        "acos" => |[x, ..]| x.acos(),
+        "atan" => |[x, ..]| x.atan(),
+        "sinh" => |[x, ..]| x.sinh(),
+        "cosh" => |[x, ..]| x.cosh(),
+        "asinh" => |[x, ..]| libm::asinh(x),
+        "acosh" => |[x, ..]| libm::acosh(x),
+        "atanh" => |[x, ..]| libm::atanh(x),
+        "logit" => |[x, ..]| {
+            if (x - 0.5).abs() < 0.2 { ((2.0 * x - 1.0) / (1.0 - x)).ln_1p() } else { x.ln() - (1.0 - x).ln() }
+        },
+        "gate" => |[x, y, _]| {
+            if x.is_nan() {
+                x
+            } else if x > 0.0 {
+                y
+            } else {
+                0.0
+            }
+        },
         "elu" => |[x, y, _]| if x > 0.0 { x } else { y * x.exp_m1() },
         "celu" => |[x, y, _]| celu(x, y),
         "pow" => |[x, y, _]| x.powf(y),
+        "xlogy" => |[x, y, _]| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() },
+        "atan2" => |[x, y, _]| x.atan2(y),
         "add" => |[x, y, _]| x + y,
         "sub" => |[x, y, _]| x - y,
         "mul" => |[x, y, _]| x * y,
@@ -70,7 +91,7 @@ fn normal(x: f64) -> f64 {
 /// The sigmoid of `2 sqrt(2 / pi) (x + 0.044715 x^3)`, the cubic in two parts for the same reason.
 fn sigmoid_of_cubic(x: f64) -> f64 {
     const SCALE: [f64; 2] = [1.5957691216057308, -9.96930880911092e-17];
-    const CUBIC: [f64; 2] = [0.044715, -7.216449660063518e-19];
+    const CUBIC: [f64; 2] = [0.044715, 2.1960211427085595e-18];
     let x = x.clamp(-40.0, 40.0);
     let square = x * x;
     let share = square * CUBIC[0];
@@ -90,13 +111,13 @@ fn tanhshrink(x: f64) -> f64 {
         return x - x.tanh();
     }
     // The series of x cosh(x) - sinh(x), whose terms are positive.
-    let (mut power, mut sum) = (x / 3.0, 1.0 / 3.0);
+    let (mut power, mut sum) = (1.0 / 6.0, 1.0 / 3.0);
     for n in (5..25).step_by(2) {
         let n = f64::from(n);
         power *= x * x / (n * (n - 1.0));
-        sum += power * 3.0 * (n - 1.0) / 2.0 / x;
+        sum += (n - 1.0) * power;
     }
-    if x == 0.0 { x } else { x * (x * sum) * (x / x.cosh()) }
+    x * (sum / x.cosh()) * x * x
 }
 
 fn celu(x: f64, alpha: f64) -> f64 {
@@ -107,7 +128,7 @@ fn celu(x: f64, alpha: f64) -> f64 {
         _ if z.abs() < 0.25 => x * (z.exp_m1() / z),
         // A negative alpha: what the rounding of z changes is added.
         _ if z > 0.0 && z < 30.0 => alpha * (z.exp_m1() + z.exp() * z.mul_add(-alpha, x) / alpha),
-        _ if z > 0.0 && z.is_finite() => alpha * (z / 2.0).exp() * (1.0 + z.mul_add(-alpha, x) / alpha) * (z / 2.0).exp(),
+        _ if z > 0.0 && z < 2000.0 => alpha * (z / 2.0).exp() * (1.0 + z.mul_add(-alpha, x) / alpha) * (z / 2.0).exp(),
         _ => alpha * z.exp_m1(),
     }
 }

@@ -13,10 +13,10 @@ fn scaled_power(significand: vec4<f32>, n: vec4<f32>) -> Power {
     return Power(significand, low, bitcast<vec4<f32>>((twos - half + 127) << vec4<u32>(23u)));
 }
 
-// e^(high + low) for a low below 1/8 of 1, and high from -150, below which it counts as -150, to 89; NaN counts as any number. WGSL bounds the error of exp2
+// e^(high + low) for a low below 1/8 of 1, and high from -150, below which it counts as -150, to 92; NaN counts as any number. WGSL bounds the error of exp2
 // by 3 + 2 |x| ulp, so that |x| is kept below 3/4.
 fn power_of_sum(high: vec4<f32>, low: vec4<f32>) -> Power {
-    let bounded = clamp(high, vec4<f32>(-150.0), vec4<f32>(89.0));
+    let bounded = clamp(high, vec4<f32>(-150.0), vec4<f32>(92.0));
     let n = floor(bounded * 1.44269504 + 0.5);
     // log(2) in two parts, of which the first has so few bits that its product with n is exact.
     let rest = ((bounded - n * 0.693359375) + n * 2.12194440e-4) + low;

@@ -60,10 +60,21 @@ const fn c_function(function: Function) -> sys::bops_function {
         Function::Cos => sys::BOPS_FUNCTION_COS,
         Function::Tan => sys::BOPS_FUNCTION_TAN,
         Function::Tanhshrink => sys::BOPS_FUNCTION_TANHSHRINK,
+        Function::Asin => sys::BOPS_FUNCTION_ASIN,
+        Function::Acos => sys::BOPS_FUNCTION_ACOS,
+        Function::Atan => sys::BOPS_FUNCTION_ATAN,
+        Function::Sinh => sys::BOPS_FUNCTION_SINH,
+        Function::Cosh => sys::BOPS_FUNCTION_COSH,
+        Function::Asinh => sys::BOPS_FUNCTION_ASINH,
+        Function::Acosh => sys::BOPS_FUNCTION_ACOSH,
+        Function::Atanh => sys::BOPS_FUNCTION_ATANH,
+        Function::Logit => sys::BOPS_FUNCTION_LOGIT,
         Function::Gate => sys::BOPS_FUNCTION_GATE,
         Function::Elu => sys::BOPS_FUNCTION_ELU,
         Function::Celu => sys::BOPS_FUNCTION_CELU,
         Function::Pow => sys::BOPS_FUNCTION_POW,
+        Function::Xlogy => sys::BOPS_FUNCTION_XLOGY,
+        Function::Atan2 => sys::BOPS_FUNCTION_ATAN2,
         Function::Add => sys::BOPS_FUNCTION_ADD,
         Function::Sub => sys::BOPS_FUNCTION_SUB,
         Function::Mul => sys::BOPS_FUNCTION_MUL,
@@ -73,8 +84,8 @@ const fn c_function(function: Function) -> sys::bops_function {
 
 /// Whether a function is one of `csrc/pointwise/special.cuh`, which kernels of their own compute.
 const fn is_special(function: sys::bops_function) -> bool {
-    (function >= sys::BOPS_FUNCTION_SILU && function <= sys::BOPS_FUNCTION_TANHSHRINK)
-        || (function >= sys::BOPS_FUNCTION_ELU && function <= sys::BOPS_FUNCTION_POW)
+    (function >= sys::BOPS_FUNCTION_SILU && function <= sys::BOPS_FUNCTION_LOGIT)
+        || (function >= sys::BOPS_FUNCTION_ELU && function <= sys::BOPS_FUNCTION_ATAN2)
 }
 
 /// The bits of a number in the computing type.

@@ -238,6 +238,47 @@ functions! {
         let slope = b.mul(tanh, tanh);
         b.mul(at.dy, slope)
     }];
+    /// The angle from `-pi / 2` to `pi / 2` with this sine; beyond 1 and -1 NaN.
+    Asin = "asin"(x) Special, x.asin(), [|b, at| { let root = b.root_of_complement(at.x[0]); b.div(at.dy, root) }];
+    /// The angle from 0 to pi with this cosine; beyond 1 and -1 NaN.
+    Acos = "acos"(x) Special, x.acos(), [|b, at| {
+        let root = b.root_of_complement(at.x[0]);
+        let share = b.div(at.dy, root);
+        b.neg(share)
+    }];
+    /// The angle from `-pi / 2` to `pi / 2` with this tangent.
+    Atan = "atan"(x) Special, x.atan(), [|b, at| {
+        let square = b.mul(at.x[0], at.x[0]);
+        let sum = b.add(square, 1.0);
+        b.div(at.dy, sum)
+    }];
+    /// `(e^x - e^-x) / 2`.
+    Sinh = "sinh"(x) Exponential, x.sinh(), [|b, at| { let slope = b.of(Function::Cosh, at.x[0]); b.mul(at.dy, slope) }];
+    /// `(e^x + e^-x) / 2`.
+    Cosh = "cosh"(x) Exponential, x.cosh(), [|b, at| { let slope = b.of(Function::Sinh, at.x[0]); b.mul(at.dy, slope) }];
+    /// The number with this hyperbolic sine, `log(x + sqrt(x^2 + 1))`.
+    Asinh = "asinh"(x) Exponential, libm::asinh(x), [|b, at| {
+        // sqrt(x^2 + 1) is the hyperbolic cosine of the result, which is finite where x^2 is not.
+        let slope = b.of(Function::Cosh, at.y);
+        b.div(at.dy, slope)
+    }];
+    /// The positive number with this hyperbolic cosine, `log(x + sqrt(x^2 - 1))`; below 1 NaN.
+    Acosh = "acosh"(x) Exponential, libm::acosh(x), [|b, at| {
+        let [less, more] = [-1.0, 1.0].map(|one| { let sum = b.add(at.x[0], one); b.of(Function::Sqrt, sum) });
+        let root = b.mul(less, more);
+        b.div(at.dy, root)
+    }];
+    /// The number with this hyperbolic tangent, `log((1 + x) / (1 - x)) / 2`; of 1 and -1 infinite, beyond NaN.
+    Atanh = "atanh"(x) Exponential, libm::atanh(x), [|b, at| {
+        let complement = b.complement_of_square(at.x[0]);
+        b.div(at.dy, complement)
+    }];
+    /// `log(x / (1 - x))`; of 0 and 1 infinite, of other numbers that are not between them NaN.
+    Logit = "logit"(x) Exponential, double::logit(x), [|b, at| {
+        let rest = b.sub(1.0, at.x[0]);
+        let product = b.mul(at.x[0], rest);
+        b.div(at.dy, product)
+    }];
     /// y where x is above 0, else 0; of a NaN x NaN.
     Gate = "gate"(x, y) Light, double::gate(x, y), [
         |b, at| b.gate(-1.0, at.dy),
@@ -301,6 +342,24 @@ functions! {
             b.mul(at.dy, slope)
         }
     ];
+    /// `x log(y)`; of an x of 0 it is 0, unless y is NaN.
+    Xlogy = "xlogy"(x, y) Exponential, double::xlogy(x, y), [
+        |b, at| {
+            let slope = b.of(Function::Log, at.x[1]);
+            let slope = b.unless_zero(at.x[0], slope);
+            b.mul(at.dy, slope)
+        },
+        |b, at| { let slope = b.div(at.x[0], at.x[1]); b.mul(at.dy, slope) }
+    ];
+    /// The angle from -pi to pi of the point whose abscissa is y and whose ordinate is x.
+    Atan2 = "atan2"(x, y) Special, x.atan2(y), [
+        |b, at| { let share = b.over_sum_of_squares(at.x[1], at.x); b.mul(at.dy, share) },
+        |b, at| {
+            let share = b.over_sum_of_squares(at.x[0], at.x);
+            let share = b.mul(at.dy, share);
+            b.neg(share)
+        }
+    ];
     /// `x + y`.
     Add = "add"(x, y) Light, x + y, [|_, at| at.dy, |_, at| at.dy];
     /// `x - y`.
@@ -357,6 +416,26 @@ impl ProgramBuilder {
         let exponent = self.mul(opposite, x);
         let power = self.of(Function::Exp, exponent);
         self.mul(power, factor)
+    }
+
+    /// `1 - x^2`.
+    fn complement_of_square(&mut self, x: Term) -> Term {
+        let less = self.sub(1.0, x);
+        let more = self.add(x, 1.0);
+        self.mul(less, more)
+    }
+
+    /// `sqrt(1 - x^2)`.
+    fn root_of_complement(&mut self, x: Term) -> Term {
+        let complement = self.complement_of_square(x);
+        self.of(Function::Sqrt, complement)
+    }
+
+    /// z over the sum of the squares of the first two.
+    fn over_sum_of_squares(&mut self, z: Term, [x, y, _]: [Term; MAX_ARITY]) -> Term {
+        let [x, y] = [x, y].map(|x| self.mul(x, x));
+        let sum = self.add(x, y);
+        self.div(z, sum)
     }
 
     /// y where x is above 0, else 0.

@@ -46,10 +46,21 @@ impl Lane for f32 {
             Function::Cos => single::cos::<FUSED>(x, results),
             Function::Tan => single::tan::<FUSED>(x, results),
             Function::Tanhshrink => map(x, results, single::tanhshrink::<FUSED>),
+            Function::Asin => map(x, results, single::asin::<FUSED>),
+            Function::Acos => map(x, results, single::acos::<FUSED>),
+            Function::Atan => map(x, results, single::atan::<FUSED>),
+            Function::Sinh => map(x, results, single::sinh::<FUSED>),
+            Function::Cosh => map(x, results, single::cosh::<FUSED>),
+            Function::Asinh => map(x, results, single::asinh::<FUSED>),
+            Function::Acosh => map(x, results, single::acosh::<FUSED>),
+            Function::Atanh => map(x, results, single::atanh::<FUSED>),
+            Function::Logit => map(x, results, single::logit::<FUSED>),
             Function::Gate => zip(x, y, results, single::gate),
             Function::Elu => zip(x, y, results, single::elu::<FUSED>),
             Function::Celu => zip(x, y, results, single::celu::<FUSED>),
             Function::Pow => zip(x, y, results, single::pow::<FUSED>),
+            Function::Xlogy => zip(x, y, results, single::xlogy::<FUSED>),
+            Function::Atan2 => zip(x, y, results, single::atan2::<FUSED>),
             Function::Add => zip(x, y, results, |x, y| x + y),
             Function::Sub => zip(x, y, results, |x, y| x - y),
             Function::Mul => zip(x, y, results, |x, y| x * y),
@@ -146,7 +157,7 @@ pub(super) fn exp<const FUSED: bool>(x: f32) -> f32 {
 
 /// The natural logarithm: x is 2^k (1 + f), and log(1 + f) a series of `s = f / (2 + f)`, in which f itself stays exact.
 #[inline(always)]
-fn log<const FUSED: bool>(x: f32) -> f32 {
+pub(super) fn log<const FUSED: bool>(x: f32) -> f32 {
     const ROOT_HALF: u32 = 0x3f35_04f3;
     let is_subnormal = x < f32::MIN_POSITIVE;
     let bits = (if is_subnormal { x * 8_388_608.0 } else { x }).to_bits();
@@ -233,6 +244,62 @@ mod tests {
                         );
                         *worst = worst.max(error);
                     }
+                }
+            }
+            println!("{function:?}: {worst:?} ulp");
+        }
+    }
+
+    #[test]
+    fn functions_of_two_arguments_keep_their_budget() {
+        let special = [
+            0.0,
+            -0.0,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+            1.0,
+            -1.0,
+            0.5,
+            -2.5,
+            3.0,
+            -3.0,
+            1e-45,
+            -1e-40,
+            f32::MAX,
+            f32::MIN,
+            16_777_217.0,
+        ];
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let mut pairs: Vec<[f32; 2]> = special.iter().flat_map(|&x| special.map(|y| [x, y])).collect();
+        let unit = |bits: u64| crate::narrow::single(bits as f64 / (1u64 << 31) as f64);
+        for _ in 0..1 << 17 {
+            let any = [(); 2].map(|()| f32::from_bits(crate::narrow::word(next() << 1 | next() & 1)));
+            let [x, y] = [(); 2].map(|()| unit(next()));
+            pairs.extend([any, [4.0 * x, 300.0 * y - 150.0], [1.0 + 1e-3 * (x - 0.5), 1e5 * (y - 0.5)]]);
+            pairs.extend([
+                [-100.0 * x, 8.0 * y - 4.0],
+                [10.0 * x - 5.0, 10.0 * y - 5.0],
+                [-10.0 * x, (20.0 * y).floor()],
+            ]);
+        }
+        let [x, y]: [Vec<f32>; 2] = [0, 1].map(|at| pairs.iter().map(|pair| pair[at]).collect());
+        for function in Function::ALL.into_iter().filter(|function| function.arity() == 2) {
+            let mut results = vec![0.0; x.len()];
+            let mut worst = [0.0f64; 2];
+            for (is_fused, worst) in worst.iter_mut().enumerate() {
+                match is_fused {
+                    0 => f32::apply::<false>(function, [&x, &y, &[]], &mut results),
+                    _ => f32::apply::<true>(function, [&x, &y, &[]], &mut results),
+                }
+                for (&[x, y], got) in pairs.iter().zip(&results) {
+                    let error = ulps(*got, function.value([f64::from(x), f64::from(y), 0.0]));
+                    assert!(error <= function.ulps(), "{function:?}({x:e}, {y:e}) is {got:e}: {error}");
+                    *worst = worst.max(error);
                 }
             }
             println!("{function:?}: {worst:?} ulp");

@@ -7,7 +7,9 @@
 //! of W. J. Cody, W. Waite, "Software Manual for the Elementary Functions", 1980, and, of large angles, of M. H. Payne, R. N. Hanek, "Radian Reduction for
 //! Trigonometric Functions", 1983.
 
-use super::lanes::{ROUNDING, exp, fma, polynomial, power_of_two, tanh};
+use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
+
+use super::lanes::{ROUNDING, exp, fma, log, polynomial, power_of_two, tanh};
 use crate::narrow::single;
 
 /// A power of e as the product of its significand and two powers of two, of which only the last product may be subnormal.
@@ -30,10 +32,10 @@ impl Power {
         Self { significand, low: power_of_two(half), high: power_of_two(n - half) }
     }
 
-    /// `e^x` for x from -150 to 89, beyond which results times any number of the range that goes with it are 0 or infinite; NaN counts as any number.
+    /// `e^x` for x from -150 to 92, beyond which results times any number of the range that goes with it are 0 or infinite; NaN counts as any number.
     #[inline(always)]
     fn new<const FUSED: bool>(x: f32) -> Self {
-        let bounded = x.clamp(-150.0, 89.0);
+        let bounded = x.clamp(-150.0, 92.0);
         let n = fma::<FUSED>(bounded, std::f32::consts::LOG2_E, ROUNDING) - ROUNDING;
         let r = fma::<FUSED>(n, -0.693_359_4, bounded);
         Self::of::<FUSED>(fma::<FUSED>(n, 2.121_944_4e-4, r), n)
@@ -106,8 +108,16 @@ pub(super) fn log_sigmoid<const FUSED: bool>(x: f32) -> f32 {
 fn scaled_erfc<const FUSED: bool>(z: f32) -> f32 {
     let t = 1.0 / fma::<FUSED>(0.3, z, 1.0);
     let p = [
-        0.005_003_361_5, -0.157_530_9, 0.553_697_4, -0.606_672_7, 0.629_670_7, -0.140_815_76, 0.231_776_31, 0.144_501_33,
-        0.171_209_68, 0.169_160_57,
+        0.005_003_361_5,
+        -0.157_530_9,
+        0.553_697_4,
+        -0.606_672_7,
+        0.629_670_7,
+        -0.140_815_76,
+        0.231_776_31,
+        0.144_501_33,
+        0.171_209_68,
+        0.169_160_57,
     ];
     t * polynomial::<FUSED, 10>(p, t)
 }
@@ -209,7 +219,13 @@ pub(super) fn celu<const FUSED: bool>(x: f32, alpha: f32) -> f32 {
     let bounded = (n.min(100.0) + ROUNDING).to_bits().wrapping_sub(ROUNDING.to_bits()).cast_signed();
     let power = power_of_two(bounded);
     let medium = alpha * fma::<FUSED>(fma::<FUSED>(r * r, rest, r), power, power - 1.0);
-    let value = if n == 0.0 { near } else if n > 100.0 { large } else { medium };
+    let value = if n == 0.0 {
+        near
+    } else if n > 100.0 {
+        large
+    } else {
+        medium
+    };
     if x > 0.0 { x } else { value }
 }
 
@@ -413,7 +429,13 @@ fn odd(x: &[f32], results: &mut [f32]) {
 pub(super) fn tanhshrink<const FUSED: bool>(x: f32) -> f32 {
     let z = x * x;
     let p = [
-        -1.428_233_8e-4, 9.236_072e-4, -0.003_206_950_9, 0.008_697_949, -0.021_829_585, 0.053_963_419, -0.133_333_1,
+        -1.428_233_8e-4,
+        9.236_072e-4,
+        -0.003_206_950_9,
+        0.008_697_949,
+        -0.021_829_585,
+        0.053_963_419,
+        -0.133_333_1,
         0.333_333_34,
     ];
     let near = x * polynomial::<FUSED, 8>(p, z) * z;
@@ -422,5 +444,131 @@ pub(super) fn tanhshrink<const FUSED: bool>(x: f32) -> f32 {
 
 #[inline(always)]
 pub(super) fn gate(x: f32, y: f32) -> f32 {
-    if x > 0.0 { y } else if x.is_nan() { x } else { 0.0 }
+    if x > 0.0 {
+        y
+    } else if x.is_nan() {
+        x
+    } else {
+        0.0
+    }
+}
+
+/// `asin(s)` for s up to 1/2, of which z is the square.
+#[inline(always)]
+fn small_arcsine<const FUSED: bool>(s: f32, z: f32) -> f32 {
+    let p = polynomial::<FUSED, 5>([0.042_218_547, 0.024_147_611, 0.045_477_096, 0.074_952_416, 0.166_667_54], z);
+    fma::<FUSED>(s * z, p, s)
+}
+
+/// Beyond 1/2 by the angle to 1, of which half has the sine `sqrt((1 - x) / 2)`.
+#[inline(always)]
+pub(super) fn asin<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let half = 0.5 * (1.0 - size);
+    let far = fma::<FUSED>(-2.0, small_arcsine::<FUSED>(half.sqrt(), half), FRAC_PI_2);
+    let near = small_arcsine::<FUSED>(size, size * size);
+    if size < 0.5 { near } else { far }.copysign(x)
+}
+
+#[inline(always)]
+pub(super) fn acos<const FUSED: bool>(x: f32) -> f32 {
+    let half = 0.5 * (1.0 - x.abs());
+    let to_one = 2.0 * small_arcsine::<FUSED>(half.sqrt(), half);
+    let far = if x < 0.0 { PI - to_one } else { to_one };
+    let near = FRAC_PI_2 - small_arcsine::<FUSED>(x, x * x);
+    if x.abs() < 0.5 { near } else { far }
+}
+
+/// `atan(q)` for q from 0 to 1: from `tan(pi / 8)` on by the angle to `pi / 4`.
+#[inline(always)]
+fn arctangent_of_quotient<const FUSED: bool>(q: f32) -> f32 {
+    let is_large = q > 0.414_213_57;
+    let t = if is_large { (q - 1.0) / (q + 1.0) } else { q };
+    let z = t * t;
+    let p = polynomial::<FUSED, 4>([0.080_578_67, -0.138_791_49, 0.199_778_66, -0.333_329_53], z);
+    let angle = fma::<FUSED>(t * z, p, t);
+    if is_large { FRAC_PI_4 + angle } else { angle }
+}
+
+#[inline(always)]
+pub(super) fn atan<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let angle = arctangent_of_quotient::<FUSED>(if size > 1.0 { 1.0 / size } else { size });
+    let value = if size > 1.0 { FRAC_PI_2 - angle } else { angle };
+    value.copysign(x)
+}
+
+#[inline(always)]
+pub(super) fn atan2<const FUSED: bool>(y: f32, x: f32) -> f32 {
+    let (rise, run) = (y.abs(), x.abs());
+    let (less, more) = if rise > run { (run, rise) } else { (rise, run) };
+    // Quotients of zeros and of infinities.
+    let quotient = if more == 0.0 { 0.0 } else { less / more };
+    let quotient = if less == f32::INFINITY { 1.0 } else { quotient };
+    let angle = arctangent_of_quotient::<FUSED>(quotient);
+    let angle = if rise > run { FRAC_PI_2 - angle } else { angle };
+    let angle = if x.is_sign_negative() { PI - angle } else { angle }.copysign(y);
+    if x.is_nan() || y.is_nan() { f32::NAN } else { angle }
+}
+
+/// Near 0 an odd polynomial.
+#[inline(always)]
+pub(super) fn sinh<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let z = size * size;
+    let p = polynomial::<FUSED, 4>([2.817_439_7e-6, 1.983_606_6e-4, 0.008_333_35, 0.166_666_67], z);
+    let power = Power::new::<FUSED>(size);
+    let far = power.times(0.5) - 0.5 / power.value();
+    let value = if size < 1.0 { fma::<FUSED>(size * z, p, size) } else { far }.copysign(x);
+    if x.is_nan() { x } else { value }
+}
+
+#[inline(always)]
+pub(super) fn cosh<const FUSED: bool>(x: f32) -> f32 {
+    let power = Power::new::<FUSED>(x.abs());
+    let value = power.times(0.5) + 0.5 / power.value();
+    if x.is_nan() { x } else { value }
+}
+
+/// `log(2 x)` of large numbers, of which the square would be infinite.
+#[inline(always)]
+fn log_of_twice<const FUSED: bool>(x: f32) -> f32 {
+    log::<FUSED>(x) + LN_2
+}
+
+#[inline(always)]
+pub(super) fn asinh<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let z = size * size;
+    let near = log1p::<FUSED>(size + z / (1.0 + (1.0 + z).sqrt()));
+    let value = if size < 4096.0 { near } else { log_of_twice::<FUSED>(size) };
+    value.copysign(x)
+}
+
+#[inline(always)]
+pub(super) fn acosh<const FUSED: bool>(x: f32) -> f32 {
+    let t = x - 1.0;
+    let near = log1p::<FUSED>(t + fma::<FUSED>(t, t, 2.0 * t).sqrt());
+    let value = if x > 4096.0 { log_of_twice::<FUSED>(x) } else { near };
+    if x >= 1.0 { value } else { f32::NAN }
+}
+
+#[inline(always)]
+pub(super) fn atanh<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    (0.5 * log1p::<FUSED>((size + size) / (1.0 - size))).copysign(x)
+}
+
+/// `log(x / (1 - x))`, from 1/4 to 3/4 as the logarithm of 1 and the exact difference over `1 - x`.
+#[inline(always)]
+pub(super) fn logit<const FUSED: bool>(x: f32) -> f32 {
+    let rest = 1.0 - x;
+    let near = log1p::<FUSED>((x - 0.5 + (x - 0.5)) / rest);
+    if (x - 0.5).abs() < 0.25 { near } else { log::<FUSED>(x / rest) }
+}
+
+#[inline(always)]
+pub(super) fn xlogy<const FUSED: bool>(x: f32, y: f32) -> f32 {
+    let value = x * log::<FUSED>(y);
+    if x == 0.0 && !y.is_nan() { 0.0 } else { value }
 }
