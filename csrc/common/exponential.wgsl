@@ -26,12 +26,8 @@ fn power_of_two(x: vec4<f32>) -> vec4<f32> {
     return select(exp2(x), vec4<f32>(), x < vec4<f32>(-126.0));
 }
 
-// The logarithm of normal positive numbers; NaN of NaN and infinity.
-fn logarithm(value: vec4<f32>) -> vec4<f32> {
-    let bits = bitcast<vec4<i32>>(value);
-    // value = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1.
-    let n = (bits - vec4<i32>(0x3f3504f3)) >> vec4<u32>(23u);
-    let f = bitcast<vec4<f32>>(bits - (n << vec4<u32>(23u))) - 1.0;
+// log(1 + f) - f + f^2 / 2 for f from sqrt(1/2) - 1 to sqrt(2) - 1.
+fn logarithm_tail(f: vec4<f32>) -> vec4<f32> {
     // (log(1 + f) - f + f^2 / 2) / f^3, interpolated at Chebyshev's points.
     var p = vec4<f32>(-0.0790274367);
     p = p * f + 0.126223192;
@@ -41,9 +37,22 @@ fn logarithm(value: vec4<f32>) -> vec4<f32> {
     p = p * f + 0.200010449;
     p = p * f - 0.25000307;
     p = p * f + 0.333333313;
-    let square = f * f;
+    return (p * f) * (f * f);
+}
+
+// log(1 + f) - f.
+fn logarithm_rest(f: vec4<f32>) -> vec4<f32> {
+    return logarithm_tail(f) - 0.5 * (f * f);
+}
+
+// The logarithm of normal positive numbers; NaN of NaN and infinity.
+fn logarithm(value: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<i32>>(value);
+    // value = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1.
+    let n = (bits - vec4<i32>(0x3f3504f3)) >> vec4<u32>(23u);
+    let f = bitcast<vec4<f32>>(bits - (n << vec4<u32>(23u))) - 1.0;
     let twos = vec4<f32>(n);
-    let low = twos * 1.42860677e-6 + ((p * f) * square - 0.5 * square);
+    let low = twos * 1.42860677e-6 + logarithm_rest(f);
     let log_value = twos * 0.693145752 + (f + low);
     return select(log_value, not_numbers(value), (bits & vec4<i32>(0x7fffffff)) >= vec4<i32>(0x7f800000));
 }

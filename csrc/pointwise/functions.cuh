@@ -98,9 +98,12 @@ __device__ __forceinline__ float hyperbolic_tangent(float x) {
 __device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
 
 // The functions of two arguments come last.
-__device__ __forceinline__ bool has_two_arguments(bops_function function) { return function >= BOPS_FUNCTION_ADD; }
+__device__ __forceinline__ bool has_two_arguments(bops_function function) { return function >= BOPS_FUNCTION_GATE; }
 
-// r = function(x, y). The function is the same for all threads; y counts where it has two arguments. r may be x.
+// y where x is above 0, else 0; NaN of a NaN x.
+template <typename A> __device__ __forceinline__ A gate(A x, A y) { return x > A(0) ? y : x != x ? x : A(0); }
+
+// r = function(x, y), one of those that are not special (special.cuh). The function is the same for all threads; y counts where it has two arguments. r may be x.
 template <int arguments, typename A, int count>
 __device__ __forceinline__ void apply(bops_function function, const A (&x)[count], const A (&y)[count], A (&r)[count]) {
     const auto each = [&](const auto &f) {
@@ -118,6 +121,7 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
         }
     } else {
         switch (function) {
+        case BOPS_FUNCTION_GATE: each([](A x, A y) { return gate(x, y); }); break;
         case BOPS_FUNCTION_ADD: each([](A x, A y) { return sum(x, y); }); break;
         case BOPS_FUNCTION_SUB: each([](A x, A y) { return difference(x, y); }); break;
         case BOPS_FUNCTION_MUL: each([](A x, A y) { return product(x, y); }); break;

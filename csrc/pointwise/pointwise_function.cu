@@ -1,13 +1,20 @@
 // One function of operands of one type.
 #include "../common/dispatch.cuh"
-#include "functions.cuh"
+#include "special.cuh"
 #include "walk.cuh"
 
 namespace bops {
 namespace {
 
-// Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent.
-template <int extents, int arguments, int bytes> constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 ? 2 : 1;
+// Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent. Special functions take as long as a load.
+template <int extents, int arguments, int bytes, bool special>
+constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 && !special ? 2 : 1;
+
+// Elements of a special function that are computed together: a few in the most usual kernels, else one, which keeps the code short.
+template <int extents, int arguments, typename T> constexpr int special_at_once = extents == 1 && sizeof(T) < 8 ? 4 : 1;
+
+// Blocks of an SM: special functions have twice the registers.
+template <typename T, bool special> constexpr int function_blocks = special ? pointwise_blocks<T> / 2 : pointwise_blocks<T>;
 
 template <typename A, int width> __device__ __forceinline__ void fill(uint64_t literal, A (&v)[width]) {
     A value;
@@ -17,10 +24,11 @@ template <typename A, int width> __device__ __forceinline__ void fill(uint64_t l
     for (int i = 0; i < width; ++i) v[i] = value;
 }
 
-template <typename T, int bytes, int extents, int arguments> __global__ void __launch_bounds__(pointwise_threads, pointwise_blocks<T>)
+template <typename T, int bytes, int extents, int arguments, bool special>
+__global__ void __launch_bounds__(pointwise_threads, function_blocks<T, special>)
     pointwise_function(const __grid_constant__ bops_pointwise_function_params params,
                        const __grid_constant__ bops_pointwise_function_operands operands) {
-    constexpr int width = pointwise_width<T, bytes>, accesses = function_accesses<extents, arguments, bytes>;
+    constexpr int width = pointwise_width<T, bytes>, accesses = function_accesses<extents, arguments, bytes, special>;
     constexpr bool is_read_once = extents == 1;
     using A = accumulator_t<T>;
     const uint64_t elements = params.walk.elements, start = uint64_t(blockIdx.x) * (pointwise_threads * accesses) + threadIdx.x;
@@ -53,7 +61,12 @@ template <typename T, int bytes, int extents, int arguments> __global__ void __l
             if (params.x.is_literal) fill(params.x.literal, x);
             if (params.y.is_literal) fill(params.y.literal, y);
         }
-        apply<arguments>(params.function, x, y, r);
+        if constexpr (special) {
+            constexpr int at_once = special_at_once<extents, arguments, T> < width ? special_at_once<extents, arguments, T> : width;
+            apply_special<arguments, at_once>(params.function, x, y, r);
+        } else {
+            apply<arguments>(params.function, x, y, r);
+        }
         put<T, bytes>(static_cast<T *>(operands.out) + place_of(k).offset(params.out), left_of(k), pack<T, bytes>(r));
     }
 }
@@ -63,13 +76,16 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
                                                    void *, const Action &action) {
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
-        const auto run = [&](auto extents, auto arguments) {
-            constexpr int accesses = function_accesses<extents, arguments, bytes>;
-            return action(pointwise_function<T, bytes, extents, arguments>,
+        const auto run = [&](auto extents, auto arguments, auto special) {
+            constexpr int accesses = function_accesses<extents, arguments, bytes, special>;
+            return action(pointwise_function<T, bytes, extents, arguments, special>,
                           pointwise_shape(params.walk.elements, pointwise_width<T, bytes> * accesses), params, operands);
         };
         const auto with_arguments = [&](auto extents) {
-            return for_value<1, 2>(params.arguments, [&](auto arguments) { return run(extents, arguments); });
+            return for_value<1, 2>(params.arguments, [&](auto arguments) {
+                if (is_special(params.function)) return run(extents, arguments, std::true_type());
+                return run(extents, arguments, std::false_type());
+            });
         };
         if constexpr (bytes < 16) return with_arguments(std::integral_constant<int, BOPS_POINTWISE_EXTENTS>());
         else return for_value<1, 4>(choice.extents, with_arguments);

@@ -1,6 +1,6 @@
 // An interpreter of programs: any functions, operands of any types and strides. It has one accumulator, which instructions read first and write.
 #include "../common/dispatch.cuh"
-#include "functions.cuh"
+#include "special.cuh"
 #include "walk.cuh"
 
 namespace bops {
@@ -187,10 +187,12 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
             A y[E::width * accesses];
             values.get(word >> 16 & 255, params.literal, y);
             if (x != BOPS_VALUE_LAST) values.get(x, params.literal, values.last);
-            apply<2>(function, values.last, y, values.last);
+            if (is_special(function)) apply_special<2, 1>(function, values.last, y, values.last);
+            else apply<2>(function, values.last, y, values.last);
         } else {
             if (x != BOPS_VALUE_LAST) values.get(x, params.literal, values.last);
-            apply<1>(function, values.last, values.last, values.last);
+            if (is_special(function)) apply_special<1, 1>(function, values.last, values.last, values.last);
+            else apply<1>(function, values.last, values.last, values.last);
         }
         if (to != BOPS_VALUE_LAST) values.put(to);
     }

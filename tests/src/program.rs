@@ -18,14 +18,119 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "sqrt" => |[x, ..]| x.sqrt(),
         "exp" => |[x, ..]| x.exp(),
         "log" => |[x, ..]| x.ln(),
-        "sigmoid" => |[x, ..]| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) },
+        "sigmoid" => |[x, ..]| sigmoid(x),
         "tanh" => |[x, ..]| x.tanh(),
+        "silu" => |[x, ..]| x * sigmoid(x),
+        "softplus" => |[x, ..]| softplus(x),
+        "log_sigmoid" => |[x, ..]| -softplus(-x),
+        "gelu_erf" => |[x, ..]| x * normal(x),
+        "gelu_tanh" => |[x, ..]| x * sigmoid_of_cubic(x),
+        "erf" => |[x, ..]| libm::erf(x),
+        "erfc" => |[x, ..]| libm::erfc(x),
+        "mish" => |[x, ..]| x * softplus(x).tanh(),
+        "selu" => |[x, ..]| 1.0507009873554804934 * if x > 0.0 { x } else { 1.6732632423543772848 * x.exp_m1() },
+        "expm1" => |[x, ..]| x.exp_m1(),
+        "log1p" => |[x, ..]| x.ln_1p(),
+        "exp2" => |[x, ..]| x.exp2(),
+        "log2" => |[x, ..]| x.log2(),
+        "log10" => |[x, ..]| x.log10(),
+        "sin" => |[x, ..]| x.sin(),
+        "cos" => |[x, ..]| x.cos(),
+        "tan" => |[x, ..]| x.tan(),
+        "tanhshrink" => |[x, ..]| tanhshrink(x),
+        "asin" => |[x, ..]| x.asin(),
+        "acos" => |[x, ..]| x.acos(),
+        "atan" => |[x, ..]| x.atan(),
+        "sinh" => |[x, ..]| x.sinh(),
+        "cosh" => |[x, ..]| x.cosh(),
+        "asinh" => |[x, ..]| libm::asinh(x),
+        "acosh" => |[x, ..]| libm::acosh(x),
+        "atanh" => |[x, ..]| libm::atanh(x),
+        "logit" => |[x, ..]| {
+            if (x - 0.5).abs() < 0.2 { ((2.0 * x - 1.0) / (1.0 - x)).ln_1p() } else { x.ln() - (1.0 - x).ln() }
+        },
+        "gate" => |[x, y, _]| {
+            if x.is_nan() {
+                x
+            } else if x > 0.0 {
+                y
+            } else {
+                0.0
+            }
+        },
+        "elu" => |[x, y, _]| if x > 0.0 { x } else { y * x.exp_m1() },
+        "celu" => |[x, y, _]| celu(x, y),
+        "pow" => |[x, y, _]| x.powf(y),
+        "xlogy" => |[x, y, _]| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() },
+        "atan2" => |[x, y, _]| x.atan2(y),
         "add" => |[x, y, _]| x + y,
         "sub" => |[x, y, _]| x - y,
         "mul" => |[x, y, _]| x * y,
         "div" => |[x, y, _]| x / y,
         _ => anyhow::bail!("tests/src/program.rs has no formula of {name}"),
     })
+}
+
+fn sigmoid(x: f64) -> f64 {
+    if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
+}
+
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+/// The normal distribution's integral up to x. What the rounding of `x / sqrt(2)` changes is added: far out it is many digits.
+fn normal(x: f64) -> f64 {
+    const ROOT: [f64; 2] = [std::f64::consts::SQRT_2, -9.667293313452913e-17];
+    let z = -x / ROOT[0];
+    let rest = (z.mul_add(-ROOT[0], -x) - z * ROOT[1]) / ROOT[0];
+    let slope = -std::f64::consts::FRAC_2_SQRT_PI * (-z * z).exp();
+    (libm::erfc(z) + if z.is_finite() && slope != 0.0 { slope * rest } else { 0.0 }) / 2.0
+}
+
+/// The sigmoid of `2 sqrt(2 / pi) (x + 0.044715 x^3)`, the cubic in two parts for the same reason.
+fn sigmoid_of_cubic(x: f64) -> f64 {
+    const SCALE: [f64; 2] = [1.5957691216057308, -9.96930880911092e-17];
+    const CUBIC: [f64; 2] = [0.044715, 2.1960211427085595e-18];
+    let x = x.clamp(-40.0, 40.0);
+    let square = x * x;
+    let share = square * CUBIC[0];
+    let of_share = square.mul_add(CUBIC[0], -share) + x.mul_add(x, -square) * CUBIC[0] + square * CUBIC[1];
+    let sum = 1.0 + share;
+    let of_sum = (if share > 1.0 { share - sum + 1.0 } else { 1.0 - sum + share }) + of_share;
+    let product = sum * x;
+    let of_product = sum.mul_add(x, -product) + of_sum * x;
+    let t = product * SCALE[0];
+    let rest = product.mul_add(SCALE[0], -t) + of_product * SCALE[0] + product * SCALE[1];
+    let power = (-t.abs()).exp() * (1.0 - rest * t.signum());
+    if t < 0.0 { power / (1.0 + power) } else { 1.0 / (1.0 + power) }
+}
+
+fn tanhshrink(x: f64) -> f64 {
+    if x.abs() > 0.5 {
+        return x - x.tanh();
+    }
+    // The series of x cosh(x) - sinh(x), whose terms are positive.
+    let (mut power, mut sum) = (1.0 / 6.0, 1.0 / 3.0);
+    for n in (5..25).step_by(2) {
+        let n = f64::from(n);
+        power *= x * x / (n * (n - 1.0));
+        sum += (n - 1.0) * power;
+    }
+    x * (sum / x.cosh()) * x * x
+}
+
+fn celu(x: f64, alpha: f64) -> f64 {
+    let z = x / alpha;
+    match z {
+        _ if x > 0.0 => x,
+        0.0 => x,
+        _ if z.abs() < 0.25 => x * (z.exp_m1() / z),
+        // A negative alpha: what the rounding of z changes is added.
+        _ if z > 0.0 && z < 30.0 => alpha * (z.exp_m1() + z.exp() * z.mul_add(-alpha, x) / alpha),
+        _ if z > 0.0 && z < 2000.0 => alpha * (z / 2.0).exp() * (1.0 + z.mul_add(-alpha, x) / alpha) * (z / 2.0).exp(),
+        _ => alpha * z.exp_m1(),
+    }
 }
 
 /// What an implementation may find: any number from `least` to `most`, and what else is said.

@@ -32,6 +32,11 @@ fn are_positive(values: vec4<f32>) -> vec4<bool> {
     return bitcast<vec4<u32>>(values) - vec4<u32>(1u) < vec4<u32>(0x7f7fffffu);
 }
 
+// Whether numbers are greater than 0, infinity among them.
+fn are_above_zero(values: vec4<f32>) -> vec4<bool> {
+    return bitcast<vec4<u32>>(values) - vec4<u32>(1u) < vec4<u32>(0x7f800000u);
+}
+
 // NaN of NaN and of numbers below 0.
 fn nan_if_negative(results: vec4<f32>, values: vec4<f32>) -> vec4<f32> {
     let bits = bitcast<vec4<u32>>(values);

@@ -42,11 +42,50 @@ const fn c_function(function: Function) -> sys::bops_function {
         Function::Log => sys::BOPS_FUNCTION_LOG,
         Function::Sigmoid => sys::BOPS_FUNCTION_SIGMOID,
         Function::Tanh => sys::BOPS_FUNCTION_TANH,
+        Function::Silu => sys::BOPS_FUNCTION_SILU,
+        Function::Softplus => sys::BOPS_FUNCTION_SOFTPLUS,
+        Function::LogSigmoid => sys::BOPS_FUNCTION_LOG_SIGMOID,
+        Function::GeluErf => sys::BOPS_FUNCTION_GELU_ERF,
+        Function::GeluTanh => sys::BOPS_FUNCTION_GELU_TANH,
+        Function::Erf => sys::BOPS_FUNCTION_ERF,
+        Function::Erfc => sys::BOPS_FUNCTION_ERFC,
+        Function::Mish => sys::BOPS_FUNCTION_MISH,
+        Function::Selu => sys::BOPS_FUNCTION_SELU,
+        Function::Expm1 => sys::BOPS_FUNCTION_EXPM1,
+        Function::Log1p => sys::BOPS_FUNCTION_LOG1P,
+        Function::Exp2 => sys::BOPS_FUNCTION_EXP2,
+        Function::Log2 => sys::BOPS_FUNCTION_LOG2,
+        Function::Log10 => sys::BOPS_FUNCTION_LOG10,
+        Function::Sin => sys::BOPS_FUNCTION_SIN,
+        Function::Cos => sys::BOPS_FUNCTION_COS,
+        Function::Tan => sys::BOPS_FUNCTION_TAN,
+        Function::Tanhshrink => sys::BOPS_FUNCTION_TANHSHRINK,
+        Function::Asin => sys::BOPS_FUNCTION_ASIN,
+        Function::Acos => sys::BOPS_FUNCTION_ACOS,
+        Function::Atan => sys::BOPS_FUNCTION_ATAN,
+        Function::Sinh => sys::BOPS_FUNCTION_SINH,
+        Function::Cosh => sys::BOPS_FUNCTION_COSH,
+        Function::Asinh => sys::BOPS_FUNCTION_ASINH,
+        Function::Acosh => sys::BOPS_FUNCTION_ACOSH,
+        Function::Atanh => sys::BOPS_FUNCTION_ATANH,
+        Function::Logit => sys::BOPS_FUNCTION_LOGIT,
+        Function::Gate => sys::BOPS_FUNCTION_GATE,
+        Function::Elu => sys::BOPS_FUNCTION_ELU,
+        Function::Celu => sys::BOPS_FUNCTION_CELU,
+        Function::Pow => sys::BOPS_FUNCTION_POW,
+        Function::Xlogy => sys::BOPS_FUNCTION_XLOGY,
+        Function::Atan2 => sys::BOPS_FUNCTION_ATAN2,
         Function::Add => sys::BOPS_FUNCTION_ADD,
         Function::Sub => sys::BOPS_FUNCTION_SUB,
         Function::Mul => sys::BOPS_FUNCTION_MUL,
         Function::Div => sys::BOPS_FUNCTION_DIV,
     }
+}
+
+/// Whether a function is one of `csrc/pointwise/special.cuh`, which kernels of their own compute.
+const fn is_special(function: sys::bops_function) -> bool {
+    (function >= sys::BOPS_FUNCTION_SILU && function <= sys::BOPS_FUNCTION_LOGIT)
+        || (function >= sys::BOPS_FUNCTION_ELU && function <= sys::BOPS_FUNCTION_ATAN2)
 }
 
 /// The bits of a number in the computing type.
@@ -210,7 +249,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
         vec_bytes: word(width * dtype.size_bytes()),
         extents: word(extents as u64),
     };
-    let kernels = (c_dtype(dtype)?, params, choice, params.arguments);
+    let kernels = (c_dtype(dtype)?, params, choice, (params.arguments, is_special(params.function)));
     Ok(calls!(bops_pointwise_function).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let [x, y] = slots.map(|slot| located.optional(slot).cast_const());
         sys::bops_pointwise_function_operands { x, y, out: located.pointer(FIRST_OUTPUT) }
@@ -390,7 +429,7 @@ mod tests {
     fn functions_have_the_numbers_of_their_declaration() {
         for (at, function) in Function::ALL.into_iter().enumerate() {
             assert_eq!(c_function(function) as usize, at, "{function:?}");
-            assert_eq!(function.arity() == 2, c_function(function) >= sys::BOPS_FUNCTION_ADD, "{function:?}");
+            assert_eq!(function.arity() == 2, c_function(function) >= sys::BOPS_FUNCTION_GATE, "{function:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The table of functions: a row states a function's name, arguments, formula, cost, value in f64 and derivatives. Everything else follows from it.
 
-use super::{ProgramBuilder, Term};
+use super::{ProgramBuilder, Term, double};
 use crate::json;
 
 /// How much arithmetic a function is: kernels are compiled by it, and budgets are stated by it.
@@ -10,6 +10,8 @@ pub(crate) enum Cost {
     Light,
     /// What exponentials and logarithms make, within 8 ulp.
     Exponential,
+    /// What takes several of them, or the reduction of an angle, within 16 ulp.
+    Special,
 }
 
 impl Cost {
@@ -18,6 +20,7 @@ impl Cost {
         match self {
             Self::Light => 4.0,
             Self::Exponential => 8.0,
+            Self::Special => 16.0,
         }
     }
 }
@@ -92,7 +95,7 @@ functions! {
     /// The natural logarithm; of 0 -infinity, of a number below 0 NaN.
     Log = "log"(x) Exponential, x.ln(), [|b, at| b.div(at.dy, at.x[0])];
     /// `1 / (1 + e^-x)`.
-    Sigmoid = "sigmoid"(x) Exponential, sigmoid(x), [|b, at| {
+    Sigmoid = "sigmoid"(x) Exponential, double::sigmoid(x), [|b, at| {
         // s'(x) is s(x) s(-x), which loses nothing where s(x) is near 1.
         let opposite = b.neg(at.x[0]);
         let opposite = b.call(Function::Sigmoid, [opposite]);
@@ -109,6 +112,254 @@ functions! {
         let slope = b.mul(slope, 4.0);
         b.mul(at.dy, slope)
     }];
+    /// `x / (1 + e^-x)`; of -infinity NaN.
+    Silu = "silu"(x) Exponential, double::silu(x), [|b, at| {
+        let [sigmoid, opposite] = b.sigmoids(at.x[0]);
+        let slope = b.mul(at.x[0], opposite);
+        let slope = b.add(slope, 1.0);
+        let slope = b.mul(sigmoid, slope);
+        b.mul(at.dy, slope)
+    }];
+    /// `log(1 + e^x)`.
+    Softplus = "softplus"(x) Exponential, double::softplus(x), [|b, at| {
+        let slope = b.of(Function::Sigmoid, at.x[0]);
+        b.mul(at.dy, slope)
+    }];
+    /// `-log(1 + e^-x)`, the logarithm of the sigmoid.
+    LogSigmoid = "log_sigmoid"(x) Exponential, -double::softplus(-x), [|b, at| {
+        let [_, opposite] = b.sigmoids(at.x[0]);
+        b.mul(at.dy, opposite)
+    }];
+    /// `x / 2 (1 + erf(x / sqrt(2)))`; of -infinity NaN.
+    GeluErf = "gelu_erf"(x) Special, double::gelu_erf(x), [|b, at| {
+        let x = at.x[0];
+        let z = b.mul(x, -std::f64::consts::FRAC_1_SQRT_2);
+        let twice = b.of(Function::Erfc, z);
+        let below = b.mul(twice, 0.5);
+        let half = b.mul(x, -0.5);
+        let exponent = b.mul(half, x);
+        let power = b.of(Function::Exp, exponent);
+        // 1 / sqrt(2 pi) is the normal density at 0.
+        let density = b.mul(power, 0.398_942_280_401_432_7);
+        let share = b.mul(x, density);
+        let slope = b.add(below, share);
+        b.mul(at.dy, slope)
+    }];
+    /// `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`; of -infinity NaN.
+    GeluTanh = "gelu_tanh"(x) Exponential, double::gelu_tanh(x), [|b, at| {
+        // It is x s(t) with the sigmoid s, t = x (a + c x^2); the slope is s(t) + x s(t) s(-t) (a + 3 c x^2).
+        let (x, a, c) = (at.x[0], 1.595_769_121_605_730_8, 0.071_354_816_272_600_25);
+        let square = b.mul(x, x);
+        let [cubic, slope_of_cubic] = [c, 3.0 * c].map(|c| b.mul(square, c));
+        let [linear, inner] = [cubic, slope_of_cubic].map(|cubic| b.add(cubic, a));
+        let t = b.mul(x, linear);
+        let [sigmoid, opposite] = b.sigmoids(t);
+        let share = b.mul(x, sigmoid);
+        let share = b.mul(share, opposite);
+        let share = b.mul(share, inner);
+        let slope = b.add(sigmoid, share);
+        b.mul(at.dy, slope)
+    }];
+    /// `2 / sqrt(pi)` times the integral of `e^(-t^2)` from 0 to x.
+    Erf = "erf"(x) Special, libm::erf(x), [|b, at| {
+        let slope = b.gaussian(at.x[0], std::f64::consts::FRAC_2_SQRT_PI);
+        b.mul(at.dy, slope)
+    }];
+    /// `1 - erf(x)`, without loss where that is small.
+    Erfc = "erfc"(x) Special, libm::erfc(x), [|b, at| {
+        let slope = b.gaussian(at.x[0], -std::f64::consts::FRAC_2_SQRT_PI);
+        b.mul(at.dy, slope)
+    }];
+    /// `x tanh(log(1 + e^x))`; of -infinity NaN.
+    Mish = "mish"(x) Exponential, double::mish(x), [|b, at| {
+        // With t = tanh(p), p = softplus(x): t + x s(x) tanh'(p), tanh'(p) = 4 s(2p) s(-2p).
+        let x = at.x[0];
+        let p = b.of(Function::Softplus, x);
+        let t = b.of(Function::Tanh, p);
+        let twice = b.mul(p, 2.0);
+        let [of_twice, opposite] = b.sigmoids(twice);
+        let inner = b.mul(of_twice, opposite);
+        let inner = b.mul(inner, 4.0);
+        let sigmoid = b.of(Function::Sigmoid, x);
+        let share = b.mul(x, sigmoid);
+        let share = b.mul(share, inner);
+        let slope = b.add(t, share);
+        b.mul(at.dy, slope)
+    }];
+    /// x above 0, else `1.6732632423543772 (e^x - 1)`; all of it times `1.0507009873554805`.
+    Selu = "selu"(x) Exponential, double::selu(x), [|b, at| {
+        let power = b.exp_below_zero(at.x[0]);
+        let below = b.mul(power, 1.758_099_340_847_376_8);
+        let slope = b.above_or_below_zero(at.x[0], 1.050_700_987_355_480_5, below);
+        b.mul(at.dy, slope)
+    }];
+    /// `e^x - 1`.
+    Expm1 = "expm1"(x) Exponential, x.exp_m1(), [|b, at| {
+        let slope = b.of(Function::Exp, at.x[0]);
+        b.mul(at.dy, slope)
+    }];
+    /// `log(1 + x)`; of -1 -infinity, of a number below -1 NaN.
+    Log1p = "log1p"(x) Exponential, x.ln_1p(), [|b, at| { let sum = b.add(at.x[0], 1.0); b.div(at.dy, sum) }];
+    /// `2^x`.
+    Exp2 = "exp2"(x) Exponential, x.exp2(), [|b, at| {
+        let slope = b.mul(at.y, std::f64::consts::LN_2);
+        b.mul(at.dy, slope)
+    }];
+    /// The logarithm to base 2; of 0 -infinity, of a number below 0 NaN.
+    Log2 = "log2"(x) Exponential, x.log2(), [|b, at| {
+        let scaled = b.mul(at.dy, std::f64::consts::LOG2_E);
+        b.div(scaled, at.x[0])
+    }];
+    /// The logarithm to base 10; of 0 -infinity, of a number below 0 NaN.
+    Log10 = "log10"(x) Exponential, x.log10(), [|b, at| {
+        let scaled = b.mul(at.dy, std::f64::consts::LOG10_E);
+        b.div(scaled, at.x[0])
+    }];
+    /// The sine of an angle in radians, of any size; of an infinite one NaN.
+    Sin = "sin"(x) Special, x.sin(), [|b, at| {
+        let slope = b.of(Function::Cos, at.x[0]);
+        b.mul(at.dy, slope)
+    }];
+    /// The cosine of an angle in radians, of any size; of an infinite one NaN.
+    Cos = "cos"(x) Special, x.cos(), [|b, at| {
+        let slope = b.of(Function::Sin, at.x[0]);
+        let slope = b.neg(slope);
+        b.mul(at.dy, slope)
+    }];
+    /// The tangent of an angle in radians, of any size; of an infinite one NaN.
+    Tan = "tan"(x) Special, x.tan(), [|b, at| {
+        let square = b.mul(at.y, at.y);
+        let slope = b.add(square, 1.0);
+        b.mul(at.dy, slope)
+    }];
+    /// `x - tanh(x)`, without loss where that is small.
+    Tanhshrink = "tanhshrink"(x) Exponential, double::tanhshrink(x), [|b, at| {
+        let tanh = b.of(Function::Tanh, at.x[0]);
+        let slope = b.mul(tanh, tanh);
+        b.mul(at.dy, slope)
+    }];
+    /// The angle from `-pi / 2` to `pi / 2` with this sine; beyond 1 and -1 NaN.
+    Asin = "asin"(x) Special, x.asin(), [|b, at| { let root = b.root_of_complement(at.x[0]); b.div(at.dy, root) }];
+    /// The angle from 0 to pi with this cosine; beyond 1 and -1 NaN.
+    Acos = "acos"(x) Special, x.acos(), [|b, at| {
+        let root = b.root_of_complement(at.x[0]);
+        let share = b.div(at.dy, root);
+        b.neg(share)
+    }];
+    /// The angle from `-pi / 2` to `pi / 2` with this tangent.
+    Atan = "atan"(x) Special, x.atan(), [|b, at| {
+        let square = b.mul(at.x[0], at.x[0]);
+        let sum = b.add(square, 1.0);
+        b.div(at.dy, sum)
+    }];
+    /// `(e^x - e^-x) / 2`.
+    Sinh = "sinh"(x) Exponential, x.sinh(), [|b, at| { let slope = b.of(Function::Cosh, at.x[0]); b.mul(at.dy, slope) }];
+    /// `(e^x + e^-x) / 2`.
+    Cosh = "cosh"(x) Exponential, x.cosh(), [|b, at| { let slope = b.of(Function::Sinh, at.x[0]); b.mul(at.dy, slope) }];
+    /// The number with this hyperbolic sine, `log(x + sqrt(x^2 + 1))`.
+    Asinh = "asinh"(x) Exponential, libm::asinh(x), [|b, at| {
+        // sqrt(x^2 + 1) is the hyperbolic cosine of the result, which is finite where x^2 is not.
+        let slope = b.of(Function::Cosh, at.y);
+        b.div(at.dy, slope)
+    }];
+    /// The positive number with this hyperbolic cosine, `log(x + sqrt(x^2 - 1))`; below 1 NaN.
+    Acosh = "acosh"(x) Exponential, libm::acosh(x), [|b, at| {
+        let [less, more] = [-1.0, 1.0].map(|one| { let sum = b.add(at.x[0], one); b.of(Function::Sqrt, sum) });
+        let root = b.mul(less, more);
+        b.div(at.dy, root)
+    }];
+    /// The number with this hyperbolic tangent, `log((1 + x) / (1 - x)) / 2`; of 1 and -1 infinite, beyond NaN.
+    Atanh = "atanh"(x) Exponential, libm::atanh(x), [|b, at| {
+        let complement = b.complement_of_square(at.x[0]);
+        b.div(at.dy, complement)
+    }];
+    /// `log(x / (1 - x))`; of 0 and 1 infinite, of other numbers that are not between them NaN.
+    Logit = "logit"(x) Exponential, double::logit(x), [|b, at| {
+        let rest = b.sub(1.0, at.x[0]);
+        let product = b.mul(at.x[0], rest);
+        b.div(at.dy, product)
+    }];
+    /// y where x is above 0, else 0; of a NaN x NaN.
+    Gate = "gate"(x, y) Light, double::gate(x, y), [
+        |b, at| b.gate(-1.0, at.dy),
+        |b, at| b.gate(at.x[0], at.dy)
+    ];
+    /// x above 0, else `y (e^x - 1)`.
+    Elu = "elu"(x, y) Exponential, double::elu(x, y), [
+        |b, at| {
+            let power = b.exp_below_zero(at.x[0]);
+            let below = b.mul(power, at.x[1]);
+            let slope = b.above_or_below_zero(at.x[0], 1.0, below);
+            b.mul(at.dy, slope)
+        },
+        |b, at| {
+            let least = b.at_most_zero(at.x[0]);
+            let slope = b.of(Function::Expm1, least);
+            b.mul(at.dy, slope)
+        }
+    ];
+    /// x above 0, else `y (e^(x / y) - 1)`; of an x of 0 it is x, unless y is 0, too.
+    Celu = "celu"(x, y) Exponential, double::celu(x, y), [
+        |b, at| {
+            let least = b.at_most_zero(at.x[0]);
+            let z = b.div(least, at.x[1]);
+            let below = b.of(Function::Exp, z);
+            let slope = b.above_or_below_zero(at.x[0], 1.0, below);
+            b.mul(at.dy, slope)
+        },
+        |b, at| {
+            // With z = x / y: e^z - 1 - z e^z.
+            let least = b.at_most_zero(at.x[0]);
+            let z = b.div(least, at.x[1]);
+            let [less, power] = [Function::Expm1, Function::Exp].map(|function| b.of(function, z));
+            let share = b.mul(z, power);
+            let slope = b.sub(less, share);
+            b.mul(at.dy, slope)
+        }
+    ];
+    /// `x^y`, as IEEE 754 has it: 1 if x is 1 or y is 0, also beside a NaN; of a finite x below 0 and a y that is no whole number NaN.
+    Pow = "pow"(x, y) Special, x.powf(y), [
+        |b, at| {
+            // y x^(y - 1), and 0 where y is 0, also of an x of 0.
+            let [x, y] = [at.x[0], at.x[1]];
+            let less = b.sub(y, 1.0);
+            let power = b.call(Function::Pow, [x, less]);
+            let slope = b.mul(y, power);
+            let slope = b.unless_zero(y, slope);
+            b.mul(at.dy, slope)
+        },
+        |b, at| {
+            // x^y log(x); of an x of 0 it is 0, or -infinity where y is below 0.
+            let [x, y] = [at.x[0], at.x[1]];
+            let logarithm = b.of(Function::Log, x);
+            let slope = b.mul(at.y, logarithm);
+            let slope = b.unless_zero(x, slope);
+            let opposite = b.neg(y);
+            let nonzero = b.unless_zero(x, 1.0);
+            let at_zero = b.of(Function::Log, nonzero);
+            let at_zero = b.gate(opposite, at_zero);
+            let slope = b.add(slope, at_zero);
+            b.mul(at.dy, slope)
+        }
+    ];
+    /// `x log(y)`; of an x of 0 it is 0, unless y is NaN.
+    Xlogy = "xlogy"(x, y) Exponential, double::xlogy(x, y), [
+        |b, at| {
+            let slope = b.of(Function::Log, at.x[1]);
+            let slope = b.unless_zero(at.x[0], slope);
+            b.mul(at.dy, slope)
+        },
+        |b, at| { let slope = b.div(at.x[0], at.x[1]); b.mul(at.dy, slope) }
+    ];
+    /// The angle from -pi to pi of the point whose abscissa is y and whose ordinate is x.
+    Atan2 = "atan2"(x, y) Special, x.atan2(y), [
+        |b, at| { let share = b.over_sum_of_squares(at.x[1], at.x); b.mul(at.dy, share) },
+        |b, at| {
+            let share = b.over_sum_of_squares(at.x[0], at.x);
+            let share = b.mul(at.dy, share);
+            b.neg(share)
+        }
+    ];
     /// `x + y`.
     Add = "add"(x, y) Light, x + y, [|_, at| at.dy, |_, at| at.dy];
     /// `x - y`.
@@ -142,14 +393,84 @@ impl Function {
     }
 }
 
-fn sigmoid(x: f64) -> f64 {
-    // For a positive number exp would overflow.
-    let e = (-x.abs()).exp();
-    if x < 0.0 { e / (1.0 + e) } else { 1.0 / (1.0 + e) }
-}
-
 /// The functions that derivatives are made of.
 impl ProgramBuilder {
+    fn sub(&mut self, x: impl Into<Term>, y: impl Into<Term>) -> Term {
+        self.call(Function::Sub, [x.into(), y.into()])
+    }
+
+    /// A function of one argument.
+    fn of(&mut self, function: Function, x: Term) -> Term {
+        self.call(function, [x])
+    }
+
+    /// The sigmoid of x, and that of -x, which is 1 less it.
+    fn sigmoids(&mut self, x: Term) -> [Term; 2] {
+        let opposite = self.neg(x);
+        [x, opposite].map(|x| self.of(Function::Sigmoid, x))
+    }
+
+    /// `factor e^(-x^2)`.
+    fn gaussian(&mut self, x: Term, factor: f64) -> Term {
+        let opposite = self.neg(x);
+        let exponent = self.mul(opposite, x);
+        let power = self.of(Function::Exp, exponent);
+        self.mul(power, factor)
+    }
+
+    /// `1 - x^2`.
+    fn complement_of_square(&mut self, x: Term) -> Term {
+        let less = self.sub(1.0, x);
+        let more = self.add(x, 1.0);
+        self.mul(less, more)
+    }
+
+    /// `sqrt(1 - x^2)`.
+    fn root_of_complement(&mut self, x: Term) -> Term {
+        let complement = self.complement_of_square(x);
+        self.of(Function::Sqrt, complement)
+    }
+
+    /// z over the sum of the squares of the first two.
+    fn over_sum_of_squares(&mut self, z: Term, [x, y, _]: [Term; MAX_ARITY]) -> Term {
+        let [x, y] = [x, y].map(|x| self.mul(x, x));
+        let sum = self.add(x, y);
+        self.div(z, sum)
+    }
+
+    /// y where x is above 0, else 0.
+    fn gate(&mut self, x: impl Into<Term>, y: impl Into<Term>) -> Term {
+        self.call(Function::Gate, [x.into(), y.into()])
+    }
+
+    /// y where x is not 0, else 0.
+    fn unless_zero(&mut self, x: Term, y: impl Into<Term>) -> Term {
+        let (opposite, y) = (self.neg(x), y.into());
+        let [above, below] = [x, opposite].map(|x| self.gate(x, y));
+        self.add(above, below)
+    }
+
+    /// x where it is at most 0, else 0.
+    fn at_most_zero(&mut self, x: Term) -> Term {
+        let opposite = self.neg(x);
+        let below = self.gate(opposite, opposite);
+        self.neg(below)
+    }
+
+    /// `e^x` where x is at most 0, else 1.
+    fn exp_below_zero(&mut self, x: Term) -> Term {
+        let least = self.at_most_zero(x);
+        self.of(Function::Exp, least)
+    }
+
+    /// A number where x is above 0, else `below`, which is finite where x is above 0.
+    fn above_or_below_zero(&mut self, x: Term, above: f64, below: Term) -> Term {
+        let not_taken = self.gate(x, below);
+        let taken = self.sub(below, not_taken);
+        let above = self.gate(x, above);
+        self.add(above, taken)
+    }
+
     fn neg(&mut self, x: impl Into<Term>) -> Term {
         self.call(Function::Neg, [x.into()])
     }

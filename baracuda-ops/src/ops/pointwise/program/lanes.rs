@@ -7,7 +7,7 @@
 //! "Table-Driven Implementation of the Logarithm Function in IEEE Floating-Point Arithmetic", 1990, for the logarithm as a series of
 //! `f / (2 + f)`; the coefficients of exp are those of Taylor's series, whose rest is below half an ulp on the reduced range.
 
-use super::Function;
+use super::{Function, double, single};
 
 /// A type in which programs compute.
 pub(crate) trait Lane: Copy + Default + Send + Sync + 'static {
@@ -28,6 +28,39 @@ impl Lane for f32 {
             Function::Log => map(x, results, log::<FUSED>),
             Function::Sigmoid => map(x, results, sigmoid::<FUSED>),
             Function::Tanh => map(x, results, tanh::<FUSED>),
+            Function::Silu => map(x, results, single::silu::<FUSED>),
+            Function::Softplus => map(x, results, single::softplus::<FUSED>),
+            Function::LogSigmoid => map(x, results, single::log_sigmoid::<FUSED>),
+            Function::GeluErf => map(x, results, single::gelu_erf::<FUSED>),
+            Function::GeluTanh => map(x, results, single::gelu_tanh::<FUSED>),
+            Function::Erf => map(x, results, single::erf::<FUSED>),
+            Function::Erfc => map(x, results, single::erfc::<FUSED>),
+            Function::Mish => map(x, results, single::mish::<FUSED>),
+            Function::Selu => map(x, results, single::selu::<FUSED>),
+            Function::Expm1 => map(x, results, single::expm1::<FUSED>),
+            Function::Log1p => map(x, results, single::log1p::<FUSED>),
+            Function::Exp2 => map(x, results, single::exp2::<FUSED>),
+            Function::Log2 => map(x, results, single::log2::<FUSED>),
+            Function::Log10 => map(x, results, single::log10::<FUSED>),
+            Function::Sin => single::sin::<FUSED>(x, results),
+            Function::Cos => single::cos::<FUSED>(x, results),
+            Function::Tan => single::tan::<FUSED>(x, results),
+            Function::Tanhshrink => map(x, results, single::tanhshrink::<FUSED>),
+            Function::Asin => map(x, results, single::asin::<FUSED>),
+            Function::Acos => map(x, results, single::acos::<FUSED>),
+            Function::Atan => map(x, results, single::atan::<FUSED>),
+            Function::Sinh => map(x, results, single::sinh::<FUSED>),
+            Function::Cosh => map(x, results, single::cosh::<FUSED>),
+            Function::Asinh => map(x, results, single::asinh::<FUSED>),
+            Function::Acosh => map(x, results, single::acosh::<FUSED>),
+            Function::Atanh => map(x, results, single::atanh::<FUSED>),
+            Function::Logit => map(x, results, single::logit::<FUSED>),
+            Function::Gate => zip(x, y, results, single::gate),
+            Function::Elu => zip(x, y, results, single::elu::<FUSED>),
+            Function::Celu => zip(x, y, results, single::celu::<FUSED>),
+            Function::Pow => zip(x, y, results, single::pow::<FUSED>),
+            Function::Xlogy => zip(x, y, results, single::xlogy::<FUSED>),
+            Function::Atan2 => zip(x, y, results, single::atan2::<FUSED>),
             Function::Add => zip(x, y, results, |x, y| x + y),
             Function::Sub => zip(x, y, results, |x, y| x - y),
             Function::Mul => zip(x, y, results, |x, y| x * y),
@@ -47,6 +80,7 @@ impl Lane for f64 {
         match function {
             Function::Neg => map(x, results, |x| -x),
             Function::Sqrt => map(x, results, f64::sqrt),
+            Function::Gate => zip(x, y, results, double::gate),
             Function::Add => zip(x, y, results, |x, y| x + y),
             Function::Sub => zip(x, y, results, |x, y| x - y),
             Function::Mul => zip(x, y, results, |x, y| x * y),
@@ -81,13 +115,13 @@ fn zip<T: Copy>(x: &[T], y: &[T], results: &mut [T], function: impl Fn(T, T) -> 
 
 /// `a b + c`, rounded once or twice.
 #[inline(always)]
-fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub(super) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
 /// A polynomial by Horner's rule, the highest power first.
 #[inline(always)]
-fn polynomial<const FUSED: bool, const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
+pub(super) fn polynomial<const FUSED: bool, const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
     let mut value = 0.0;
     for coefficient in coefficients {
         value = fma::<FUSED>(value, x, coefficient);
@@ -96,17 +130,17 @@ fn polynomial<const FUSED: bool, const N: usize>(coefficients: [f32; N], x: f32)
 }
 
 /// Adding it to a number of magnitude below 2^22 rounds that to a whole number, which the sum's low bits are.
-const ROUNDING: f32 = 12_582_912.0;
+pub(super) const ROUNDING: f32 = 12_582_912.0;
 
 /// `2^n` for n from -126 to 127.
 #[inline(always)]
-fn power_of_two(n: i32) -> f32 {
+pub(super) fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n + 127).cast_unsigned() << 23)
 }
 
 /// `e^x`: x is n log(2) + r, and e^r a polynomial. 2^n multiplies in two steps, of which the last alone rounds, also where the result is subnormal.
 #[inline(always)]
-fn exp<const FUSED: bool>(x: f32) -> f32 {
+pub(super) fn exp<const FUSED: bool>(x: f32) -> f32 {
     // Beyond these bounds the result is 0 or infinite.
     let bounded = x.clamp(-104.0, 89.0);
     let shifted = fma::<FUSED>(bounded, std::f32::consts::LOG2_E, ROUNDING);
@@ -123,7 +157,7 @@ fn exp<const FUSED: bool>(x: f32) -> f32 {
 
 /// The natural logarithm: x is 2^k (1 + f), and log(1 + f) a series of `s = f / (2 + f)`, in which f itself stays exact.
 #[inline(always)]
-fn log<const FUSED: bool>(x: f32) -> f32 {
+pub(super) fn log<const FUSED: bool>(x: f32) -> f32 {
     const ROOT_HALF: u32 = 0x3f35_04f3;
     let is_subnormal = x < f32::MIN_POSITIVE;
     let bits = (if is_subnormal { x * 8_388_608.0 } else { x }).to_bits();
@@ -153,7 +187,7 @@ fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
 
 /// Near 0 an odd polynomial, which keeps every bit of a small x; beyond, by the exponential.
 #[inline(always)]
-fn tanh<const FUSED: bool>(x: f32) -> f32 {
+pub(super) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let z = x * x;
     let p = polynomial::<FUSED, 5>([-0.005_704_988_7, 0.020_639_09, -0.053_739_715, 0.133_314_41, -0.333_332_8], z);
     let near = fma::<FUSED>(p * z, x, x);
@@ -210,6 +244,62 @@ mod tests {
                         );
                         *worst = worst.max(error);
                     }
+                }
+            }
+            println!("{function:?}: {worst:?} ulp");
+        }
+    }
+
+    #[test]
+    fn functions_of_two_arguments_keep_their_budget() {
+        let special = [
+            0.0,
+            -0.0,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+            1.0,
+            -1.0,
+            0.5,
+            -2.5,
+            3.0,
+            -3.0,
+            1e-45,
+            -1e-40,
+            f32::MAX,
+            f32::MIN,
+            16_777_217.0,
+        ];
+        let mut state = 1u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let mut pairs: Vec<[f32; 2]> = special.iter().flat_map(|&x| special.map(|y| [x, y])).collect();
+        let unit = |bits: u64| crate::narrow::single(bits as f64 / (1u64 << 31) as f64);
+        for _ in 0..1 << 17 {
+            let any = [(); 2].map(|()| f32::from_bits(crate::narrow::word(next() << 1 | next() & 1)));
+            let [x, y] = [(); 2].map(|()| unit(next()));
+            pairs.extend([any, [4.0 * x, 300.0 * y - 150.0], [1.0 + 1e-3 * (x - 0.5), 1e5 * (y - 0.5)]]);
+            pairs.extend([
+                [-100.0 * x, 8.0 * y - 4.0],
+                [10.0 * x - 5.0, 10.0 * y - 5.0],
+                [-10.0 * x, (20.0 * y).floor()],
+            ]);
+        }
+        let [x, y]: [Vec<f32>; 2] = [0, 1].map(|at| pairs.iter().map(|pair| pair[at]).collect());
+        for function in Function::ALL.into_iter().filter(|function| function.arity() == 2) {
+            let mut results = vec![0.0; x.len()];
+            let mut worst = [0.0f64; 2];
+            for (is_fused, worst) in worst.iter_mut().enumerate() {
+                match is_fused {
+                    0 => f32::apply::<false>(function, [&x, &y, &[]], &mut results),
+                    _ => f32::apply::<true>(function, [&x, &y, &[]], &mut results),
+                }
+                for (&[x, y], got) in pairs.iter().zip(&results) {
+                    let error = ulps(*got, function.value([f64::from(x), f64::from(y), 0.0]));
+                    assert!(error <= function.ulps(), "{function:?}({x:e}, {y:e}) is {got:e}: {error}");
+                    *worst = worst.max(error);
                 }
             }
             println!("{function:?}: {worst:?} ulp");

@@ -19,9 +19,11 @@
 //! not count for equality.
 
 mod builder;
+mod double;
 mod functions;
 mod gradient;
 mod lanes;
+mod single;
 
 use std::collections::HashMap;
 use std::fmt;

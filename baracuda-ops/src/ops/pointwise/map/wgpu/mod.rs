@@ -35,6 +35,99 @@ fn files(function: Function) -> &'static [&'static str] {
         Function::Log => &["common/subnormal", "common/exponential", "pointwise/functions/log"],
         Function::Sigmoid => &["pointwise/functions/natural_power", "pointwise/functions/sigmoid"],
         Function::Tanh => &["pointwise/functions/natural_power", "pointwise/functions/tanh"],
+        Function::Silu => &["pointwise/functions/power", "pointwise/functions/silu"],
+        Function::Softplus => &["pointwise/functions/natural_power", "pointwise/functions/softplus"],
+        Function::LogSigmoid => {
+            &["pointwise/functions/natural_power", "pointwise/functions/softplus", "pointwise/functions/log_sigmoid"]
+        }
+        Function::GeluErf => &["pointwise/functions/power", "pointwise/functions/erfc", "pointwise/functions/gelu_erf"],
+        Function::GeluTanh => {
+            &["pointwise/functions/power", "pointwise/functions/exact_product", "pointwise/functions/gelu_tanh"]
+        }
+        Function::Erf => &["pointwise/functions/power", "pointwise/functions/erfc", "pointwise/functions/erf"],
+        Function::Erfc => &["pointwise/functions/power", "pointwise/functions/erfc"],
+        Function::Mish => &["pointwise/functions/power", "pointwise/functions/mish"],
+        Function::Selu => &["pointwise/functions/expm1", "pointwise/functions/selu"],
+        Function::Expm1 => &["pointwise/functions/expm1"],
+        Function::Log1p => &["common/exponential", "pointwise/functions/log1p"],
+        Function::Exp2 => &["pointwise/functions/power", "pointwise/functions/exp2"],
+        Function::Log2 => &[
+            "common/subnormal",
+            "common/exponential",
+            "pointwise/functions/logarithm_parts",
+            "pointwise/functions/log2",
+        ],
+        Function::Log10 => &[
+            "common/subnormal",
+            "common/exponential",
+            "pointwise/functions/logarithm_parts",
+            "pointwise/functions/log10",
+        ],
+        Function::Sin => &["pointwise/functions/angle", "pointwise/functions/sin"],
+        Function::Cos => &["pointwise/functions/angle", "pointwise/functions/cos"],
+        Function::Tan => &["pointwise/functions/angle", "pointwise/functions/tan"],
+        Function::Tanhshrink => {
+            &["pointwise/functions/natural_power", "pointwise/functions/tanh", "pointwise/functions/tanhshrink"]
+        }
+        Function::Asin => &["pointwise/functions/arcsine", "pointwise/functions/asin"],
+        Function::Acos => &["pointwise/functions/arcsine", "pointwise/functions/acos"],
+        Function::Atan => &["pointwise/functions/arctangent", "pointwise/functions/atan"],
+        Function::Sinh => &["pointwise/functions/power", "pointwise/functions/sinh"],
+        Function::Cosh => &["pointwise/functions/power", "pointwise/functions/cosh"],
+        Function::Asinh => &[
+            "common/subnormal",
+            "common/exponential",
+            "pointwise/functions/log",
+            "pointwise/functions/log1p",
+            "pointwise/functions/asinh",
+        ],
+        Function::Acosh => &[
+            "common/subnormal",
+            "common/exponential",
+            "pointwise/functions/log",
+            "pointwise/functions/log1p",
+            "pointwise/functions/acosh",
+        ],
+        Function::Atanh => &[
+            "common/exponential",
+            "pointwise/functions/arcsine",
+            "pointwise/functions/log1p",
+            "pointwise/functions/atanh",
+        ],
+        Function::Logit => &[
+            "common/subnormal",
+            "common/exponential",
+            "pointwise/functions/log",
+            "pointwise/functions/log1p",
+            "pointwise/functions/logit",
+        ],
+        Function::Gate => &["pointwise/functions/gate"],
+        Function::Elu => &["pointwise/functions/expm1", "pointwise/functions/elu"],
+        Function::Celu => &[
+            "common/subnormal",
+            "pointwise/functions/power",
+            "pointwise/functions/exact_product",
+            "pointwise/functions/expm1",
+            "pointwise/functions/div",
+            "pointwise/functions/celu",
+        ],
+        Function::Pow => &[
+            "common/subnormal",
+            "common/exponential",
+            "pointwise/functions/power",
+            "pointwise/functions/exact_product",
+            "pointwise/functions/logarithm_parts",
+            "pointwise/functions/pow",
+        ],
+        Function::Xlogy => {
+            &["common/subnormal", "common/exponential", "pointwise/functions/log", "pointwise/functions/xlogy"]
+        }
+        Function::Atan2 => &[
+            "common/subnormal",
+            "pointwise/functions/div",
+            "pointwise/functions/arctangent",
+            "pointwise/functions/atan2",
+        ],
         Function::Add => &["pointwise/functions/add"],
         Function::Sub => &["pointwise/functions/sub"],
         Function::Mul => &["pointwise/functions/mul"],

@@ -170,6 +170,7 @@ fn arguments() -> Vec<f32> {
     let mut values = vec![0.0, f32::INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-40, 1e-45, 1.0, 1.000_000_1];
     values.extend([0.999_999_9, 0.99, 1.01, 0.5, 0.624, 0.626, 2.0, 10.0, 1e-10, 1e-20, 3e-38, 1e30, 1e37, 2e38]);
     values.extend([20.0, 80.0, 87.0, 87.3, 87.5, 88.0, 88.4, 88.7, 88.722_8, 88.73, 89.0, 100.0, 104.0, 1000.0]);
+    values.extend([8191.9, 8192.1, 12_345.678, 1e6, 710.0, 4095.9, 4096.1, 13.5, 149.3]);
     values.extend((1..400u16).map(|at| f32::from(at) * 0.037));
     let mirrored: Vec<f32> = values.iter().map(|value| -value).collect();
     values.extend(mirrored);

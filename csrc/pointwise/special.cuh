@@ -1,0 +1,334 @@
+// Exponential and special functions of programs. Where an exponent is a square or a cubic it is computed in two parts, since a power of e has the error of
+// its exponent times the exponent.
+#pragma once
+#include "functions.cuh"
+
+namespace bops {
+
+// A power of e as a product whose second factor is multiplied last: the power may be too small for a normal number where what it multiplies is not.
+template <typename A> struct power {
+    A value, scale;
+    __device__ __forceinline__ A times(A factor) const { return product(product(factor, value), scale); }
+};
+
+// e^(high + low) for a high that is not positive. Below -150 and -1500 it counts as that, for which the power is 0.
+__device__ __forceinline__ power<float> power_of(float high, float low) {
+    constexpr float log2_e_rest = 1.92596303e-8f, ln_2 = 0.693147181f;
+    const float bounded = fmaxf(high, -150.0f), twos = __fmul_rn(bounded, log2_e);
+    const float rest = __fmaf_rn(bounded, log2_e_rest, __fmaf_rn(bounded, log2_e, -twos));
+    // The sum is exact.
+    const bool is_small = twos < -64.0f;
+    const float value = exp2_approximate(is_small ? __fadd_rn(twos, 64.0f) : twos);
+    return {__fmul_rn(value, __fadd_rn(__fmaf_rn(rest, ln_2, low), 1.0f)), is_small ? 0x1p-64f : 1.0f};
+}
+__device__ __forceinline__ power<double> power_of(double high, double low) {
+    const double root = exp(0.5 * fmax(high, -1500.0)), refined = __fma_rn(root, 0.5 * low, root);
+    return {refined, refined};
+}
+
+// x / (1 + e), or x e / (1 + e) below 0, for e = e^-|t|, where |t| is at least that of x.
+template <typename A> __device__ __forceinline__ A times_sigmoid(A x, const power<A> &e) {
+    const A r = reciprocal_from_one(sum(A(1), e.times(A(1))));
+    return x < A(0) ? e.times(product(x, r)) : product(x, r);
+}
+
+template <typename A> __device__ __forceinline__ A silu_of(A x) { return times_sigmoid(x, power_of(-fabs(x), A(0))); }
+
+__device__ __forceinline__ float softplus(float x) { return __fadd_rn(fmaxf(x, 0.0f), log1pf(exponential_of_opposite_magnitude(x))); }
+__device__ __forceinline__ double softplus(double x) { return __dadd_rn(fmax(x, 0.0), log1p(exp(-fabs(x)))); }
+
+__device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
+__device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
+
+// exp(z^2) erfc(z) for z from 0 to 14.2.
+__device__ __forceinline__ float scaled_complement(float z) {
+    const float s = reciprocal_approximate(__fmaf_rn(0.3f, z, 1.0f));
+    float p = 0.0050033615f;
+    p = __fmaf_rn(p, s, -0.157530904f);
+    p = __fmaf_rn(p, s, 0.553697407f);
+    p = __fmaf_rn(p, s, -0.606672704f);
+    p = __fmaf_rn(p, s, 0.62967068f);
+    p = __fmaf_rn(p, s, -0.140815765f);
+    p = __fmaf_rn(p, s, 0.231776312f);
+    p = __fmaf_rn(p, s, 0.144501328f);
+    p = __fmaf_rn(p, s, 0.171209678f);
+    p = __fmaf_rn(p, s, 0.169160575f);
+    return __fmul_rn(p, s);
+}
+__device__ __forceinline__ double scaled_complement(double z) { return erfcx(z); }
+
+// x times the normal distribution's integral up to x, erfc(-x / sqrt(2)) / 2. Beyond the bound it is x or 0.
+template <typename A> __device__ __forceinline__ A gelu_erf_of(A x) {
+    const A size = fmin(fabs(x), sizeof(A) == 8 ? A(60) : A(20));
+    const A half = product(A(0.5), scaled_complement(product(size, A(root_half))));
+    const A root = product(A(0.5), size), exponent = product(root, size);
+    const power<A> e = power_of(-exponent, -fused(root, size, -exponent));
+    return x < A(0) ? e.times(product(x, half)) : product(x, difference(A(1), e.times(half)));
+}
+
+// x times the sigmoid of t = x (a + c x^2), a = 2 sqrt(2 / pi), c = 0.044715 a.
+template <typename A> __device__ __forceinline__ A gelu_tanh_of(A x) {
+    constexpr bool is_double = sizeof(A) == 8;
+    constexpr A a = is_double ? A(1.5957691216057308) : A(1.59576917f), a_rest = is_double ? A(-9.96930880911092e-17) : A(-4.53406805e-8f);
+    constexpr A c = is_double ? A(0.07135481627260025) : A(0.0713548139f), c_rest = is_double ? A(-6.175149918155315e-19) : A(2.39883247e-9f);
+    const A size = fmin(fabs(x), A(60)), square = product(size, size), square_rest = fused(size, size, -square);
+    const A cubic = product(square, c), cubic_rest = sum(fused(square, c, -cubic), fused(square_rest, c, product(square, c_rest)));
+    const A factor = sum(a, cubic), part = difference(factor, a), lost = sum(difference(a, difference(factor, part)), difference(cubic, part));
+    const A rest = sum(lost, sum(cubic_rest, a_rest)), t = product(factor, size), t_rest = fused(size, rest, fused(factor, size, -t));
+    return times_sigmoid(x, power_of(-t, -t_rest));
+}
+
+// x tanh(softplus(x)): with e = exp(x) the hyperbolic tangent is e (e + 2) / (e (e + 2) + 2).
+template <typename A> __device__ __forceinline__ A mish(A x) {
+    const power<A> e_of = power_of(-fabs(x), A(0));
+    const A e = e_of.times(A(1)), two_more = sum(e, A(2)), twice = fused(A(2), e, A(1));
+    const bool is_below = x < A(0);
+    const A r = reciprocal_from_one(is_below ? fused(e, two_more, A(2)) : fused(product(A(2), e), e, twice));
+    const A y = product(x, product(is_below ? two_more : twice, r));
+    return is_below ? e_of.times(y) : y;
+}
+
+// y (e^x - 1) below 0.
+template <typename A> __device__ __forceinline__ A elu(A x, A y) { return x > A(0) ? x : product(y, expm1(x)); }
+template <typename A> __device__ __forceinline__ A selu(A x) { return product(x > A(0) ? x : expm1(x), x > A(0) ? A(1.0507009873554805) : A(1.7580993408473768)); }
+
+// x above 0, else y (e^z - 1), z = x / y. Where z is near 0 it is x times (e^z - 1) / z, which needs no normal z. A positive z, which a negative y makes, may
+// be large: what its rounding loses is added.
+template <typename A> __device__ __forceinline__ A celu(A x, A y) {
+    if (x > A(0)) return x;
+    const A z = quotient(x, y);
+    if (fabs(z) < A(0.3)) return z == A(0) ? x : product(x, quotient(expm1(z), z));
+    if (!(z > A(0) && z < A(INFINITY))) return product(y, expm1(z));
+    const A scale = fabs(x) < A(1e-20) ? A(0x1p64) : A(1), by = product(y, scale);
+    // Beyond 2000 the power is infinite.
+    const A lost = z < A(2000) ? quotient(fused(-z, by, product(x, scale)), by) : A(0);
+    if (z < A(40)) return product(y, fused(exp(z), lost, expm1(z)));
+    const A root = exp(product(A(0.5), z));
+    return product(product(product(y, root), sum(A(1), lost)), root);
+}
+
+// x - tanh(x), near 0 as an odd polynomial; in double it is the series of x cosh(x) - sinh(x), whose terms are positive, over cosh(x).
+__device__ __forceinline__ float tanhshrink(float x) {
+    const float square = __fmul_rn(x, x);
+    float p = -1.42823381e-4f;
+    p = __fmaf_rn(p, square, 9.23607207e-4f);
+    p = __fmaf_rn(p, square, -0.00320695085f);
+    p = __fmaf_rn(p, square, 0.00869794935f);
+    p = __fmaf_rn(p, square, -0.0218295846f);
+    p = __fmaf_rn(p, square, 0.053963419f);
+    p = __fmaf_rn(p, square, -0.133333102f);
+    p = __fmaf_rn(p, square, 0.333333343f);
+    return fabsf(x) < 1.0f ? __fmul_rn(__fmul_rn(x, p), square) : __fsub_rn(x, hyperbolic_tangent(x));
+}
+__device__ __forceinline__ double tanhshrink(double x) {
+    const double square = x * x;
+    if (!(fabs(x) < 1.0)) return x - tanh(x);
+    double p = 20.0 / 51090942171709440000.0;
+    p = __fma_rn(p, square, 18.0 / 121645100408832000.0);
+    p = __fma_rn(p, square, 16.0 / 355687428096000.0);
+    p = __fma_rn(p, square, 14.0 / 1307674368000.0);
+    p = __fma_rn(p, square, 12.0 / 6227020800.0);
+    p = __fma_rn(p, square, 10.0 / 39916800.0);
+    p = __fma_rn(p, square, 8.0 / 362880.0);
+    p = __fma_rn(p, square, 6.0 / 5040.0);
+    p = __fma_rn(p, square, 4.0 / 120.0);
+    p = __fma_rn(p, square, 2.0 / 6.0);
+    return x * (p / cosh(x)) * square;
+}
+
+// log(x / (1 - x)), from 1/4 to 3/4 as the logarithm of 1 and the exact difference 2 x - 1 over 1 - x.
+template <typename A> __device__ __forceinline__ A logit(A x) {
+    const A rest = difference(A(1), x), beyond = difference(x, A(0.5));
+    return fabs(beyond) < A(0.25) ? log1p(quotient(sum(beyond, beyond), rest)) : logarithm(quotient(x, rest));
+}
+
+// x log(y), 0 of an x of 0 unless y is NaN.
+template <typename A> __device__ __forceinline__ A xlogy(A x, A y) { return x == A(0) && y == y ? A(0) : product(x, logarithm(y)); }
+
+// An angle as a rest within an eighth of a turn and the number of quarters of a turn, in the low bits. Large angles are products of their m digits with those
+// bits of 2 / pi that count (M. H. Payne, R. N. Hanek, "Radian Reduction for Trigonometric Functions", 1983): m 2^e needs the bits from 2^(1 - e) on. The words
+// of a table begin at twice the unit that the word's highest bit is.
+template <typename A> struct turned {
+    A rest;
+    uint32_t quarters;
+    __device__ __forceinline__ explicit turned(A angle);
+};
+
+// The words of a table from word `at` on. The table is no memory: each word is a constant of an instruction.
+template <typename W, int count, typename Table> __device__ __forceinline__ void words_from(uint32_t at, const Table &table, W (&words)[count]) {
+#pragma unroll
+    for (int i = 0; i < int(sizeof(table.word) / sizeof(W)); ++i)
+#pragma unroll
+        for (int k = 0; k < count; ++k)
+            if (at + k == i) words[k] = table.word[i];
+}
+
+struct two_over_pi_32 {
+    uint32_t word[10] = {0u,          0u,          0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
+                         0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
+};
+
+template <> __device__ __forceinline__ turned<float>::turned(float x) {
+    const float n = rintf(__fmul_rn(x, 0.636619747f));
+    rest = __fmaf_rn(n, -5.39030253e-15f, __fmaf_rn(n, -3.13916473e-07f, __fmaf_rn(n, -1.57079601f, x)));
+    quarters = uint32_t(int(n));
+    if (fabsf(x) <= 105615.0f) return;
+    const uint32_t bits = __float_as_uint(x), m = (bits & 0x007fffffu) | 0x00800000u, first = (bits >> 23 & 0xffu) - 88u, shift = first & 31u;
+    uint32_t words[4] = {};
+    words_from(first >> 5, two_over_pi_32{}, words);
+#pragma unroll
+    for (int k = 0; k < 3; ++k) words[k] = __funnelshift_l(words[k + 1], words[k], shift);
+    // In units of 2^-62 quarters.
+    const uint64_t turns = (uint64_t(m) * words[0] << 32) + uint64_t(m) * words[1] + __umulhi(m, words[2]);
+    const uint64_t whole = (turns + (1ull << 61)) >> 62;
+    const int64_t part = int64_t(turns - (whole << 62));
+    const float magnitude = __fmul_rn(float(part) * 0x1p-62f, 1.57079637f);
+    rest = x < 0.0f ? -magnitude : magnitude;
+    quarters = x < 0.0f ? 0u - uint32_t(whole) : uint32_t(whole);
+    if (!(fabsf(x) < INFINITY)) rest = x - x;
+}
+
+struct two_over_pi_64 {
+    uint64_t word[21] = {0ull, 0xa2f9836e4e441529ull, 0xfc2757d1f534ddc0ull, 0xdb6295993c439041ull, 0xfe5163abdebbc561ull,
+                         0xb7246e3a424dd2e0ull, 0x06492eea09d1921cull, 0xfe1deb1cb129a73eull, 0xe88235f52ebb4484ull, 0xe99c7026b45f7e41ull,
+                         0x3991d639835339f4ull, 0x9c845f8bbdf9283bull, 0x1ff897ffde05980full, 0xef2f118b5a0a6d1full, 0x6d367ecf27cb09b7ull,
+                         0x4f463f669e5fea2dull, 0x7527bac7ebe5f17bull, 0x3d0739f78a5292eaull, 0x6bfb5fb11f8d5d08ull, 0x56033046fc7b6babull,
+                         0xf0cfbc209af4361dull};
+};
+
+template <> __device__ __forceinline__ turned<double>::turned(double x) {
+    const double n = rint(x * 0.6366197723675814);
+    rest = __fma_rn(n, 1.497384905065873e-33, __fma_rn(n, -6.123233995736766e-17, __fma_rn(n, -1.5707963267948966, x)));
+    quarters = uint32_t(int64_t(n));
+    if (fabs(x) <= 0x1p30) return;
+    const uint64_t bits = uint64_t(__double_as_longlong(x)), m = (bits & 0x000fffffffffffffull) | 0x0010000000000000ull;
+    const uint32_t first = (uint32_t(bits >> 52) & 0x7ffu) - 1013u, shift = first & 63u;
+    uint64_t words[4] = {};
+    words_from(first >> 6, two_over_pi_64{}, words);
+#pragma unroll
+    for (int k = 0; k < 3; ++k) words[k] = words[k] << shift | words[k + 1] >> 1 >> (63u - shift);
+    // In units of 2^-62 quarters, and what is below them.
+    const uint64_t last = __umul64hi(m, words[2]);
+    uint64_t low = m * words[1] + last;
+    uint64_t turns = m * words[0] + __umul64hi(m, words[1]) + (low < last ? 1 : 0);
+    const uint64_t whole = (turns + (1ull << 61)) >> 62;
+    turns -= whole << 62;
+    const bool is_below = int64_t(turns) < 0;
+    if (is_below) low = ~low + 1, turns = ~turns + (low == 0 ? 1 : 0);
+    const double magnitude = __fma_rn(double(low), 0x1p-126, double(turns) * 0x1p-62) * 1.5707963267948966;
+    rest = is_below != (x < 0.0) ? -magnitude : magnitude;
+    quarters = x < 0.0 ? 0u - uint32_t(whole) : uint32_t(whole);
+    if (!(fabs(x) < INFINITY)) rest = x - x;
+}
+
+// Of a rest; the double coefficients are those of FreeBSD's msun.
+__device__ __forceinline__ float sine_of_rest(float r) {
+    const float z = __fmul_rn(r, r), p = __fmaf_rn(__fmaf_rn(-1.95169763e-4f, z, 0.00833217613f), z, -0.166666552f);
+    return __fmaf_rn(__fmul_rn(r, z), p, r);
+}
+__device__ __forceinline__ double sine_of_rest(double r) {
+    const double z = r * r;
+    double p = 1.58969099521155010221e-10;
+    p = __fma_rn(p, z, -2.50507602534068634195e-08);
+    p = __fma_rn(p, z, 2.75573137070700676789e-06);
+    p = __fma_rn(p, z, -1.98412698298579493134e-04);
+    p = __fma_rn(p, z, 8.33333333332248946124e-03);
+    p = __fma_rn(p, z, -1.66666666666666324348e-01);
+    return __fma_rn(r * z, p, r);
+}
+__device__ __forceinline__ float cosine_of_rest(float r) {
+    const float z = __fmul_rn(r, r), p = __fmaf_rn(__fmaf_rn(2.44380881e-5f, z, -0.00138873642f), z, 0.0416666456f);
+    return __fmaf_rn(__fmul_rn(z, z), p, __fmaf_rn(-0.5f, z, 1.0f));
+}
+__device__ __forceinline__ double cosine_of_rest(double r) {
+    const double z = r * r;
+    double p = -1.13596475577881948265e-11;
+    p = __fma_rn(p, z, 2.08757232129817482790e-09);
+    p = __fma_rn(p, z, -2.75573143513906633035e-07);
+    p = __fma_rn(p, z, 2.48015872894767294178e-05);
+    p = __fma_rn(p, z, -1.38888888888741095749e-03);
+    p = __fma_rn(p, z, 4.16666666666666019037e-02);
+    return __fma_rn(z * z, p, __fma_rn(-0.5, z, 1.0));
+}
+
+// The sine of an angle and of so many quarters of a turn more.
+template <typename A> __device__ __forceinline__ A sine(A x, uint32_t more) {
+    const turned<A> angle(x);
+    const uint32_t quarters = angle.quarters + more;
+    const A value = (quarters & 1u) != 0 ? cosine_of_rest(angle.rest) : sine_of_rest(angle.rest);
+    return (quarters & 2u) != 0 ? -value : value;
+}
+
+template <typename A> __device__ __forceinline__ A tangent(A x) {
+    const turned<A> angle(x);
+    const A s = sine_of_rest(angle.rest), c = cosine_of_rest(angle.rest);
+    const bool is_odd = (angle.quarters & 1u) != 0;
+    return quotient(is_odd ? -c : s, is_odd ? s : c);
+}
+
+__host__ __device__ __forceinline__ bool is_special(bops_function function) {
+    return (function >= BOPS_FUNCTION_SILU && function <= BOPS_FUNCTION_LOGIT) || (function >= BOPS_FUNCTION_ELU && function <= BOPS_FUNCTION_ATAN2);
+}
+
+// r = function(x, y), as `apply` for the functions above. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is
+// there once; the other elements follow in a loop, in which registers are moved along.
+template <int arguments, int at_once, typename A, int count>
+__device__ __forceinline__ void apply_special(bops_function function, const A (&x)[count], const A (&y)[count], A (&r)[count]) {
+    A second[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) r[i] = x[i], second[i] = arguments == 2 ? y[i] : A(0);
+#pragma unroll 1
+    for (int done = 0; done < count; done += at_once) {
+        A part[at_once];
+        const auto each = [&](const auto &f) {
+#pragma unroll
+            for (int i = 0; i < at_once; ++i) part[i] = f(r[i], second[i]);
+        };
+        if constexpr (arguments == 1) {
+            switch (function) {
+            case BOPS_FUNCTION_SILU: each([](A x, A) { return silu_of(x); }); break;
+            case BOPS_FUNCTION_SOFTPLUS: each([](A x, A) { return softplus(x); }); break;
+            case BOPS_FUNCTION_LOG_SIGMOID: each([](A x, A) { return -softplus(-x); }); break;
+            case BOPS_FUNCTION_GELU_ERF: each([](A x, A) { return gelu_erf_of(x); }); break;
+            case BOPS_FUNCTION_GELU_TANH: each([](A x, A) { return gelu_tanh_of(x); }); break;
+            case BOPS_FUNCTION_ERF: each([](A x, A) { return erf(x); }); break;
+            case BOPS_FUNCTION_ERFC: each([](A x, A) { return erfc(x); }); break;
+            case BOPS_FUNCTION_MISH: each([](A x, A) { return mish(x); }); break;
+            case BOPS_FUNCTION_SELU: each([](A x, A) { return selu(x); }); break;
+            case BOPS_FUNCTION_EXPM1: each([](A x, A) { return expm1(x); }); break;
+            case BOPS_FUNCTION_LOG1P: each([](A x, A) { return log1p(x); }); break;
+            case BOPS_FUNCTION_EXP2: each([](A x, A) { return exp2(x); }); break;
+            case BOPS_FUNCTION_LOG2: each([](A x, A) { return log2(x); }); break;
+            case BOPS_FUNCTION_LOG10: each([](A x, A) { return log10(x); }); break;
+            case BOPS_FUNCTION_SIN: each([](A x, A) { return sine(x, 0); }); break;
+            case BOPS_FUNCTION_COS: each([](A x, A) { return sine(x, 1); }); break;
+            case BOPS_FUNCTION_TAN: each([](A x, A) { return tangent(x); }); break;
+            case BOPS_FUNCTION_TANHSHRINK: each([](A x, A) { return tanhshrink(x); }); break;
+            case BOPS_FUNCTION_ASIN: each([](A x, A) { return asin(x); }); break;
+            case BOPS_FUNCTION_ACOS: each([](A x, A) { return acos(x); }); break;
+            case BOPS_FUNCTION_ATAN: each([](A x, A) { return atan(x); }); break;
+            case BOPS_FUNCTION_SINH: each([](A x, A) { return sinh(x); }); break;
+            case BOPS_FUNCTION_COSH: each([](A x, A) { return cosh(x); }); break;
+            case BOPS_FUNCTION_ASINH: each([](A x, A) { return asinh(x); }); break;
+            case BOPS_FUNCTION_ACOSH: each([](A x, A) { return acosh(x); }); break;
+            case BOPS_FUNCTION_ATANH: each([](A x, A) { return atanh(x); }); break;
+            default: each([](A x, A) { return logit(x); }); break;
+            }
+        } else {
+            switch (function) {
+            case BOPS_FUNCTION_ELU: each([](A x, A y) { return elu(x, y); }); break;
+            case BOPS_FUNCTION_CELU: each([](A x, A y) { return celu(x, y); }); break;
+            case BOPS_FUNCTION_POW: each([](A x, A y) { return pow(x, y); }); break;
+            case BOPS_FUNCTION_XLOGY: each([](A x, A y) { return xlogy(x, y); }); break;
+            default: each([](A x, A y) { return atan2(x, y); }); break;
+            }
+        }
+        // The next elements come to the front, and results to the end.
+#pragma unroll
+        for (int i = 0; i + at_once < count; ++i) r[i] = r[i + at_once], second[i] = second[i + at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; ++i) r[count - at_once + i] = part[i];
+    }
+}
+
+} // namespace bops
