@@ -9,6 +9,10 @@ namespace {
 // Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent.
 template <int extents, int arguments, int bytes> constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 ? 2 : 1;
 
+// Blocks of an SM that registers are allotted for. Three arguments, which have as many loads in flight, and remainders take more registers.
+template <typename T, int arguments, int cost> constexpr int function_blocks =
+    arguments == 3 || cost == BOPS_COST_DIGITS ? pointwise_blocks<T> / 2 : pointwise_blocks<T>;
+
 template <typename A, int width> __device__ __forceinline__ void fill(uint64_t literal, A (&v)[width]) {
     A value;
     if constexpr (sizeof(A) == 8) value = __longlong_as_double(int64_t(literal));
@@ -17,7 +21,8 @@ template <typename A, int width> __device__ __forceinline__ void fill(uint64_t l
     for (int i = 0; i < width; ++i) v[i] = value;
 }
 
-template <typename T, int bytes, int extents, int arguments> __global__ void __launch_bounds__(pointwise_threads, pointwise_blocks<T>)
+template <typename T, int bytes, int extents, int arguments, int cost>
+__global__ void __launch_bounds__(pointwise_threads, function_blocks<T, arguments, cost>)
     pointwise_function(const __grid_constant__ bops_pointwise_function_params params,
                        const __grid_constant__ bops_pointwise_function_operands operands) {
     constexpr int width = pointwise_width<T, bytes>, accesses = function_accesses<extents, arguments, bytes>;
@@ -31,29 +36,34 @@ template <typename T, int bytes, int extents, int arguments> __global__ void __l
         return first < elements ? elements - first : 0;
     };
     // 1. The arguments.
-    packed<bytes> from_x[accesses] = {}, from_y[accesses] = {};
+    packed<bytes> from_x[accesses] = {}, from_y[accesses] = {}, from_z[accesses] = {};
 #pragma unroll
     for (int k = 0; k < accesses; ++k) {
         const auto at = place_of(k);
         const auto argument = [&](const bops_pointwise_argument &of, const void *base) {
             const T *from = static_cast<const T *>(base) + at.offset(of.walked);
-            return load_walked<T, bytes, is_read_once>(arguments == 2 && of.walked.is_repeated, from, left_of(k));
+            return load_walked<T, bytes, is_read_once>(arguments > 1 && of.walked.is_repeated, from, left_of(k));
         };
         if (arguments == 1 || !params.x.is_literal) from_x[k] = argument(params.x, operands.x);
-        if (arguments == 2 && !params.y.is_literal) from_y[k] = argument(params.y, operands.y);
+        if (arguments > 1 && !params.y.is_literal) from_y[k] = argument(params.y, operands.y);
+        if (arguments > 2 && !params.z.is_literal) from_z[k] = argument(params.z, operands.z);
     }
     // 2. The function.
 #pragma unroll
     for (int k = 0; k < accesses; ++k) {
         if (left_of(k) == 0) break;
-        A x[width], y[width], r[width];
-        unpack_walked<T>(arguments == 2 && params.x.walked.is_repeated, from_x[k], x);
-        if constexpr (arguments == 2) {
+        A x[width], y[width], z[width], r[width];
+        unpack_walked<T>(arguments > 1 && params.x.walked.is_repeated, from_x[k], x);
+        if constexpr (arguments > 1) {
             unpack_walked<T>(params.y.walked.is_repeated != 0, from_y[k], y);
             if (params.x.is_literal) fill(params.x.literal, x);
             if (params.y.is_literal) fill(params.y.literal, y);
         }
-        apply<arguments>(params.function, x, y, r);
+        if constexpr (arguments > 2) {
+            unpack_walked<T>(params.z.walked.is_repeated != 0, from_z[k], z);
+            if (params.z.is_literal) fill(params.z.literal, z);
+        }
+        apply<arguments, cost>(params.function, x, y, z, r);
         put<T, bytes>(static_cast<T *>(operands.out) + place_of(k).offset(params.out), left_of(k), pack<T, bytes>(r));
     }
 }
@@ -63,13 +73,19 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
                                                    void *, const Action &action) {
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
-        const auto run = [&](auto extents, auto arguments) {
+        const auto run = [&](auto extents, auto arguments, auto cost) {
             constexpr int accesses = function_accesses<extents, arguments, bytes>;
-            return action(pointwise_function<T, bytes, extents, arguments>,
+            return action(pointwise_function<T, bytes, extents, arguments, cost>,
                           pointwise_shape(params.walk.elements, pointwise_width<T, bytes> * accesses), params, operands);
         };
         const auto with_arguments = [&](auto extents) {
-            return for_value<1, 2>(params.arguments, [&](auto arguments) { return run(extents, arguments); });
+            if (params.arguments == 1)
+                return for_value<BOPS_COST_LIGHT, BOPS_COST_EXPONENTIAL>(
+                    params.cost, [&](auto cost) { return run(extents, std::integral_constant<int, 1>(), cost); });
+            if (params.arguments == 2)
+                return for_value<BOPS_COST_LIGHT, BOPS_COST_DIGITS>(
+                    params.cost, [&](auto cost) { return run(extents, std::integral_constant<int, 2>(), cost); });
+            return run(extents, std::integral_constant<int, 3>(), std::integral_constant<int, BOPS_COST_LIGHT>());
         };
         if constexpr (bytes < 16) return with_arguments(std::integral_constant<int, BOPS_POINTWISE_EXTENTS>());
         else return for_value<1, 4>(choice.extents, with_arguments);

@@ -3,6 +3,7 @@
 //! A thread takes a few chunks, all of whose loads come before the first store, so that an output may lie in the place of an input. A chunk is eight
 //! neighbours where every operand but repeated ones has 16-bit elements, else four, so that the chunks of all types have the same elements.
 
+mod definitions;
 mod text;
 mod variants;
 
@@ -14,7 +15,6 @@ use crate::backend::wgpu::{
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{stride, word};
-use crate::ops::pointwise::program::Function;
 use crate::ops::walk::Walk;
 
 pub(in crate::ops::pointwise) use variants::add_variants;
@@ -25,22 +25,6 @@ const WORKGROUP: u32 = 256;
 const MAX_CHUNKS: usize = 4;
 /// Chunks that a thread holds of all inputs together: 32 registers, which with the results leave room for 8 warps in each SM sub-partition.
 const HELD_CHUNKS: usize = 8;
-
-/// The files that define a function.
-fn files(function: Function) -> &'static [&'static str] {
-    match function {
-        Function::Neg => &["pointwise/functions/neg"],
-        Function::Sqrt => &["common/subnormal", "pointwise/functions/sqrt"],
-        Function::Exp => &["pointwise/functions/natural_power", "pointwise/functions/exp"],
-        Function::Log => &["common/subnormal", "common/exponential", "pointwise/functions/log"],
-        Function::Sigmoid => &["pointwise/functions/natural_power", "pointwise/functions/sigmoid"],
-        Function::Tanh => &["pointwise/functions/natural_power", "pointwise/functions/tanh"],
-        Function::Add => &["pointwise/functions/add"],
-        Function::Sub => &["pointwise/functions/sub"],
-        Function::Mul => &["pointwise/functions/mul"],
-        Function::Div => &["common/subnormal", "pointwise/functions/div"],
-    }
-}
 
 /// One run of elements in every operand, or one element that is repeated everywhere.
 pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
@@ -186,20 +170,11 @@ impl<'v> Task<'v> {
         ]
     }
 
-    /// The one dispatch: a step with the files of the functions and with the bindings.
+    /// The one dispatch: a step with the bindings.
     ///
     /// # Errors
     /// It binds more than the device does.
     fn work(&self, mut step: StepBuilder) -> Result<Work<()>, Reason> {
-        let program = &self.valid.fields.program;
-        if !program.instructions().is_empty() {
-            step.files.push("pointwise/functions/numbers");
-        }
-        for file in program.instructions().iter().flat_map(|instruction| files(instruction.function)) {
-            if !step.files.contains(file) {
-                step.files.push(file);
-            }
-        }
         let is_wide = step.constants.contains(&("QUADS", 2));
         step.bindings = self.tensors.iter().map(|tensor| self.binding(tensor, is_wide)).collect();
         let mut work = Work::none((), self.props);
