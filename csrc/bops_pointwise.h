@@ -7,53 +7,97 @@
 extern "C" {
 #endif
 
-/* The functions, in the order in which Rust declares them. */
+/* The functions, in the order in which Rust declares them, whose numbers these are. */
 typedef uint32_t bops_function;
 enum {
-    BOPS_FUNCTION_NEG = 0,
-    BOPS_FUNCTION_SQRT = 1,
-    BOPS_FUNCTION_EXP = 2,
-    BOPS_FUNCTION_LOG = 3,
-    BOPS_FUNCTION_SIGMOID = 4,
-    BOPS_FUNCTION_TANH = 5,
-    BOPS_FUNCTION_SILU = 6,
-    BOPS_FUNCTION_SOFTPLUS = 7,
-    BOPS_FUNCTION_LOG_SIGMOID = 8,
-    BOPS_FUNCTION_GELU_ERF = 9,
-    BOPS_FUNCTION_GELU_TANH = 10,
-    BOPS_FUNCTION_ERF = 11,
-    BOPS_FUNCTION_ERFC = 12,
-    BOPS_FUNCTION_MISH = 13,
-    BOPS_FUNCTION_SELU = 14,
-    BOPS_FUNCTION_EXPM1 = 15,
-    BOPS_FUNCTION_LOG1P = 16,
-    BOPS_FUNCTION_EXP2 = 17,
-    BOPS_FUNCTION_LOG2 = 18,
-    BOPS_FUNCTION_LOG10 = 19,
-    BOPS_FUNCTION_SIN = 20,
-    BOPS_FUNCTION_COS = 21,
-    BOPS_FUNCTION_TAN = 22,
-    BOPS_FUNCTION_TANHSHRINK = 23,
-    BOPS_FUNCTION_ASIN = 24,
-    BOPS_FUNCTION_ACOS = 25,
-    BOPS_FUNCTION_ATAN = 26,
-    BOPS_FUNCTION_SINH = 27,
-    BOPS_FUNCTION_COSH = 28,
-    BOPS_FUNCTION_ASINH = 29,
-    BOPS_FUNCTION_ACOSH = 30,
-    BOPS_FUNCTION_ATANH = 31,
-    BOPS_FUNCTION_LOGIT = 32,
-    BOPS_FUNCTION_GATE = 33, /* from here on they have two arguments */
-    BOPS_FUNCTION_ELU = 34,
-    BOPS_FUNCTION_CELU = 35,
-    BOPS_FUNCTION_POW = 36,
-    BOPS_FUNCTION_XLOGY = 37,
-    BOPS_FUNCTION_ATAN2 = 38,
-    BOPS_FUNCTION_ADD = 39,
-    BOPS_FUNCTION_SUB = 40,
-    BOPS_FUNCTION_MUL = 41,
-    BOPS_FUNCTION_DIV = 42
+    BOPS_FUNCTION_NEG,
+    BOPS_FUNCTION_SQRT,
+    BOPS_FUNCTION_ABS,
+    BOPS_FUNCTION_SIGN,
+    BOPS_FUNCTION_CEIL,
+    BOPS_FUNCTION_FLOOR,
+    BOPS_FUNCTION_ROUND,
+    BOPS_FUNCTION_TRUNC,
+    BOPS_FUNCTION_FRAC,
+    BOPS_FUNCTION_RECIPROCAL,
+    BOPS_FUNCTION_SQUARE,
+    BOPS_FUNCTION_RSQRT,
+    BOPS_FUNCTION_CBRT,
+    BOPS_FUNCTION_RELU,
+    BOPS_FUNCTION_RELU6,
+    BOPS_FUNCTION_SOFTSIGN,
+    BOPS_FUNCTION_HARDSIGMOID,
+    BOPS_FUNCTION_HARDSWISH,
+    BOPS_FUNCTION_LEAKY_RELU,
+    BOPS_FUNCTION_PRELU,
+    BOPS_FUNCTION_HARDTANH,
+    BOPS_FUNCTION_HARDSHRINK,
+    BOPS_FUNCTION_SOFTSHRINK,
+    BOPS_FUNCTION_THRESHOLD,
+    BOPS_FUNCTION_MAXIMUM,
+    BOPS_FUNCTION_MINIMUM,
+    BOPS_FUNCTION_FMAX,
+    BOPS_FUNCTION_FMIN,
+    BOPS_FUNCTION_COPYSIGN,
+    BOPS_FUNCTION_FMOD,
+    BOPS_FUNCTION_REMAINDER,
+    BOPS_FUNCTION_DIV_FLOOR,
+    BOPS_FUNCTION_DIV_TRUNC,
+    BOPS_FUNCTION_HYPOT,
+    BOPS_FUNCTION_HEAVISIDE,
+    BOPS_FUNCTION_LT,
+    BOPS_FUNCTION_LE,
+    BOPS_FUNCTION_WHERE,
+    BOPS_FUNCTION_CLAMP,
+    BOPS_FUNCTION_LERP,
+    BOPS_FUNCTION_ADDCMUL,
+    BOPS_FUNCTION_ADDCDIV,
+    BOPS_FUNCTION_FMA,
+    BOPS_FUNCTION_EXP,
+    BOPS_FUNCTION_LOG,
+    BOPS_FUNCTION_SIGMOID,
+    BOPS_FUNCTION_TANH,
+    BOPS_FUNCTION_SILU,
+    BOPS_FUNCTION_SOFTPLUS,
+    BOPS_FUNCTION_LOG_SIGMOID,
+    BOPS_FUNCTION_GELU_ERF,
+    BOPS_FUNCTION_GELU_TANH,
+    BOPS_FUNCTION_ERF,
+    BOPS_FUNCTION_ERFC,
+    BOPS_FUNCTION_MISH,
+    BOPS_FUNCTION_SELU,
+    BOPS_FUNCTION_EXPM1,
+    BOPS_FUNCTION_LOG1P,
+    BOPS_FUNCTION_EXP2,
+    BOPS_FUNCTION_LOG2,
+    BOPS_FUNCTION_LOG10,
+    BOPS_FUNCTION_SIN,
+    BOPS_FUNCTION_COS,
+    BOPS_FUNCTION_TAN,
+    BOPS_FUNCTION_TANHSHRINK,
+    BOPS_FUNCTION_ASIN,
+    BOPS_FUNCTION_ACOS,
+    BOPS_FUNCTION_ATAN,
+    BOPS_FUNCTION_SINH,
+    BOPS_FUNCTION_COSH,
+    BOPS_FUNCTION_ASINH,
+    BOPS_FUNCTION_ACOSH,
+    BOPS_FUNCTION_ATANH,
+    BOPS_FUNCTION_LOGIT,
+    BOPS_FUNCTION_ELU,
+    BOPS_FUNCTION_CELU,
+    BOPS_FUNCTION_POW,
+    BOPS_FUNCTION_XLOGY,
+    BOPS_FUNCTION_ATAN2,
+    BOPS_FUNCTION_ADD,
+    BOPS_FUNCTION_SUB,
+    BOPS_FUNCTION_MUL,
+    BOPS_FUNCTION_DIV,
 };
+
+/* How much arithmetic functions are. Kernels of single functions are compiled for those of a cost and a number of arguments. */
+typedef uint32_t bops_cost;
+enum { BOPS_COST_LIGHT, BOPS_COST_EXPONENTIAL, BOPS_COST_DIGITS, BOPS_COST_SPECIAL };
 
 /* The most extents of a walk, and inputs, outputs, instructions and numbers of a program. */
 enum {
@@ -107,14 +151,15 @@ typedef struct {
 typedef struct {
     bops_walk walk;
     bops_walked out;
-    bops_pointwise_argument x, y;
+    bops_pointwise_argument x, y, z;
     bops_function function;
-    uint32_t arguments; /* 1: y does not count */
+    bops_cost cost;     /* of the function */
+    uint32_t arguments; /* 1 to 3: later ones do not count */
 } bops_pointwise_function_params;
 
 typedef struct {
-    const void *x, *y; /* null for a number */
-    void *out;         /* may be x or y if they lie alike */
+    const void *x, *y, *z; /* null for a number */
+    void *out;             /* may be an argument that lies alike */
 } bops_pointwise_function_operands;
 
 /* Operands have the dtype that the form is specialised for. */
@@ -139,7 +184,7 @@ typedef struct {
     bops_walk walk;
     uint32_t inputs, outputs, instructions;
     uint32_t result[BOPS_POINTWISE_OUTPUTS];           /* where the values of outputs are */
-    uint32_t instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, and the place of the result */
+    uint64_t instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, z, the place of the result, arguments, cost */
     uint64_t literal[BOPS_POINTWISE_LITERALS];         /* bits of the computing type */
     bops_walked input[BOPS_POINTWISE_INPUTS];          /* loaded into the slots of their numbers */
     bops_walked output[BOPS_POINTWISE_OUTPUTS];

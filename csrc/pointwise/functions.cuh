@@ -97,35 +97,167 @@ __device__ __forceinline__ float hyperbolic_tangent(float x) {
 }
 __device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
 
-// The functions of two arguments come last.
-__device__ __forceinline__ bool has_two_arguments(bops_function function) { return function >= BOPS_FUNCTION_GATE; }
+__device__ __forceinline__ float inverse(float x) { return __frcp_rn(x); }
+__device__ __forceinline__ double inverse(double x) { return __drcp_rn(x); }
+__device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 
-// y where x is above 0, else 0; NaN of a NaN x.
-template <typename A> __device__ __forceinline__ A gate(A x, A y) { return x > A(0) ? y : x != x ? x : A(0); }
+// 1 / sqrt(x), subnormal numbers included.
+__device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }
+__device__ __forceinline__ double inverse_root(double x) { return __drcp_rn(__dsqrt_rn(x)); }
 
-// r = function(x, y), one of those that are not special (special.cuh). The function is the same for all threads; y counts where it has two arguments. r may be x.
-template <int arguments, typename A, int count>
-__device__ __forceinline__ void apply(bops_function function, const A (&x)[count], const A (&y)[count], A (&r)[count]) {
+// Zeros and NaN are their own signs.
+template <typename A> __device__ __forceinline__ A sign(A x) { return x > A(0) ? A(1) : x < A(0) ? A(-1) : x; }
+
+// The greater and the lesser one, NaN if one is; 0 is greater than -0.
+__device__ __forceinline__ float maximum(float x, float y) {
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+    return r;
+}
+__device__ __forceinline__ double maximum(double x, double y) {
+    const double equal = __longlong_as_double(__double_as_longlong(x) & __double_as_longlong(y));
+    const double greater = x > y ? x : x == y ? equal : y;
+    return x != x ? x : greater;
+}
+__device__ __forceinline__ float minimum(float x, float y) {
+    float r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+    return r;
+}
+__device__ __forceinline__ double minimum(double x, double y) { return -maximum(-x, -y); }
+template <typename A> __device__ __forceinline__ A clamp(A x, A low, A high) { return minimum(maximum(x, low), high); }
+
+// The greater and the lesser number, where one is NaN the other.
+__device__ __forceinline__ float maximum_number(float x, float y) { return fmaxf(x, y); }
+__device__ __forceinline__ double maximum_number(double x, double y) { return x != x ? y : y != y ? x : maximum(x, y); }
+__device__ __forceinline__ float minimum_number(float x, float y) { return fminf(x, y); }
+__device__ __forceinline__ double minimum_number(double x, double y) { return x != x ? y : y != y ? x : minimum(x, y); }
+
+// x / (1 + |x|), of infinities the limit.
+template <typename A> __device__ __forceinline__ A softsign(A x) {
+    const A magnitude = fabs(x);
+    return magnitude == A(INFINITY) ? copysign(A(1), x) : quotient(x, sum(A(1), magnitude));
+}
+
+template <typename A> constexpr A sixth = A(1) / A(6);
+
+template <typename A> __device__ __forceinline__ A hardswish(A x) {
+    const A between = product(product(x, sum(x, A(3))), sixth<A>);
+    return x <= A(-3) ? A(0) : x >= A(3) ? x : between;
+}
+
+template <typename A> __device__ __forceinline__ A softshrink(A x, A lambda) {
+    const A value = x > lambda ? difference(x, lambda) : x < -lambda ? sum(x, lambda) : A(0);
+    return x != x ? x : value;
+}
+
+template <typename A> __device__ __forceinline__ A heaviside(A x, A value) { return x > A(0) ? A(1) : x < A(0) ? A(0) : x == A(0) ? value : x; }
+
+template <typename A> __device__ __forceinline__ A remainder_of(A x, A y) {
+    const A rest = fmod(x, y);
+    return rest != A(0) && (rest < A(0)) != (y < A(0)) ? sum(rest, y) : rest;
+}
+
+// x - n y for n that is the rounded quotient made whole; its sign is exact.
+template <typename A> __device__ __forceinline__ A rest_of(A x, A y, A n) { return n == A(0) ? x : fused(-n, y, x); }
+
+// A quotient that was rounded up to a whole number leaves a rest of the other sign than y.
+template <typename A> __device__ __forceinline__ A floor_of_quotient(A x, A y) {
+    const A n = floor(quotient(x, y)), rest = rest_of(x, y, n);
+    return (y < A(0) ? rest > A(0) : rest < A(0)) ? difference(n, A(1)) : n;
+}
+template <typename A> __device__ __forceinline__ A trunc_of_quotient(A x, A y) {
+    const A n = trunc(quotient(x, y)), rest = rest_of(x, y, n);
+    return (x < A(0) ? rest > A(0) : rest < A(0)) ? difference(n, copysign(A(1), n)) : n;
+}
+
+template <typename A> __device__ __forceinline__ A lerp(A a, A b, A w) {
+    const A way = difference(b, a);
+    return w < A(0.5) ? sum(a, product(w, way)) : difference(b, product(way, difference(A(1), w)));
+}
+
+// Whether there are functions of so many arguments and of a cost.
+template <int arguments, int cost> constexpr bool has_functions = cost == BOPS_COST_LIGHT || (cost == BOPS_COST_EXPONENTIAL && arguments == 1) ||
+    (cost == BOPS_COST_DIGITS && arguments == 2) || (cost == BOPS_COST_SPECIAL && arguments < 3);
+
+// r = function(x, y, z). The function, one of so many arguments and of this cost, which is none of special.cuh, is the same for all threads; y and z count
+// where it has them. r may be x.
+template <int arguments, int cost, typename A, int count>
+__device__ __forceinline__ void apply(bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count], A (&r)[count]) {
     const auto each = [&](const auto &f) {
 #pragma unroll
-        for (int i = 0; i < count; ++i) r[i] = f(x[i], y[i]);
-    };
-    if constexpr (arguments == 1) {
-        switch (function) {
-        case BOPS_FUNCTION_NEG: each([](A x, A) { return -x; }); break;
-        case BOPS_FUNCTION_SQRT: each([](A x, A) { return root(x); }); break;
-        case BOPS_FUNCTION_EXP: each([](A x, A) { return exponential(x); }); break;
-        case BOPS_FUNCTION_LOG: each([](A x, A) { return logarithm(x); }); break;
-        case BOPS_FUNCTION_SIGMOID: each([](A x, A) { return sigmoid(x); }); break;
-        default: each([](A x, A) { return hyperbolic_tangent(x); }); break;
+        for (int i = 0; i < count; ++i) {
+            if constexpr (arguments == 1) r[i] = f(x[i]);
+            else if constexpr (arguments == 2) r[i] = f(x[i], y[i]);
+            else r[i] = f(x[i], y[i], z[i]);
         }
-    } else {
+    };
+    if constexpr (arguments == 1 && cost == BOPS_COST_LIGHT) {
         switch (function) {
-        case BOPS_FUNCTION_GATE: each([](A x, A y) { return gate(x, y); }); break;
+        case BOPS_FUNCTION_NEG: each([](A x) { return -x; }); break;
+        case BOPS_FUNCTION_SQRT: each([](A x) { return root(x); }); break;
+        case BOPS_FUNCTION_ABS: each([](A x) { return fabs(x); }); break;
+        case BOPS_FUNCTION_SIGN: each([](A x) { return sign(x); }); break;
+        case BOPS_FUNCTION_CEIL: each([](A x) { return ceil(x); }); break;
+        case BOPS_FUNCTION_FLOOR: each([](A x) { return floor(x); }); break;
+        case BOPS_FUNCTION_ROUND: each([](A x) { return rint(x); }); break;
+        case BOPS_FUNCTION_TRUNC: each([](A x) { return trunc(x); }); break;
+        case BOPS_FUNCTION_FRAC: each([](A x) { return difference(x, trunc(x)); }); break;
+        case BOPS_FUNCTION_RECIPROCAL: each([](A x) { return inverse(x); }); break;
+        case BOPS_FUNCTION_SQUARE: each([](A x) { return product(x, x); }); break;
+        case BOPS_FUNCTION_RSQRT: each([](A x) { return inverse_root(x); }); break;
+        case BOPS_FUNCTION_RELU: each([](A x) { return x <= A(0) ? A(0) : x; }); break;
+        case BOPS_FUNCTION_RELU6: each([](A x) { return clamp(x, A(0), A(6)); }); break;
+        case BOPS_FUNCTION_SOFTSIGN: each([](A x) { return softsign(x); }); break;
+        case BOPS_FUNCTION_HARDSIGMOID: each([](A x) { return product(clamp(sum(x, A(3)), A(0), A(6)), sixth<A>); }); break;
+        default: each([](A x) { return hardswish(x); }); break;
+        }
+    } else if constexpr (arguments == 1) {
+        switch (function) {
+        case BOPS_FUNCTION_CBRT: each([](A x) { return cbrt(x); }); break;
+        case BOPS_FUNCTION_EXP: each([](A x) { return exponential(x); }); break;
+        case BOPS_FUNCTION_LOG: each([](A x) { return logarithm(x); }); break;
+        case BOPS_FUNCTION_SIGMOID: each([](A x) { return sigmoid(x); }); break;
+        default: each([](A x) { return hyperbolic_tangent(x); }); break;
+        }
+    } else if constexpr (arguments == 2 && cost == BOPS_COST_LIGHT) {
+        switch (function) {
+        case BOPS_FUNCTION_LEAKY_RELU:
+        case BOPS_FUNCTION_PRELU: each([](A x, A slope) { return x > A(0) ? x : product(x, slope); }); break;
+        case BOPS_FUNCTION_HARDSHRINK: each([](A x, A lambda) { return -lambda <= x && x <= lambda ? A(0) : x; }); break;
+        case BOPS_FUNCTION_SOFTSHRINK: each([](A x, A lambda) { return softshrink(x, lambda); }); break;
+        case BOPS_FUNCTION_MAXIMUM: each([](A x, A y) { return maximum(x, y); }); break;
+        case BOPS_FUNCTION_MINIMUM: each([](A x, A y) { return minimum(x, y); }); break;
+        case BOPS_FUNCTION_FMAX: each([](A x, A y) { return maximum_number(x, y); }); break;
+        case BOPS_FUNCTION_FMIN: each([](A x, A y) { return minimum_number(x, y); }); break;
+        case BOPS_FUNCTION_COPYSIGN: each([](A x, A y) { return copysign(x, y); }); break;
+        case BOPS_FUNCTION_DIV_FLOOR: each([](A x, A y) { return floor_of_quotient(x, y); }); break;
+        case BOPS_FUNCTION_DIV_TRUNC: each([](A x, A y) { return trunc_of_quotient(x, y); }); break;
+        case BOPS_FUNCTION_HYPOT: each([](A x, A y) { return hypot(x, y); }); break;
+        case BOPS_FUNCTION_HEAVISIDE: each([](A x, A value) { return heaviside(x, value); }); break;
+        case BOPS_FUNCTION_LT: each([](A x, A y) { return x < y ? A(1) : A(0); }); break;
+        case BOPS_FUNCTION_LE: each([](A x, A y) { return x <= y ? A(1) : A(0); }); break;
         case BOPS_FUNCTION_ADD: each([](A x, A y) { return sum(x, y); }); break;
         case BOPS_FUNCTION_SUB: each([](A x, A y) { return difference(x, y); }); break;
         case BOPS_FUNCTION_MUL: each([](A x, A y) { return product(x, y); }); break;
         default: each([](A x, A y) { return quotient(x, y); }); break;
+        }
+    } else if constexpr (arguments == 2) {
+        switch (function) {
+        case BOPS_FUNCTION_FMOD: each([](A x, A y) { return fmod(x, y); }); break;
+        default: each([](A x, A y) { return remainder_of(x, y); }); break;
+        }
+    } else {
+        switch (function) {
+        case BOPS_FUNCTION_THRESHOLD: each([](A x, A threshold, A value) { return x <= threshold ? value : x; }); break;
+        case BOPS_FUNCTION_WHERE: each([](A condition, A a, A b) { return condition == A(0) ? b : a; }); break;
+        case BOPS_FUNCTION_HARDTANH:
+        case BOPS_FUNCTION_CLAMP: each([](A x, A low, A high) { return clamp(x, low, high); }); break;
+        case BOPS_FUNCTION_LERP: each([](A a, A b, A w) { return lerp(a, b, w); }); break;
+        case BOPS_FUNCTION_ADDCMUL: each([](A x, A a, A b) { return sum(x, product(a, b)); }); break;
+        case BOPS_FUNCTION_ADDCDIV: each([](A x, A a, A b) { return sum(x, quotient(a, b)); }); break;
+        default: each([](A a, A b, A c) { return fused(a, b, c); }); break;
         }
     }
 }

@@ -7,14 +7,15 @@ namespace bops {
 namespace {
 
 // Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent. Special functions take as long as a load.
-template <int extents, int arguments, int bytes, bool special>
-constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 && !special ? 2 : 1;
+template <int extents, int arguments, int bytes, int cost>
+constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 && cost != BOPS_COST_SPECIAL ? 2 : 1;
 
 // Elements of a special function that are computed together: a few in the most usual kernels, else one, which keeps the code short.
 template <int extents, int arguments, typename T> constexpr int special_at_once = extents == 1 && sizeof(T) < 8 ? 4 : 1;
 
-// Blocks of an SM: special functions have twice the registers.
-template <typename T, bool special> constexpr int function_blocks = special ? pointwise_blocks<T> / 2 : pointwise_blocks<T>;
+// Blocks of an SM that registers are allotted for. Three arguments, which have as many loads in flight, remainders and special functions take more registers.
+template <typename T, int arguments, int cost> constexpr int function_blocks =
+    arguments == 3 || cost == BOPS_COST_DIGITS || cost == BOPS_COST_SPECIAL ? pointwise_blocks<T> / 2 : pointwise_blocks<T>;
 
 template <typename A, int width> __device__ __forceinline__ void fill(uint64_t literal, A (&v)[width]) {
     A value;
@@ -24,11 +25,11 @@ template <typename A, int width> __device__ __forceinline__ void fill(uint64_t l
     for (int i = 0; i < width; ++i) v[i] = value;
 }
 
-template <typename T, int bytes, int extents, int arguments, bool special>
-__global__ void __launch_bounds__(pointwise_threads, function_blocks<T, special>)
+template <typename T, int bytes, int extents, int arguments, int cost>
+__global__ void __launch_bounds__(pointwise_threads, function_blocks<T, arguments, cost>)
     pointwise_function(const __grid_constant__ bops_pointwise_function_params params,
                        const __grid_constant__ bops_pointwise_function_operands operands) {
-    constexpr int width = pointwise_width<T, bytes>, accesses = function_accesses<extents, arguments, bytes, special>;
+    constexpr int width = pointwise_width<T, bytes>, accesses = function_accesses<extents, arguments, bytes, cost>;
     constexpr bool is_read_once = extents == 1;
     using A = accumulator_t<T>;
     const uint64_t elements = params.walk.elements, start = uint64_t(blockIdx.x) * (pointwise_threads * accesses) + threadIdx.x;
@@ -39,33 +40,38 @@ __global__ void __launch_bounds__(pointwise_threads, function_blocks<T, special>
         return first < elements ? elements - first : 0;
     };
     // 1. The arguments.
-    packed<bytes> from_x[accesses] = {}, from_y[accesses] = {};
+    packed<bytes> from_x[accesses] = {}, from_y[accesses] = {}, from_z[accesses] = {};
 #pragma unroll
     for (int k = 0; k < accesses; ++k) {
         const auto at = place_of(k);
         const auto argument = [&](const bops_pointwise_argument &of, const void *base) {
             const T *from = static_cast<const T *>(base) + at.offset(of.walked);
-            return load_walked<T, bytes, is_read_once>(arguments == 2 && of.walked.is_repeated, from, left_of(k));
+            return load_walked<T, bytes, is_read_once>(arguments > 1 && of.walked.is_repeated, from, left_of(k));
         };
         if (arguments == 1 || !params.x.is_literal) from_x[k] = argument(params.x, operands.x);
-        if (arguments == 2 && !params.y.is_literal) from_y[k] = argument(params.y, operands.y);
+        if (arguments > 1 && !params.y.is_literal) from_y[k] = argument(params.y, operands.y);
+        if (arguments > 2 && !params.z.is_literal) from_z[k] = argument(params.z, operands.z);
     }
     // 2. The function.
 #pragma unroll
     for (int k = 0; k < accesses; ++k) {
         if (left_of(k) == 0) break;
-        A x[width], y[width], r[width];
-        unpack_walked<T>(arguments == 2 && params.x.walked.is_repeated, from_x[k], x);
-        if constexpr (arguments == 2) {
+        A x[width], y[width], z[width], r[width];
+        unpack_walked<T>(arguments > 1 && params.x.walked.is_repeated, from_x[k], x);
+        if constexpr (arguments > 1) {
             unpack_walked<T>(params.y.walked.is_repeated != 0, from_y[k], y);
             if (params.x.is_literal) fill(params.x.literal, x);
             if (params.y.is_literal) fill(params.y.literal, y);
         }
-        if constexpr (special) {
+        if constexpr (arguments > 2) {
+            unpack_walked<T>(params.z.walked.is_repeated != 0, from_z[k], z);
+            if (params.z.is_literal) fill(params.z.literal, z);
+        }
+        if constexpr (cost == BOPS_COST_SPECIAL) {
             constexpr int at_once = special_at_once<extents, arguments, T> < width ? special_at_once<extents, arguments, T> : width;
             apply_special<arguments, at_once>(params.function, x, y, r);
         } else {
-            apply<arguments>(params.function, x, y, r);
+            apply<arguments, cost>(params.function, x, y, z, r);
         }
         put<T, bytes>(static_cast<T *>(operands.out) + place_of(k).offset(params.out), left_of(k), pack<T, bytes>(r));
     }
@@ -76,15 +82,17 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
                                                    void *, const Action &action) {
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
-        const auto run = [&](auto extents, auto arguments, auto special) {
-            constexpr int accesses = function_accesses<extents, arguments, bytes, special>;
-            return action(pointwise_function<T, bytes, extents, arguments, special>,
+        const auto run = [&](auto extents, auto arguments, auto cost) {
+            constexpr int accesses = function_accesses<extents, arguments, bytes, cost>;
+            return action(pointwise_function<T, bytes, extents, arguments, cost>,
                           pointwise_shape(params.walk.elements, pointwise_width<T, bytes> * accesses), params, operands);
         };
         const auto with_arguments = [&](auto extents) {
-            return for_value<1, 2>(params.arguments, [&](auto arguments) {
-                if (is_special(params.function)) return run(extents, arguments, std::true_type());
-                return run(extents, arguments, std::false_type());
+            return for_value<1, 2, 3>(params.arguments, [&](auto arguments) {
+                return for_value<BOPS_COST_LIGHT, BOPS_COST_EXPONENTIAL, BOPS_COST_DIGITS, BOPS_COST_SPECIAL>(params.cost, [&](auto cost) {
+                    if constexpr (has_functions<arguments, cost>) return run(extents, arguments, cost);
+                    else return bops_status(cudaErrorInvalidValue);
+                });
             });
         };
         if constexpr (bytes < 16) return with_arguments(std::integral_constant<int, BOPS_POINTWISE_EXTENTS>());

@@ -136,8 +136,21 @@ template <typename Computing, int elements> struct mixed {
     }
 };
 
-// Blocks of an SM that registers are allotted for; `words` are those of a thread's values, which take about half of its registers.
-constexpr int blocks_for(int words) { return words > 32 ? 2 : words > 16 ? 3 : 4; }
+// As `apply`, of a function of any cost.
+template <int arguments, int least = 0, typename A, int count>
+__device__ __forceinline__ void apply_any(bops_cost cost, bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
+                                          A (&r)[count]) {
+    if constexpr (least == BOPS_COST_SPECIAL) {
+        if constexpr (has_functions<arguments, least>) apply_special<arguments, 1>(function, x, y, r);
+    } else {
+        if constexpr (!has_functions<arguments, least>) apply_any<arguments, least + 1>(cost, function, x, y, z, r);
+        else if (cost == least) apply<arguments, least>(function, x, y, z, r);
+        else apply_any<arguments, least + 1>(cost, function, x, y, z, r);
+    }
+}
+
+// Blocks of an SM that registers are allotted for; `words` are those of a thread's values, which take less than half of its registers.
+constexpr int blocks_for(int words) { return words >= 32 ? 2 : words >= 16 ? 3 : 4; }
 template <typename E, int accesses, int slots> constexpr int program_blocks = blocks_for(slots *accesses *E::width *int(sizeof(typename E::A)) / 4);
 
 // E: the elements. `accesses`: of a thread to each operand; more than 1 only with one extent.
@@ -182,17 +195,24 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
     for (int i = 0; i < E::width * accesses; ++i) values.last[i] = 0;
 #pragma unroll 1
     for (uint32_t i = 0; i < params.instructions; ++i) {
-        const uint32_t word = params.instruction[i], function = word & 255, x = word >> 8 & 255, to = word >> 24;
-        if (has_two_arguments(function)) {
-            A y[E::width * accesses];
-            values.get(word >> 16 & 255, params.literal, y);
+        const uint64_t word = params.instruction[i];
+        const auto byte = [&](int at) { return uint32_t(word >> 8 * at) & 255; };
+        const uint32_t function = byte(0), x = byte(1), to = byte(4), arguments = byte(5), cost = byte(6);
+        if (arguments == 1) {
             if (x != BOPS_VALUE_LAST) values.get(x, params.literal, values.last);
-            if (is_special(function)) apply_special<2, 1>(function, values.last, y, values.last);
-            else apply<2>(function, values.last, y, values.last);
+            apply_any<1>(cost, function, values.last, values.last, values.last, values.last);
         } else {
-            if (x != BOPS_VALUE_LAST) values.get(x, params.literal, values.last);
-            if (is_special(function)) apply_special<1, 1>(function, values.last, values.last, values.last);
-            else apply<1>(function, values.last, values.last, values.last);
+            A y[E::width * accesses];
+            values.get(byte(2), params.literal, y);
+            if (arguments == 2) {
+                if (x != BOPS_VALUE_LAST) values.get(x, params.literal, values.last);
+                apply_any<2>(cost, function, values.last, y, y, values.last);
+            } else {
+                A z[E::width * accesses];
+                values.get(byte(3), params.literal, z);
+                if (x != BOPS_VALUE_LAST) values.get(x, params.literal, values.last);
+                apply_any<3>(cost, function, values.last, y, z, values.last);
+            }
         }
         if (to != BOPS_VALUE_LAST) values.put(to);
     }

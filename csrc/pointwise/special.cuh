@@ -37,9 +37,6 @@ template <typename A> __device__ __forceinline__ A silu_of(A x) { return times_s
 __device__ __forceinline__ float softplus(float x) { return __fadd_rn(fmaxf(x, 0.0f), log1pf(exponential_of_opposite_magnitude(x))); }
 __device__ __forceinline__ double softplus(double x) { return __dadd_rn(fmax(x, 0.0), log1p(exp(-fabs(x)))); }
 
-__device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
-__device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
-
 // exp(z^2) erfc(z) for z from 0 to 14.2.
 __device__ __forceinline__ float scaled_complement(float z) {
     const float s = reciprocal_approximate(__fmaf_rn(0.3f, z, 1.0f));
@@ -266,11 +263,7 @@ template <typename A> __device__ __forceinline__ A tangent(A x) {
     return quotient(is_odd ? -c : s, is_odd ? s : c);
 }
 
-__host__ __device__ __forceinline__ bool is_special(bops_function function) {
-    return (function >= BOPS_FUNCTION_SILU && function <= BOPS_FUNCTION_LOGIT) || (function >= BOPS_FUNCTION_ELU && function <= BOPS_FUNCTION_ATAN2);
-}
-
-// r = function(x, y), as `apply` for the functions above. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is
+// r = function(x, y), as `apply` for functions of the cost `special`. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is
 // there once; the other elements follow in a loop, in which registers are moved along.
 template <int arguments, int at_once, typename A, int count>
 __device__ __forceinline__ void apply_special(bops_function function, const A (&x)[count], const A (&y)[count], A (&r)[count]) {

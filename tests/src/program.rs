@@ -16,6 +16,51 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
     Ok(match name {
         "neg" => |[x, ..]| -x,
         "sqrt" => |[x, ..]| x.sqrt(),
+        "abs" => |[x, ..]| if x.is_sign_negative() { -x } else { x },
+        "sign" => |[x, ..]| if x == 0.0 || x.is_nan() { x } else { x.signum() },
+        "ceil" => |[x, ..]| x.ceil(),
+        "floor" => |[x, ..]| x.floor(),
+        "round" => |[x, ..]| x.round_ties_even(),
+        "trunc" => |[x, ..]| x.trunc(),
+        "frac" => |[x, ..]| x % 1.0,
+        "reciprocal" => |[x, ..]| x.recip(),
+        "square" => |[x, ..]| x.powi(2),
+        "rsqrt" => |[x, ..]| x.sqrt().recip(),
+        "cbrt" => |[x, ..]| x.cbrt(),
+        "relu" => |[x, ..]| between(x, 0.0, f64::INFINITY),
+        "relu6" => |[x, ..]| between(x, 0.0, 6.0),
+        "softsign" => |[x, ..]| if x.is_infinite() { x.signum() } else { x / (x.abs() + 1.0) },
+        "hardsigmoid" => |[x, ..]| between(x + 3.0, 0.0, 6.0) / 6.0,
+        "hardswish" => |[x, ..]| match x {
+            _ if x <= -3.0 => 0.0,
+            _ if x < 3.0 => x * ((x + 3.0) / 6.0),
+            _ => x,
+        },
+        "leaky_relu" | "prelu" => |[x, slope, _]| if x > 0.0 { x } else { slope * x },
+        "hardtanh" | "clamp" => |[x, low, high]| between(x, low, high),
+        "hardshrink" => |[x, lambda, _]| if x > lambda || x < -lambda || (x + lambda).is_nan() { x } else { 0.0 },
+        "softshrink" => |[x, lambda, _]| match x {
+            _ if x.is_nan() => x,
+            _ if x > lambda => x - lambda,
+            _ if x + lambda < 0.0 => x + lambda,
+            _ => 0.0,
+        },
+        "threshold" => |[x, threshold, value]| if x > threshold || (x + threshold).is_nan() { x } else { value },
+        "maximum" => |[x, y, _]| between(x, y, f64::INFINITY),
+        "minimum" => |[x, y, _]| between(x, f64::NEG_INFINITY, y),
+        "fmax" => |[x, y, _]| x.max(y),
+        "fmin" => |[x, y, _]| x.min(y),
+        "copysign" => |[x, y, _]| x.copysign(y),
+        "fmod" => |[x, y, _]| x % y,
+        "remainder" => |[x, y, _]| if (x % y) * y.signum() < 0.0 { x % y + y } else { x % y },
+        "div_floor" => |[x, y, _]| whole_quotient(x, y, x.is_sign_negative() != y.is_sign_negative()),
+        "div_trunc" => |[x, y, _]| whole_quotient(x, y, false),
+        "hypot" => |[x, y, _]| x.hypot(y),
+        "heaviside" => |[x, value, _]| if x == 0.0 { value } else { (x.signum() + 1.0) / 2.0 },
+        "lt" => |[x, y, _]| f64::from(u8::from(x < y)),
+        "le" => |[x, y, _]| f64::from(u8::from(x <= y)),
+        "where" => |[condition, a, b]| if condition == 0.0 { b } else { a },
+        "fma" => |[a, b, c]| a.mul_add(b, c),
         "exp" => |[x, ..]| x.exp(),
         "log" => |[x, ..]| x.ln(),
         "sigmoid" => |[x, ..]| sigmoid(x),
@@ -48,15 +93,6 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "atanh" => |[x, ..]| libm::atanh(x),
         "logit" => |[x, ..]| {
             if (x - 0.5).abs() < 0.2 { ((2.0 * x - 1.0) / (1.0 - x)).ln_1p() } else { x.ln() - (1.0 - x).ln() }
-        },
-        "gate" => |[x, y, _]| {
-            if x.is_nan() {
-                x
-            } else if x > 0.0 {
-                y
-            } else {
-                0.0
-            }
         },
         "elu" => |[x, y, _]| if x > 0.0 { x } else { y * x.exp_m1() },
         "celu" => |[x, y, _]| celu(x, y),
@@ -133,6 +169,50 @@ fn celu(x: f64, alpha: f64) -> f64 {
     }
 }
 
+/// A function of numbers, also where it is one of other functions.
+fn of_numbers(name: &str, [x, y, z]: [f64; 3]) -> Result<f64> {
+    Ok(match name {
+        "addcmul" => x + y * z,
+        "addcdiv" => x + y / z,
+        "lerp" if z < 0.5 => x + z * (y - x),
+        "lerp" => y - (y - x) * (1.0 - z),
+        _ => formula(name)?([x, y, z]),
+    })
+}
+
+/// The middle one of three numbers, or the greatest; NaN if one is.
+fn between(x: f64, low: f64, high: f64) -> f64 {
+    if x.is_nan() || low.is_nan() || high.is_nan() {
+        return f64::NAN;
+    }
+    let above = if x.total_cmp(&low).is_lt() { low } else { x };
+    if above.total_cmp(&high).is_gt() { high } else { above }
+}
+
+/// The quotient less what its remainder adds, which is whole; one further from 0 if it is rounded up there.
+fn whole_quotient(x: f64, y: f64, is_away: bool) -> f64 {
+    let (quotient, rest) = (x / y, x % y);
+    if rest.is_nan() {
+        return quotient;
+    }
+    let whole = ((x - rest) / y).round_ties_even().abs() + if is_away && rest != 0.0 { 1.0 } else { 0.0 };
+    whole.copysign(quotient)
+}
+
+/// Further numbers at which to look at an argument, by its place: where a function turns or jumps between the ends of a range, on both sides.
+fn turns(name: &str, arguments: &[Allowed]) -> Vec<(usize, f64)> {
+    let around = |at: f64| [at.next_down(), at, at.next_up()];
+    let ends = |argument: &Allowed| [argument.least, argument.most, argument.value];
+    let of_first = |places: Vec<f64>| places.into_iter().flat_map(around).map(|place| (0, place)).collect();
+    match name {
+        "hardswish" => of_first(vec![-3.0, -1.5, 3.0]),
+        "frac" => of_first(vec![arguments[0].least.ceil(), arguments[0].most.floor()]),
+        "threshold" => of_first(ends(&arguments[1]).to_vec()),
+        "hardshrink" | "softshrink" => of_first(ends(&arguments[1]).into_iter().flat_map(|end| [end, -end]).collect()),
+        _ => Vec::new(),
+    }
+}
+
 /// What an implementation may find: any number from `least` to `most`, and what else is said.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed {
@@ -169,6 +249,19 @@ impl Allowed {
             self.infinity |= value == f64::INFINITY;
             self.minus_infinity |= value == f64::NEG_INFINITY;
             self.nan |= value.is_nan();
+        }
+    }
+
+    /// What either may be.
+    fn or(self, other: Self) -> Self {
+        Self {
+            value: self.value,
+            least: self.least.min(other.least),
+            most: self.most.max(other.most),
+            zeros: [0, 1].map(|sign| self.zeros[sign] || other.zeros[sign]),
+            infinity: self.infinity || other.infinity,
+            minus_infinity: self.minus_infinity || other.minus_infinity,
+            nan: self.nan || other.nan,
         }
     }
 
@@ -239,6 +332,51 @@ impl Arithmetic {
 
     /// The function of a name, of arguments that may be what they may be.
     fn apply(self, name: &str, arguments: &[Allowed]) -> Result<Allowed> {
+        let call = |name: &str, arguments: &[Allowed]| self.apply(name, arguments);
+        // Sums are what their parts are.
+        match (name, arguments) {
+            ("addcmul", [x, a, b]) => return call("add", &[*x, call("mul", &[*a, *b])?]),
+            ("addcdiv", [x, a, b]) => return call("add", &[*x, call("div", &[*a, *b])?]),
+            ("fma", [a, b, c]) if self.backend == Backend::Wgpu => {
+                return Ok(self.of_corners(name, arguments)?.or(call("add", &[call("mul", &[*a, *b])?, *c])?));
+            }
+            ("lerp", [a, b, w]) => {
+                let way = call("sub", &[*b, *a])?;
+                let rest = call("sub", &[Allowed::only(1.0), *w])?;
+                let from_a = call("add", &[*a, call("mul", &[*w, way])?])?;
+                let from_b = call("sub", &[*b, call("mul", &[way, rest])?])?;
+                let (is_low, is_high) = (w.value < 0.5 || w.least < 0.5, !(w.value < 0.5) || w.most >= 0.5);
+                return Ok(match (is_low, is_high) {
+                    (true, false) => from_a,
+                    (false, true) => from_b,
+                    _ if w.value < 0.5 => from_a.or(from_b),
+                    _ => from_b.or(from_a),
+                });
+            }
+            ("fmod" | "remainder", [x, y]) => return self.remainder(name, *x, *y),
+            _ => {}
+        }
+        self.of_corners(name, arguments)
+    }
+
+    /// A remainder: within a range of arguments of one whole quotient it is monotonous, else it may be any below the divisor.
+    fn remainder(self, name: &str, x: Allowed, y: Allowed) -> Result<Allowed> {
+        let mut found = self.of_corners(name, &[x, y])?;
+        let has_one_value = |argument: &Allowed| argument.least >= argument.most;
+        if !(has_one_value(&x) && has_one_value(&y)) && x.has_finite() && y.has_finite() {
+            let size = y.least.abs().max(y.most.abs());
+            let signs = [(x.least, x.most), (y.least, y.most)][usize::from(name == "remainder")];
+            found = found.or(Allowed {
+                least: if signs.0 < 0.0 { -size } else { 0.0 },
+                most: if signs.1 > 0.0 { size } else { 0.0 },
+                ..Allowed::nothing(found.value)
+            });
+        }
+        Ok(found)
+    }
+
+    /// The function of a name, at the corners of its arguments' ranges and where it turns.
+    fn of_corners(self, name: &str, arguments: &[Allowed]) -> Result<Allowed> {
         let function = Function::ALL.into_iter().find(|function| function.name() == name);
         let function = function.with_context(|| format!("no function is named {name}"))?;
         ensure!(arguments.len() == function.arity(), "{name} of {} arguments", arguments.len());
@@ -250,7 +388,9 @@ impl Arithmetic {
         let has_signs = self.backend != Backend::Wgpu;
         let mut corners = vec![[0.0; 3]];
         for (at, argument) in arguments.iter().enumerate() {
-            let own = argument.corners(has_signs);
+            let mut own = argument.corners(has_signs);
+            let places = turns(name, arguments).into_iter().filter(|&(of, place)| of == at && argument.holds(place));
+            own.extend(places.map(|(_, place)| place));
             let with = |corner: &[f64; 3], value: f64| {
                 let mut corner = *corner;
                 corner[at] = value;
@@ -410,7 +550,7 @@ impl Program {
                     Term::Number(number) => rounded(computing, number),
                 };
             }
-            values.push(change(at, rounded(computing, formula(name)?(given))));
+            values.push(change(at, rounded(computing, of_numbers(name, given)?)));
         }
         Ok(self.outputs.iter().map(|&at| values[at]).collect())
     }

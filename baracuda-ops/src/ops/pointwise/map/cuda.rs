@@ -9,7 +9,7 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::{single, word};
 use crate::ops::calls::calls;
-use crate::ops::pointwise::program::{Argument, Function, Instruction, Program};
+use crate::ops::pointwise::program::{Argument, Cost, Function, Instruction, Program};
 use crate::ops::walk::Walk;
 use crate::tensor::TensorDesc;
 
@@ -28,64 +28,32 @@ const _: () = {
     assert!(sys::BOPS_POINTWISE_INPUTS as usize == Program::MAX_INPUTS);
     assert!(sys::BOPS_POINTWISE_OUTPUTS as usize == Program::MAX_OUTPUTS);
     assert!(sys::BOPS_POINTWISE_INSTRUCTIONS as usize == Program::MAX_INSTRUCTIONS);
-    assert!(sys::BOPS_POINTWISE_LITERALS as usize == 2 * Program::MAX_INSTRUCTIONS);
+    assert!(sys::BOPS_POINTWISE_LITERALS as usize == Program::MAX_NUMBERS);
     // A slot for each input and each result has a number below that of the accumulator.
     assert!(Program::MAX_INPUTS + Program::MAX_INSTRUCTIONS < sys::BOPS_VALUE_LAST as usize);
 };
 
-/// A function at the C ABI.
+/// A function at the C ABI, which numbers them in the order of their declaration.
 const fn c_function(function: Function) -> sys::bops_function {
-    match function {
-        Function::Neg => sys::BOPS_FUNCTION_NEG,
-        Function::Sqrt => sys::BOPS_FUNCTION_SQRT,
-        Function::Exp => sys::BOPS_FUNCTION_EXP,
-        Function::Log => sys::BOPS_FUNCTION_LOG,
-        Function::Sigmoid => sys::BOPS_FUNCTION_SIGMOID,
-        Function::Tanh => sys::BOPS_FUNCTION_TANH,
-        Function::Silu => sys::BOPS_FUNCTION_SILU,
-        Function::Softplus => sys::BOPS_FUNCTION_SOFTPLUS,
-        Function::LogSigmoid => sys::BOPS_FUNCTION_LOG_SIGMOID,
-        Function::GeluErf => sys::BOPS_FUNCTION_GELU_ERF,
-        Function::GeluTanh => sys::BOPS_FUNCTION_GELU_TANH,
-        Function::Erf => sys::BOPS_FUNCTION_ERF,
-        Function::Erfc => sys::BOPS_FUNCTION_ERFC,
-        Function::Mish => sys::BOPS_FUNCTION_MISH,
-        Function::Selu => sys::BOPS_FUNCTION_SELU,
-        Function::Expm1 => sys::BOPS_FUNCTION_EXPM1,
-        Function::Log1p => sys::BOPS_FUNCTION_LOG1P,
-        Function::Exp2 => sys::BOPS_FUNCTION_EXP2,
-        Function::Log2 => sys::BOPS_FUNCTION_LOG2,
-        Function::Log10 => sys::BOPS_FUNCTION_LOG10,
-        Function::Sin => sys::BOPS_FUNCTION_SIN,
-        Function::Cos => sys::BOPS_FUNCTION_COS,
-        Function::Tan => sys::BOPS_FUNCTION_TAN,
-        Function::Tanhshrink => sys::BOPS_FUNCTION_TANHSHRINK,
-        Function::Asin => sys::BOPS_FUNCTION_ASIN,
-        Function::Acos => sys::BOPS_FUNCTION_ACOS,
-        Function::Atan => sys::BOPS_FUNCTION_ATAN,
-        Function::Sinh => sys::BOPS_FUNCTION_SINH,
-        Function::Cosh => sys::BOPS_FUNCTION_COSH,
-        Function::Asinh => sys::BOPS_FUNCTION_ASINH,
-        Function::Acosh => sys::BOPS_FUNCTION_ACOSH,
-        Function::Atanh => sys::BOPS_FUNCTION_ATANH,
-        Function::Logit => sys::BOPS_FUNCTION_LOGIT,
-        Function::Gate => sys::BOPS_FUNCTION_GATE,
-        Function::Elu => sys::BOPS_FUNCTION_ELU,
-        Function::Celu => sys::BOPS_FUNCTION_CELU,
-        Function::Pow => sys::BOPS_FUNCTION_POW,
-        Function::Xlogy => sys::BOPS_FUNCTION_XLOGY,
-        Function::Atan2 => sys::BOPS_FUNCTION_ATAN2,
-        Function::Add => sys::BOPS_FUNCTION_ADD,
-        Function::Sub => sys::BOPS_FUNCTION_SUB,
-        Function::Mul => sys::BOPS_FUNCTION_MUL,
-        Function::Div => sys::BOPS_FUNCTION_DIV,
-    }
+    function as sys::bops_function
 }
 
-/// Whether a function is one of `csrc/pointwise/special.cuh`, which kernels of their own compute.
-const fn is_special(function: sys::bops_function) -> bool {
-    (function >= sys::BOPS_FUNCTION_SILU && function <= sys::BOPS_FUNCTION_LOGIT)
-        || (function >= sys::BOPS_FUNCTION_ELU && function <= sys::BOPS_FUNCTION_ATAN2)
+/// The cost of a function at the C ABI, by which its kernels are compiled.
+const fn c_cost(function: Function) -> sys::bops_cost {
+    match function.row().cost {
+        Cost::Light => sys::BOPS_COST_LIGHT,
+        // One exponential or logarithm; the others are several of them.
+        Cost::Exponential
+            if matches!(
+                function,
+                Function::Cbrt | Function::Exp | Function::Log | Function::Sigmoid | Function::Tanh
+            ) =>
+        {
+            sys::BOPS_COST_EXPONENTIAL
+        }
+        Cost::Exponential | Cost::Special => sys::BOPS_COST_SPECIAL,
+        Cost::Digits => sys::BOPS_COST_DIGITS,
+    }
 }
 
 /// The bits of a number in the computing type.
@@ -223,7 +191,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
     };
     let full = VEC_BYTES / dtype.size_bytes();
     // The kernels of one argument load no repeated ones in vectors.
-    let (width, extents) = match lying.vectors(full).filter(|_| arguments.len() == 2 || !lying.is_repeated(1)) {
+    let (width, extents) = match lying.vectors(full).filter(|_| arguments.len() > 1 || !lying.is_repeated(1)) {
         Some(extents) => (full, extents),
         None => (1, EXTENTS),
     };
@@ -231,12 +199,14 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
         walk: lying.c_walk(width)?,
         out: lying.c_walked(0, width)?,
         function: c_function(*function),
+        cost: c_cost(*function),
         arguments: word(arguments.len() as u64),
         ..Default::default()
     };
-    let mut slots = [None; 2];
+    let mut slots = [None; 3];
     let mut walked = 1..;
-    for ((argument, to), slot) in arguments.iter().zip([&mut params.x, &mut params.y]).zip(&mut slots) {
+    let params_of_arguments = [&mut params.x, &mut params.y, &mut params.z];
+    for ((argument, to), slot) in arguments.iter().zip(params_of_arguments).zip(&mut slots) {
         *slot = argument.input();
         match argument {
             Argument::Literal(literal) => {
@@ -249,10 +219,10 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
         vec_bytes: word(width * dtype.size_bytes()),
         extents: word(extents as u64),
     };
-    let kernels = (c_dtype(dtype)?, params, choice, (params.arguments, is_special(params.function)));
+    let kernels = (c_dtype(dtype)?, params, choice, (params.arguments, params.cost));
     Ok(calls!(bops_pointwise_function).candidate(lying.walk.elements() > 0, kernels, move |located| {
-        let [x, y] = slots.map(|slot| located.optional(slot).cast_const());
-        sys::bops_pointwise_function_operands { x, y, out: located.pointer(FIRST_OUTPUT) }
+        let [x, y, z] = slots.map(|slot| located.optional(slot).cast_const());
+        sys::bops_pointwise_function_operands { x, y, z, out: located.pointer(FIRST_OUTPUT) }
     }))
 }
 
@@ -317,7 +287,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
 struct Code {
     /// The inputs that count, in the order of their slots.
     inputs: Vec<usize>,
-    instructions: Vec<u32>,
+    instructions: Vec<u64>,
     /// Places of the outputs.
     results: Vec<u32>,
     literals: Vec<u64>,
@@ -354,10 +324,12 @@ impl Code {
                         }))
                 }
             };
-            let x = place(&arguments[0]);
-            let y = arguments.get(1).map_or(sys::BOPS_VALUE_LAST, &mut place);
+            let [x, y, z] = [0, 1, 2].map(|at| arguments.get(at).map_or(sys::BOPS_VALUE_LAST, &mut place));
             // The accumulator is read in its place as the first argument; as the second it is copied.
-            let is_commutative = matches!(function, Function::Add | Function::Mul);
+            let is_commutative = matches!(
+                function,
+                Function::Add | Function::Mul | Function::Maximum | Function::Minimum | Function::Hypot
+            );
             let (x, y) = if is_commutative && y == sys::BOPS_VALUE_LAST { (y, x) } else { (x, y) };
             // What only the next instruction takes, and the last result, stay in the accumulator.
             let end = ends.of_results[number].unwrap_or(at);
@@ -368,7 +340,9 @@ impl Code {
                 });
                 (slots[free], places[number]) = (end, index(Some(free)));
             }
-            instructions.push(c_function(*function) | x << 8 | y << 16 | places[number] << 24);
+            let bytes =
+                [c_function(*function), x, y, z, places[number], word(arguments.len() as u64), c_cost(*function)];
+            instructions.push(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
         }
         let result = |output: &Argument| match *output {
             Argument::Input(input) => index(inputs.iter().position(|&known| known == input)),
@@ -426,11 +400,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_have_the_numbers_of_their_declaration() {
-        for (at, function) in Function::ALL.into_iter().enumerate() {
-            assert_eq!(c_function(function) as usize, at, "{function:?}");
-            assert_eq!(function.arity() == 2, c_function(function) >= sys::BOPS_FUNCTION_GATE, "{function:?}");
-        }
+    fn the_header_numbers_functions_as_they_are_declared() {
+        let header = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../csrc/bops_pointwise.h")).unwrap();
+        let listed: Vec<&str> =
+            header.lines().filter_map(|line| line.trim().strip_prefix("BOPS_FUNCTION_")?.strip_suffix(',')).collect();
+        let declared: Vec<String> = Function::ALL.into_iter().map(|function| function.name().to_uppercase()).collect();
+        assert_eq!(listed, declared);
+        assert_eq!(c_function(Function::Div), sys::BOPS_FUNCTION_DIV);
     }
 
     #[test]
@@ -477,9 +453,11 @@ mod tests {
             _ => slots[place as usize],
         };
         for word in &code.instructions {
-            let [function, x, y, to] = word.to_le_bytes().map(u32::from);
+            let [function, x, y, z, to, arity, ..] = word.to_le_bytes().map(u32::from);
             let function = Function::ALL[function as usize];
-            last = function.value([get(&slots, last, x), get(&slots, last, y), 0.0]);
+            assert_eq!(arity as usize, function.arity());
+            let given = [x, y, z].map(|place| get(&slots, last, place));
+            last = function.value(std::array::from_fn(|at| if at < function.arity() { given[at] } else { 0.0 }));
             if to != sys::BOPS_VALUE_LAST {
                 slots[to as usize] = last;
             }
@@ -492,6 +470,10 @@ mod tests {
         for (json, slots) in [
             (r#"{"inputs":["x"],"outputs":["x"]}"#, 1),
             (r#"{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["u","add","z","t"]],"outputs":["u"]}"#, 3),
+            (
+                r#"{"inputs":["x","y","z"],"let":[["t","clamp","x","y",1],["u","fma","z","x","t"],["v","where","t","u","y"]],"outputs":["v"]}"#,
+                4,
+            ),
             (
                 r#"{"inputs":["x","y"],"let":[["d","exp","y"],["t","sub","x",1.5],["u","sub",2,"t"]],"outputs":["u","x","u"]}"#,
                 1,

@@ -20,6 +20,11 @@ use crate::error::Result;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Term(pub(super) Argument);
 
+impl Term {
+    /// The number 0, which as a gradient says that nothing reaches an argument.
+    pub(super) const NOTHING: Self = Self(Argument::Literal(Literal::ZERO));
+}
+
 impl From<f64> for Term {
     fn from(number: f64) -> Self {
         Self(Argument::Literal(Literal::new(number)))

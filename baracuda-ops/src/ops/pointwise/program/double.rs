@@ -131,16 +131,6 @@ pub(super) fn tanhshrink(x: f64) -> f64 {
     x * (sum / x.cosh()) * square
 }
 
-pub(super) fn gate(x: f64, y: f64) -> f64 {
-    if x > 0.0 {
-        y
-    } else if x.is_nan() {
-        x
-    } else {
-        0.0
-    }
-}
-
 /// Between 1/4 and 3/4 `2 x - 1` is exact, and so is the sum of 1 and its quotient with `1 - x`.
 pub(super) fn logit(x: f64) -> f64 {
     if (x - 0.5).abs() < 0.25 { ((2.0 * x - 1.0) / (1.0 - x)).ln_1p() } else { (x / (1.0 - x)).ln() }

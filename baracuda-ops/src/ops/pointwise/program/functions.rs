@@ -1,6 +1,6 @@
 //! The table of functions: a row states a function's name, arguments, formula, cost, value in f64 and derivatives. Everything else follows from it.
 
-use super::{ProgramBuilder, Term, double};
+use super::{Lane, ProgramBuilder, Term, double};
 use crate::json;
 
 /// How much arithmetic a function is: kernels are compiled by it, and budgets are stated by it.
@@ -12,6 +12,8 @@ pub(crate) enum Cost {
     Exponential,
     /// What takes several of them, or the reduction of an angle, within 16 ulp.
     Special,
+    /// Remainders, whose quotients are found digit by digit: rounded at most once.
+    Digits,
 }
 
 impl Cost {
@@ -21,6 +23,7 @@ impl Cost {
             Self::Light => 4.0,
             Self::Exponential => 8.0,
             Self::Special => 16.0,
+            Self::Digits => 1.0,
         }
     }
 }
@@ -33,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) cost: Cost,
     /// The value, in f64. Arguments that the function does not have are 0.
     pub(crate) value: fn([f64; MAX_ARITY]) -> f64,
-    /// What reaches each argument of a gradient that arrives at the result.
+    /// What reaches each argument of a gradient that arrives at the result. The number 0 says that nothing does: it is neither multiplied nor added.
     pub(crate) derivatives: &'static [fn(&mut ProgramBuilder, Call) -> Term],
 }
 
@@ -55,7 +58,9 @@ macro_rules! functions {
     ($($(#[$doc:meta])* $Name:ident = $name:literal($($x:ident),*) $cost:ident, $value:expr, [$($derivative:expr),*];)*) => {
         /// A function of a [`Program`](super::Program), by the name that PyTorch has for it.
         ///
-        /// The formulas hold for floating-point elements, which compute in f32, or in f64 where all are f64. A NaN argument gives NaN.
+        /// The formulas hold for floating-point elements, which compute in f32, or in f64 where all are f64. A NaN argument gives NaN, unless the
+        /// function says otherwise. Gradients are PyTorch's: functions that are constant between their jumps have gradients of 0, and where a function
+        /// chooses among its arguments, those that it did not choose have gradients of 0, also if the gradient that arrives is infinite or NaN.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Function {
@@ -69,6 +74,17 @@ macro_rules! functions {
             /// The name used in JSON and errors.
             pub const fn name(self) -> &'static str {
                 self.row().name
+            }
+
+            /// The results for blocks of equal length, each computed in f64 and rounded once.
+            #[inline(always)]
+            pub(crate) fn fill<T: Lane>(self, arguments: [&[T]; MAX_ARITY], results: &mut [T]) {
+                match self {
+                    $(Self::$Name => {
+                        const ARITY: usize = [$(stringify!($x)),*].len();
+                        fill::<T, ARITY>(arguments, results, |[$($x,)* ..]| $value);
+                    })*
+                }
             }
 
             pub(crate) const fn row(self) -> &'static Row {
@@ -90,6 +106,197 @@ functions! {
     Neg = "neg"(x) Light, -x, [|b, at| b.neg(at.dy)];
     /// The square root; of a number below 0 NaN, of -0 it is -0.
     Sqrt = "sqrt"(x) Light, x.sqrt(), [|b, at| { let half = b.mul(at.dy, 0.5); b.div(half, at.y) }];
+    /// The magnitude; the sign bit is cleared.
+    Abs = "abs"(x) Light, x.abs(), [|b, at| { let sign = b.call(Function::Sign, [at.x[0]]); b.mul(at.dy, sign) }];
+    /// 1 above 0, -1 below; 0, -0 and NaN are their own.
+    Sign = "sign"(x) Light, sign(x), [|_, _| NOTHING];
+    /// The least whole number that is not below x.
+    Ceil = "ceil"(x) Light, x.ceil(), [|_, _| NOTHING];
+    /// The greatest whole number that is not above x.
+    Floor = "floor"(x) Light, x.floor(), [|_, _| NOTHING];
+    /// The nearest whole number, the even one of two.
+    Round = "round"(x) Light, x.round_ties_even(), [|_, _| NOTHING];
+    /// The whole number towards 0.
+    Trunc = "trunc"(x) Light, x.trunc(), [|_, _| NOTHING];
+    /// `x - trunc(x)`, exact; of an infinity NaN.
+    Frac = "frac"(x) Light, x - x.trunc(), [|_, at| at.dy];
+    /// `1 / x`; of 0 infinity, with its sign.
+    Reciprocal = "reciprocal"(x) Light, 1.0 / x, [|b, at| {
+        let share = b.mul(at.dy, at.y);
+        let share = b.mul(share, at.y);
+        b.neg(share)
+    }];
+    /// `x x`.
+    Square = "square"(x) Light, x * x, [|b, at| { let twice = b.mul(at.dy, 2.0); b.mul(twice, at.x[0]) }];
+    /// `1 / sqrt(x)`; of 0 infinity, with its sign, of a number below 0 NaN.
+    Rsqrt = "rsqrt"(x) Light, 1.0 / x.sqrt(), [|b, at| {
+        let half = b.mul(at.dy, -0.5);
+        let share = b.mul(half, at.y);
+        b.div(share, at.x[0])
+    }];
+    /// The cube root, of every number.
+    Cbrt = "cbrt"(x) Exponential, x.cbrt(), [|b, at| {
+        let third = b.div(at.dy, 3.0);
+        let share = b.div(third, at.y);
+        b.div(share, at.y)
+    }];
+    /// x above 0, else 0.
+    Relu = "relu"(x) Light, if x <= 0.0 { 0.0 } else { x }, [|b, at| b.if_le(at.x[0], 0.0, 0.0, at.dy)];
+    /// x from 0 to 6, below 0, above 6.
+    Relu6 = "relu6"(x) Light, minimum(maximum(x, 0.0), 6.0), [|b, at| {
+        let dy = b.if_le(6.0, at.x[0], 0.0, at.dy);
+        b.if_le(at.x[0], 0.0, 0.0, dy)
+    }];
+    /// `x / (1 + |x|)`; of an infinity 1 with its sign, which is the limit.
+    Softsign = "softsign"(x) Light, if x.is_infinite() { sign(x) } else { x / (1.0 + x.abs()) }, [|b, at| {
+        let size = b.call(Function::Abs, [at.x[0]]);
+        let size = b.add(1.0, size);
+        let share = b.div(at.dy, size);
+        b.div(share, size)
+    }];
+    /// `(x + 3) / 6`, at least 0 and at most 1.
+    Hardsigmoid = "hardsigmoid"(x) Light, minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0, [|b, at| {
+        let share = b.div(at.dy, 6.0);
+        b.within(at.x[0], [-3.0, 3.0], share)
+    }];
+    /// `x (x + 3) / 6` from -3 to 3, below 0, above x.
+    Hardswish = "hardswish"(x) Light, hardswish(x), [|b, at| {
+        let slope = b.div(at.x[0], 3.0);
+        let slope = b.add(slope, 0.5);
+        let share = b.mul(at.dy, slope);
+        let share = b.if_le(3.0, at.x[0], at.dy, share);
+        b.if_le(at.x[0], -3.0, 0.0, share)
+    }];
+    /// x above 0, else `slope x`.
+    LeakyRelu = "leaky_relu"(x, slope) Light, leaky_relu(x, slope), [
+        |b, at| { let share = b.mul(at.dy, at.x[1]); b.if_lt(0.0, at.x[0], at.dy, share) },
+        |b, at| { let share = b.mul(at.dy, at.x[0]); b.if_lt(0.0, at.x[0], 0.0, share) }
+    ];
+    /// [`LeakyRelu`](Self::LeakyRelu) with a weight that is learnt.
+    Prelu = "prelu"(x, weight) Light, leaky_relu(x, weight), [
+        |b, at| { let share = b.mul(at.dy, at.x[1]); b.if_lt(0.0, at.x[0], at.dy, share) },
+        |b, at| { let share = b.mul(at.dy, at.x[0]); b.if_lt(0.0, at.x[0], 0.0, share) }
+    ];
+    /// `minimum(maximum(x, lo), hi)`, as [`Clamp`](Self::Clamp); x has no gradient at lo and at hi.
+    Hardtanh = "hardtanh"(x, lo, hi) Light, minimum(maximum(x, lo), hi), [
+        |b, at| { let dy = b.if_le(at.x[2], at.x[0], 0.0, at.dy); b.if_le(at.x[0], at.x[1], 0.0, dy) },
+        |b, at| { let dy = b.if_le(at.x[0], at.x[1], at.dy, 0.0); b.if_le(at.x[2], at.x[1], 0.0, dy) },
+        |b, at| { let dy = b.if_le(at.x[2], at.x[1], at.dy, 0.0); b.if_le(at.x[2], at.x[0], at.dy, dy) }
+    ];
+    /// 0 from `-lambda` to `lambda`, elsewhere x; with a NaN lambda x.
+    Hardshrink = "hardshrink"(x, lambda) Light, if -lambda <= x && x <= lambda { 0.0 } else { x }, [
+        |b, at| b.outside(at.x[0], at.x[1], at.dy),
+        |_, _| NOTHING
+    ];
+    /// `x - lambda` above `lambda`, else `x + lambda` below `-lambda`, else 0; with a NaN lambda 0.
+    Softshrink = "softshrink"(x, lambda) Light, softshrink(x, lambda), [
+        |b, at| b.outside(at.x[0], at.x[1], at.dy),
+        |b, at| {
+            let sign = b.call(Function::Sign, [at.x[0]]);
+            let share = b.mul(at.dy, sign);
+            let share = b.neg(share);
+            b.outside(at.x[0], at.x[1], share)
+        }
+    ];
+    /// x above `threshold`, else `value`; x where it is NaN or `threshold` is.
+    Threshold = "threshold"(x, threshold, value) Light, if x <= threshold { value } else { x }, [
+        |b, at| b.if_le(at.x[0], at.x[1], 0.0, at.dy),
+        |_, _| NOTHING,
+        |b, at| b.if_le(at.x[0], at.x[1], at.dy, 0.0)
+    ];
+    /// The greater one; 0 is above -0. The gradient is shared evenly where they are equal.
+    Maximum = "maximum"(x, y) Light, maximum(x, y), [|b, at| b.share(at, 0, false), |b, at| b.share(at, 1, false)];
+    /// The lesser one; -0 is below 0. The gradient is shared evenly where they are equal.
+    Minimum = "minimum"(x, y) Light, minimum(x, y), [|b, at| b.share(at, 0, true), |b, at| b.share(at, 1, true)];
+    /// The greater one; where one is NaN the other. The gradient is that of x where they are equal.
+    Fmax = "fmax"(x, y) Light, if x.is_nan() { y } else if y.is_nan() { x } else { maximum(x, y) }, [
+        |b, at| b.pick(at, 0, false),
+        |b, at| b.pick(at, 1, false)
+    ];
+    /// The lesser one; where one is NaN the other. The gradient is that of x where they are equal.
+    Fmin = "fmin"(x, y) Light, if x.is_nan() { y } else if y.is_nan() { x } else { minimum(x, y) }, [
+        |b, at| b.pick(at, 0, true),
+        |b, at| b.pick(at, 1, true)
+    ];
+    /// x with the sign of y, also of -0 and of a NaN.
+    Copysign = "copysign"(x, y) Light, x.copysign(y), [
+        |b, at| {
+            let sign = b.call(Function::Sign, [at.x[0]]);
+            let other = b.call(Function::Copysign, [1.0.into(), at.x[1]]);
+            let slope = b.mul(sign, other);
+            b.mul(at.dy, slope)
+        },
+        |_, _| NOTHING
+    ];
+    /// `x - y trunc(x / y)` of the exact quotient, with the sign of x, exact; of an infinite x or of `y = 0` NaN.
+    Fmod = "fmod"(x, y) Digits, x % y, [
+        |_, at| at.dy,
+        |b, at| { let whole = b.call(Function::DivTrunc, [at.x[0], at.x[1]]); let share = b.mul(at.dy, whole); b.neg(share) }
+    ];
+    /// `x - y floor(x / y)` of the exact quotient: [`Fmod`](Self::Fmod), to which y is added where the signs differ.
+    Remainder = "remainder"(x, y) Digits, remainder(x, y), [
+        |_, at| at.dy,
+        |b, at| { let whole = b.call(Function::DivFloor, [at.x[0], at.x[1]]); let share = b.mul(at.dy, whole); b.neg(share) }
+    ];
+    /// `floor(x / y)` of the exact quotient; an infinite quotient stays.
+    DivFloor = "div_floor"(x, y) Light, div_floor(x, y), [|_, _| NOTHING, |_, _| NOTHING];
+    /// `trunc(x / y)` of the exact quotient; an infinite quotient stays.
+    DivTrunc = "div_trunc"(x, y) Light, div_trunc(x, y), [|_, _| NOTHING, |_, _| NOTHING];
+    /// `sqrt(x x + y y)`, of squares that may be beyond all numbers; infinite where an argument is, also beside NaN.
+    Hypot = "hypot"(x, y) Light, x.hypot(y), [
+        |b, at| { let slope = b.div(at.x[0], at.y); b.mul(at.dy, slope) },
+        |b, at| { let slope = b.div(at.x[1], at.y); b.mul(at.dy, slope) }
+    ];
+    /// 0 below 0, 1 above, `value` at 0, which elsewhere may be NaN.
+    Heaviside = "heaviside"(x, value) Light, heaviside(x, value), [
+        |_, _| NOTHING,
+        |b, at| { let size = b.call(Function::Abs, [at.x[0]]); b.if_le(size, 0.0, at.dy, 0.0) }
+    ];
+    /// 1 where `x < y`, else 0, also beside NaN.
+    Lt = "lt"(x, y) Light, if x < y { 1.0 } else { 0.0 }, [|_, _| NOTHING, |_, _| NOTHING];
+    /// 1 where `x <= y`, else 0, also beside NaN.
+    Le = "le"(x, y) Light, if x <= y { 1.0 } else { 0.0 }, [|_, _| NOTHING, |_, _| NOTHING];
+    /// a where the condition is not 0, else b; a NaN condition is not 0. What is not chosen may be NaN.
+    Where = "where"(condition, a, b) Light, if condition == 0.0 { b } else { a }, [
+        |_, _| NOTHING,
+        |b, at| b.call(Function::Where, [at.x[0], at.dy, 0.0.into()]),
+        |b, at| b.call(Function::Where, [at.x[0], 0.0.into(), at.dy])
+    ];
+    /// `minimum(maximum(x, lo), hi)`: hi where `lo > hi`.
+    Clamp = "clamp"(x, lo, hi) Light, minimum(maximum(x, lo), hi), [
+        |b, at| { let dy = b.if_le(at.x[0], at.x[2], at.dy, 0.0); b.if_le(at.x[1], at.x[0], dy, 0.0) },
+        |b, at| { let dy = b.if_lt(at.x[1], at.x[2], at.dy, 0.0); b.if_lt(at.x[0], at.x[1], dy, 0.0) },
+        |b, at| { let dy = b.if_lt(at.x[2], at.x[1], at.dy, 0.0); b.if_lt(at.x[2], at.x[0], at.dy, dy) }
+    ];
+    /// `a + w (b - a)`, for w from 1/2 on `b - (b - a) (1 - w)`, as [`Sub`](Self::Sub), [`Mul`](Self::Mul) and [`Add`](Self::Add) compute them.
+    Lerp = "lerp"(a, b, w) Light, lerp(a, b, w), [
+        |b, at| { let rest = b.sub(1.0, at.x[2]); b.mul(at.dy, rest) },
+        |b, at| b.mul(at.dy, at.x[2]),
+        |b, at| { let way = b.sub(at.x[1], at.x[0]); b.mul(at.dy, way) }
+    ];
+    /// `x + a b`, as [`Mul`](Self::Mul) and [`Add`](Self::Add) compute them.
+    Addcmul = "addcmul"(x, a, b) Light, x + a * b, [
+        |_, at| at.dy,
+        |b, at| b.mul(at.dy, at.x[2]),
+        |b, at| b.mul(at.dy, at.x[1])
+    ];
+    /// `x + a / b`, as [`Div`](Self::Div) and [`Add`](Self::Add) compute them.
+    Addcdiv = "addcdiv"(x, a, b) Light, x + a / b, [
+        |_, at| at.dy,
+        |b, at| b.div(at.dy, at.x[2]),
+        |b, at| {
+            let share = b.div(at.dy, at.x[2]);
+            let slope = b.div(at.x[1], at.x[2]);
+            let share = b.mul(share, slope);
+            b.neg(share)
+        }
+    ];
+    /// `a b + c`, rounded once; through wgpu the product may be rounded, too.
+    Fma = "fma"(a, b, c) Light, a.mul_add(b, c), [
+        |b, at| b.mul(at.dy, at.x[1]),
+        |b, at| b.mul(at.dy, at.x[0]),
+        |_, at| at.dy
+    ];
     /// `e^x`.
     Exp = "exp"(x) Exponential, x.exp(), [|b, at| b.mul(at.dy, at.y)];
     /// The natural logarithm; of 0 -infinity, of a number below 0 NaN.
@@ -279,11 +486,6 @@ functions! {
         let product = b.mul(at.x[0], rest);
         b.div(at.dy, product)
     }];
-    /// y where x is above 0, else 0; of a NaN x NaN.
-    Gate = "gate"(x, y) Light, double::gate(x, y), [
-        |b, at| b.gate(-1.0, at.dy),
-        |b, at| b.gate(at.x[0], at.dy)
-    ];
     /// x above 0, else `y (e^x - 1)`.
     Elu = "elu"(x, y) Exponential, double::elu(x, y), [
         |b, at| {
@@ -393,12 +595,130 @@ impl Function {
     }
 }
 
+/// What reaches an argument on which the result does not depend but for its jumps.
+const NOTHING: Term = Term::NOTHING;
+
+/// A function on blocks of equal length.
+#[inline(always)]
+fn fill<T: Lane, const ARITY: usize>(
+    [x, y, z]: [&[T]; MAX_ARITY],
+    results: &mut [T],
+    value: impl Fn([f64; MAX_ARITY]) -> f64,
+) {
+    match ARITY {
+        1 => {
+            for (result, &x) in results.iter_mut().zip(x) {
+                *result = T::number(value([x.value(), 0.0, 0.0]));
+            }
+        }
+        2 => {
+            for ((result, &x), &y) in results.iter_mut().zip(x).zip(y) {
+                *result = T::number(value([x.value(), y.value(), 0.0]));
+            }
+        }
+        _ => {
+            for (((result, &x), &y), &z) in results.iter_mut().zip(x).zip(y).zip(z) {
+                *result = T::number(value([x.value(), y.value(), z.value()]));
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn sign(x: f64) -> f64 {
+    if x > 0.0 {
+        1.0
+    } else if x < 0.0 {
+        -1.0
+    } else {
+        x
+    }
+}
+
+#[inline(always)]
+fn maximum(x: f64, y: f64) -> f64 {
+    // Only zeros are equal and have other bits.
+    let equal = f64::from_bits(x.to_bits() & y.to_bits());
+    let greater = if x > y { x } else { y };
+    let greater = if x == y { equal } else { greater };
+    if x.is_nan() { x } else { greater }
+}
+
+#[inline(always)]
+fn minimum(x: f64, y: f64) -> f64 {
+    -maximum(-x, -y)
+}
+
+#[inline(always)]
+fn hardswish(x: f64) -> f64 {
+    let between = x * (x + 3.0) / 6.0;
+    let value = if x >= 3.0 { x } else { between };
+    if x <= -3.0 { 0.0 } else { value }
+}
+
+#[inline(always)]
+fn leaky_relu(x: f64, slope: f64) -> f64 {
+    let below = x * slope;
+    if x > 0.0 { x } else { below }
+}
+
+#[inline(always)]
+fn softshrink(x: f64, lambda: f64) -> f64 {
+    let below = if x < -lambda { x + lambda } else { 0.0 };
+    let value = if x > lambda { x - lambda } else { below };
+    if x.is_nan() { x } else { value }
+}
+
+#[inline(always)]
+fn heaviside(x: f64, value: f64) -> f64 {
+    if x > 0.0 {
+        1.0
+    } else if x < 0.0 {
+        0.0
+    } else if x == 0.0 {
+        value
+    } else {
+        x
+    }
+}
+
+#[inline(always)]
+fn remainder(x: f64, y: f64) -> f64 {
+    let rest = x % y;
+    if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }
+}
+
+/// `x - n y`, of which the sign is exact, for n that is the rounded quotient made whole.
+#[inline(always)]
+fn rest(x: f64, y: f64, n: f64) -> f64 {
+    if n == 0.0 { x } else { (-n).mul_add(y, x) }
+}
+
+#[inline(always)]
+fn div_floor(x: f64, y: f64) -> f64 {
+    let n = (x / y).floor();
+    // Rounded up to a whole number the quotient leaves a rest of the other sign than y.
+    let rest = rest(x, y, n);
+    let is_above = if y < 0.0 { rest > 0.0 } else { rest < 0.0 };
+    if is_above { n - 1.0 } else { n }
+}
+
+#[inline(always)]
+fn div_trunc(x: f64, y: f64) -> f64 {
+    let n = (x / y).trunc();
+    let rest = rest(x, y, n);
+    let is_beyond = if x < 0.0 { rest > 0.0 } else { rest < 0.0 };
+    if is_beyond { n - 1f64.copysign(n) } else { n }
+}
+
+#[inline(always)]
+fn lerp(a: f64, b: f64, w: f64) -> f64 {
+    let way = b - a;
+    if w < 0.5 { a + w * way } else { b - way * (1.0 - w) }
+}
+
 /// The functions that derivatives are made of.
 impl ProgramBuilder {
-    fn sub(&mut self, x: impl Into<Term>, y: impl Into<Term>) -> Term {
-        self.call(Function::Sub, [x.into(), y.into()])
-    }
-
     /// A function of one argument.
     fn of(&mut self, function: Function, x: Term) -> Term {
         self.call(function, [x])
@@ -438,9 +758,10 @@ impl ProgramBuilder {
         self.div(z, sum)
     }
 
-    /// y where x is above 0, else 0.
+    /// y where x is above 0 or NaN, else 0.
     fn gate(&mut self, x: impl Into<Term>, y: impl Into<Term>) -> Term {
-        self.call(Function::Gate, [x.into(), y.into()])
+        let (x, y) = (x.into(), y.into());
+        self.if_le(x, 0.0, 0.0, y)
     }
 
     /// y where x is not 0, else 0.
@@ -486,6 +807,59 @@ impl ProgramBuilder {
     fn div(&mut self, x: impl Into<Term>, y: impl Into<Term>) -> Term {
         self.call(Function::Div, [x.into(), y.into()])
     }
+
+    fn sub(&mut self, x: impl Into<Term>, y: impl Into<Term>) -> Term {
+        self.call(Function::Sub, [x.into(), y.into()])
+    }
+
+    /// `dy` where `x < y`, else the other one.
+    fn if_lt(&mut self, x: impl Into<Term>, y: impl Into<Term>, dy: impl Into<Term>, other: impl Into<Term>) -> Term {
+        let condition = self.call(Function::Lt, [x.into(), y.into()]);
+        self.call(Function::Where, [condition, dy.into(), other.into()])
+    }
+
+    /// `dy` where `x <= y`, else the other one.
+    fn if_le(&mut self, x: impl Into<Term>, y: impl Into<Term>, dy: impl Into<Term>, other: impl Into<Term>) -> Term {
+        let condition = self.call(Function::Le, [x.into(), y.into()]);
+        self.call(Function::Where, [condition, dy.into(), other.into()])
+    }
+
+    /// 0, whatever the gradient is.
+    pub(super) fn zero(&mut self, dy: Term) -> Term {
+        self.call(Function::Where, [0.0.into(), dy, 0.0.into()])
+    }
+
+    /// The gradient of the argument `at.x[0]` of a maximum of it and `y`, or with `is_least` of a minimum: equal ones share it.
+    fn share(&mut self, at: Call, x: usize, is_least: bool) -> Term {
+        let (own, other) = (at.x[x], at.x[1 - x]);
+        let (low, high) = if is_least { (other, own) } else { (own, other) };
+        let half = self.mul(at.dy, 0.5);
+        let reached = self.if_le(low, high, half, at.dy);
+        self.if_lt(low, high, 0.0, reached)
+    }
+
+    /// The gradients of the arguments of a maximum of numbers, or with `is_least` of a minimum: the first has it where they are equal.
+    fn pick(&mut self, at: Call, x: usize, is_least: bool) -> Term {
+        let [own, other] = [at.x[0], at.x[1]];
+        let (low, high) = if is_least { (own, other) } else { (other, own) };
+        let (first, second) = if x == 0 { (at.dy, 0.0.into()) } else { (0.0.into(), at.dy) };
+        // Where the second is NaN, too.
+        let where_none_is_less = self.if_le(other, other, second, first);
+        self.if_le(low, high, first, where_none_is_less)
+    }
+
+    /// `dy` where x lies strictly between two numbers.
+    fn within(&mut self, x: Term, [low, high]: [f64; 2], dy: Term) -> Term {
+        let below = self.if_lt(x, high, dy, 0.0);
+        self.if_lt(low, x, below, 0.0)
+    }
+
+    /// `dy` where x is not between `-lambda` and `lambda`.
+    fn outside(&mut self, x: Term, lambda: Term, dy: Term) -> Term {
+        let least = self.neg(lambda);
+        let above = self.if_le(x, lambda, 0.0, dy);
+        self.if_le(least, x, above, dy)
+    }
 }
 
 #[cfg(test)]
@@ -499,7 +873,8 @@ mod tests {
             assert!((1..=MAX_ARITY).contains(&row.arity), "{function:?}");
             assert_eq!(row.derivatives.len(), row.arity, "{function:?}");
             assert_eq!(serde_json::to_string(&function).unwrap(), format!("\"{}\"", row.name));
-            assert!(function.value([f64::NAN; 3]).is_nan(), "{function:?}");
+            let compares = matches!(function, Function::Lt | Function::Le);
+            assert_eq!(function.value([f64::NAN; 3]).is_nan(), !compares, "{function:?}");
         }
     }
 }

@@ -1,4 +1,7 @@
 //! The program of a program's gradients: its instructions again, and from the last to the first what reaches their arguments.
+//!
+//! Functions that are constant between their jumps, such as floor, pass nothing on. A gradient that nothing reaches is 0, whatever arrives at the outputs
+//! and whatever other derivatives are: no product with 0 makes NaN of an infinity. An input on which no output depends has no gradient.
 
 use super::functions::{Call, MAX_ARITY};
 use super::{Argument, Instruction, Program, ProgramBuilder, Term};
@@ -48,13 +51,16 @@ impl Program {
             let call = Call { x, y: results[at], dy };
             for (derivative, argument) in function.row().derivatives.iter().zip(arguments) {
                 if !matches!(argument, Argument::Literal(_)) {
-                    let dx = derivative(&mut b, call);
+                    let dx = if dy == Term::NOTHING { dy } else { derivative(&mut b, call) };
                     reached.add(&mut b, *argument, dx);
                 }
             }
         }
-        let gradients: Vec<Term> =
+        let mut gradients: Vec<Term> =
             wanted.iter().map(|&at| reached.of_inputs[at].ok_or(at)).collect::<Result<_, _>>()?;
+        for dx in gradients.iter_mut().filter(|dx| **dx == Term::NOTHING) {
+            *dx = b.zero(dys[0]);
+        }
         let origins = (0..self.inputs()).map(Origin::Input).chain(arriving.iter().map(|&at| Origin::GradientOf(at)));
         Ok(b.finish_with_used_inputs(gradients).map(|(program, used)| {
             let inputs = origins.zip(used).filter(|(_, is_used)| *is_used).map(|(origin, _)| origin).collect();
@@ -77,8 +83,9 @@ impl Reached {
             Argument::Literal(_) => return,
         };
         *held = Some(match *held {
-            Some(before) => b.add(before, dx),
-            None => dx,
+            Some(before) if dx == Term::NOTHING => before,
+            Some(before) if before != Term::NOTHING => b.add(before, dx),
+            _ => dx,
         });
     }
 }
@@ -94,7 +101,7 @@ mod tests {
             let program = Program::of(function);
             let wanted: Vec<usize> = (0..function.arity()).collect();
             let gradient = program.gradient(&[0], &wanted).unwrap().unwrap();
-            for at in [[0.3, 1.7, 0.9], [2.5, 0.4, 0.1], [0.01, 3.0, 2.0]] {
+            for at in [[0.3, 1.7, 0.9], [2.6, 0.4, 0.1], [0.01, 3.0, 2.0]] {
                 let (dy, h) = (1.5, 1e-6);
                 let inputs: Vec<f64> = gradient
                     .inputs

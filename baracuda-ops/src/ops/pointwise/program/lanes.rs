@@ -1,13 +1,13 @@
 //! The functions on blocks of elements, for the CPU: loops that compilers turn into vector instructions.
 //!
 //! In f32 exponentials and logarithms are polynomials without branches, which stay within the budget of their row. Special values are selected at the
-//! end. In f64 the standard library computes each element.
+//! end. Other functions are the formulas of their rows, in f64.
 //!
 //! Source: W. J. Cody, W. Waite, "Software Manual for the Elementary Functions", 1980, for the reduction of arguments and for tanh; P. T. P. Tang,
 //! "Table-Driven Implementation of the Logarithm Function in IEEE Floating-Point Arithmetic", 1990, for the logarithm as a series of
 //! `f / (2 + f)`; the coefficients of exp are those of Taylor's series, whose rest is below half an ulp on the reduced range.
 
-use super::{Function, double, single};
+use super::{Function, single};
 
 /// A type in which programs compute.
 pub(crate) trait Lane: Copy + Default + Send + Sync + 'static {
@@ -16,11 +16,15 @@ pub(crate) trait Lane: Copy + Default + Send + Sync + 'static {
 
     /// A number in this type.
     fn number(value: f64) -> Self;
+
+    /// The number in f64, exact.
+    fn value(self) -> f64;
 }
 
 impl Lane for f32 {
     #[inline(always)]
-    fn apply<const FUSED: bool>(function: Function, [x, y, _]: [&[f32]; 3], results: &mut [f32]) {
+    fn apply<const FUSED: bool>(function: Function, arguments: [&[f32]; 3], results: &mut [f32]) {
+        let [x, y, _] = arguments;
         match function {
             Function::Neg => map(x, results, |x| -x),
             Function::Sqrt => map(x, results, f32::sqrt),
@@ -55,7 +59,6 @@ impl Lane for f32 {
             Function::Acosh => map(x, results, single::acosh::<FUSED>),
             Function::Atanh => map(x, results, single::atanh::<FUSED>),
             Function::Logit => map(x, results, single::logit::<FUSED>),
-            Function::Gate => zip(x, y, results, single::gate),
             Function::Elu => zip(x, y, results, single::elu::<FUSED>),
             Function::Celu => zip(x, y, results, single::celu::<FUSED>),
             Function::Pow => zip(x, y, results, single::pow::<FUSED>),
@@ -65,37 +68,35 @@ impl Lane for f32 {
             Function::Sub => zip(x, y, results, |x, y| x - y),
             Function::Mul => zip(x, y, results, |x, y| x * y),
             Function::Div => zip(x, y, results, |x, y| x / y),
+            other => other.fill(arguments, results),
         }
     }
 
+    #[inline(always)]
     fn number(value: f64) -> Self {
         crate::narrow::single(value)
+    }
+
+    #[inline(always)]
+    fn value(self) -> f64 {
+        self.into()
     }
 }
 
 impl Lane for f64 {
     #[inline(always)]
     fn apply<const FUSED: bool>(function: Function, arguments: [&[f64]; 3], results: &mut [f64]) {
-        let [x, y, _] = arguments;
-        match function {
-            Function::Neg => map(x, results, |x| -x),
-            Function::Sqrt => map(x, results, f64::sqrt),
-            Function::Gate => zip(x, y, results, double::gate),
-            Function::Add => zip(x, y, results, |x, y| x + y),
-            Function::Sub => zip(x, y, results, |x, y| x - y),
-            Function::Mul => zip(x, y, results, |x, y| x * y),
-            Function::Div => zip(x, y, results, |x, y| x / y),
-            other => {
-                let arity = other.arity();
-                for (at, result) in results.iter_mut().enumerate() {
-                    *result = other.value(std::array::from_fn(|n| if n < arity { arguments[n][at] } else { 0.0 }));
-                }
-            }
-        }
+        function.fill(arguments, results);
     }
 
+    #[inline(always)]
     fn number(value: f64) -> Self {
         value
+    }
+
+    #[inline(always)]
+    fn value(self) -> f64 {
+        self
     }
 }
 

@@ -33,6 +33,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use builder::{ProgramBuilder, Term};
+#[cfg(feature = "cuda")]
+pub(crate) use functions::Cost;
 pub use functions::Function;
 pub(crate) use gradient::Origin;
 pub(crate) use lanes::Lane;
@@ -63,6 +65,16 @@ pub(crate) struct Instruction {
     pub(crate) arguments: Vec<Argument>,
 }
 
+impl Instruction {
+    /// The numbers among its arguments.
+    fn literals(&self) -> impl Iterator<Item = Literal> {
+        self.arguments.iter().filter_map(|argument| match argument {
+            Argument::Literal(literal) => Some(*literal),
+            _ => None,
+        })
+    }
+}
+
 /// What an instruction takes, and what an output is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Argument {
@@ -90,6 +102,8 @@ impl Argument {
 pub(crate) struct Literal(u64);
 
 impl Literal {
+    pub(crate) const ZERO: Self = Self(0);
+
     pub(crate) fn new(value: f64) -> Self {
         Self(if value.is_nan() { f64::NAN } else { value }.to_bits())
     }
@@ -129,6 +143,8 @@ impl Program {
     pub const MAX_OUTPUTS: usize = 8;
     /// The most instructions.
     pub const MAX_INSTRUCTIONS: usize = 64;
+    /// The most different numbers.
+    pub const MAX_NUMBERS: usize = 128;
 
     /// A program in the making.
     pub fn builder() -> ProgramBuilder {
@@ -210,6 +226,12 @@ impl Program {
                 })?;
             }
         }
+        let mut numbers: Vec<Literal> = instructions.iter().flat_map(Instruction::literals).collect();
+        numbers.sort_unstable_by_key(|literal| literal.0);
+        numbers.dedup();
+        require("let", numbers.len() <= Self::MAX_NUMBERS, || {
+            format!("has {} different numbers, at most {} are possible", numbers.len(), Self::MAX_NUMBERS)
+        })?;
         for (at, output) in outputs.iter().enumerate() {
             let is_known = match *output {
                 Argument::Input(input) => input < inputs,
@@ -223,13 +245,7 @@ impl Program {
 
     /// Refuses numbers that the computing type does not have: they would be infinite.
     pub(crate) fn check_literals(&self, op: &'static str, computing: DType) -> Result<()> {
-        let literals =
-            self.instructions().iter().flat_map(|instruction| &instruction.arguments).filter_map(|argument| {
-                match argument {
-                    Argument::Literal(literal) => Some(literal.get()),
-                    _ => None,
-                }
-            });
+        let literals = self.instructions().iter().flat_map(Instruction::literals).map(Literal::get);
         for literal in literals {
             let fits = !literal.is_finite() || rounded(computing, literal).is_finite();
             let rule =
@@ -401,6 +417,7 @@ mod tests {
         let program = |instructions: &str, outputs: &str| {
             read(&format!(r#"{{"inputs":["x","y"],"let":[{instructions}],"outputs":[{outputs}]}}"#)).unwrap_err()
         };
+        let numbers: Vec<String> = (0..43).map(|at| format!(r#"["t{at}","clamp",{at},{at}.25,{at}.5]"#)).collect();
         let long: Vec<String> = (0..1_000_000).map(|at| format!(r#"["t{at}","neg","x"]"#)).collect();
         for (error, expected) in [
             (program(r#"["t","exp","x","y"]"#, r#""t""#), "instruction 0, exp, takes 1 arguments, got 2"),
@@ -412,6 +429,7 @@ mod tests {
             (program(r#"["t"]"#, r#""t""#), "instruction 0 must be the name of its result"),
             (program("", ""), "outputs: must be 1 to 8, got 0"),
             (program("", r#""inf""#), "output 0: \"inf\" names no input"),
+            (program(&numbers.join(","), r#""t1""#), "let: has 129 different numbers, at most 128 are possible"),
             (program(&long.join(","), r#""t1""#), "let: must be 0 to 64, got 1000000"),
         ] {
             assert!(error.contains(expected), "{error}");

@@ -442,17 +442,6 @@ pub(super) fn tanhshrink<const FUSED: bool>(x: f32) -> f32 {
     if x.abs() < 1.0 { near } else { x - tanh::<FUSED>(x) }
 }
 
-#[inline(always)]
-pub(super) fn gate(x: f32, y: f32) -> f32 {
-    if x > 0.0 {
-        y
-    } else if x.is_nan() {
-        x
-    } else {
-        0.0
-    }
-}
-
 /// `asin(s)` for s up to 1/2, of which z is the square.
 #[inline(always)]
 fn small_arcsine<const FUSED: bool>(s: f32, z: f32) -> f32 {

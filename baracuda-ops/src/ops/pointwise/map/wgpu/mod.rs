@@ -3,6 +3,7 @@
 //! A thread takes a few chunks, all of whose loads come before the first store, so that an output may lie in the place of an input. A chunk is eight
 //! neighbours where every operand but repeated ones has 16-bit elements, else four, so that the chunks of all types have the same elements.
 
+mod definitions;
 mod text;
 mod variants;
 
@@ -14,7 +15,6 @@ use crate::backend::wgpu::{
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{stride, word};
-use crate::ops::pointwise::program::Function;
 use crate::ops::walk::Walk;
 
 pub(in crate::ops::pointwise) use variants::add_variants;
@@ -25,115 +25,6 @@ const WORKGROUP: u32 = 256;
 const MAX_CHUNKS: usize = 4;
 /// Chunks that a thread holds of all inputs together: 32 registers, which with the results leave room for 8 warps in each SM sub-partition.
 const HELD_CHUNKS: usize = 8;
-
-/// The files that define a function.
-fn files(function: Function) -> &'static [&'static str] {
-    match function {
-        Function::Neg => &["pointwise/functions/neg"],
-        Function::Sqrt => &["common/subnormal", "pointwise/functions/sqrt"],
-        Function::Exp => &["pointwise/functions/natural_power", "pointwise/functions/exp"],
-        Function::Log => &["common/subnormal", "common/exponential", "pointwise/functions/log"],
-        Function::Sigmoid => &["pointwise/functions/natural_power", "pointwise/functions/sigmoid"],
-        Function::Tanh => &["pointwise/functions/natural_power", "pointwise/functions/tanh"],
-        Function::Silu => &["pointwise/functions/power", "pointwise/functions/silu"],
-        Function::Softplus => &["pointwise/functions/natural_power", "pointwise/functions/softplus"],
-        Function::LogSigmoid => {
-            &["pointwise/functions/natural_power", "pointwise/functions/softplus", "pointwise/functions/log_sigmoid"]
-        }
-        Function::GeluErf => &["pointwise/functions/power", "pointwise/functions/erfc", "pointwise/functions/gelu_erf"],
-        Function::GeluTanh => {
-            &["pointwise/functions/power", "pointwise/functions/exact_product", "pointwise/functions/gelu_tanh"]
-        }
-        Function::Erf => &["pointwise/functions/power", "pointwise/functions/erfc", "pointwise/functions/erf"],
-        Function::Erfc => &["pointwise/functions/power", "pointwise/functions/erfc"],
-        Function::Mish => &["pointwise/functions/power", "pointwise/functions/mish"],
-        Function::Selu => &["pointwise/functions/expm1", "pointwise/functions/selu"],
-        Function::Expm1 => &["pointwise/functions/expm1"],
-        Function::Log1p => &["common/exponential", "pointwise/functions/log1p"],
-        Function::Exp2 => &["pointwise/functions/power", "pointwise/functions/exp2"],
-        Function::Log2 => &[
-            "common/subnormal",
-            "common/exponential",
-            "pointwise/functions/logarithm_parts",
-            "pointwise/functions/log2",
-        ],
-        Function::Log10 => &[
-            "common/subnormal",
-            "common/exponential",
-            "pointwise/functions/logarithm_parts",
-            "pointwise/functions/log10",
-        ],
-        Function::Sin => &["pointwise/functions/angle", "pointwise/functions/sin"],
-        Function::Cos => &["pointwise/functions/angle", "pointwise/functions/cos"],
-        Function::Tan => &["pointwise/functions/angle", "pointwise/functions/tan"],
-        Function::Tanhshrink => {
-            &["pointwise/functions/natural_power", "pointwise/functions/tanh", "pointwise/functions/tanhshrink"]
-        }
-        Function::Asin => &["pointwise/functions/arcsine", "pointwise/functions/asin"],
-        Function::Acos => &["pointwise/functions/arcsine", "pointwise/functions/acos"],
-        Function::Atan => &["pointwise/functions/arctangent", "pointwise/functions/atan"],
-        Function::Sinh => &["pointwise/functions/power", "pointwise/functions/sinh"],
-        Function::Cosh => &["pointwise/functions/power", "pointwise/functions/cosh"],
-        Function::Asinh => &[
-            "common/subnormal",
-            "common/exponential",
-            "pointwise/functions/log",
-            "pointwise/functions/log1p",
-            "pointwise/functions/asinh",
-        ],
-        Function::Acosh => &[
-            "common/subnormal",
-            "common/exponential",
-            "pointwise/functions/log",
-            "pointwise/functions/log1p",
-            "pointwise/functions/acosh",
-        ],
-        Function::Atanh => &[
-            "common/exponential",
-            "pointwise/functions/arcsine",
-            "pointwise/functions/log1p",
-            "pointwise/functions/atanh",
-        ],
-        Function::Logit => &[
-            "common/subnormal",
-            "common/exponential",
-            "pointwise/functions/log",
-            "pointwise/functions/log1p",
-            "pointwise/functions/logit",
-        ],
-        Function::Gate => &["pointwise/functions/gate"],
-        Function::Elu => &["pointwise/functions/expm1", "pointwise/functions/elu"],
-        Function::Celu => &[
-            "common/subnormal",
-            "pointwise/functions/power",
-            "pointwise/functions/exact_product",
-            "pointwise/functions/expm1",
-            "pointwise/functions/div",
-            "pointwise/functions/celu",
-        ],
-        Function::Pow => &[
-            "common/subnormal",
-            "common/exponential",
-            "pointwise/functions/power",
-            "pointwise/functions/exact_product",
-            "pointwise/functions/logarithm_parts",
-            "pointwise/functions/pow",
-        ],
-        Function::Xlogy => {
-            &["common/subnormal", "common/exponential", "pointwise/functions/log", "pointwise/functions/xlogy"]
-        }
-        Function::Atan2 => &[
-            "common/subnormal",
-            "pointwise/functions/div",
-            "pointwise/functions/arctangent",
-            "pointwise/functions/atan2",
-        ],
-        Function::Add => &["pointwise/functions/add"],
-        Function::Sub => &["pointwise/functions/sub"],
-        Function::Mul => &["pointwise/functions/mul"],
-        Function::Div => &["common/subnormal", "pointwise/functions/div"],
-    }
-}
 
 /// One run of elements in every operand, or one element that is repeated everywhere.
 pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
@@ -279,20 +170,11 @@ impl<'v> Task<'v> {
         ]
     }
 
-    /// The one dispatch: a step with the files of the functions and with the bindings.
+    /// The one dispatch: a step with the bindings.
     ///
     /// # Errors
     /// It binds more than the device does.
     fn work(&self, mut step: StepBuilder) -> Result<Work<()>, Reason> {
-        let program = &self.valid.fields.program;
-        if !program.instructions().is_empty() {
-            step.files.push("pointwise/functions/numbers");
-        }
-        for file in program.instructions().iter().flat_map(|instruction| files(instruction.function)) {
-            if !step.files.contains(file) {
-                step.files.push(file);
-            }
-        }
         let is_wide = step.constants.contains(&("QUADS", 2));
         step.bindings = self.tensors.iter().map(|tensor| self.binding(tensor, is_wide)).collect();
         let mut work = Work::none((), self.props);

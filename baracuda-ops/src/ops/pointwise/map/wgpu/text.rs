@@ -1,7 +1,8 @@
-//! The part of a shader's text that follows from the program and its operands: what is loaded and stored, and the instructions, one a line.
+//! The part of a shader's text that follows from the program and its operands: its functions, what is loaded and stored, and the instructions, one a line.
 
 use std::fmt::Write;
 
+use super::definitions::definitions;
 use crate::backend::wgpu::{ShaderType, file};
 use crate::narrow::single;
 use crate::ops::pointwise::program::{Argument, Instruction, Program};
@@ -80,7 +81,8 @@ impl Text {
 /// dense or repeated.
 pub(super) fn of(program: &Program, tensors: &[Tensor], rank: Option<usize>, per_chunk: u64) -> String {
     let (outputs, inputs) = tensors.split_at(program.outputs());
-    let mut text = Text(String::with_capacity(4 << 10));
+    let mut text = Text(String::with_capacity(8 << 10));
+    text.0.push_str(&definitions(program));
     conversions(&mut text, tensors);
     if let Some(rank) = rank {
         places(&mut text, tensors, rank);

@@ -29,6 +29,21 @@ pub(super) fn programs() -> Result<[Program; 2]> {
     Ok([several, b.finish(results)?])
 }
 
+/// Every function, in as few programs as can hold them.
+fn all() -> Result<Vec<Program>> {
+    let of = |functions: &[Function]| {
+        let mut b = Program::builder();
+        let inputs = ["x", "y", "z"].map(|name| b.input(name));
+        let mut last = inputs[0];
+        for &function in functions {
+            let arguments = [last, inputs[1], inputs[2]];
+            last = b.call(function, arguments.into_iter().take(function.arity()));
+        }
+        b.finish([last])
+    };
+    Function::ALL.chunks(Program::MAX_INSTRUCTIONS).map(of).collect()
+}
+
 /// # Errors
 /// A descriptor that is not valid.
 pub(in crate::ops::pointwise) fn add_variants(variants: &mut Variants) -> Result<()> {
@@ -56,6 +71,10 @@ pub(in crate::ops::pointwise) fn add_variants(variants: &mut Variants) -> Result
             add(variants, &name, &spread.0, props);
             let higher = TensorDesc::strided(dtype, &[2, 3, 5, 2, 8], &[1000, 2, 7, 500, 50])?;
             add(variants, &name, &PointwiseDescriptor::unary(Function::Neg, higher)?.0, props);
+        }
+        let x = TensorDesc::contiguous(DType::F32, &[1024])?;
+        for program in all()? {
+            add(variants, "all functions", &PointwiseDescriptor::new(program, vec![x; 3])?.0, props);
         }
         let mixed: Vec<_> = TYPES.iter().map(|&dtype| TensorDesc::contiguous(dtype, &[1024])).collect::<Result<_>>()?;
         let halves = vec![mixed[1], mixed[2], mixed[1]];

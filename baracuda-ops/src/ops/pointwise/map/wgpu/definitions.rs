@@ -1,0 +1,117 @@
+//! The functions of a program in WGSL: those that it calls and what they need, from the files of `csrc/pointwise/functions` and a few others.
+//!
+//! A file is made of parts between empty lines. A part defines one function; those in front that define none are the file's head. The function of a
+//! program's `exp` is `f_exp`.
+
+use std::sync::LazyLock;
+
+use baracuda_ops_sys::wgsl::FILES;
+
+use crate::ops::pointwise::program::Program;
+
+/// Files that functions of programs use beside their own.
+const SHARED: [&str; 2] = ["common/subnormal.wgsl", "common/exponential.wgsl"];
+
+/// A part of a file.
+struct Part {
+    file: usize,
+    /// The function that it defines, unless it is the file's head.
+    name: Option<&'static str>,
+    text: &'static str,
+    /// Parts that it needs, by their numbers.
+    needs: Vec<usize>,
+}
+
+static PARTS: LazyLock<Vec<Part>> = LazyLock::new(|| {
+    let is_of_programs = |path: &str| path.starts_with("pointwise/functions/") || SHARED.contains(&path);
+    let mut parts: Vec<Part> = Vec::new();
+    for (file, (_, text)) in FILES.iter().filter(|(path, _)| is_of_programs(path)).enumerate() {
+        parts.extend(text.trim_end().split("\n\n").map(|text| Part {
+            file,
+            name: name(text),
+            text,
+            needs: Vec::new(),
+        }));
+    }
+    let numbered =
+        |at: usize| called(parts[at].text).filter_map(|name| number(&parts, name)).filter(move |&need| need != at);
+    let needs: Vec<Vec<usize>> = (0..parts.len()).map(|at| numbered(at).collect()).collect();
+    parts.iter_mut().zip(needs).for_each(|(part, needs)| part.needs = needs);
+    parts
+});
+
+/// The name of the function that a part defines.
+fn name(text: &'static str) -> Option<&'static str> {
+    text.lines().find_map(|line| line.strip_prefix("fn ")?.split_once('(').map(|(name, _)| name))
+}
+
+/// The words in front of brackets, without comments.
+fn called(text: &'static str) -> impl Iterator<Item = &'static str> {
+    let code = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+    code.flat_map(|line| line.match_indices('(').map(move |(at, _)| &line[..at])).map(|before| {
+        let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
+        before.rsplit_once(|c| !is_of_word(c)).map_or(before, |(_, word)| word)
+    })
+}
+
+fn number(parts: &[Part], name: &str) -> Option<usize> {
+    parts.iter().position(|part| part.name == Some(name))
+}
+
+/// The definitions of what a program's text calls.
+pub(super) fn definitions(program: &Program) -> String {
+    if program.instructions().is_empty() {
+        return String::new();
+    }
+    let parts = &*PARTS;
+    let functions = program.instructions().iter().map(|instruction| format!("f_{}", instruction.function.name()));
+    let called = functions.chain(["literal", "rounded"].map(String::from));
+    let mut open: Vec<usize> = called.filter_map(|name| number(parts, &name)).collect();
+    let mut is_taken = vec![false; parts.len()];
+    while let Some(at) = open.pop() {
+        if !std::mem::replace(&mut is_taken[at], true) {
+            open.extend(&parts[at].needs);
+        }
+    }
+    let is_of_taken = |file: usize| parts.iter().zip(&is_taken).any(|(part, is_taken)| *is_taken && part.file == file);
+    let mut text = String::with_capacity(4 << 10);
+    for (part, is_taken) in parts.iter().zip(&is_taken) {
+        if *is_taken || (part.name.is_none() && is_of_taken(part.file)) {
+            text.push_str(part.text);
+            text.push_str("\n\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::pointwise::program::Function;
+
+    #[test]
+    fn each_function_has_a_definition_and_each_part_one_name() {
+        for function in Function::ALL {
+            assert!(number(&PARTS, &format!("f_{}", function.name())).is_some(), "{function:?}");
+        }
+        for (at, part) in PARTS.iter().enumerate() {
+            assert!(
+                part.text.matches("\nfn ").count() + usize::from(part.text.starts_with("fn ")) <= 1,
+                "{}",
+                part.text
+            );
+            assert!(part.name.is_none_or(|name| number(&PARTS, name) == Some(at)), "{:?} is defined twice", part.name);
+        }
+    }
+
+    #[test]
+    fn a_program_has_what_it_calls_and_no_more() {
+        let text = definitions(&Program::of(Function::Frac));
+        let mut names: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("fn ")?.split('(').next()).collect();
+        names.sort_unstable();
+        let needed =
+            ["f_frac", "f_sub", "f_trunc", "literal", "made_whole", "magnitudes", "negated", "rounded", "with_signs"];
+        assert_eq!(names, needed);
+    }
+}
