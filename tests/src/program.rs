@@ -258,6 +258,9 @@ impl Arithmetic {
             };
             corners = corners.iter().flat_map(|corner| own.iter().map(move |&value| with(corner, value))).collect();
         }
+        if let [x] = arguments {
+            corners.extend(turning_points(name, x.least, x.most).map(|point| [point, 0.0, 0.0]));
+        }
         let (mut has_pole, mut has_finite) = ([false; 2], false);
         for corner in corners {
             let result = formula(corner);
@@ -266,6 +269,23 @@ impl Arithmetic {
                 has_finite |= result.is_finite();
                 has_pole[0] |= result == f64::INFINITY;
                 has_pole[1] |= result == f64::NEG_INFINITY;
+            }
+        }
+        if let [x] = arguments
+            && name == "tan"
+            && turning_points("sin", x.least, x.most).next().is_some()
+        {
+            (has_pole, has_finite) = ([true; 2], true);
+        }
+        if let (POWER, [x, y]) = (name, arguments)
+            && x.least < 0.0
+            && y.least < y.most
+        {
+            // Between whole exponents there is none, and those beside each other give numbers of either sign.
+            found.admit(f64::NAN);
+            for corner in corners_of_power(x, y) {
+                found.admit(corner);
+                found.admit(-corner);
             }
         }
         // Finite arguments beside a pole give every number up to infinity.
@@ -325,6 +345,36 @@ impl Arithmetic {
             false => (if actual.is_nan() { 0.0 } else { f64::NAN }, 0.0),
         }
     }
+}
+
+const POWER: &str = "pow";
+
+/// Powers of magnitudes at the ends of ranges.
+fn corners_of_power<'a>(x: &'a Allowed, y: &'a Allowed) -> impl Iterator<Item = f64> + 'a {
+    [x.least, x.most].into_iter().flat_map(move |x| [y.least, y.most].map(|y| x.abs().powf(y)))
+}
+
+/// Where a function of one argument turns or ends within a range, of sine and cosine the first two places.
+fn turning_points(name: &str, least: f64, most: f64) -> impl Iterator<Item = f64> {
+    use std::f64::consts::{FRAC_PI_2, PI};
+    let every = |first: f64| {
+        let next = ((least - first) / PI).ceil() * PI + first;
+        [next, next + PI]
+    };
+    let points = match name {
+        "silu" => [-1.2784645427610738; 2],
+        "gelu_erf" => [-0.7517915246935645; 2],
+        "gelu_tanh" => [-0.7524614220710162; 2],
+        "mish" => [-1.1924312145152604; 2],
+        "sin" => every(FRAC_PI_2),
+        "cos" => every(0.0),
+        "asin" | "acos" | "atanh" => [-1.0, 1.0],
+        "acosh" => [1.0; 2],
+        "log1p" => [-1.0; 2],
+        "logit" => [0.0, 1.0],
+        _ => [f64::NAN; 2],
+    };
+    points.into_iter().filter(move |&point| least < point && point < most)
 }
 
 /// The distance of a number of a type from the next one; 0 at 0, which is exact.

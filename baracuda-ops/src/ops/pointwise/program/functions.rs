@@ -55,7 +55,8 @@ macro_rules! functions {
     ($($(#[$doc:meta])* $Name:ident = $name:literal($($x:ident),*) $cost:ident, $value:expr, [$($derivative:expr),*];)*) => {
         /// A function of a [`Program`](super::Program), by the name that PyTorch has for it.
         ///
-        /// The formulas hold for floating-point elements, which compute in f32, or in f64 where all are f64. A NaN argument gives NaN.
+        /// The formulas hold for floating-point elements, which compute in f32, or in f64 where all are f64. A NaN argument gives NaN, unless
+        /// the function says which arguments count.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Function {
@@ -279,12 +280,12 @@ functions! {
         let product = b.mul(at.x[0], rest);
         b.div(at.dy, product)
     }];
-    /// y where x is above 0, else 0; of a NaN x NaN.
+    /// y where x is above 0, else 0, where y does not count; of a NaN x NaN.
     Gate = "gate"(x, y) Light, double::gate(x, y), [
         |b, at| b.gate(-1.0, at.dy),
         |b, at| b.gate(at.x[0], at.dy)
     ];
-    /// x above 0, else `y (e^x - 1)`.
+    /// x above 0, where y does not count, else `y (e^x - 1)`.
     Elu = "elu"(x, y) Exponential, double::elu(x, y), [
         |b, at| {
             let power = b.exp_below_zero(at.x[0]);
@@ -298,7 +299,7 @@ functions! {
             b.mul(at.dy, slope)
         }
     ];
-    /// x above 0, else `y (e^(x / y) - 1)`; of an x of 0 it is x, unless y is 0, too.
+    /// x above 0, where y does not count, else `y (e^(x / y) - 1)`; of an x of 0 it is x, unless y is 0, too.
     Celu = "celu"(x, y) Exponential, double::celu(x, y), [
         |b, at| {
             let least = b.at_most_zero(at.x[0]);
