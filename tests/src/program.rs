@@ -20,14 +20,14 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "log" => |[x, ..]| x.ln(),
         "sigmoid" => |[x, ..]| sigmoid(x),
         "tanh" => |[x, ..]| x.tanh(),
-        "silu" => |[x, ..]| x * sigmoid(x),
+        "silu" => |[x, ..]| if x < -40.0 { times_power(x) } else { x * sigmoid(x) },
         "softplus" => |[x, ..]| softplus(x),
         "log_sigmoid" => |[x, ..]| -softplus(-x),
         "gelu_erf" => |[x, ..]| x * normal(x),
         "gelu_tanh" => |[x, ..]| x * sigmoid_of_cubic(x),
         "erf" => |[x, ..]| libm::erf(x),
         "erfc" => |[x, ..]| libm::erfc(x),
-        "mish" => |[x, ..]| x * softplus(x).tanh(),
+        "mish" => |[x, ..]| if x < -40.0 { times_power(x) } else { x * softplus(x).tanh() },
         "selu" => |[x, ..]| 1.0507009873554804934 * if x > 0.0 { x } else { 1.6732632423543772848 * x.exp_m1() },
         "expm1" => |[x, ..]| x.exp_m1(),
         "log1p" => |[x, ..]| x.ln_1p(),
@@ -73,6 +73,11 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
 
 fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
+}
+
+/// `x e^x`; the power may be too small for a normal number.
+fn times_power(x: f64) -> f64 {
+    x * (x / 2.0).exp() * (x / 2.0).exp()
 }
 
 fn softplus(x: f64) -> f64 {
@@ -127,7 +132,7 @@ fn celu(x: f64, alpha: f64) -> f64 {
         0.0 => x,
         _ if z.abs() < 0.25 => x * (z.exp_m1() / z),
         // A negative alpha: what the rounding of z changes is added.
-        _ if z > 0.0 && z < 30.0 => alpha * (z.exp_m1() + z.exp() * z.mul_add(-alpha, x) / alpha),
+        _ if z > 0.0 && z < 40.0 => alpha * (z.exp_m1() + z.exp() * z.mul_add(-alpha, x) / alpha),
         _ if z > 0.0 && z < 2000.0 => alpha * (z / 2.0).exp() * (1.0 + z.mul_add(-alpha, x) / alpha) * (z / 2.0).exp(),
         _ => alpha * z.exp_m1(),
     }
