@@ -225,10 +225,11 @@ fn lines() -> Vec<String> {
     FORWARDS.iter().flat_map(Forwards::lines).chain(Function::ALL.map(line_of)).collect()
 }
 
-/// A function of sigmoids, whose values between 0 and 1 every function takes.
+/// A function of sigmoids, whose values between 0 and 1 every function but acosh takes, or of what acosh takes.
 fn line_of(function: Function) -> String {
     let names = &["x", "y", "z"][..function.arity()];
-    let sigmoids = names.iter().map(|name| json!([format!("s{name}"), "sigmoid", name]));
+    let inner = if function == Function::Acosh { "cosh" } else { "sigmoid" };
+    let sigmoids = names.iter().map(|name| json!([format!("s{name}"), inner, name]));
     let arguments = names.iter().map(|name| format!("s{name}"));
     let call: Vec<String> = ["r", function.name()].map(String::from).into_iter().chain(arguments).collect();
     let instructions: Vec<Value> = sigmoids.chain([json!(call)]).collect();

@@ -65,14 +65,14 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "log" => |[x, ..]| x.ln(),
         "sigmoid" => |[x, ..]| sigmoid(x),
         "tanh" => |[x, ..]| x.tanh(),
-        "silu" => |[x, ..]| x * sigmoid(x),
+        "silu" => |[x, ..]| if x < -40.0 { times_power(x) } else { x * sigmoid(x) },
         "softplus" => |[x, ..]| softplus(x),
         "log_sigmoid" => |[x, ..]| -softplus(-x),
         "gelu_erf" => |[x, ..]| x * normal(x),
         "gelu_tanh" => |[x, ..]| x * sigmoid_of_cubic(x),
         "erf" => |[x, ..]| libm::erf(x),
         "erfc" => |[x, ..]| libm::erfc(x),
-        "mish" => |[x, ..]| x * softplus(x).tanh(),
+        "mish" => |[x, ..]| if x < -40.0 { times_power(x) } else { x * softplus(x).tanh() },
         "selu" => |[x, ..]| 1.0507009873554804934 * if x > 0.0 { x } else { 1.6732632423543772848 * x.exp_m1() },
         "expm1" => |[x, ..]| x.exp_m1(),
         "log1p" => |[x, ..]| x.ln_1p(),
@@ -109,6 +109,11 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
 
 fn sigmoid(x: f64) -> f64 {
     if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
+}
+
+/// `x e^x`; the power may be too small for a normal number.
+fn times_power(x: f64) -> f64 {
+    x * (x / 2.0).exp() * (x / 2.0).exp()
 }
 
 fn softplus(x: f64) -> f64 {
@@ -163,7 +168,7 @@ fn celu(x: f64, alpha: f64) -> f64 {
         0.0 => x,
         _ if z.abs() < 0.25 => x * (z.exp_m1() / z),
         // A negative alpha: what the rounding of z changes is added.
-        _ if z > 0.0 && z < 30.0 => alpha * (z.exp_m1() + z.exp() * z.mul_add(-alpha, x) / alpha),
+        _ if z > 0.0 && z < 40.0 => alpha * (z.exp_m1() + z.exp() * z.mul_add(-alpha, x) / alpha),
         _ if z > 0.0 && z < 2000.0 => alpha * (z / 2.0).exp() * (1.0 + z.mul_add(-alpha, x) / alpha) * (z / 2.0).exp(),
         _ => alpha * z.exp_m1(),
     }
@@ -398,6 +403,9 @@ impl Arithmetic {
             };
             corners = corners.iter().flat_map(|corner| own.iter().map(move |&value| with(corner, value))).collect();
         }
+        if let [x] = arguments {
+            corners.extend(turning_points(name, x.least, x.most).map(|point| [point, 0.0, 0.0]));
+        }
         let (mut has_pole, mut has_finite) = ([false; 2], false);
         for corner in corners {
             let result = formula(corner);
@@ -406,6 +414,23 @@ impl Arithmetic {
                 has_finite |= result.is_finite();
                 has_pole[0] |= result == f64::INFINITY;
                 has_pole[1] |= result == f64::NEG_INFINITY;
+            }
+        }
+        if let [x] = arguments
+            && name == "tan"
+            && turning_points("sin", x.least, x.most).next().is_some()
+        {
+            (has_pole, has_finite) = ([true; 2], true);
+        }
+        if let (POWER, [x, y]) = (name, arguments)
+            && x.least < 0.0
+            && y.least < y.most
+        {
+            // Between whole exponents there is none, and those beside each other give numbers of either sign.
+            found.admit(f64::NAN);
+            for corner in corners_of_power(x, y) {
+                found.admit(corner);
+                found.admit(-corner);
             }
         }
         // Finite arguments beside a pole give every number up to infinity.
@@ -465,6 +490,36 @@ impl Arithmetic {
             false => (if actual.is_nan() { 0.0 } else { f64::NAN }, 0.0),
         }
     }
+}
+
+const POWER: &str = "pow";
+
+/// Powers of magnitudes at the ends of ranges.
+fn corners_of_power<'a>(x: &'a Allowed, y: &'a Allowed) -> impl Iterator<Item = f64> + 'a {
+    [x.least, x.most].into_iter().flat_map(move |x| [y.least, y.most].map(|y| x.abs().powf(y)))
+}
+
+/// Where a function of one argument turns or ends within a range, of sine and cosine the first two places.
+fn turning_points(name: &str, least: f64, most: f64) -> impl Iterator<Item = f64> {
+    use std::f64::consts::{FRAC_PI_2, PI};
+    let every = |first: f64| {
+        let next = ((least - first) / PI).ceil() * PI + first;
+        [next, next + PI]
+    };
+    let points = match name {
+        "silu" => [-1.2784645427610738; 2],
+        "gelu_erf" => [-0.7517915246935645; 2],
+        "gelu_tanh" => [-0.7524614220710162; 2],
+        "mish" => [-1.1924312145152604; 2],
+        "sin" => every(FRAC_PI_2),
+        "cos" => every(0.0),
+        "asin" | "acos" | "atanh" => [-1.0, 1.0],
+        "acosh" => [1.0; 2],
+        "log1p" => [-1.0; 2],
+        "logit" => [0.0, 1.0],
+        _ => [f64::NAN; 2],
+    };
+    points.into_iter().filter(move |&point| least < point && point < most)
 }
 
 /// The distance of a number of a type from the next one; 0 at 0, which is exact.

@@ -8,8 +8,10 @@ fn f_celu(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     let bounded = clamp(z, vec4<f32>(-35.0), vec4<f32>(194.0));
     let product = exact_product(bounded, of_y);
     let lost = quotient((of_x - product.high) - product.low, of_y);
+    // Near 0 nothing that counts is lost, and y may be infinite by its scale.
+    let is_rounded = (bounded == z) & (abs(z) > vec4<f32>(0.25));
     let n = floor(bounded * 1.44269504 + 0.5);
-    let r = ((bounded - n * 0.693359375) + n * 2.12194440e-4) + select(vec4<f32>(), lost, bounded == z);
+    let r = ((bounded - n * 0.693359375) + n * 2.12194440e-4) + select(vec4<f32>(), lost, is_rounded);
     let less = less_one(r);
     // Where r is too small for a normal number, the quotient is 1.
     let ratio = select(less / r, vec4<f32>(1.0), abs(r) < vec4<f32>(1e-9));

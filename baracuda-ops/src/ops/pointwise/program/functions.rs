@@ -486,7 +486,7 @@ functions! {
         let product = b.mul(at.x[0], rest);
         b.div(at.dy, product)
     }];
-    /// x above 0, else `y (e^x - 1)`.
+    /// x above 0, where y does not count, else `y (e^x - 1)`.
     Elu = "elu"(x, y) Exponential, double::elu(x, y), [
         |b, at| {
             let power = b.exp_below_zero(at.x[0]);
@@ -500,7 +500,7 @@ functions! {
             b.mul(at.dy, slope)
         }
     ];
-    /// x above 0, else `y (e^(x / y) - 1)`; of an x of 0 it is x, unless y is 0, too.
+    /// x above 0, where y does not count, else `y (e^(x / y) - 1)`; of an x of 0 it is x, unless y is 0, too.
     Celu = "celu"(x, y) Exponential, double::celu(x, y), [
         |b, at| {
             let least = b.at_most_zero(at.x[0]);

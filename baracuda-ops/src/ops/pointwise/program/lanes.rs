@@ -274,12 +274,12 @@ mod tests {
         let mut state = 1u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state >> 33
+            crate::narrow::word(state >> 32)
         };
         let mut pairs: Vec<[f32; 2]> = special.iter().flat_map(|&x| special.map(|y| [x, y])).collect();
-        let unit = |bits: u64| crate::narrow::single(bits as f64 / (1u64 << 31) as f64);
+        let unit = |bits: u32| crate::narrow::single(f64::from(bits) / 4_294_967_296.0);
         for _ in 0..1 << 17 {
-            let any = [(); 2].map(|()| f32::from_bits(crate::narrow::word(next() << 1 | next() & 1)));
+            let any = [(); 2].map(|()| f32::from_bits(next()));
             let [x, y] = [(); 2].map(|()| unit(next()));
             pairs.extend([any, [4.0 * x, 300.0 * y - 150.0], [1.0 + 1e-3 * (x - 0.5), 1e5 * (y - 0.5)]]);
             pairs.extend([
