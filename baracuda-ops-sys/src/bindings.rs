@@ -818,21 +818,67 @@ pub struct bops_local_response_norm_direct_choice {
 pub type bops_function = u32;
 pub const BOPS_FUNCTION_NEG: _bindgen_ty_12 = 0;
 pub const BOPS_FUNCTION_SQRT: _bindgen_ty_12 = 1;
-pub const BOPS_FUNCTION_EXP: _bindgen_ty_12 = 2;
-pub const BOPS_FUNCTION_LOG: _bindgen_ty_12 = 3;
-pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_12 = 4;
-pub const BOPS_FUNCTION_TANH: _bindgen_ty_12 = 5;
-pub const BOPS_FUNCTION_ADD: _bindgen_ty_12 = 6;
-pub const BOPS_FUNCTION_SUB: _bindgen_ty_12 = 7;
-pub const BOPS_FUNCTION_MUL: _bindgen_ty_12 = 8;
-pub const BOPS_FUNCTION_DIV: _bindgen_ty_12 = 9;
+pub const BOPS_FUNCTION_ABS: _bindgen_ty_12 = 2;
+pub const BOPS_FUNCTION_SIGN: _bindgen_ty_12 = 3;
+pub const BOPS_FUNCTION_CEIL: _bindgen_ty_12 = 4;
+pub const BOPS_FUNCTION_FLOOR: _bindgen_ty_12 = 5;
+pub const BOPS_FUNCTION_ROUND: _bindgen_ty_12 = 6;
+pub const BOPS_FUNCTION_TRUNC: _bindgen_ty_12 = 7;
+pub const BOPS_FUNCTION_FRAC: _bindgen_ty_12 = 8;
+pub const BOPS_FUNCTION_RECIPROCAL: _bindgen_ty_12 = 9;
+pub const BOPS_FUNCTION_SQUARE: _bindgen_ty_12 = 10;
+pub const BOPS_FUNCTION_RSQRT: _bindgen_ty_12 = 11;
+pub const BOPS_FUNCTION_CBRT: _bindgen_ty_12 = 12;
+pub const BOPS_FUNCTION_RELU: _bindgen_ty_12 = 13;
+pub const BOPS_FUNCTION_RELU6: _bindgen_ty_12 = 14;
+pub const BOPS_FUNCTION_SOFTSIGN: _bindgen_ty_12 = 15;
+pub const BOPS_FUNCTION_HARDSIGMOID: _bindgen_ty_12 = 16;
+pub const BOPS_FUNCTION_HARDSWISH: _bindgen_ty_12 = 17;
+pub const BOPS_FUNCTION_LEAKY_RELU: _bindgen_ty_12 = 18;
+pub const BOPS_FUNCTION_PRELU: _bindgen_ty_12 = 19;
+pub const BOPS_FUNCTION_HARDTANH: _bindgen_ty_12 = 20;
+pub const BOPS_FUNCTION_HARDSHRINK: _bindgen_ty_12 = 21;
+pub const BOPS_FUNCTION_SOFTSHRINK: _bindgen_ty_12 = 22;
+pub const BOPS_FUNCTION_THRESHOLD: _bindgen_ty_12 = 23;
+pub const BOPS_FUNCTION_MAXIMUM: _bindgen_ty_12 = 24;
+pub const BOPS_FUNCTION_MINIMUM: _bindgen_ty_12 = 25;
+pub const BOPS_FUNCTION_FMAX: _bindgen_ty_12 = 26;
+pub const BOPS_FUNCTION_FMIN: _bindgen_ty_12 = 27;
+pub const BOPS_FUNCTION_COPYSIGN: _bindgen_ty_12 = 28;
+pub const BOPS_FUNCTION_FMOD: _bindgen_ty_12 = 29;
+pub const BOPS_FUNCTION_REMAINDER: _bindgen_ty_12 = 30;
+pub const BOPS_FUNCTION_DIV_FLOOR: _bindgen_ty_12 = 31;
+pub const BOPS_FUNCTION_DIV_TRUNC: _bindgen_ty_12 = 32;
+pub const BOPS_FUNCTION_HYPOT: _bindgen_ty_12 = 33;
+pub const BOPS_FUNCTION_HEAVISIDE: _bindgen_ty_12 = 34;
+pub const BOPS_FUNCTION_LT: _bindgen_ty_12 = 35;
+pub const BOPS_FUNCTION_LE: _bindgen_ty_12 = 36;
+pub const BOPS_FUNCTION_WHERE: _bindgen_ty_12 = 37;
+pub const BOPS_FUNCTION_CLAMP: _bindgen_ty_12 = 38;
+pub const BOPS_FUNCTION_LERP: _bindgen_ty_12 = 39;
+pub const BOPS_FUNCTION_ADDCMUL: _bindgen_ty_12 = 40;
+pub const BOPS_FUNCTION_ADDCDIV: _bindgen_ty_12 = 41;
+pub const BOPS_FUNCTION_FMA: _bindgen_ty_12 = 42;
+pub const BOPS_FUNCTION_EXP: _bindgen_ty_12 = 43;
+pub const BOPS_FUNCTION_LOG: _bindgen_ty_12 = 44;
+pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_12 = 45;
+pub const BOPS_FUNCTION_TANH: _bindgen_ty_12 = 46;
+pub const BOPS_FUNCTION_ADD: _bindgen_ty_12 = 47;
+pub const BOPS_FUNCTION_SUB: _bindgen_ty_12 = 48;
+pub const BOPS_FUNCTION_MUL: _bindgen_ty_12 = 49;
+pub const BOPS_FUNCTION_DIV: _bindgen_ty_12 = 50;
 pub type _bindgen_ty_12 = ::core::ffi::c_uint;
-pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_13 = 8;
-pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_13 = 16;
-pub const BOPS_POINTWISE_OUTPUTS: _bindgen_ty_13 = 8;
-pub const BOPS_POINTWISE_INSTRUCTIONS: _bindgen_ty_13 = 64;
-pub const BOPS_POINTWISE_LITERALS: _bindgen_ty_13 = 128;
+pub type bops_cost = u32;
+pub const BOPS_COST_LIGHT: _bindgen_ty_13 = 0;
+pub const BOPS_COST_EXPONENTIAL: _bindgen_ty_13 = 1;
+pub const BOPS_COST_DIGITS: _bindgen_ty_13 = 2;
 pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_14 = 8;
+pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_14 = 16;
+pub const BOPS_POINTWISE_OUTPUTS: _bindgen_ty_14 = 8;
+pub const BOPS_POINTWISE_INSTRUCTIONS: _bindgen_ty_14 = 64;
+pub const BOPS_POINTWISE_LITERALS: _bindgen_ty_14 = 128;
+pub type _bindgen_ty_14 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_divisor {
@@ -876,7 +922,9 @@ pub struct bops_pointwise_function_params {
     pub out: bops_walked,
     pub x: bops_pointwise_argument,
     pub y: bops_pointwise_argument,
+    pub z: bops_pointwise_argument,
     pub function: bops_function,
+    pub cost: bops_cost,
     pub arguments: u32,
 }
 #[repr(C)]
@@ -884,6 +932,7 @@ pub struct bops_pointwise_function_params {
 pub struct bops_pointwise_function_operands {
     pub x: *const ::core::ffi::c_void,
     pub y: *const ::core::ffi::c_void,
+    pub z: *const ::core::ffi::c_void,
     pub out: *mut ::core::ffi::c_void,
 }
 impl Default for bops_pointwise_function_operands {
@@ -903,9 +952,9 @@ pub struct bops_pointwise_program_choice {
     pub extents: u32,
     pub slots: u32,
 }
-pub const BOPS_VALUE_LAST: _bindgen_ty_14 = 127;
-pub const BOPS_VALUE_LITERAL: _bindgen_ty_14 = 128;
-pub type _bindgen_ty_14 = ::core::ffi::c_uint;
+pub const BOPS_VALUE_LAST: _bindgen_ty_15 = 127;
+pub const BOPS_VALUE_LITERAL: _bindgen_ty_15 = 128;
+pub type _bindgen_ty_15 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_program_params {
@@ -914,7 +963,7 @@ pub struct bops_pointwise_program_params {
     pub outputs: u32,
     pub instructions: u32,
     pub result: [u32; 8usize],
-    pub instruction: [u32; 64usize],
+    pub instruction: [u64; 64usize],
     pub literal: [u64; 128usize],
     pub input: [bops_walked; 16usize],
     pub output: [bops_walked; 8usize],
@@ -1108,11 +1157,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_15 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_15 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_15 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_15 = 16;
-pub type _bindgen_ty_15 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_16 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_16 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_16 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_16 = 16;
+pub type _bindgen_ty_16 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
