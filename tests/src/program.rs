@@ -89,7 +89,7 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "sinh" => |[x, ..]| x.sinh(),
         "cosh" => |[x, ..]| x.cosh(),
         "asinh" => |[x, ..]| libm::asinh(x),
-        "acosh" => |[x, ..]| libm::acosh(x),
+        "acosh" => |[x, ..]| if x >= 1.0 { libm::acosh(x) } else { f64::NAN },
         "atanh" => |[x, ..]| libm::atanh(x),
         "logit" => |[x, ..]| {
             if (x - 0.5).abs() < 0.2 { ((2.0 * x - 1.0) / (1.0 - x)).ln_1p() } else { x.ln() - (1.0 - x).ln() }

@@ -131,6 +131,11 @@ pub(super) fn tanhshrink(x: f64) -> f64 {
     x * (sum / x.cosh()) * square
 }
 
+/// The function of `libm` takes large numbers below 0 for others.
+pub(super) fn acosh(x: f64) -> f64 {
+    if x >= 1.0 { libm::acosh(x) } else { f64::NAN }
+}
+
 /// Between 1/4 and 3/4 `2 x - 1` is exact, and so is the sum of 1 and its quotient with `1 - x`.
 pub(super) fn logit(x: f64) -> f64 {
     if (x - 0.5).abs() < 0.25 { ((2.0 * x - 1.0) / (1.0 - x)).ln_1p() } else { (x / (1.0 - x)).ln() }

@@ -470,7 +470,7 @@ functions! {
         b.div(at.dy, slope)
     }];
     /// The positive number with this hyperbolic cosine, `log(x + sqrt(x^2 - 1))`; below 1 NaN.
-    Acosh = "acosh"(x) Exponential, libm::acosh(x), [|b, at| {
+    Acosh = "acosh"(x) Exponential, double::acosh(x), [|b, at| {
         let [less, more] = [-1.0, 1.0].map(|one| { let sum = b.add(at.x[0], one); b.of(Function::Sqrt, sum) });
         let root = b.mul(less, more);
         b.div(at.dy, root)
