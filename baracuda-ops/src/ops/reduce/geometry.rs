@@ -68,22 +68,33 @@ impl Geometry {
         TensorDesc::strided(self.kept[0].dtype(), self.dims(), &self.repeated)?.align(self.kept[0].align_bytes())
     }
 
-    /// The output, then the inputs, along the axes that stay.
-    pub(super) fn kept(&self) -> Walk {
-        Walk::new(&self.kept)
+    /// The first of the inputs that hold most elements, in whose order all are read.
+    pub(super) fn largest(&self) -> usize {
+        let elements = |input: &TensorDesc| input.distinct_bytes() / input.dtype().size_bytes();
+        let most = self.inputs.iter().map(elements).max();
+        self.inputs.iter().position(|input| Some(elements(input)) == most).unwrap_or_default()
     }
 
-    /// The inputs along the axes that are reduced, in the order in which the one that holds most elements lies.
+    /// The output, then the inputs, along the axes that stay.
+    pub(super) fn kept(&self) -> Walk {
+        led(&self.kept, 1 + self.largest())
+    }
+
+    /// The inputs along the axes that are reduced.
     pub(super) fn reduced(&self) -> Walk {
-        let most = self.reduced.iter().max_by_key(|input| input.distinct_bytes() / input.dtype().size_bytes());
-        let leading: Vec<TensorDesc> = most.into_iter().chain(&self.reduced).copied().collect();
-        let mut walk = Walk::new(&leading);
-        walk.strides.remove(0);
-        walk
+        led(&self.reduced, self.largest())
     }
 
     /// Elements of the output.
     pub(super) fn outputs(slots: &Slots) -> u64 {
         slots.always(OUTPUT).desc.elements()
     }
+}
+
+/// The walk of operands in the order in which one of them lies.
+fn led(operands: &[TensorDesc], leader: usize) -> Walk {
+    let first = operands.get(leader).into_iter();
+    let mut walk = Walk::new(&first.chain(operands).copied().collect::<Vec<_>>());
+    walk.strides.remove(0);
+    walk
 }

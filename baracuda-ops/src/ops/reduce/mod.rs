@@ -31,7 +31,8 @@
 //!
 //! Source: the names and formulas are those of PyTorch's reductions; pairwise sums: N. J. Higham, "The Accuracy of Floating Point Summation", 1993.
 //!
-//! Kernels, in the order in which they are tried. On the CPU the reference in `cpu.rs`.
+//! Kernels, in the order in which they are tried. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`,
+//! `csrc/reduce/reduce_columns.wgsl`), both of any layout, with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces. On the CPU the reference in `cpu.rs`.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -47,9 +48,13 @@ use crate::tensor::TensorDesc;
 mod cpu;
 mod geometry;
 mod reduction;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub(crate) use geometry::Geometry;
 pub use reduction::Reduction;
+#[cfg(feature = "wgpu")]
+pub(super) use wgpu::add_variants;
 
 /// The index of the output, behind those of the inputs.
 const OUTPUT: usize = INPUTS.len();
@@ -199,7 +204,11 @@ descriptor! {
     ReduceDescriptor(Fields): "reduce", ();
     args: ReduceArgs of forward;
     plan: ReducePlan;
-    kernels: kernels!(cuda: {}; wgpu: {}; cpu: cpu::accept);
+    kernels: kernels!(
+        cuda: {};
+        wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns};
+        cpu: cpu::accept
+    );
     gradients: ["out0"] => [
         "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15"
     ], derive;

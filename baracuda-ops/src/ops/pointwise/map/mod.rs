@@ -55,7 +55,7 @@ mod cpu;
 mod cuda;
 mod fast;
 #[cfg(feature = "wgpu")]
-mod wgpu;
+pub(in crate::ops) mod wgpu;
 
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::add_variants;
