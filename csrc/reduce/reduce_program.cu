@@ -9,6 +9,12 @@ template <typename A, int slots, int combine> __global__ void __launch_bounds__(
                    A *parts) {
     using E = mixed<A, 1>;
     __shared__ A held[reduce_threads];
+    // Strides, which would take registers throughout the loop if they were read from the parameters.
+    __shared__ uint64_t strides[BOPS_POINTWISE_INPUTS][BOPS_POINTWISE_EXTENTS];
+    if (threadIdx.x < BOPS_POINTWISE_INPUTS * BOPS_POINTWISE_EXTENTS)
+        strides[threadIdx.x / BOPS_POINTWISE_EXTENTS][threadIdx.x % BOPS_POINTWISE_EXTENTS] =
+            params.input[threadIdx.x / BOPS_POINTWISE_EXTENTS].strides[threadIdx.x % BOPS_POINTWISE_EXTENTS];
+    __syncthreads();
     const bops_reduce_results &results = params.results;
     const uint32_t across = reduce_threads / params.threads;
     const uint32_t thread = params.is_columns ? threadIdx.x / across : threadIdx.x % params.threads;
@@ -25,13 +31,14 @@ template <typename A, int slots, int combine> __global__ void __launch_bounds__(
     for (uint32_t k = 0; k < params.rounds; ++k) {
         const uint64_t item = (piece * params.rounds + k) * params.threads + thread;
         if (!is_there || item >= params.items) break;
+        asm volatile("" ::: "memory"); // strides are read anew
         const place<BOPS_POINTWISE_EXTENTS, true> at(params.reduced, item, 1);
         typename E::raw raw[most_inputs] = {};
 #pragma unroll
         for (int i = 0; i < most_inputs; ++i) {
             if (i >= params.inputs) break;
             const bops_walked &input = params.input[i];
-            const uint64_t offset = kept.offset_by(input.strides) + at.offset_by(input.strides + params.kept_extents);
+            const uint64_t offset = kept.offset_by(strides[i]) + at.offset_by(strides[i] + params.kept_extents);
             raw[i] = E::template load<false>(input, operands.input[i], offset, 1);
         }
 #pragma unroll

@@ -31,7 +31,8 @@
 //!
 //! Source: the names and formulas are those of PyTorch's reductions; pairwise sums: N. J. Higham, "The Accuracy of Floating Point Summation", 1993.
 //!
-//! Kernels, in the order in which they are tried. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`,
+//! Kernels, in the order in which they are tried. On CUDA `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.cu`, `csrc/reduce/reduce_columns.cu`)
+//! for elements of one input, and `reduce_program` (`csrc/reduce/reduce_program.cu`), with an interpreter, for any program. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`,
 //! `csrc/reduce/reduce_columns.wgsl`), both of any layout, with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces. On the CPU the reference in `cpu.rs`.
 
 use crate::dtype::DType;
@@ -46,6 +47,8 @@ use crate::slots::{Access, OperandEntry, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod geometry;
 mod reduction;
 #[cfg(feature = "wgpu")]
@@ -205,7 +208,7 @@ descriptor! {
     args: ReduceArgs of forward;
     plan: ReducePlan;
     kernels: kernels!(
-        cuda: {};
+        cuda: {"rows" => cuda::rows, "columns" => cuda::columns, "program" => cuda::program};
         wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns};
         cpu: cpu::accept
     );

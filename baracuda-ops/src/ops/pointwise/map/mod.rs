@@ -52,7 +52,7 @@ use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod cpu;
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod fast;
 #[cfg(feature = "wgpu")]
 pub(in crate::ops) mod wgpu;
