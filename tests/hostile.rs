@@ -7,8 +7,8 @@ use baracuda_ops::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
     DType, Descriptor, Device, DeviceProps, Error, Function, GemmDescriptor, GemmFactor, GemmSaved,
     GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
-    Operand, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
-    Workspace,
+    Operand, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Slot,
+    SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -337,7 +337,8 @@ fn pointwise(random: &mut Rng) -> Result<AnyDescriptor, Error> {
 /// A reduction along some axes, about every second time of what a program makes of its elements. Axes and the program may be wrong.
 fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let x = tensor(random)?;
-    let axis = |random: &mut Rng| if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    let axis =
+        |random: &mut Rng| if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
     let mut axes: Vec<usize> = (0..x.rank()).filter(|_| random.bool()).collect();
     if random.u32(..8) == 0 {
         axes.push(axis(random));
@@ -357,7 +358,9 @@ fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     for _ in 0..random.u32(..3) {
         d = match random.u32(..4) {
             0 => d.keep_axes()?,
-            1 => d.keep(axes.iter().copied().filter(|_| random.bool()).chain((random.u32(..12) == 0).then_some(0)).collect())?,
+            1 => d.keep(
+                axes.iter().copied().filter(|_| random.bool()).chain((random.u32(..12) == 0).then_some(0)).collect(),
+            )?,
             2 => d.output(parameter(random, x.dtype()))?,
             _ => {
                 let name = pick(random, &["in0", "in1", "out0", "out1", "x", ""]);

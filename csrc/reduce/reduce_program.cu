@@ -9,8 +9,9 @@ template <typename A, int slots, int combine> __global__ void __launch_bounds__(
                    A *parts) {
     using E = mixed<A, 1>;
     __shared__ A held[reduce_threads];
-    // Strides, which would take registers throughout the loop if they were read from the parameters.
-    __shared__ uint64_t strides[BOPS_POINTWISE_INPUTS][BOPS_POINTWISE_EXTENTS];
+    // Strides, which would take registers throughout the loop if they were read from the parameters. Behind the last of an input without reduced extents
+    // one is read that counts for nothing.
+    __shared__ uint64_t strides[BOPS_POINTWISE_INPUTS + 1][BOPS_POINTWISE_EXTENTS];
     if (threadIdx.x < BOPS_POINTWISE_INPUTS * BOPS_POINTWISE_EXTENTS)
         strides[threadIdx.x / BOPS_POINTWISE_EXTENTS][threadIdx.x % BOPS_POINTWISE_EXTENTS] =
             params.input[threadIdx.x / BOPS_POINTWISE_EXTENTS].strides[threadIdx.x % BOPS_POINTWISE_EXTENTS];

@@ -126,7 +126,11 @@ fn forms() -> Vec<(Form, Data, bool)> {
         for dims in [[1, 70_001], [3, 40_000], [40_000, 3], [20_000, 16]] {
             for data in [Data::Normal, Data::Constant, Data::LargeMean] {
                 add(Form::of(Reduction::Sum, dense(dtype, &dims), &[1]), data, false);
-                add(Form::of(Reduction::Mean, dense(dtype, &dims), &[0]), data, data == Data::Normal && dims[0] == 40_000);
+                add(
+                    Form::of(Reduction::Mean, dense(dtype, &dims), &[0]),
+                    data,
+                    data == Data::Normal && dims[0] == 40_000,
+                );
             }
             add(Form::of(Reduction::Sum, dense(dtype, &dims), &[0, 1]), Data::Outlier, false);
         }
@@ -180,9 +184,17 @@ fn forms() -> Vec<(Form, Data, bool)> {
         for axes in [&[0][..], &[1], &[0, 1], &[]] {
             let is_core = axes.len() == 1;
             add(Form::new(ERRORS, [x, x], axes, Reduction::Mean), Data::Normal, is_core);
-            add(Form::new(GATED, [x, dense(dtype, &[34]), dense(dtype, &[9, 1])], axes, Reduction::Sum), Data::Normal, is_core);
+            add(
+                Form::new(GATED, [x, dense(dtype, &[34]), dense(dtype, &[9, 1])], axes, Reduction::Sum),
+                Data::Normal,
+                is_core,
+            );
             add(Form::new(ERRORS, [x, dense(dtype, &[])], axes, Reduction::Max), Data::Normal, false);
-            add(Form::new(ERRORS, [dense(dtype, &[9, 1]), dense(dtype, &[34])], axes, Reduction::Sum), Data::Normal, false);
+            add(
+                Form::new(ERRORS, [dense(dtype, &[9, 1]), dense(dtype, &[34])], axes, Reduction::Sum),
+                Data::Normal,
+                false,
+            );
         }
         add(Form::new(ERRORS, [dense(dtype, &[3, 20_001]); 2], &[1], Reduction::Sum), Data::Normal, true);
         add(Form::new(ERRORS, [dense(dtype, &[20_001, 3]); 2], &[0], Reduction::Sum), Data::Normal, true);
@@ -196,7 +208,9 @@ fn forms() -> Vec<(Form, Data, bool)> {
     }
     // Types that differ.
     let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
-    for (inputs, axes) in [([half, brain, single], &[1][..]), ([brain, brain, single], &[0]), ([single, single, half], &[0, 1])] {
+    for (inputs, axes) in
+        [([half, brain, single], &[1][..]), ([brain, brain, single], &[0]), ([single, single, half], &[0, 1])]
+    {
         forms.push((Form::new(GATED, inputs, axes, Reduction::Sum), Data::Normal, true));
     }
     let row = dense(DType::F16, &[48]);
@@ -227,7 +241,8 @@ impl Reduced {
         let json = json_of(descriptor)?;
         let axes = json["axes"].as_array().context("axes")?.iter().filter_map(Value::as_u64);
         let program = json.get("program").map(Program::of).transpose()?;
-        let inputs: Vec<&[u64]> = descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dims()).collect();
+        let inputs: Vec<&[u64]> =
+            descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dims()).collect();
         let rank = inputs.iter().map(|dims| dims.len()).max().unwrap_or(0);
         let extent = |back: usize| {
             let own = inputs.iter().filter_map(|dims| dims.iter().rev().nth(back));
@@ -342,7 +357,9 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> 
         let (error, worst) = (errors.iter().sum::<f64>(), errors.iter().copied().fold(0.0, f64::max));
         let of_sum = (8.0 + CHAIN / 4.0) * magnitudes + error / unit;
         let has_nan = terms.iter().any(|term| term.is_nan());
-        let extreme = |pick: fn(f64, f64) -> f64, none: f64| if has_nan { f64::NAN } else { terms.iter().copied().fold(none, pick) };
+        let extreme = |pick: fn(f64, f64) -> f64, none: f64| {
+            if has_nan { f64::NAN } else { terms.iter().copied().fold(none, pick) }
+        };
         let (value, allowance) = match reduced.reduce {
             Reduction::Sum => (total(terms), of_sum),
             Reduction::Mean => (total(terms) / n, (of_sum + magnitudes) / n),
@@ -378,8 +395,10 @@ fn run_typed(run: TypedRun<'_, '_>) -> Result<(), Error> {
 fn asked_for(dtype: DType) -> Vec<(String, Form)> {
     let (x, image) = (dense(dtype, &[32, 128, 768]), dense(dtype, &[8, 64, 28, 28]));
     let last = channels_last(dtype, &[8, 64, 28, 28]);
-    let mut forms: Vec<(String, Form)> =
-        Reduction::ALL.iter().map(|&reduce| (format!("{}, last axis", reduce.name()), Form::of(reduce, x, &[2]))).collect();
+    let mut forms: Vec<(String, Form)> = Reduction::ALL
+        .iter()
+        .map(|&reduce| (format!("{}, last axis", reduce.name()), Form::of(reduce, x, &[2])))
+        .collect();
     let mut add = |what: &str, form: Form| forms.push((what.into(), form));
     add("first axis", Form::of(Reduction::Sum, x, &[0]));
     add("middle axis", Form::of(Reduction::Sum, x, &[1]));

@@ -91,7 +91,10 @@ impl<'v> Task<'v> {
     fn plain(&self) -> Result<DType, Reason> {
         let count = self.geometry.program.instructions().len();
         Reason::unless(self.geometry.program.is_identity(), || {
-            format!("it reduces elements of one input, the program has {count} instructions of {}", self.geometry.inputs.len())
+            format!(
+                "it reduces elements of one input, the program has {count} instructions of {}",
+                self.geometry.inputs.len()
+            )
         })?;
         Ok(self.geometry.inputs[0].dtype())
     }

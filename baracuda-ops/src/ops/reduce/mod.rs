@@ -33,7 +33,8 @@
 //!
 //! Kernels, in the order in which they are tried. On CUDA `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.cu`, `csrc/reduce/reduce_columns.cu`)
 //! for elements of one input, and `reduce_program` (`csrc/reduce/reduce_program.cu`), with an interpreter, for any program. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`,
-//! `csrc/reduce/reduce_columns.wgsl`), both of any layout, with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces. On the CPU the reference in `cpu.rs`.
+//! `csrc/reduce/reduce_columns.wgsl`), both of any layout, with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces. On the CPU
+//! `reduce_fast`, in blocks (`fast.rs`), and the reference in `cpu.rs`.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -49,6 +50,7 @@ use crate::tensor::TensorDesc;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 mod geometry;
 mod reduction;
 #[cfg(feature = "wgpu")]
@@ -210,7 +212,8 @@ descriptor! {
     kernels: kernels!(
         cuda: {"rows" => cuda::rows, "columns" => cuda::columns, "program" => cuda::program};
         wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns};
-        cpu: cpu::accept
+        cpu: cpu::accept;
+        before: {"fast" => fast::accept}
     );
     gradients: ["out0"] => [
         "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15"

@@ -53,7 +53,7 @@ use crate::tensor::{MAX_RANK, TensorDesc};
 mod cpu;
 #[cfg(feature = "cuda")]
 pub(in crate::ops) mod cuda;
-mod fast;
+pub(in crate::ops) mod fast;
 #[cfg(feature = "wgpu")]
 pub(in crate::ops) mod wgpu;
 
@@ -66,7 +66,8 @@ pub(in crate::ops) const INPUTS: [&str; Program::MAX_INPUTS] = [
     "in15",
 ];
 /// Names of outputs.
-pub(in crate::ops) const OUTPUTS: [&str; Program::MAX_OUTPUTS] = ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"];
+pub(in crate::ops) const OUTPUTS: [&str; Program::MAX_OUTPUTS] =
+    ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"];
 /// The index of the first output.
 const FIRST_OUTPUT: usize = INPUTS.len();
 
@@ -259,7 +260,8 @@ impl Forward<'_> {
     /// Adds the steps of all inputs that are wanted: one program for those that have the extents of the outputs, and a sum for each that is repeated.
     pub(in crate::ops) fn derive(&self, derivation: &mut Derivation) -> Result<()> {
         let wanted: Vec<usize> = (0..self.inputs.len()).filter(|&at| derivation.wants(INPUTS[at])).collect();
-        let (whole, repeated): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|&at| self.inputs[at].dims() == self.dims);
+        let (whole, repeated): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|&at| self.inputs[at].dims() == self.dims);
         if !whole.is_empty() {
             self.derive_whole(derivation, &whole)?;
         }

@@ -141,7 +141,11 @@ impl<'v> Task<'v> {
             work.workspace_bytes = bytes;
             let place = Place::Workspace { offset: 0, bytes };
             for step in &mut work.steps {
-                step.bindings.push(Binding { name: "partials", place: Some(place), accessors: ["scattered_f32_out"; 2] });
+                step.bindings.push(Binding {
+                    name: "partials",
+                    place: Some(place),
+                    accessors: ["scattered_f32_out"; 2],
+                });
             }
             let threads = pieces.next_power_of_two().clamp(1, workgroup);
             let grid = groups(outputs.div_ceil(workgroup / threads), self.props)?;
@@ -154,8 +158,10 @@ impl<'v> Task<'v> {
                 ..StepBuilder::default()
             };
             step.constants = self.constants((threads, 4), 1, 1);
-            step.bindings =
-                vec![Binding { name: "partials", place: Some(place), accessors: ["scattered_f32_in"; 2] }, self.bound(&self.output, false)];
+            step.bindings = vec![
+                Binding { name: "partials", place: Some(place), accessors: ["scattered_f32_in"; 2] },
+                self.bound(&self.output, false),
+            ];
             work.steps.push(self.complete(step, false));
         }
         check_bindings(&work.steps, self.props)?;
@@ -234,7 +240,9 @@ impl<'v> Task<'v> {
 
     /// With what every step has. `is_split`: the output is not bound.
     fn complete(&self, mut step: StepBuilder, is_split: bool) -> StepBuilder {
-        for file in ["pointwise/functions/numbers", "common/subnormal", "pointwise/functions/sqrt", "pointwise/functions/div"] {
+        for file in
+            ["pointwise/functions/numbers", "common/subnormal", "pointwise/functions/sqrt", "pointwise/functions/div"]
+        {
             if !step.files.contains(&file) {
                 step.files.push(file);
             }
@@ -278,7 +286,13 @@ impl<'v> Task<'v> {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a count is rounded to f32, in which it divides")]
-    fn params(&self, grid: [u32; 2], (rows, items, pieces): (u64, u64, u64), extents: &[u64], strides: &[&[u64]]) -> Vec<u8> {
+    fn params(
+        &self,
+        grid: [u32; 2],
+        (rows, items, pieces): (u64, u64, u64),
+        extents: &[u64],
+        strides: &[&[u64]],
+    ) -> Vec<u8> {
         let geometry = &self.valid.derived;
         let line = self.extents.first().copied().unwrap_or(1);
         let outputs = Geometry::outputs(&self.valid.slots);

@@ -35,7 +35,13 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
                 }
             }
             let name = format!("sum of {dtype}");
-            for (x, axes) in [(higher, &[1, 3][..]), (higher, &[0, 1, 2, 3, 4]), (x, &[0, 1]), (dense(&[])?, &[]), (dense(&[5, 0])?, &[1])] {
+            for (x, axes) in [
+                (higher, &[1, 3][..]),
+                (higher, &[0, 1, 2, 3, 4]),
+                (x, &[0, 1]),
+                (dense(&[])?, &[]),
+                (dense(&[5, 0])?, &[1]),
+            ] {
                 add(variants, &name, &ReduceDescriptor::of(x, axes, Reduction::Mean)?.0, props);
             }
             let narrowed = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
