@@ -141,8 +141,27 @@ const FORWARDS: &[Forwards] = &[
             r#""program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["t","mul","x","s"],["z","mul","t","y"],["d","sub","y",0.5]],"outputs":["z","d","x"]},"inputs":[{"dtype":"f64","dims":[3,4]},{"dtype":"f64","dims":[3,4],"strides":[1,3]}]"#,
             r#""program":{"inputs":["x","y","z"],"let":[["e","exp","x"],["d","add",1.0,"e"],["q","div","y","d"],["r","mul","q","q"],["p","tanh","r"],["w","mul","p","z"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[2,5],"strides":[0,1]},{"dtype":"f64","dims":[2,5]},{"dtype":"f64","dims":[2,5]}]"#,
             r#""program":{"inputs":["x"],"outputs":["x"]},"inputs":[{"dtype":"f64","dims":[]}]"#,
+            // Inputs that are repeated: a row, a column, both, one element, one of fewer axes with an extent of 1, one that repeats its own elements.
+            r#""program":{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["s","sigmoid","t"],["w","add","s","z"]],"outputs":["w","t"]},"inputs":[{"dtype":"f64","dims":[3,4]},{"dtype":"f64","dims":[4]},{"dtype":"f64","dims":[3,1]}]"#,
+            r#""program":{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["w","div","t","z"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[3,1]},{"dtype":"f64","dims":[4]},{"dtype":"f64","dims":[]}]"#,
+            r#""program":{"inputs":["x","y"],"let":[["e","exp","y"],["w","mul","x","e"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[2,3,4]},{"dtype":"f64","dims":[3,1]}]"#,
+            r#""program":{"inputs":["x","y"],"let":[["w","mul","x","y"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[3,4]},{"dtype":"f64","dims":[1,4],"strides":[4,0]}]"#,
         ],
         options: &[&["", r#""layouts":{"out0":{"dtype":"f64","dims":[3,4],"strides":[6,1]}}"#]],
+    },
+    Forwards {
+        op: "reduce",
+        tensors: &[
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2]}],"axes":[1]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2],"strides":[1,3,12]}],"axes":[0,2]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4],"strides":[0,1]}],"axes":[0,1],"keep":[1]"#,
+            r#""inputs":[{"dtype":"f64","dims":[2,3]}],"axes":[]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4]}],"axes":[1],"layouts":{"out0":{"dtype":"f64","dims":[3],"strides":[2]}}"#,
+            r#""program":{"inputs":["x","y"],"let":[["d","sub","x","y"],["e","mul","d","d"]],"outputs":["e"]},"inputs":[{"dtype":"f64","dims":[3,4]},{"dtype":"f64","dims":[3,4]}],"axes":[0,1]"#,
+            // An input that is repeated along the reduced axis, one along the other, and one along both.
+            r#""program":{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["s","sigmoid","t"],["u","mul","s","z"]],"outputs":["u"]},"inputs":[{"dtype":"f64","dims":[3,1]},{"dtype":"f64","dims":[4]},{"dtype":"f64","dims":[]}],"axes":[1]"#,
+        ],
+        options: &[&[r#""reduce":"sum""#, r#""reduce":"mean""#]],
     },
     Forwards {
         op: "gemm",
@@ -180,6 +199,8 @@ const MIXED: &[&str] = &[
     r#"softmax {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"output":"f32"}"#,
     r#"softmax {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"log":true,"output":"f32"}"#,
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[3,5]}],"outputs":["f16"]}"#,
+    r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}]}"#,
+    r#"reduce {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}],"axes":[0],"reduce":"mean","output":"f16"}"#,
     r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"silu","out":"f32","pre":"bf16"}"#,
     r#"gemm {"a":{"dtype":"f16","dims":[3,4]},"b":{"dtype":"f16","dims":[4,5]},"bias":"f16","activation":"gelu_tanh","out":"f32"}"#,
     r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"tanh","pre":"f32"}"#,

@@ -7,8 +7,8 @@ use baracuda_ops::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
     DType, Descriptor, Device, DeviceProps, Error, Function, GemmDescriptor, GemmFactor, GemmSaved,
     GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
-    Operand, PlanOptions, PointwiseDescriptor, Program, RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
-    Workspace,
+    Operand, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Slot,
+    SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -131,6 +131,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         0 | 1 => return softmax(random),
         2 => return gemm(random),
         3 => return conv(random),
+        4 if random.bool() => return reduce(random),
         4 => return pointwise(random),
         _ => {}
     }
@@ -252,7 +253,7 @@ fn is_informative(error: &Error) {
     match error {
         Error::InvalidDescriptor { field, rule, .. } => assert!(!field.is_empty() && rule.len() > 5, "{error}"),
         Error::SeveralSteps { steps, .. } => assert!(!steps.is_empty(), "{error}"),
-        Error::NoGradient { op: "pointwise", operand, why, .. } => {
+        Error::NoGradient { op: "pointwise" | "reduce", operand, why, .. } => {
             assert!(operand.starts_with("in") && why.len() > 5, "{error}");
         }
         _ => panic!("an unexpected kind of error: {error:?}"),
@@ -329,6 +330,43 @@ fn pointwise(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     if random.u32(..3) == 0 {
         let name = pick(random, &["in0", "in1", "in15", "out0", "out1", "out7", "x", ""]);
         d = d.layout(name, other(random, x)?)?;
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
+/// A reduction along some axes, about every second time of what a program makes of its elements. Axes and the program may be wrong.
+fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let axis =
+        |random: &mut Rng| if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    let mut axes: Vec<usize> = (0..x.rank()).filter(|_| random.bool()).collect();
+    if random.u32(..8) == 0 {
+        axes.push(axis(random));
+    }
+    let reduction = pick(random, &Reduction::ALL);
+    let mut d = if random.bool() {
+        ReduceDescriptor::of(x, &axes, reduction)?
+    } else {
+        let dims: Vec<u64> = x.dims().iter().map(|&dim| if random.bool() { dim } else { 1 }).collect();
+        let row = TensorDesc::contiguous(parameter(random, x.dtype()), &dims[random.usize(..dims.len() + 1)..])?;
+        let mut b = Program::builder();
+        let [v, w] = ["v", "w"].map(|name| b.input(name));
+        let result = b.call(pick(random, &[Function::Add, Function::Mul, Function::Div, Function::Exp]), [v, w]);
+        let outputs = if random.u32(..24) == 0 { vec![result, v] } else { vec![result] };
+        ReduceDescriptor::new(b.finish(outputs)?, vec![x, row], axes.clone(), reduction)?
+    };
+    for _ in 0..random.u32(..3) {
+        d = match random.u32(..4) {
+            0 => d.keep_axes()?,
+            1 => d.keep(
+                axes.iter().copied().filter(|_| random.bool()).chain((random.u32(..12) == 0).then_some(0)).collect(),
+            )?,
+            2 => d.output(parameter(random, x.dtype()))?,
+            _ => {
+                let name = pick(random, &["in0", "in1", "out0", "out1", "x", ""]);
+                d.layout(name, other(random, x)?)?
+            }
+        };
     }
     Ok(AnyDescriptor::new(d))
 }
@@ -468,7 +506,7 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
     };
     match descriptor.gradients_all() {
         Ok(mut steps) => {
-            let is_pointwise = descriptor.name() == "pointwise";
+            let is_pointwise = ["pointwise", "reduce"].contains(&descriptor.name());
             let arriving =
                 names(&|slot| ["y", "h", "out"].contains(&slot.name) || is_pointwise && slot.access == Access::Out);
             let wanted = names(&|slot| slot.access == Access::In && !slot.name.starts_with("running"));

@@ -1033,6 +1033,139 @@ impl Default for bops_pointwise_program_operands {
         }
     }
 }
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_16 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_16 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_16 = 8;
+pub type _bindgen_ty_16 = ::core::ffi::c_uint;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_17 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_17 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_17 = 2;
+pub type _bindgen_ty_17 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_18 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_18 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_18 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_18 = 3;
+pub type _bindgen_ty_18 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_19 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_19 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_19 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_19 = 3;
+pub type _bindgen_ty_19 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_reduce_results {
+    pub kept: bops_walk,
+    pub out: bops_walked,
+    pub outputs: u64,
+    pub pieces: u64,
+    pub count: f64,
+    pub threads: u32,
+    pub finish: bops_finish,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_reduce_choice {
+    pub combine: bops_combine,
+    pub vec_bytes: u32,
+    pub extents: u32,
+    pub rows: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_reduce_rows_params {
+    pub results: bops_reduce_results,
+    pub reduced: bops_walk,
+    pub in_: bops_walked,
+    pub in_kept: bops_walked,
+    pub accesses: u64,
+    pub blocks: u64,
+    pub threads: u32,
+    pub batches: u32,
+    pub each: bops_each,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_reduce_columns_params {
+    pub results: bops_reduce_results,
+    pub kept: bops_walk,
+    pub reduced: bops_walk,
+    pub in_: bops_walked,
+    pub in_kept: bops_walked,
+    pub out: bops_walked,
+    pub items: u64,
+    pub groups: u64,
+    pub out_step: u64,
+    pub deep: u32,
+    pub batches: u32,
+    pub each: bops_each,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_reduce_operands {
+    pub in_: *const ::core::ffi::c_void,
+    pub out: *mut ::core::ffi::c_void,
+}
+impl Default for bops_reduce_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_reduce_program_choice {
+    pub combine: bops_combine,
+    pub slots: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_reduce_program_params {
+    pub results: bops_reduce_results,
+    pub reduced: bops_walk,
+    pub items: u64,
+    pub groups: u64,
+    pub threads: u32,
+    pub rounds: u32,
+    pub is_columns: u32,
+    pub kept_extents: u32,
+    pub each: bops_each,
+    pub inputs: u32,
+    pub instructions: u32,
+    pub result: u32,
+    pub instruction: [u64; 64usize],
+    pub literal: [u64; 128usize],
+    pub input: [bops_walked; 16usize],
+}
+impl Default for bops_reduce_program_params {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_reduce_program_operands {
+    pub input: [*const ::core::ffi::c_void; 16usize],
+    pub out: *mut ::core::ffi::c_void,
+}
+impl Default for bops_reduce_program_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_specialisation {
@@ -1198,11 +1331,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_16 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_16 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_16 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_16 = 16;
-pub type _bindgen_ty_16 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_20 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_20 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_20 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_20 = 16;
+pub type _bindgen_ty_20 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2045,6 +2178,45 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_reduce_rows_prepare(
+        of: *const bops_dtype,
+        params: *const bops_reduce_rows_params,
+        choice: *const bops_reduce_choice,
+    ) -> bops_status;
+    pub fn bops_reduce_rows_launch(
+        of: *const bops_dtype,
+        params: *const bops_reduce_rows_params,
+        choice: *const bops_reduce_choice,
+        operands: *const bops_reduce_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_reduce_columns_prepare(
+        of: *const bops_dtype,
+        params: *const bops_reduce_columns_params,
+        choice: *const bops_reduce_choice,
+    ) -> bops_status;
+    pub fn bops_reduce_columns_launch(
+        of: *const bops_dtype,
+        params: *const bops_reduce_columns_params,
+        choice: *const bops_reduce_choice,
+        operands: *const bops_reduce_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_reduce_program_prepare(
+        of: *const bops_dtype,
+        params: *const bops_reduce_program_params,
+        choice: *const bops_reduce_program_choice,
+    ) -> bops_status;
+    pub fn bops_reduce_program_launch(
+        of: *const bops_dtype,
+        params: *const bops_reduce_program_params,
+        choice: *const bops_reduce_program_choice,
+        operands: *const bops_reduce_program_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_row_norm_resident_prepare(
         of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
@@ -2517,6 +2689,18 @@ pub mod forms {
     pub mod bops_pointwise_program {
         pub use super::super::bops_pointwise_program_launch as launch;
         pub use super::super::bops_pointwise_program_prepare as prepare;
+    }
+    pub mod bops_reduce_rows {
+        pub use super::super::bops_reduce_rows_launch as launch;
+        pub use super::super::bops_reduce_rows_prepare as prepare;
+    }
+    pub mod bops_reduce_columns {
+        pub use super::super::bops_reduce_columns_launch as launch;
+        pub use super::super::bops_reduce_columns_prepare as prepare;
+    }
+    pub mod bops_reduce_program {
+        pub use super::super::bops_reduce_program_launch as launch;
+        pub use super::super::bops_reduce_program_prepare as prepare;
     }
     pub mod bops_row_norm_resident {
         pub use super::super::bops_row_norm_resident_launch as launch;

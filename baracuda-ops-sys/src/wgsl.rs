@@ -259,6 +259,13 @@ files! {
         POINTWISE_DENSE = "pointwise/pointwise_dense.wgsl",
         POINTWISE_STRIDED = "pointwise/pointwise_strided.wgsl",
     }
+    /// Reductions.
+    reduce {
+        REDUCE = "reduce/reduce.wgsl",
+        REDUCE_COLUMNS = "reduce/reduce_columns.wgsl",
+        REDUCE_PARTIALS = "reduce/reduce_partials.wgsl",
+        REDUCE_ROWS = "reduce/reduce_rows.wgsl",
+    }
     /// Softmax.
     softmax {
         SOFTMAX = "softmax/softmax.wgsl",

@@ -6,6 +6,7 @@ mod conv;
 mod gemm;
 mod local_response_norm;
 mod pointwise;
+mod reduce;
 mod softmax;
 
 use baracuda_ops::{
@@ -171,6 +172,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in pointwise::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         pointwise::cells(&mut cells, op)?;
+    }
+    for op in reduce::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        reduce::cells(&mut cells, op)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;

@@ -28,12 +28,14 @@ template <int extents, bool may_be_long> struct place {
 
     // Of the access in an operand, in elements.
     __device__ __forceinline__ uint64_t offset(const bops_walked &walked) const {
-        if (walked.is_dense) return first;
-        uint64_t at = (may_be_long ? outer : uint32_t(outer)) * walked.strides[0];
+        return walked.is_dense ? first : offset_by(walked.strides);
+    }
+    __device__ __forceinline__ uint64_t offset_by(const uint64_t *strides) const {
+        uint64_t at = (may_be_long ? outer : uint32_t(outer)) * strides[0];
 #pragma unroll
         for (int k = 0; k + 1 < extents; ++k) {
             if (k + 1 >= rank) break;
-            at += inner[k] * walked.strides[k + 1];
+            at += inner[k] * strides[k + 1];
         }
         return at;
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{AnyDescriptor, Backend, DType, Function, Program, Slot, TensorDesc};
+use baracuda_ops::{AnyDescriptor, Backend, DType, Function, Program, Reduction, Slot, TensorDesc};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
 /// Whether other extents make another valid case of it.
 fn is_template(case: &Case, target: &Target) -> bool {
     let x = &case.slots()[0].desc;
-    if case.descriptor.name() == "pointwise" {
+    if ["pointwise", "reduce"].contains(&case.descriptor.name()) {
         return !case.must_be_refused_by(target.backend);
     }
     if case.descriptor.name().starts_with("gemm") {
@@ -125,6 +125,9 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     let mut json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
     if name == "pointwise" {
         return program(template.dtype(), most.min(PROGRAM_ELEMENTS), random);
+    }
+    if name == "reduce" {
+        return reduction(template.dtype(), most.min(PROGRAM_ELEMENTS), random);
     }
     if name.starts_with("gemm") {
         return product(name, json, most, random);
@@ -229,6 +232,40 @@ pub fn program(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
     let kinds: Vec<Data> = Data::every().collect();
     let data = if random.u32(..3) == 0 { kinds[random.usize(..kinds.len())] } else { Data::Normal };
     Ok(Case::new(AnyDescriptor::parse("pointwise", &json.to_string())?, data))
+}
+
+/// A random reduction of a tensor in any order of memory, along any axes.
+///
+/// # Errors
+/// What the library refuses of it.
+fn reduction(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
+    let (mut left, mut dims) = (most, Vec::<u64>::new());
+    for _ in 0..random.usize(..6) {
+        let fitting = EXTENTS.iter().filter(|extent| **extent <= left).count();
+        let extent = EXTENTS[random.usize(..fitting)];
+        dims.insert(random.usize(..dims.len() + 1), extent);
+        left /= extent;
+    }
+    let mut axes: Vec<usize> = (0..dims.len()).collect();
+    random.shuffle(&mut axes);
+    let (mut strides, mut step) = (vec![0; dims.len()], 1);
+    for &axis in &axes {
+        (strides[axis], step) = (step, step * dims[axis]);
+    }
+    let mut input = json!({"dtype": dtype, "dims": dims});
+    if random.bool() {
+        input["strides"] = json!(strides);
+    }
+    axes.truncate(random.usize(..axes.len() + 1));
+    let kept: Vec<usize> = axes.iter().copied().filter(|_| random.u32(..3) == 0).collect();
+    let reduce = Reduction::ALL[random.usize(..Reduction::ALL.len())];
+    let mut json = json!({"inputs": [input], "axes": axes, "reduce": reduce, "keep": kept});
+    if dtype != DType::F64 && random.u32(..3) == 0 {
+        json["output"] = json!([DType::F32, DType::F16, DType::BF16][random.usize(..3)]);
+    }
+    let kinds = [Data::Normal, Data::Normal, Data::Sparse, Data::Constant, Data::Ramp, Data::Nan];
+    let data = kinds[random.usize(..kinds.len())];
+    Ok(Case::new(AnyDescriptor::parse("reduce", &json.to_string())?, data))
 }
 
 /// Numbers of random programs; none is infinity.

@@ -9,6 +9,7 @@ pub mod gemm;
 mod lines;
 pub mod norm;
 pub mod pointwise;
+pub mod reduce;
 mod rows;
 pub mod softmax;
 mod valid;
@@ -25,6 +26,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     norm::add_variants(&mut variants)?;
     softmax::add_variants(&mut variants);
     pointwise::add_variants(&mut variants)?;
+    reduce::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;
     Ok(variants.texts)

@@ -279,7 +279,7 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
 }
 
 /// Where the element of each position of some extents is among those of an input that is repeated to them.
-fn places(own: &[u64], dims: &[u64]) -> Vec<usize> {
+pub(super) fn places(own: &[u64], dims: &[u64]) -> Vec<usize> {
     let mut places = vec![0];
     for (axis, &dim) in dims.iter().enumerate() {
         let extent = (axis + own.len()).checked_sub(dims.len()).map_or(1, |axis| own[axis]) as usize;

@@ -57,7 +57,7 @@ const fn c_cost(function: Function) -> sys::bops_cost {
 }
 
 /// The bits of a number in the computing type.
-fn bits(computing: DType, number: f64) -> u64 {
+pub(in crate::ops) fn bits(computing: DType, number: f64) -> u64 {
     match computing {
         DType::F64 => number.to_bits(),
         _ => single(number).to_bits().into(),
@@ -65,9 +65,9 @@ fn bits(computing: DType, number: f64) -> u64 {
 }
 
 /// Operands and how they lie towards each other, outputs first.
-struct Lying {
-    operands: Vec<TensorDesc>,
-    walk: Walk,
+pub(in crate::ops) struct Lying {
+    pub(in crate::ops) operands: Vec<TensorDesc>,
+    pub(in crate::ops) walk: Walk,
 }
 
 impl Lying {
@@ -119,7 +119,7 @@ impl Lying {
 
     /// # Errors
     /// An inner extent or the grid is too large.
-    fn c_walk(&self, width: u64) -> Result<sys::bops_walk, Reason> {
+    pub(in crate::ops) fn c_walk(&self, width: u64) -> Result<sys::bops_walk, Reason> {
         let (elements, is_long) = (self.walk.elements(), self.is_long(width));
         let blocks = elements.div_ceil(THREADS * width);
         Reason::unless(blocks <= MOST_BLOCKS, || {
@@ -136,7 +136,7 @@ impl Lying {
         Ok(sys::bops_walk { elements, rank: word(self.rank() as u64), is_long: is_long.into(), inner })
     }
 
-    fn c_walked(&self, operand: usize, width: u64) -> Result<sys::bops_walked, Reason> {
+    pub(in crate::ops) fn c_walked(&self, operand: usize, width: u64) -> Result<sys::bops_walked, Reason> {
         let own = &self.walk.strides[operand];
         let mut strides = [0; EXTENTS];
         // The outermost first, then from the innermost on.
@@ -284,22 +284,22 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
 
 /// A program as the interpreter is told it.
 #[derive(Debug, PartialEq, Eq)]
-struct Code {
+pub(in crate::ops) struct Code {
     /// The inputs that count, in the order of their slots.
-    inputs: Vec<usize>,
-    instructions: Vec<u64>,
+    pub(in crate::ops) inputs: Vec<usize>,
+    pub(in crate::ops) instructions: Vec<u64>,
     /// Places of the outputs.
-    results: Vec<u32>,
-    literals: Vec<u64>,
+    pub(in crate::ops) results: Vec<u32>,
+    pub(in crate::ops) literals: Vec<u64>,
     /// Values that are live at once outside of the accumulator.
-    slots: usize,
+    pub(in crate::ops) slots: usize,
 }
 
 /// A value that lasts to the end, since it is an output.
 const FOREVER: usize = usize::MAX;
 
 impl Code {
-    fn new(program: &Program, bits: impl Fn(f64) -> u64) -> Self {
+    pub(in crate::ops) fn new(program: &Program, bits: impl Fn(f64) -> u64) -> Self {
         let (needed, ends) = lifetimes(program);
         let inputs: Vec<usize> = (0..program.inputs()).filter(|&input| ends.of_inputs[input].is_some()).collect();
         // Of each slot, where the value that it holds is used last.

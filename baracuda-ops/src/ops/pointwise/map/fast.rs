@@ -1,5 +1,6 @@
 //! Programs on the CPU, block by block: each instruction is one loop over a block that the first cache holds.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use half::slice::HalfFloatSliceExt as _;
@@ -14,7 +15,7 @@ use crate::ops::pointwise::program::{Argument, Instruction, Lane, Program};
 use crate::ops::walk::Walk;
 
 /// Positions of a block: those of a few values fit into the first cache together.
-const BLOCK: usize = 512;
+pub(in crate::ops) const BLOCK: usize = 512;
 /// Positions of a task. With fewer, the memory that a task needs is asked for more often; with more, a short run keeps fewer threads busy.
 const PIECE: u64 = 16 * 1024;
 
@@ -36,37 +37,30 @@ fn run<T: Lane + Converted>(program: &Program, walk: &Walk, operands: &Operands<
     let elements = walk.elements();
     threads::try_for_each(elements.div_ceil(PIECE), elements, |piece| {
         let positions = piece * PIECE..elements.min((piece + 1) * PIECE);
-        task::<T>(program, walk, &tensors, positions)
+        widest(Task::<T> { program, walk, tensors: &tensors, positions, of: PhantomData })
     })
 }
 
-/// Computes some positions with the widest instructions that this machine has.
-fn task<T: Lane + Converted>(
-    program: &Program,
-    walk: &Walk,
-    tensors: &[Tensor<'_>],
-    positions: Range<u64>,
-) -> Result<(), Shortage> {
+/// Work that is compiled for several sets of instructions.
+pub(in crate::ops) trait Widest {
+    type Output;
+
+    /// Does it; inlined into its callers. `FUSED`: a product and a sum are one instruction.
+    fn run<const FUSED: bool>(self) -> Self::Output;
+}
+
+/// Does work with the widest instructions that this machine has.
+pub(in crate::ops) fn widest<W: Widest>(work: W) -> W::Output {
     #[cfg(target_arch = "x86_64")]
     {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-        fn with_avx512<T: Lane + Converted>(
-            program: &Program,
-            walk: &Walk,
-            tensors: &[Tensor<'_>],
-            positions: Range<u64>,
-        ) -> Result<(), Shortage> {
-            blocks::<T, true>(program, walk, tensors, positions)
+        fn with_avx512<W: Widest>(work: W) -> W::Output {
+            work.run::<true>()
         }
 
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn with_avx2<T: Lane + Converted>(
-            program: &Program,
-            walk: &Walk,
-            tensors: &[Tensor<'_>],
-            positions: Range<u64>,
-        ) -> Result<(), Shortage> {
-            blocks::<T, true>(program, walk, tensors, positions)
+        fn with_avx2<W: Widest>(work: W) -> W::Output {
+            work.run::<true>()
         }
 
         let has_avx2 =
@@ -78,94 +72,140 @@ fn task<T: Lane + Converted>(
             && is_x86_feature_detected!("avx512dq");
         if has_avx512 {
             // SAFETY: the processor has these instructions.
-            return unsafe { with_avx512::<T>(program, walk, tensors, positions) };
+            return unsafe { with_avx512(work) };
         }
         if has_avx2 {
             // SAFETY: the processor has these instructions.
-            return unsafe { with_avx2::<T>(program, walk, tensors, positions) };
+            return unsafe { with_avx2(work) };
         }
     }
     // Elsewhere than on x86-64 the baseline has fused instructions.
     #[cfg(target_arch = "aarch64")]
-    return blocks::<T, true>(program, walk, tensors, positions);
+    return work.run::<true>();
     #[cfg(not(target_arch = "aarch64"))]
-    blocks::<T, false>(program, walk, tensors, positions)
+    work.run::<false>()
 }
 
-#[inline(always)]
-fn blocks<T: Lane + Converted, const FUSED: bool>(
-    program: &Program,
-    walk: &Walk,
-    tensors: &[Tensor<'_>],
-    positions: Range<u64>,
-) -> Result<(), Shortage> {
-    let (inputs, outputs) = (program.inputs(), program.outputs());
-    let numbers: usize = program.instructions().iter().map(|instruction| instruction.arguments.len()).sum();
-    // Values of a block: inputs, numbers, results.
-    let mut memory: Vec<T> = room(((inputs + numbers + program.instructions().len()) * BLOCK) as u64)?;
-    memory.resize((inputs + numbers + program.instructions().len()) * BLOCK, T::default());
-    let (given, computed) = memory.split_at_mut((inputs + numbers) * BLOCK);
-    let (given, constants) = given.split_at_mut(inputs * BLOCK);
-    // What is the same at every position is written once.
-    let mut literals = program.instructions().iter().flat_map(|instruction| &instruction.arguments);
-    for constant in constants.chunks_exact_mut(BLOCK) {
-        if let Some(Argument::Literal(literal)) = literals.next() {
-            constant.fill(T::number(literal.get()));
+/// The values of a program at the positions of a block: inputs, numbers, results.
+pub(in crate::ops) struct Block<'p, T> {
+    program: &'p Program,
+    inputs: Vec<T>,
+    constants: Vec<T>,
+    computed: Vec<T>,
+}
+
+impl<'p, T: Lane> Block<'p, T> {
+    pub(in crate::ops) fn new(program: &'p Program) -> Result<Self, Shortage> {
+        let numbers: usize = program.instructions().iter().map(|instruction| instruction.arguments.len()).sum();
+        let blocks = |count: usize| -> Result<Vec<T>, Shortage> {
+            let mut memory: Vec<T> = room((count * BLOCK) as u64)?;
+            memory.resize(count * BLOCK, T::default());
+            Ok(memory)
+        };
+        let [inputs, mut constants, computed] = [program.inputs(), numbers, program.instructions().len()].map(blocks);
+        // What is the same at every position is written once.
+        let mut literals = program.instructions().iter().flat_map(|instruction| &instruction.arguments);
+        if let Ok(constants) = &mut constants {
+            for constant in constants.chunks_exact_mut(BLOCK) {
+                if let Some(Argument::Literal(literal)) = literals.next() {
+                    constant.fill(T::number(literal.get()));
+                }
+            }
         }
+        Ok(Self { program, inputs: inputs?, constants: constants?, computed: computed? })
     }
-    for (at, block) in given.chunks_exact_mut(BLOCK).enumerate().filter(|(at, _)| walk.is_repeated(outputs + at)) {
-        load(&tensors[outputs + at], walk, outputs + at, positions.start..positions.start + 1, &mut block[..1]);
-        let value = block[0];
-        block.fill(value);
+
+    /// The values of an input.
+    #[inline(always)]
+    pub(in crate::ops) fn input(&mut self, at: usize) -> &mut [T] {
+        &mut self.inputs[at * BLOCK..][..BLOCK]
     }
-    let mut first = positions.start;
-    while first < positions.end {
-        let block = first..positions.end.min(first + BLOCK as u64);
-        let length = to_usize(block.end - block.start);
-        for (at, given) in given.chunks_exact_mut(BLOCK).enumerate().filter(|(at, _)| !walk.is_repeated(outputs + at)) {
-            load(&tensors[outputs + at], walk, outputs + at, block.clone(), &mut given[..length]);
-        }
+
+    /// Computes the results of the first positions.
+    #[inline(always)]
+    pub(in crate::ops) fn evaluate<const FUSED: bool>(&mut self, length: usize) {
         let mut number = 0;
-        for (at, Instruction { function, arguments }) in program.instructions().iter().enumerate() {
-            let (before, results) = computed.split_at_mut(at * BLOCK);
+        for (at, Instruction { function, arguments }) in self.program.instructions().iter().enumerate() {
+            let (before, results) = self.computed.split_at_mut(at * BLOCK);
             let mut values: [&[T]; 3] = [&[]; 3];
             for (value, argument) in values.iter_mut().zip(arguments) {
                 let (memory, place): (&[T], usize) = match *argument {
-                    Argument::Input(at) => (given, at),
+                    Argument::Input(at) => (&self.inputs, at),
                     Argument::Result(at) => (before, at),
-                    Argument::Literal(_) => (constants, number),
+                    Argument::Literal(_) => (&self.constants, number),
                 };
                 *value = &memory[place * BLOCK..][..length];
                 number += 1;
             }
             T::apply::<FUSED>(*function, values, &mut results[..length]);
         }
-        for (at, output) in program.results().iter().enumerate() {
-            let (memory, place): (&[T], usize) = match *output {
-                Argument::Input(at) => (given, at),
-                Argument::Result(at) => (computed, at),
-                // No output is a number.
-                Argument::Literal(_) => continue,
-            };
-            store(&tensors[at], walk, at, block.clone(), &memory[place * BLOCK..][..length]);
-        }
-        first = block.end;
     }
-    Ok(())
+
+    /// The values of an output.
+    #[inline(always)]
+    pub(in crate::ops) fn output(&self, at: usize) -> &[T] {
+        match self.program.results()[at] {
+            Argument::Input(at) => &self.inputs[at * BLOCK..][..BLOCK],
+            Argument::Result(at) => &self.computed[at * BLOCK..][..BLOCK],
+            // No output is a number.
+            Argument::Literal(_) => &[],
+        }
+    }
+}
+
+/// Some positions of a program.
+struct Task<'t, T> {
+    program: &'t Program,
+    walk: &'t Walk,
+    tensors: &'t [Tensor<'t>],
+    positions: Range<u64>,
+    of: PhantomData<T>,
+}
+
+impl<T: Lane + Converted> Widest for Task<'_, T> {
+    type Output = Result<(), Shortage>;
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) -> Self::Output {
+        let Self { program, walk, tensors, positions, .. } = self;
+        let (inputs, outputs) = (program.inputs(), program.outputs());
+        let mut values = Block::<T>::new(program)?;
+        for at in (0..inputs).filter(|at| walk.is_repeated(outputs + at)) {
+            let block = values.input(at);
+            load(&tensors[outputs + at], walk, outputs + at, positions.start..positions.start + 1, &mut block[..1]);
+            let value = block[0];
+            block.fill(value);
+        }
+        let mut first = positions.start;
+        while first < positions.end {
+            let block = first..positions.end.min(first + BLOCK as u64);
+            let length = to_usize(block.end - block.start);
+            for at in (0..inputs).filter(|at| !walk.is_repeated(outputs + at)) {
+                let given = &mut values.input(at)[..length];
+                load(&tensors[outputs + at], walk, outputs + at, block.clone(), given);
+            }
+            values.evaluate::<FUSED>(length);
+            for (at, tensor) in tensors[..outputs].iter().enumerate() {
+                store(tensor, walk, at, block.clone(), &values.output(at)[..length]);
+            }
+            first = block.end;
+        }
+        Ok(())
+    }
 }
 
 /// A run of positions along the innermost extent.
-struct Segment {
+pub(in crate::ops) struct Segment {
     /// The element at which it begins.
-    first: u64,
+    pub(in crate::ops) first: u64,
     /// Between elements that follow each other.
-    step: u64,
+    pub(in crate::ops) step: u64,
     /// Which values of the block these are.
-    places: Range<usize>,
+    pub(in crate::ops) places: Range<usize>,
 }
 
 /// The segments of a block. It is an iterator, for a closure in which the elements are converted would be compiled without the wide instructions.
-struct Segments<'a> {
+pub(in crate::ops) struct Segments<'a> {
     walk: &'a Walk,
     operand: usize,
     start: u64,
@@ -174,7 +214,7 @@ struct Segments<'a> {
 
 impl<'a> Segments<'a> {
     #[inline(always)]
-    fn new(walk: &'a Walk, operand: usize, block: Range<u64>) -> Self {
+    pub(in crate::ops) fn new(walk: &'a Walk, operand: usize, block: Range<u64>) -> Self {
         Self { walk, operand, start: block.start, rest: block }
     }
 }
@@ -214,7 +254,7 @@ fn store<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: 
 }
 
 /// The type of the values of a block, with the types of elements that it is converted from and to.
-trait Converted: Sized + Copy {
+pub(in crate::ops) trait Converted: Sized + Copy {
     /// Reads elements a step apart.
     fn read(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [Self]);
     /// Writes elements a step apart, each rounded once.

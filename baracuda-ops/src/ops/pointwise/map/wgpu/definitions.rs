@@ -60,12 +60,18 @@ fn number(parts: &[Part], name: &str) -> Option<usize> {
 
 /// The definitions of what a program's text calls.
 pub(super) fn definitions(program: &Program) -> String {
-    if program.instructions().is_empty() {
-        return String::new();
+    match program.instructions() {
+        [] => String::new(),
+        _ => definitions_with(Some(program), &["literal", "rounded"]),
     }
+}
+
+/// The definitions of what a program calls, and of further functions.
+pub(super) fn definitions_with(program: Option<&Program>, further: &[&str]) -> String {
     let parts = &*PARTS;
-    let functions = program.instructions().iter().map(|instruction| format!("f_{}", instruction.function.name()));
-    let called = functions.chain(["literal", "rounded"].map(String::from));
+    let instructions = program.map_or(&[][..], Program::instructions);
+    let functions = instructions.iter().map(|instruction| format!("f_{}", instruction.function.name()));
+    let called = functions.chain(further.iter().map(ToString::to_string));
     let mut open: Vec<usize> = called.filter_map(|name| number(parts, &name)).collect();
     let mut is_taken = vec![false; parts.len()];
     while let Some(at) = open.pop() {

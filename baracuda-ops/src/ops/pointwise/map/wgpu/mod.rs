@@ -7,7 +7,7 @@ mod definitions;
 mod text;
 mod variants;
 
-use self::text::{Lie, Tensor};
+pub(in crate::ops) use self::text::{Lie, Tensor, of_reduction as reduced_text};
 use super::Valid;
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, groups, params,
@@ -185,16 +185,20 @@ impl<'v> Task<'v> {
 
     /// `is_wide`: chunks have eight elements.
     fn binding(&self, tensor: &Tensor, is_wide: bool) -> Binding {
-        let is_half = tensor.dtype.is_half();
-        let accessors = match (tensor.lie, tensor.is_output) {
-            (Lie::Run, false) if is_half && !is_wide => ["pairs_in", "halves_in"],
-            (Lie::Run, true) if is_half && !is_wide => ["pairs_out", "halves_out"],
-            (Lie::Run, false) => tensor.dtype.chunks_in(),
-            (Lie::Run, true) => tensor.dtype.chunks_out(),
-            (_, false) => [if is_half { "scattered_half_in" } else { "scattered_f32_in" }; 2],
-            (_, true) => [if is_half { "scattered_half_out" } else { "scattered_f32_out" }; 2],
-        };
-        Binder { slots: &self.valid.slots }.operand(tensor.index, accessors, "absent_in")
+        Binder { slots: &self.valid.slots }.operand(tensor.index, accessors(tensor, is_wide), "absent_in")
+    }
+}
+
+/// How an operand is read or written: where chunks are aligned, and where they begin at any element. `is_wide`: chunks have eight elements.
+pub(in crate::ops) fn accessors(tensor: &Tensor, is_wide: bool) -> [&'static str; 2] {
+    let is_half = tensor.dtype.is_half();
+    match (tensor.lie, tensor.is_output) {
+        (Lie::Run, false) if is_half && !is_wide => ["pairs_in", "halves_in"],
+        (Lie::Run, true) if is_half && !is_wide => ["pairs_out", "halves_out"],
+        (Lie::Run, false) => tensor.dtype.chunks_in(),
+        (Lie::Run, true) => tensor.dtype.chunks_out(),
+        (_, false) => [if is_half { "scattered_half_in" } else { "scattered_f32_in" }; 2],
+        (_, true) => [if is_half { "scattered_half_out" } else { "scattered_f32_out" }; 2],
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use super::definitions::definitions;
+use super::definitions::{definitions, definitions_with};
 use crate::backend::wgpu::{ShaderType, file};
 use crate::narrow::single;
 use crate::ops::pointwise::program::{Argument, Instruction, Program};
 
 /// How an operand's elements lie along the innermost extent of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lie {
+pub(in crate::ops) enum Lie {
     /// It is one element everywhere, which a thread reads once.
     Repeated,
     /// One element stands for the whole line.
@@ -22,13 +22,13 @@ pub(super) enum Lie {
 
 /// An operand as shaders see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tensor {
-    pub(super) name: &'static str,
+pub(in crate::ops) struct Tensor {
+    pub(in crate::ops) name: &'static str,
     /// Its row in the table of operands.
-    pub(super) index: usize,
-    pub(super) dtype: ShaderType,
-    pub(super) lie: Lie,
-    pub(super) is_output: bool,
+    pub(in crate::ops) index: usize,
+    pub(in crate::ops) dtype: ShaderType,
+    pub(in crate::ops) lie: Lie,
+    pub(in crate::ops) is_output: bool,
 }
 
 impl Tensor {
@@ -88,7 +88,7 @@ pub(super) fn of(program: &Program, tensors: &[Tensor], rank: Option<usize>, per
         places(&mut text, tensors, rank);
     }
     loads(&mut text, inputs, &|tensor| place_of(tensor, tensors, rank));
-    evaluation(&mut text, program, [outputs, inputs]);
+    evaluation(&mut text, program, [outputs, inputs], false);
     text.line("fn store(at: Places, y: array<Results, QUADS>) {");
     for (at, tensor) in outputs.iter().enumerate() {
         let (name, chunk) = (tensor.name, tensor.chunk(at, per_chunk));
@@ -99,6 +99,49 @@ pub(super) fn of(program: &Program, tensors: &[Tensor], rank: Option<usize>, per
         }
     }
     text.line("}");
+    text.0
+}
+
+/// The text for the inputs of a reduction in chunks that lie along the innermost of `rank` extents, if there is a program to compute, and for the output, whose
+/// elements along `output_rank` extents are stored one at a time, if it is stored.
+pub(in crate::ops) fn of_reduction(
+    program: Option<&Program>,
+    inputs: &[Tensor],
+    output: Option<Tensor>,
+    (rank, output_rank): (usize, usize),
+) -> String {
+    let mut text = Text(String::with_capacity(4 << 10));
+    // What `reduce.wgsl` calls besides.
+    text.0.push_str(&definitions_with(program, &["f_div", "f_sqrt", "literal", "rounded"]));
+    conversions(&mut text, &inputs.iter().copied().chain(output).collect::<Vec<_>>());
+    if let Some(program) = program {
+        places(&mut text, inputs, rank);
+        loads(&mut text, inputs, &|tensor| place_of(tensor, inputs, Some(rank)));
+        evaluation(&mut text, program, [&[], inputs], true);
+    }
+    text.line("fn place_of_output(position: u32) -> u32 {\n    var rest = position;\n    var at = 0u;");
+    for axis in 0..output_rank {
+        let at = format!("[{}].{}", axis / 4, ["x", "y", "z", "w"][axis % 4]);
+        if axis + 1 == output_rank {
+            text.line(format_args!("    at += rest * params.output_strides{at};"));
+        } else {
+            text.line(format_args!("    let outer{axis} = rest / params.output_extents{at};"));
+            text.line(format_args!(
+                "    at += (rest - outer{axis} * params.output_extents{at}) * params.output_strides{at};"
+            ));
+            text.line(format_args!("    rest = outer{axis};"));
+        }
+    }
+    text.line("    return at;\n}\n");
+    if let Some(output) = output {
+        let (name, suffix) = (output.name, output.suffix());
+        let bits = match output.dtype {
+            ShaderType::F32 => "bitcast<vec4<u32>>(value)".to_string(),
+            _ => format!("vec4<u32>(round_to_half_{suffix}(value.x), 0u, 0u, 0u)"),
+        };
+        text.line("fn store_result(position: u32, total: f32) {\n    let value = finished(total);");
+        text.line(format_args!("    {name}_scatter(place_of_output(position), 1u, 1u, {bits});\n}}"));
+    }
     text.0
 }
 
@@ -201,8 +244,8 @@ fn loads(text: &mut Text, inputs: &[Tensor], place: &dyn Fn(&Tensor) -> Place) {
     text.line("    return x;\n}\n");
 }
 
-/// The instructions.
-fn evaluation(text: &mut Text, program: &Program, [outputs, inputs]: [&[Tensor]; 2]) {
+/// The instructions. `is_used_further`: something is made of the results.
+fn evaluation(text: &mut Text, program: &Program, [outputs, inputs]: [&[Tensor]; 2], is_used_further: bool) {
     text.line("struct Results {");
     for at in 0..program.outputs() {
         text.line(format_args!("    y{at}: vec4<f32>,"));
@@ -223,7 +266,8 @@ fn evaluation(text: &mut Text, program: &Program, [outputs, inputs]: [&[Tensor];
         let call = format!("f_{name}({})", arguments.join(", "));
         // Compilers may merge an operation with those that follow, also with the sums by which a chunk of bf16 is tested for NaN.
         let result = Argument::Result(at);
-        let is_used = instructions.iter().any(|later| later.arguments.contains(&result))
+        let is_used = is_used_further
+            || instructions.iter().any(|later| later.arguments.contains(&result))
             || program
                 .results()
                 .iter()

@@ -1,0 +1,299 @@
+//! The CUDA kernels: which serves a layout, and how what is reduced to an output is divided over threads and pieces.
+//!
+//! The division follows from the extents that are reduced and from their layout, never from the number of outputs, so that an output has the same bits
+//! whatever else there is beside it.
+
+use baracuda_ops_sys as sys;
+
+use super::reduction::{Combine, Each, Finish};
+use super::{Geometry, OUTPUT, Valid};
+use crate::backend::cuda::{Props, c_dtype};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Candidate};
+use crate::narrow::word;
+use crate::ops::calls::calls;
+use crate::ops::pointwise::map::cuda::{Code, Lying, bits};
+use crate::options::WorkspaceReq;
+
+/// Threads of a block, columns of accesses in a block, and accesses of a thread that are in flight at once, as in the kernels.
+const THREADS: u64 = sys::BOPS_REDUCE_THREADS as u64;
+const ACROSS: u64 = sys::BOPS_REDUCE_ACROSS as u64;
+const BATCH: u64 = sys::BOPS_REDUCE_BATCH as u64;
+/// The fewest threads of a team: accesses of a warp lie in runs of this many.
+const FEWEST: u64 = 8;
+/// Outputs that a team takes at once, where each has few accesses.
+const ROWS: u64 = 4;
+/// Batches of a piece: with fewer, large tensors have more parts than need be; with more, few outputs keep fewer SMs busy.
+const BATCHES: u64 = 4;
+/// Values of a thread in a piece of a program.
+const ROUNDS: u64 = 16;
+/// The most blocks of a grid.
+const MOST_BLOCKS: u64 = (1 << 31) - 1;
+const EXTENTS: usize = sys::BOPS_POINTWISE_EXTENTS as usize;
+
+const fn c_combine(combine: Combine) -> sys::bops_combine {
+    match combine {
+        Combine::Add => sys::BOPS_COMBINE_ADD,
+        Combine::Multiply => sys::BOPS_COMBINE_MULTIPLY,
+        Combine::Greatest | Combine::Least => sys::BOPS_COMBINE_GREATEST,
+    }
+}
+
+const fn c_each(each: Each, combine: Combine) -> sys::bops_each {
+    match (each, combine) {
+        (_, Combine::Least) => sys::BOPS_EACH_NEGATIVE,
+        (Each::Value, _) => sys::BOPS_EACH_VALUE,
+        (Each::Magnitude, _) => sys::BOPS_EACH_MAGNITUDE,
+        (Each::Square, _) => sys::BOPS_EACH_SQUARE,
+    }
+}
+
+const fn c_finish(finish: Finish, combine: Combine) -> sys::bops_finish {
+    match (finish, combine) {
+        (_, Combine::Least) => sys::BOPS_FINISH_NEGATIVE,
+        (Finish::Total, _) => sys::BOPS_FINISH_TOTAL,
+        (Finish::Mean, _) => sys::BOPS_FINISH_MEAN,
+        (Finish::Root, _) => sys::BOPS_FINISH_ROOT,
+    }
+}
+
+/// A reduction as kernels are told it.
+struct Task<'v> {
+    geometry: &'v Geometry,
+    /// The output and the inputs along the outputs, and the inputs along what is reduced.
+    kept: Lying,
+    reduced: Lying,
+    outputs: u64,
+    combine: sys::bops_combine,
+    each: sys::bops_each,
+    finish: sys::bops_finish,
+}
+
+impl<'v> Task<'v> {
+    fn new(valid: &'v Valid) -> Self {
+        let geometry = &valid.derived;
+        let row = valid.fields.reduce.row();
+        let out = valid.slots.always(OUTPUT).desc;
+        let operands = std::iter::once(out).chain(geometry.inputs.iter().copied()).collect();
+        Self {
+            geometry,
+            kept: Lying { operands, walk: geometry.kept() },
+            reduced: Lying { operands: geometry.inputs.clone(), walk: geometry.reduced() },
+            outputs: Geometry::outputs(&valid.slots),
+            combine: c_combine(row.combine),
+            each: c_each(row.each, row.combine),
+            finish: c_finish(row.finish, row.combine),
+        }
+    }
+
+    /// The input, if it is reduced as it is.
+    fn plain(&self) -> Result<DType, Reason> {
+        let count = self.geometry.program.instructions().len();
+        Reason::unless(self.geometry.program.is_identity(), || {
+            format!(
+                "it reduces elements of one input, the program has {count} instructions of {}",
+                self.geometry.inputs.len()
+            )
+        })?;
+        Ok(self.geometry.inputs[0].dtype())
+    }
+
+    /// Whether elements of an input along the innermost of these extents are neighbours in whole accesses of `width`, which all other strides step over.
+    fn has_neighbours(&self, inner: &Lying, outer: &Lying, [at, at_outer]: [usize; 2], width: u64) -> bool {
+        let input = &self.geometry.inputs[0];
+        let strides = &inner.walk.strides[at];
+        let others = strides.iter().rev().skip(1).chain(&outer.walk.strides[at_outer]);
+        strides.last() == Some(&1)
+            && inner.walk.dims.last().is_some_and(|dim| dim.is_multiple_of(width))
+            && input.align_bytes() >= width * input.dtype().size_bytes()
+            && others.into_iter().all(|stride| stride.is_multiple_of(width))
+    }
+
+    /// `pieces`: of an output.
+    #[expect(clippy::cast_precision_loss, reason = "a count is rounded to the computing type, in which it divides")]
+    fn results(&self, pieces: u64) -> Result<sys::bops_reduce_results, Reason> {
+        let threads = pieces.div_ceil(4).next_power_of_two().clamp(1, THREADS);
+        Self::blocks(self.outputs.div_ceil(THREADS / threads))?;
+        Ok(sys::bops_reduce_results {
+            kept: self.kept.c_walk(1)?,
+            out: self.kept.c_walked(0, 1)?,
+            outputs: self.outputs,
+            pieces,
+            count: self.geometry.count as f64,
+            threads: word(threads),
+            finish: self.finish,
+        })
+    }
+
+    fn blocks(count: u64) -> Result<u64, Reason> {
+        Reason::unless(count <= MOST_BLOCKS, || {
+            format!("it needs {count} blocks, a launch has at most {MOST_BLOCKS}")
+        })?;
+        Ok(count)
+    }
+
+    /// A candidate with the workspace and the launches that the pieces need.
+    fn with_pieces<'d>(&self, candidate: Candidate<'d>, pieces: u64) -> Candidate<'d> {
+        if self.outputs == 0 || pieces == 1 {
+            return candidate;
+        }
+        let bytes = pieces.saturating_mul(self.outputs).saturating_mul(self.geometry.computing.size_bytes());
+        let workspace = if pieces == 0 { WorkspaceReq::NONE } else { WorkspaceReq::new(bytes, 16) };
+        Candidate { workspace, launches: if pieces == 0 { 1 } else { 2 }, ..candidate }
+    }
+}
+
+/// Along extents in which elements are neighbours.
+pub(super) fn rows<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
+    let task = Task::new(valid);
+    let dtype = task.plain()?;
+    ask.leave_if(has_better_columns(&task), "elements are nearer to each other along an extent that stays")?;
+    let full = 16 / dtype.size_bytes();
+    let width = if task.has_neighbours(&task.reduced, &task.kept, [0, 1], full) { full } else { 1 };
+    let accesses = task.geometry.count / width;
+    let threads = accesses.div_ceil(BATCH).next_power_of_two().clamp(FEWEST, THREADS).min(accesses.next_power_of_two());
+    let pieces = accesses.div_ceil(threads * BATCH * BATCHES);
+    let is_short = width > 1 && accesses <= 2 * threads && pieces == 1;
+    let rows = if is_short { ROWS } else { 1 };
+    let batches = if rows > 1 { 1 } else { accesses.div_ceil(threads * BATCH).min(BATCHES) };
+    let teams = task.outputs.div_ceil(rows).saturating_mul(pieces);
+    let params = sys::bops_reduce_rows_params {
+        results: task.results(pieces)?,
+        reduced: task.reduced.c_walk(width)?,
+        in_: task.reduced.c_walked(0, width)?,
+        in_kept: task.kept.c_walked(1, 1)?,
+        accesses,
+        blocks: Task::blocks(teams.div_ceil(THREADS / threads))?,
+        threads: word(threads),
+        batches: word(batches),
+        each: task.each,
+    };
+    let is_line = width > 1 && task.reduced.walk.dims.len() == 1;
+    let choice = sys::bops_reduce_choice {
+        combine: task.combine,
+        vec_bytes: word(width * dtype.size_bytes()),
+        extents: if is_line { 1 } else { word(EXTENTS as u64) },
+        rows: word(rows),
+    };
+    let kernels = (c_dtype(dtype)?, params, choice, pieces.min(2));
+    let candidate = calls!(bops_reduce_rows).candidate(task.outputs > 0, kernels, |located| {
+        sys::bops_reduce_operands { in_: located.pointer(0).cast_const(), out: located.pointer(OUTPUT) }
+    });
+    Ok(task.with_pieces(candidate, pieces))
+}
+
+/// Whether elements of the largest input are nearer to each other along an extent that stays than along those that are reduced.
+fn has_better_columns(task: &Task<'_>) -> bool {
+    let most = task.geometry.largest();
+    let nearest = |strides: &[u64]| strides.last().copied().filter(|&stride| stride > 0);
+    match (nearest(&task.kept.walk.strides[1 + most]), nearest(&task.reduced.walk.strides[most])) {
+        (Some(of_kept), Some(of_reduced)) => of_kept < of_reduced,
+        (of_kept, _) => of_kept.is_some(),
+    }
+}
+
+/// Across an extent that stays, in which elements are neighbours.
+pub(super) fn columns<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let task = Task::new(valid);
+    let dtype = task.plain()?;
+    let full = 16 / dtype.size_bytes();
+    let width = if task.has_neighbours(&task.kept, &task.reduced, [1, 0], full) { full } else { 1 };
+    let items = task.geometry.count;
+    let deep = items.div_ceil(BATCH).next_power_of_two().clamp(1, THREADS / ACROSS);
+    let pieces = items.div_ceil(deep * BATCH * BATCHES);
+    let groups = task.outputs.div_ceil(width * ACROSS);
+    Task::blocks(groups.saturating_mul(pieces))?;
+    let params = sys::bops_reduce_columns_params {
+        results: task.results(pieces)?,
+        kept: task.kept.c_walk(width)?,
+        reduced: task.reduced.c_walk(1)?,
+        in_: task.reduced.c_walked(0, 1)?,
+        in_kept: task.kept.c_walked(1, width)?,
+        out: task.kept.c_walked(0, width)?,
+        items,
+        groups,
+        out_step: task.kept.walk.strides[0].last().copied().unwrap_or_default(),
+        deep: word(deep),
+        batches: word(items.div_ceil(deep * BATCH).min(BATCHES)),
+        each: task.each,
+    };
+    let choice = sys::bops_reduce_choice {
+        combine: task.combine,
+        vec_bytes: word(width * dtype.size_bytes()),
+        extents: word(EXTENTS as u64),
+        rows: 1,
+    };
+    let kernels = (c_dtype(dtype)?, params, choice, pieces.min(2));
+    let candidate = calls!(bops_reduce_columns).candidate(task.outputs > 0, kernels, |located| {
+        sys::bops_reduce_operands { in_: located.pointer(0).cast_const(), out: located.pointer(OUTPUT) }
+    });
+    Ok(task.with_pieces(candidate, pieces))
+}
+
+/// Any program and any layout.
+pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let task = Task::new(valid);
+    let computing = task.geometry.computing;
+    let code = Code::new(&task.geometry.program, |number| bits(computing, number));
+    let items = task.geometry.count;
+    let threads = items.div_ceil(4).next_power_of_two().clamp(1, THREADS);
+    // Neighbouring threads share lines of memory where they have neighbouring outputs.
+    let is_columns = has_better_columns(&task);
+    let threads = if is_columns { threads.min(THREADS / ACROSS) } else { threads };
+    let pieces = items.div_ceil(threads * ROUNDS);
+    let groups = task.outputs.div_ceil(THREADS / threads);
+    Task::blocks(groups.saturating_mul(pieces))?;
+    let inputs = code.inputs.len();
+    let mut params = sys::bops_reduce_program_params {
+        results: task.results(pieces)?,
+        reduced: task.reduced.c_walk(1)?,
+        items,
+        groups,
+        threads: word(threads),
+        rounds: word(items.div_ceil(threads).min(ROUNDS)),
+        is_columns: is_columns.into(),
+        kept_extents: word(task.kept.walk.dims.len() as u64),
+        each: task.each,
+        inputs: word(inputs as u64),
+        instructions: word(code.instructions.len() as u64),
+        result: code.results[0],
+        ..Default::default()
+    };
+    params.instruction[..code.instructions.len()].copy_from_slice(&code.instructions);
+    params.literal[..code.literals.len()].copy_from_slice(&code.literals);
+    for (to, &input) in params.input.iter_mut().zip(&code.inputs) {
+        let (of_kept, of_reduced) = (task.kept.c_walked(1 + input, 1)?, task.reduced.c_walked(input, 1)?);
+        *to = of_kept;
+        let kept = task.kept.walk.dims.len();
+        to.strides[kept..].copy_from_slice(&of_reduced.strides[..EXTENTS - kept]);
+        (to.is_repeated, to.is_dense) = (0, 0);
+    }
+    let slots = if code.slots <= 8 { 8 } else { 0 };
+    let choice = sys::bops_reduce_program_choice { combine: task.combine, slots };
+    let kernels = (c_dtype(computing)?, params, choice, pieces.min(2));
+    let candidate = calls!(bops_reduce_program).candidate(task.outputs > 0, kernels, move |located| {
+        let mut operands = sys::bops_reduce_program_operands { out: located.pointer(OUTPUT), ..Default::default() };
+        for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
+            *to = located.pointer(input).cast_const();
+        }
+        operands
+    });
+    Ok(task.with_pieces(candidate, pieces))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::reduce::Reduction;
+
+    #[test]
+    fn reductions_have_words_at_the_abi() {
+        for reduction in Reduction::ALL {
+            let row = reduction.row();
+            let is_least = row.combine == Combine::Least;
+            assert_eq!(c_each(row.each, row.combine) == sys::BOPS_EACH_NEGATIVE, is_least, "{reduction:?}");
+            assert_eq!(c_finish(row.finish, row.combine) == sys::BOPS_FINISH_NEGATIVE, is_least, "{reduction:?}");
+        }
+    }
+}

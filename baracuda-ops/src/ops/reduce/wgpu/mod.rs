@@ -1,0 +1,306 @@
+//! The WGSL kernels: along which extent a thread has a chunk of neighbours, how many threads share an output, and the dispatches.
+//!
+//! What is reduced to an output is divided into pieces, whose size follows from the extents that are reduced alone; so does the order in which values are
+//! combined, and an output has the same bits whatever else there is beside it.
+
+mod variants;
+
+use super::reduction::{Combine, Each, Finish};
+use super::{Geometry, OUTPUT, Valid};
+use crate::backend::wgpu::{
+    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+};
+use crate::error::Reason;
+use crate::kernel::Ask;
+use crate::narrow::{single, stride, word};
+use crate::ops::pointwise::map::wgpu::{Lie, Tensor, accessors, reduced_text};
+use crate::ops::walk::Walk;
+
+pub(in crate::ops) use variants::add_variants;
+
+/// Threads of a workgroup: the most that WebGPU promises.
+const WORKGROUP: u32 = 256;
+/// Items of a thread in a piece: loads that may be in flight at once, and additions in a chain.
+const ROUNDS: u32 = 16;
+/// The most threads that share outputs in columns: with more, fewer than eight chunks of a workgroup would lie side by side.
+const MOST_DEEP: u64 = 32;
+/// The most positions of a program: shaders number them in u32.
+const MOST_POSITIONS: u64 = 1 << 31;
+
+/// Along the extents that are reduced, where chunks lie.
+pub(super) fn rows(valid: &Valid, props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
+    ask.leave_if(has_better_columns(&valid.derived), "elements are nearer to each other along an extent that stays")?;
+    let (kept, reduced) = (valid.derived.kept(), valid.derived.reduced());
+    let order = |of: &Walk| of.dims.len();
+    let axes = (0..order(&reduced)).rev().map(Axis::Reduced).chain((0..order(&kept)).rev().map(Axis::Kept)).collect();
+    Task::new(valid, props, axes)?.work("reduce_rows")
+}
+
+/// Along the innermost of the extents that stay.
+pub(super) fn columns(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
+    let (kept, reduced) = (valid.derived.kept(), valid.derived.reduced());
+    let Some(line) = kept.dims.len().checked_sub(1) else {
+        return Err("no extent stays along which columns could lie".into());
+    };
+    let axes = std::iter::once(Axis::Kept(line))
+        .chain((0..reduced.dims.len()).rev().map(Axis::Reduced))
+        .chain((0..line).rev().map(Axis::Kept))
+        .collect();
+    Task::new(valid, props, axes)?.work("reduce_columns")
+}
+
+/// Whether elements of the largest input are nearer to each other along an extent that stays than along those that are reduced.
+fn has_better_columns(geometry: &Geometry) -> bool {
+    let (kept, reduced, most) = (geometry.kept(), geometry.reduced(), geometry.largest());
+    let nearest = |strides: &[u64]| strides.last().copied().filter(|&stride| stride > 0);
+    match (nearest(&kept.strides[1 + most]), nearest(&reduced.strides[most])) {
+        (Some(of_kept), Some(of_reduced)) => of_kept < of_reduced,
+        (of_kept, _) => of_kept.is_some(),
+    }
+}
+
+/// An extent of one of the two walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Axis {
+    Kept(usize),
+    Reduced(usize),
+}
+
+/// A reduction as shaders see it.
+struct Task<'v> {
+    valid: &'v Valid,
+    props: &'v Props,
+    kept: Walk,
+    /// Extents and, of each input, strides, innermost first.
+    extents: Vec<u64>,
+    strides: Vec<Vec<u64>>,
+    inputs: Vec<Tensor>,
+    output: Tensor,
+}
+
+impl<'v> Task<'v> {
+    /// # Errors
+    /// Shaders have no elements of a type, or do not reach those of an operand.
+    fn new(valid: &'v Valid, props: &'v Props, axes: Vec<Axis>) -> Result<Self, Reason> {
+        let geometry = &valid.derived;
+        let (kept, reduced) = (geometry.kept(), geometry.reduced());
+        let pick = |of_kept: &[u64], of_reduced: &[u64]| -> Vec<u64> {
+            let one = |axis: &Axis| match *axis {
+                Axis::Kept(at) => of_kept[at],
+                Axis::Reduced(at) => of_reduced[at],
+            };
+            axes.iter().map(one).collect()
+        };
+        let extents = pick(&kept.dims, &reduced.dims);
+        let strides: Vec<Vec<u64>> =
+            (0..geometry.inputs.len()).map(|at| pick(&kept.strides[1 + at], &reduced.strides[at])).collect();
+        check_reach(valid.slots.iter(), &[], props)?;
+        let positions = geometry.dims().iter().map(|&dim| dim.max(1)).product::<u64>();
+        Reason::unless(positions <= MOST_POSITIONS, || {
+            format!("the inputs have {positions} positions, the limit of 32-bit numbers is {MOST_POSITIONS}")
+        })?;
+        let tensor = |slot: &crate::slots::Slot, lie| {
+            let dtype = ShaderType::of(slot.desc.dtype())?;
+            Ok(Tensor { name: slot.name, index: slot.index, dtype, lie, is_output: slot.index == OUTPUT })
+        };
+        let lie = |strides: &[u64]| match strides.first() {
+            _ if extents.is_empty() => Lie::Run,
+            _ if strides.iter().all(|&stride| stride == 0) => Lie::Repeated,
+            Some(0) => Lie::Splat,
+            Some(1) => Lie::Run,
+            _ => Lie::Scattered,
+        };
+        let inputs = valid.slots.iter().zip(&strides).map(|(slot, strides)| tensor(slot, lie(strides)));
+        let inputs = inputs.collect::<Result<_, Reason>>()?;
+        let output = tensor(valid.slots.always(OUTPUT), Lie::Scattered)?;
+        Ok(Self { valid, props, kept, extents, strides, inputs, output })
+    }
+
+    fn workgroup(&self) -> u32 {
+        WORKGROUP.min(self.props.max_threads)
+    }
+
+    /// The dispatches of a form.
+    fn work(&self, entry: &'static str) -> Result<Work<()>, Reason> {
+        let outputs = Geometry::outputs(&self.valid.slots);
+        let mut work = Work::none((), self.props);
+        if outputs == 0 {
+            return Ok(work);
+        }
+        let workgroup = u64::from(self.workgroup());
+        let pieces = if self.valid.derived.count == 0 {
+            0
+        } else {
+            let (step, pieces) = self.step(entry, outputs)?;
+            work.steps.push(step);
+            pieces
+        };
+        if pieces != 1 {
+            let bytes = (pieces * outputs * 4).next_multiple_of(16).max(16);
+            check_workspace(bytes, self.props)?;
+            work.workspace_bytes = bytes;
+            let place = Place::Workspace { offset: 0, bytes };
+            for step in &mut work.steps {
+                step.bindings.push(Binding {
+                    name: "partials",
+                    place: Some(place),
+                    accessors: ["scattered_f32_out"; 2],
+                });
+            }
+            let threads = pieces.next_power_of_two().clamp(1, workgroup);
+            let grid = groups(outputs.div_ceil(workgroup / threads), self.props)?;
+            let mut step = StepBuilder {
+                entry: "reduce_partials",
+                files: vec!["reduce/reduce", "reduce/reduce_partials"],
+                generated: reduced_text(None, &[], Some(self.output), (1, self.kept.dims.len().max(1))),
+                params: self.params(grid, (outputs, 0, pieces), &[], &[]),
+                grid,
+                ..StepBuilder::default()
+            };
+            step.constants = self.constants((threads, 4), 1, 1);
+            step.bindings = vec![
+                Binding { name: "partials", place: Some(place), accessors: ["scattered_f32_in"; 2] },
+                self.bound(&self.output, false),
+            ];
+            work.steps.push(self.complete(step, false));
+        }
+        check_bindings(&work.steps, self.props)?;
+        Ok(work)
+    }
+
+    /// The dispatch that reduces the inputs, and the pieces of each output.
+    fn step(&self, entry: &'static str, outputs: u64) -> Result<(StepBuilder, u64), Reason> {
+        let program = &self.valid.derived.program;
+        let is_columns = entry == "reduce_columns";
+        let line = self.extents.first().copied().unwrap_or(1);
+        let are_whole = |per_chunk: u64| {
+            let begins_chunks = |strides: &[u64]| strides.iter().skip(1).all(|stride| stride.is_multiple_of(per_chunk));
+            let of = |(input, strides): (&Tensor, &Vec<u64>)| input.lie != Lie::Run || begins_chunks(strides);
+            line.is_multiple_of(per_chunk) && self.inputs.iter().zip(&self.strides).all(of)
+        };
+        let has_chunks = |tensor: &&Tensor| matches!(tensor.lie, Lie::Run | Lie::Scattered);
+        let has_f32 = self.inputs.iter().filter(has_chunks).any(|tensor| !tensor.dtype.is_half());
+        // Lines of whole chunks of four are better than cut chunks of eight.
+        let per_chunk = if has_f32 || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
+        let chunks_of_line = line.div_ceil(per_chunk);
+        let (workgroup, count) = (u64::from(self.workgroup()), self.valid.derived.count);
+        let items = if is_columns { count } else { count / line * chunks_of_line };
+        let most = if is_columns { MOST_DEEP.min(workgroup) } else { workgroup };
+        let threads = items.next_power_of_two().min(most);
+        let pieces = items.div_ceil(threads * u64::from(ROUNDS));
+        let rows = if is_columns { outputs / line } else { outputs };
+        let count = match is_columns {
+            true => rows * chunks_of_line.div_ceil(workgroup / threads) * pieces,
+            false => (rows * pieces).div_ceil(workgroup / threads),
+        };
+        let grid = groups(count, self.props)?;
+        let mut extents = self.extents.clone();
+        if let Some(first) = extents.first_mut() {
+            *first = chunks_of_line;
+        } else {
+            extents.push(1);
+        }
+        let rank = extents.len();
+        let moved: Vec<&[u64]> = self
+            .inputs
+            .iter()
+            .zip(&self.strides)
+            .filter(|(input, _)| input.lie != Lie::Repeated)
+            .map(|(_, strides)| &strides[..])
+            .collect();
+        let stored = (pieces == 1).then_some(self.output);
+        let mut step = StepBuilder {
+            entry,
+            files: vec!["reduce/reduce", "common/chunk"],
+            generated: reduced_text(Some(program), &self.inputs, stored, (rank, self.kept.dims.len().max(1))),
+            can_chunk: are_whole(per_chunk),
+            params: self.params(grid, (rows, items, pieces), &extents, &moved),
+            grid,
+            flags: vec![("IS_SPLIT", pieces > 1)],
+            ..StepBuilder::default()
+        };
+        step.files.push(if is_columns { "reduce/reduce_columns" } else { "reduce/reduce_rows" });
+        step.constants = self.constants((threads, per_chunk), rank.div_ceil(4), moved.len().max(1));
+        step.bindings = self.inputs.iter().map(|input| self.bound(input, per_chunk == 8)).collect();
+        if pieces == 1 {
+            step.bindings.push(self.bound(&self.output, false));
+        }
+        Ok((self.complete(step, pieces > 1), pieces))
+    }
+
+    /// `is_wide`: chunks have eight elements.
+    fn bound(&self, tensor: &Tensor, is_wide: bool) -> Binding {
+        Binder { slots: &self.valid.slots }.operand(tensor.index, accessors(tensor, is_wide), "absent_in")
+    }
+
+    /// With what every step has. `is_split`: the output is not bound.
+    fn complete(&self, mut step: StepBuilder, is_split: bool) -> StepBuilder {
+        let finish = self.valid.fields.reduce.row().finish;
+        step.flags.extend([("IS_MEAN", finish == Finish::Mean), ("IS_ROOT", finish == Finish::Root)]);
+        if is_split {
+            step.generated.push_str("fn store_result(position: u32, total: f32) {}\n");
+        } else if step.entry != "reduce_partials" {
+            step.generated.push_str("fn partials_scatter(first: u32, step: u32, count: u32, chunk: vec4<u32>) {}\n");
+        }
+        step
+    }
+
+    fn constants(&self, (threads, per_chunk): (u64, u64), vectors: usize, tensors: usize) -> Vec<(&'static str, u32)> {
+        let row = self.valid.fields.reduce.row();
+        let each = match row.each {
+            Each::Value => 0,
+            Each::Magnitude => 1,
+            Each::Square => 2,
+        };
+        let combine = match row.combine {
+            Combine::Add => 0,
+            Combine::Multiply => 1,
+            Combine::Greatest => 2,
+            Combine::Least => 3,
+        };
+        vec![
+            ("WORKGROUP", self.workgroup()),
+            ("THREADS", word(threads)),
+            ("ROUNDS", ROUNDS),
+            ("ELEMENTS", word(per_chunk)),
+            ("QUADS", word(per_chunk / 4)),
+            ("VECTORS", word(vectors as u64)),
+            ("TENSORS", word(tensors as u64)),
+            ("OUTPUT_VECTORS", word(self.kept.dims.len().max(1).div_ceil(4) as u64)),
+            ("EACH", each),
+            ("COMBINE", combine),
+            ("IDENTITY", single(row.combine.identity()).to_bits()),
+        ]
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a count is rounded to f32, in which it divides")]
+    fn params(
+        &self,
+        grid: [u32; 2],
+        (rows, items, pieces): (u64, u64, u64),
+        extents: &[u64],
+        strides: &[&[u64]],
+    ) -> Vec<u8> {
+        let geometry = &self.valid.derived;
+        let line = self.extents.first().copied().unwrap_or(1);
+        let outputs = Geometry::outputs(&self.valid.slots);
+        let mut params = vec![word(outputs), grid[0], u32::MAX, word(line), word(rows), word(items), word(pieces)];
+        params.push(single(geometry.count as f64).to_bits());
+        let mut quads = |numbers: &mut dyn Iterator<Item = u32>, rank: usize| {
+            let first = params.len();
+            params.extend(numbers);
+            params.resize(first + rank.max(1).next_multiple_of(4), 0);
+        };
+        quads(&mut extents.iter().map(|&extent| word(extent)), extents.len());
+        for strides in strides {
+            quads(&mut strides.iter().map(|&step| stride(step)), extents.len());
+        }
+        if strides.is_empty() {
+            quads(&mut std::iter::empty(), extents.len());
+        }
+        let rank = self.kept.dims.len();
+        quads(&mut self.kept.dims.iter().rev().map(|&extent| word(extent)), rank);
+        quads(&mut self.kept.strides[0].iter().rev().map(|&step| stride(step)), rank);
+        bytemuck::cast_slice(&params).to_vec()
+    }
+}

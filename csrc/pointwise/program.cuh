@@ -1,0 +1,183 @@
+// Programs in registers: values of a thread, elements of any type, and the interpreter of instructions. It has one accumulator, which instructions read first
+// and write.
+#pragma once
+#include "../common/dispatch.cuh"
+#include "special.cuh"
+#include "walk.cuh"
+
+namespace bops {
+
+// The bits of a number of the computing type.
+__device__ __forceinline__ void number(uint64_t bits, float &to) { to = __uint_as_float(uint32_t(bits)); }
+__device__ __forceinline__ void number(uint64_t bits, double &to) { to = __longlong_as_double(int64_t(bits)); }
+
+template <typename A, int width> __device__ __forceinline__ void copy(const A (&from)[width], A (&to)[width]) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) to[i] = from[i];
+}
+
+// Values of a thread: `slots` in registers, each of `width` elements, or with 0 slots all that a program can have in local memory; and the accumulator.
+template <typename A, int width, int slots> struct values {
+    static constexpr int most = slots > 0 ? slots : BOPS_POINTWISE_INPUTS + BOPS_POINTWISE_INSTRUCTIONS;
+    A slot[most][width];
+    A last[width];
+
+    // The value at a place. Registers have no numbers that a thread could compute, so they are told apart by branches, which all threads take alike.
+    __device__ __forceinline__ void get(uint32_t place, const uint64_t *literals, A (&to)[width]) const {
+        if (place < BOPS_VALUE_LAST) get_slot(place, to);
+        else if (place == BOPS_VALUE_LAST) copy(last, to);
+        else {
+            A literal;
+            number(literals[place - BOPS_VALUE_LITERAL], literal);
+#pragma unroll
+            for (int i = 0; i < width; ++i) to[i] = literal;
+        }
+    }
+
+    template <int low = 0, int high = slots> __device__ __forceinline__ void get_slot(uint32_t place, A (&to)[width]) const {
+        if constexpr (slots == 0) copy(slot[place], to);
+        else if constexpr (high - low == 1) copy(slot[low], to);
+        else if (place < uint32_t(low + high) / 2) get_slot<low, (low + high) / 2>(place, to);
+        else get_slot<(low + high) / 2, high>(place, to);
+    }
+
+    // Keeps the accumulator.
+    template <int low = 0, int high = slots> __device__ __forceinline__ void put(uint32_t place) {
+        if constexpr (slots == 0) copy(last, slot[place]);
+        else if constexpr (high - low == 1) copy(last, slot[low]);
+        else if (place < uint32_t(low + high) / 2) put<low, (low + high) / 2>(place);
+        else put<(low + high) / 2, high>(place);
+    }
+};
+
+// Elements of one type in memory, known when the kernel is compiled: accesses of 16 bytes.
+template <typename T> struct uniform {
+    using A = accumulator_t<T>;
+    static constexpr int width = 16 / int(sizeof(T));
+    using raw = packed<16>;
+
+    template <bool is_read_once>
+    static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
+        return load_walked<T, 16, is_read_once>(walked.is_repeated != 0, static_cast<const T *>(base) + offset, left);
+    }
+    static __device__ __forceinline__ void unpack(const bops_walked &walked, const raw &from, A (&to)[width]) {
+        unpack_walked<T>(walked.is_repeated != 0, from, to);
+    }
+    static __device__ __forceinline__ void store(const bops_walked &, void *base, uint64_t offset, uint64_t left, const A (&v)[width]) {
+        put<T, 16>(static_cast<T *>(base) + offset, left, pack<T, 16>(v));
+    }
+};
+
+// A number whose rounding to at most 22 bits is that of x: towards zero, with a last bit that says whether something is lost.
+__device__ __forceinline__ float narrowed(float x) { return x; }
+__device__ __forceinline__ float narrowed(double x) {
+    const float toward_zero = __double2float_rz(x);
+    return double(toward_zero) == x ? toward_zero : __uint_as_float(__float_as_uint(toward_zero) | 1);
+}
+
+// Elements of any type that computes in A, `elements` in an access.
+template <typename Computing, int elements> struct mixed {
+    using A = Computing;
+    static constexpr int width = elements;
+    using raw = packed<(width * int(sizeof(A)) < 4 ? 4 : width * int(sizeof(A)))>;
+
+    template <typename T, bool is_read_once>
+    static __device__ __forceinline__ void load_as(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left, raw &to) {
+        constexpr int bytes = width * int(sizeof(T));
+        const packed<bytes> from = load_walked<T, bytes, is_read_once>(walked.is_repeated != 0, static_cast<const T *>(base) + offset, left);
+#pragma unroll
+        for (int i = 0; i < (bytes + 3) / 4; ++i) to.word[i] = from.word[i];
+    }
+    template <bool is_read_once>
+    static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
+        raw to;
+        if constexpr (sizeof(A) == 8) load_as<double, is_read_once>(walked, base, offset, left, to);
+        else if (walked.dtype == BOPS_F32) load_as<float, is_read_once>(walked, base, offset, left, to);
+        else if (walked.dtype == BOPS_F16) load_as<__half, is_read_once>(walked, base, offset, left, to);
+        else load_as<__nv_bfloat16, is_read_once>(walked, base, offset, left, to);
+        return to;
+    }
+
+    template <typename T> static __device__ __forceinline__ void unpack_as(const bops_walked &walked, const raw &from, A (&to)[width]) {
+        constexpr int bytes = width * int(sizeof(T));
+        packed<bytes> part;
+#pragma unroll
+        for (int i = 0; i < (bytes + 3) / 4; ++i) part.word[i] = decltype(part.word[0] + 0)(from.word[i]);
+        unpack_walked<T>(walked.is_repeated != 0, part, to);
+    }
+    static __device__ __forceinline__ void unpack(const bops_walked &walked, const raw &from, A (&to)[width]) {
+        if constexpr (sizeof(A) == 8) unpack_as<double>(walked, from, to);
+        else if (walked.dtype == BOPS_F32) unpack_as<float>(walked, from, to);
+        else if (walked.dtype == BOPS_F16) unpack_as<__half>(walked, from, to);
+        else unpack_as<__nv_bfloat16>(walked, from, to);
+    }
+
+    // Rounds to T.
+    template <typename T> static __device__ __forceinline__ void store_as(void *base, uint64_t offset, uint64_t left, const A (&v)[width]) {
+        constexpr int bytes = width * int(sizeof(T)) < 16 ? width * int(sizeof(T)) : 16, part = bytes / int(sizeof(T));
+        T *to = static_cast<T *>(base) + offset;
+#pragma unroll
+        for (int i = 0; i < width; i += part) {
+            accumulator_t<T> rounded[part];
+#pragma unroll
+            for (int j = 0; j < part; ++j) {
+                if constexpr (sizeof(T) == 2) rounded[j] = narrowed(v[i + j]);
+                else rounded[j] = accumulator_t<T>(v[i + j]);
+            }
+            if (left > i) put<T, bytes>(to + i, left - i, pack<T, bytes>(rounded));
+        }
+    }
+    static __device__ __forceinline__ void store(const bops_walked &walked, void *base, uint64_t offset, uint64_t left, const A (&v)[width]) {
+        switch (walked.dtype) {
+        case BOPS_F64: store_as<double>(base, offset, left, v); break;
+        case BOPS_F32: store_as<float>(base, offset, left, v); break;
+        case BOPS_F16: store_as<__half>(base, offset, left, v); break;
+        default: store_as<__nv_bfloat16>(base, offset, left, v); break;
+        }
+    }
+};
+
+// As `apply`, of a function of any cost.
+template <int arguments, int least = 0, typename A, int count>
+__device__ __forceinline__ void apply_any(bops_cost cost, bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
+                                          A (&r)[count]) {
+    if constexpr (least == BOPS_COST_SPECIAL) {
+        if constexpr (has_functions<arguments, least>) apply_special<arguments, 1>(function, x, y, r);
+    } else {
+        if constexpr (!has_functions<arguments, least>) apply_any<arguments, least + 1>(cost, function, x, y, z, r);
+        else if (cost == least) apply<arguments, least>(function, x, y, z, r);
+        else apply_any<arguments, least + 1>(cost, function, x, y, z, r);
+    }
+}
+
+// Runs the instructions, whose words are as bops_pointwise_program_params has them.
+template <typename A, int width, int slots>
+__device__ __forceinline__ void interpret(values<A, width, slots> &values, const uint64_t *instructions, uint32_t count, const uint64_t *literals) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) values.last[i] = 0;
+#pragma unroll 1
+    for (uint32_t i = 0; i < count; ++i) {
+        const uint64_t word = instructions[i];
+        const auto byte = [&](int at) { return uint32_t(word >> 8 * at) & 255; };
+        const uint32_t function = byte(0), x = byte(1), to = byte(4), arguments = byte(5), cost = byte(6);
+        if (arguments == 1) {
+            if (x != BOPS_VALUE_LAST) values.get(x, literals, values.last);
+            apply_any<1>(cost, function, values.last, values.last, values.last, values.last);
+        } else {
+            A y[width];
+            values.get(byte(2), literals, y);
+            if (arguments == 2) {
+                if (x != BOPS_VALUE_LAST) values.get(x, literals, values.last);
+                apply_any<2>(cost, function, values.last, y, y, values.last);
+            } else {
+                A z[width];
+                values.get(byte(3), literals, z);
+                if (x != BOPS_VALUE_LAST) values.get(x, literals, values.last);
+                apply_any<3>(cost, function, values.last, y, z, values.last);
+            }
+        }
+        if (to != BOPS_VALUE_LAST) values.put(to);
+    }
+}
+
+} // namespace bops

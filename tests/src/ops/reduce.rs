@@ -1,0 +1,417 @@
+//! Reductions along any axes: every reduction in every type, layouts, odd extents, programs before the reduction, and broadcasting.
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    Access, AnyDescriptor, DType, Error, Mem, ReduceArgs, ReduceDescriptor, Reduction, Slot, TensorDesc,
+};
+use serde_json::Value;
+
+use super::pointwise::places;
+use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
+use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::judge::{By, Expected, budget, finite};
+use crate::program::{Arithmetic, Program};
+use crate::values::Tensors;
+
+pub(super) const REDUCE: Subject = Subject {
+    name: "reduce",
+    cases,
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect,
+    contracts: CONTRACTS,
+    run_typed,
+    features: || features(asked_for, Form::descriptor),
+};
+
+/// Squares of differences.
+const ERRORS: &str = r#"{"inputs":["x","y"],"let":[["d","sub","x","y"],["e","mul","d","d"]],"outputs":["e"]}"#;
+/// Exponentials and products of three inputs, one of which is used twice.
+const GATED: &str = r#"{"inputs":["x","y","z"],"let":[["s","sigmoid","x"],["t","mul","s","y"],["u","mul","t","z"],["v","add","u","x"]],"outputs":["v"]}"#;
+
+/// A descriptor before it is one.
+#[derive(Clone)]
+struct Form {
+    /// JSON, or the input itself is reduced.
+    program: Option<&'static str>,
+    inputs: Vec<TensorDesc>,
+    axes: Vec<usize>,
+    reduce: Reduction,
+    keep: Vec<usize>,
+    /// The type of the output, if it is not the default.
+    output: Option<DType>,
+    /// The strides of the output, if it is not dense.
+    strides: Option<Vec<u64>>,
+}
+
+impl Form {
+    fn of(reduce: Reduction, x: TensorDesc, axes: &[usize]) -> Self {
+        Self { program: None, inputs: vec![x], axes: axes.into(), reduce, keep: vec![], output: None, strides: None }
+    }
+
+    fn new(program: &'static str, inputs: impl Into<Vec<TensorDesc>>, axes: &[usize], reduce: Reduction) -> Self {
+        let inputs = inputs.into();
+        Self { program: Some(program), ..Self::of(reduce, inputs[0], axes) }.with(inputs)
+    }
+
+    fn with(self, inputs: Vec<TensorDesc>) -> Self {
+        Self { inputs, ..self }
+    }
+
+    fn keep(self, keep: &[usize]) -> Self {
+        Self { keep: keep.into(), ..self }
+    }
+
+    fn descriptor(&self) -> Result<AnyDescriptor, Error> {
+        let mut descriptor = match self.program {
+            Some(json) => {
+                let program = serde_json::from_str(json).expect("the case lists hold valid programs");
+                ReduceDescriptor::new(program, self.inputs.clone(), self.axes.clone(), self.reduce)?
+            }
+            None => ReduceDescriptor::of(self.inputs[0], &self.axes, self.reduce)?,
+        };
+        descriptor = descriptor.keep(self.keep.clone())?;
+        if let Some(output) = self.output {
+            descriptor = descriptor.output(output)?;
+        }
+        if let Some(strides) = &self.strides {
+            let any = AnyDescriptor::new(descriptor.clone());
+            let out = any.slots().last().expect("an output").desc;
+            descriptor = descriptor.layout("out0", TensorDesc::strided(out.dtype(), out.dims(), strides)?)?;
+        }
+        Ok(AnyDescriptor::new(descriptor))
+    }
+}
+
+/// Every form with the data it runs on, and whether it runs in every mode.
+fn forms() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for dtype in FLOATS {
+        let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+        for reduce in Reduction::ALL {
+            // Rows, columns, and both with what is not a number.
+            let x = dense(dtype, &[6, 40]);
+            let has_order = matches!(reduce, Reduction::Max | Reduction::Min);
+            for data in [Data::Nan, Data::Inf, Data::NegInf, Data::Tiny, Data::Huge, Data::Sparse, Data::Constant] {
+                if data == Data::Huge || !matches!((reduce, data), (Reduction::Prod, Data::Tiny | Data::Constant)) {
+                    add(Form::of(reduce, x, &[1]), data, false);
+                    add(Form::of(reduce, x, &[0]), data, false);
+                }
+            }
+            add(Form::of(reduce, dense(dtype, &[3, 5, 66]), &[0, 2]), Data::Normal, true);
+            add(Form::of(reduce, dense(dtype, &[3, 5, 66]), &[1]), Data::Normal, reduce == Reduction::Sum);
+            add(Form::of(reduce, dense(dtype, &[257, 19]), &[0]), Data::Normal, has_order);
+            add(Form::of(reduce, dense(dtype, &[4099]), &[0]), Data::Normal, false);
+            // None of the axes: each element by itself. No elements.
+            add(Form::of(reduce, dense(dtype, &[7, 9]), &[]), Data::Normal, false);
+            add(Form::of(reduce, dense(dtype, &[]), &[]), Data::Normal, reduce == Reduction::Mean);
+            add(Form::of(reduce, dense(dtype, &[0, 5]), &[1]), Data::Normal, reduce == Reduction::Max);
+            if !has_order {
+                add(Form::of(reduce, dense(dtype, &[5, 0]), &[1]), Data::Normal, reduce == Reduction::Mean);
+                add(Form::of(reduce, dense(dtype, &[0]), &[0]), Data::Normal, false);
+            }
+        }
+        // Around the width of a vector, a team, a block and a piece, of rows and of columns.
+        for n in [1, 2, 3, 7, 8, 31, 33, 64, 255, 256, 257, 1023, 1025, 4096, 4099] {
+            let is_core = [7, 257, 4099].contains(&n);
+            for reduce in [Reduction::Sum, Reduction::Max] {
+                add(Form::of(reduce, dense(dtype, &[5, n]), &[1]), Data::Normal, is_core);
+                add(Form::of(reduce, dense(dtype, &[n, 5]), &[0]), Data::Normal, is_core);
+                add(Form::of(reduce, dense(dtype, &[3, n]), &[0]), Data::Normal, false);
+                add(Form::of(reduce, dense(dtype, &[n, 3]), &[1]), Data::Normal, false);
+            }
+        }
+        // Several pieces; roundings of one sign.
+        for dims in [[1, 70_001], [3, 40_000], [40_000, 3], [20_000, 16]] {
+            for data in [Data::Normal, Data::Constant, Data::LargeMean] {
+                add(Form::of(Reduction::Sum, dense(dtype, &dims), &[1]), data, false);
+                add(
+                    Form::of(Reduction::Mean, dense(dtype, &dims), &[0]),
+                    data,
+                    data == Data::Normal && dims[0] == 40_000,
+                );
+            }
+            add(Form::of(Reduction::Sum, dense(dtype, &dims), &[0, 1]), Data::Outlier, false);
+        }
+        for data in [Data::Halves, Data::Ramp, Data::Stripes, Data::Blocks, Data::Wide, Data::Step] {
+            add(Form::of(Reduction::Sum, dense(dtype, &[4, 3000]), &[1]), data, false);
+            add(Form::of(Reduction::Sum, dense(dtype, &[3000, 4]), &[0]), data, false);
+        }
+        // Every subset of four axes, of images in both orders, and kept axes.
+        let (image, last) = (dense(dtype, &[2, 6, 4, 8]), channels_last(dtype, &[2, 6, 4, 8]));
+        for subset in 0..16 {
+            let axes: Vec<usize> = (0..4).filter(|axis| subset >> axis & 1 == 1).collect();
+            let is_core = [1, 2, 8, 13, 15].contains(&subset);
+            add(Form::of(Reduction::Sum, image, &axes), Data::Normal, is_core);
+            add(Form::of(Reduction::Mean, last, &axes).keep(&axes), Data::Normal, is_core);
+            if axes.len() > 1 {
+                add(Form::of(Reduction::Max, image, &axes).keep(&axes[1..]), Data::Normal, false);
+            }
+        }
+        // Other layouts: of the input, and of the output.
+        let gaps = strided(dtype, &[6, 40], &[48, 1]);
+        let turned = strided(dtype, &[37, 66], &[1, 37]);
+        let repeated = strided(dtype, &[6, 40], &[0, 1]);
+        let spread = strided(dtype, &[7, 9], &[31, 3]);
+        let higher = dense(dtype, &[2, 3, 1, 2, 2, 3, 1, 5]);
+        for (x, axes, is_core) in [
+            (gaps, &[1][..], true),
+            (gaps, &[0], false),
+            (gaps, &[0, 1], false),
+            (turned, &[0], true),
+            (turned, &[1], true),
+            (repeated, &[0], true),
+            (repeated, &[1], false),
+            (strided(dtype, &[6, 40], &[1, 0]), &[1], false),
+            (spread, &[0], false),
+            (spread, &[1], true),
+            (higher, &[1, 3, 5, 7], true),
+            (higher, &[0, 4, 6], false),
+            (higher, &[0, 1, 2, 3, 4, 5, 6, 7], false),
+        ] {
+            add(Form::of(Reduction::Sum, x, axes), Data::Normal, is_core);
+            add(Form::of(Reduction::Min, x, axes), Data::Normal, false);
+        }
+        let narrow = dense(dtype, &[3, 1024]).align(dtype.size_bytes()).expect("a promise");
+        add(Form::of(Reduction::Sum, narrow, &[1]), Data::Normal, true);
+        add(Form::of(Reduction::Sum, narrow, &[0]), Data::Normal, true);
+        let of_output = |form: Form, strides: &[u64]| Form { strides: Some(strides.into()), ..form };
+        add(of_output(Form::of(Reduction::Sum, dense(dtype, &[5, 3, 16]), &[1]), &[1, 5]), Data::Normal, true);
+        add(of_output(Form::of(Reduction::Max, dense(dtype, &[5, 3, 16]), &[2]), &[7, 2]), Data::Normal, true);
+        // Programs, of inputs that broadcast.
+        let x = dense(dtype, &[9, 34]);
+        for axes in [&[0][..], &[1], &[0, 1], &[]] {
+            let is_core = axes.len() == 1;
+            add(Form::new(ERRORS, [x, x], axes, Reduction::Mean), Data::Normal, is_core);
+            add(
+                Form::new(GATED, [x, dense(dtype, &[34]), dense(dtype, &[9, 1])], axes, Reduction::Sum),
+                Data::Normal,
+                is_core,
+            );
+            add(Form::new(ERRORS, [x, dense(dtype, &[])], axes, Reduction::Max), Data::Normal, false);
+            add(
+                Form::new(ERRORS, [dense(dtype, &[9, 1]), dense(dtype, &[34])], axes, Reduction::Sum),
+                Data::Normal,
+                false,
+            );
+        }
+        add(Form::new(ERRORS, [dense(dtype, &[3, 20_001]); 2], &[1], Reduction::Sum), Data::Normal, true);
+        add(Form::new(ERRORS, [dense(dtype, &[20_001, 3]); 2], &[0], Reduction::Sum), Data::Normal, true);
+        add(Form::new(ERRORS, [turned, dense(dtype, &[37, 66])], &[1], Reduction::Norm2), Data::Normal, false);
+        // Outputs of other types.
+        for to in FLOATS.into_iter().filter(|to| *to != dtype) {
+            let form = Form { output: Some(to), ..Form::of(Reduction::Sum, dense(dtype, &[5, 40]), &[1]) };
+            add(form.clone(), Data::Normal, true);
+            add(Form { axes: vec![0], ..form }, Data::Large, false);
+        }
+    }
+    // Types that differ.
+    let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
+    for (inputs, axes) in
+        [([half, brain, single], &[1][..]), ([brain, brain, single], &[0]), ([single, single, half], &[0, 1])]
+    {
+        forms.push((Form::new(GATED, inputs, axes, Reduction::Sum), Data::Normal, true));
+    }
+    let row = dense(DType::F16, &[48]);
+    let mixed = Form { output: Some(DType::BF16), ..Form::new(GATED, [brain, single, row], &[0], Reduction::Sum) };
+    forms.push((mixed, Data::Normal, true));
+    forms
+}
+
+fn cases() -> Vec<Case> {
+    let of = |(form, data, core): &(Form, Data, bool)| {
+        let descriptor = form.descriptor().expect("the case lists hold valid descriptors");
+        Case::new(descriptor, *data).core(*core)
+    };
+    distinct(forms().iter().map(of).collect())
+}
+
+/// What is reduced, as the JSON of a descriptor has it.
+struct Reduced {
+    reduce: Reduction,
+    /// The extents of the inputs, broadcast.
+    dims: Vec<u64>,
+    axes: Vec<usize>,
+    program: Option<Program>,
+}
+
+impl Reduced {
+    fn of(descriptor: &AnyDescriptor) -> Result<Self> {
+        let json = json_of(descriptor)?;
+        let axes = json["axes"].as_array().context("axes")?.iter().filter_map(Value::as_u64);
+        let program = json.get("program").map(Program::of).transpose()?;
+        let inputs: Vec<&[u64]> =
+            descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dims()).collect();
+        let rank = inputs.iter().map(|dims| dims.len()).max().unwrap_or(0);
+        let extent = |back: usize| {
+            let own = inputs.iter().filter_map(|dims| dims.iter().rev().nth(back));
+            own.copied().find(|&extent| extent != 1).unwrap_or(1)
+        };
+        Ok(Self {
+            reduce: serde_json::from_value(json["reduce"].clone())?,
+            dims: (0..rank).rev().map(extent).collect(),
+            axes: axes.map(|axis| axis as usize).collect(),
+            program,
+        })
+    }
+
+    /// How many values are reduced to one.
+    fn count(&self) -> u64 {
+        self.axes.iter().map(|&axis| self.dims[axis]).product()
+    }
+
+    /// The output of each position, both in row-major order.
+    fn outputs(&self) -> Vec<usize> {
+        let mut outputs = vec![0];
+        for (axis, &dim) in self.dims.iter().enumerate() {
+            let dim = dim as usize;
+            let step = |of: &usize| match self.axes.contains(&axis) {
+                true => vec![*of; dim],
+                false => (0..dim).map(|i| of * dim + i).collect(),
+            };
+            outputs = outputs.iter().flat_map(step).collect();
+        }
+        outputs
+    }
+}
+
+/// Few elements may agree by chance.
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+    descriptor.slots().iter().any(|slot| slot.access == Access::Out && slot.desc.elements() < 64)
+        || Reduced::of(descriptor).is_ok_and(|of| of.count() == 0)
+        || descriptor.slots().iter().any(|slot| slot.desc.strides().contains(&0))
+}
+
+/// Values for which no kernel leaves the range of its type on the way.
+fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    let reduced = Reduced::of(&case.descriptor)?;
+    let elements = slot.desc.elements();
+    let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
+    let powers = if slot.desc.dtype() == DType::F64 { 1000 } else { 120 };
+    let n = reduced.count().max(1) as f64;
+    let largest = match reduced.reduce {
+        Reduction::Norm2 => 2f64.powi(powers / 2) / n.sqrt(),
+        Reduction::Max | Reduction::Min => f64::INFINITY,
+        _ => 2f64.powi(powers) / n,
+    };
+    let huge = Huge::of(slot.desc.dtype()).at_most(largest, largest);
+    let mut values = case.data.rows_within(huge, slot.desc.dtype(), elements / cols, cols, random);
+    if reduced.reduce == Reduction::Prod {
+        // Factors near 1, whose products stay near it.
+        values.iter_mut().filter(|value| value.is_finite() && **value != 0.0).for_each(|value| {
+            *value = (1.0 + 0.5 * (value.abs() % 1.0) - 0.2).copysign(*value);
+        });
+    }
+    Ok(values)
+}
+
+const CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["out0"],
+    budget: "u_o |y| + u_A (8 + L/4) sum|terms|, for a mean divided by n; products (8 + n) |y|, norms of squares (8 + L/4) |y|, max and min 0; and what the errors of the program make of it",
+    why: "Sums of random terms err by the root of the number of additions, and means and norms are seldom near the largest error of their sum.",
+}];
+
+/// A sum that carries the rounding errors along; if a term is not finite, what IEEE arithmetic gives.
+fn total(terms: &[f64]) -> f64 {
+    let (mut sum, mut lost) = (0.0, 0.0);
+    for &term in terms {
+        let next: f64 = sum + term;
+        let (large, small): (f64, f64) = if f64::abs(sum) >= f64::abs(term) { (sum, term) } else { (term, sum) };
+        lost += (large - next) + small;
+        sum = next;
+    }
+    if sum.is_finite() { sum + lost } else { sum }
+}
+
+/// Expected values and budgets: docs/numerics.md, Budgets, "reduce".
+fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> Result<Vec<Expected>> {
+    let reduced = Reduced::of(descriptor)?;
+    let slots = descriptor.slots();
+    let of_inputs = || slots.iter().filter(|slot| slot.access == Access::In);
+    let out = slots.last().context("an output")?;
+    let computing = slots[0].desc.dtype().accumulator();
+    let arithmetic = Arithmetic { computing, backend: by.backend };
+    let places: Vec<Vec<usize>> = of_inputs().map(|slot| places(slot.desc.dims(), &reduced.dims)).collect();
+    let values = of_inputs().map(|slot| inputs.values(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
+    // Of each output the terms, and how far each may be off.
+    let count = out.desc.elements() as usize;
+    let (mut terms, mut errors) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    for (position, output) in reduced.outputs().into_iter().enumerate() {
+        let here = places.iter().zip(&values).map(|(places, values)| values[places[position]]);
+        let (value, error) = match &reduced.program {
+            Some(program) => {
+                let allowed = program.outputs(arithmetic, here)?.swap_remove(0);
+                arithmetic.expected(DType::F64, allowed, allowed.value)
+            }
+            None => (here.last().context("one input")?, 0.0),
+        };
+        terms[output].push(value);
+        errors[output].push(finite(error));
+    }
+    let (n, unit) = (reduced.count() as f64, computing.unit_roundoff());
+    let flushed = if computing == DType::F64 { 2f64.powi(-511) } else { 2f64.powi(-63) };
+    let (mut expected, mut budgets) = (Vec::new(), Vec::new());
+    for (terms, errors) in terms.iter().zip(&errors) {
+        let magnitudes: f64 = terms.iter().map(|term| term.abs()).sum();
+        let (error, worst) = (errors.iter().sum::<f64>(), errors.iter().copied().fold(0.0, f64::max));
+        let of_sum = (8.0 + CHAIN / 4.0) * magnitudes + error / unit;
+        let has_nan = terms.iter().any(|term| term.is_nan());
+        let extreme = |pick: fn(f64, f64) -> f64, none: f64| {
+            if has_nan { f64::NAN } else { terms.iter().copied().fold(none, pick) }
+        };
+        let (value, allowance) = match reduced.reduce {
+            Reduction::Sum => (total(terms), of_sum),
+            Reduction::Mean => (total(terms) / n, (of_sum + magnitudes) / n),
+            Reduction::Prod => {
+                let product: f64 = terms.iter().product();
+                (product, (8.0 + n) * product.abs())
+            }
+            Reduction::Max => (extreme(f64::max, f64::NEG_INFINITY), worst / unit),
+            Reduction::Min => (extreme(f64::min, f64::INFINITY), worst / unit),
+            Reduction::Norm1 => (total(&terms.iter().map(|term| term.abs()).collect::<Vec<_>>()), of_sum),
+            Reduction::Norm2 => {
+                let squares: Vec<f64> = terms.iter().map(|term| term * term).collect();
+                let norm = total(&squares).sqrt();
+                // Squares that a kernel takes for 0, and errors of the terms, none of which moves the norm by more.
+                (norm, (8.0 + CHAIN / 4.0) * norm + (n.sqrt() * flushed + error) / unit)
+            }
+            other => anyhow::bail!("tests/src/ops/reduce.rs has no formula of {}", other.name()),
+        };
+        expected.push(value);
+        budgets.push(budget(out.desc.dtype(), computing, value, finite(allowance)));
+    }
+    Ok(vec![Expected { name: out.name.into(), values: expected, budgets }])
+}
+
+fn run_typed(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let inputs = run.descriptor.slots().iter().filter(|slot| slot.access == Access::In);
+    let inputs: Vec<Mem<'_>> = inputs.map(|slot| run.input(slot.name)).collect();
+    let output = run.output("out0");
+    run.plan::<ReduceDescriptor>(ReduceArgs::new(inputs, output))
+}
+
+/// What the support table asks for.
+fn asked_for(dtype: DType) -> Vec<(String, Form)> {
+    let (x, image) = (dense(dtype, &[32, 128, 768]), dense(dtype, &[8, 64, 28, 28]));
+    let last = channels_last(dtype, &[8, 64, 28, 28]);
+    let mut forms: Vec<(String, Form)> = Reduction::ALL
+        .iter()
+        .map(|&reduce| (format!("{}, last axis", reduce.name()), Form::of(reduce, x, &[2])))
+        .collect();
+    let mut add = |what: &str, form: Form| forms.push((what.into(), form));
+    add("first axis", Form::of(Reduction::Sum, x, &[0]));
+    add("middle axis", Form::of(Reduction::Sum, x, &[1]));
+    add("all axes", Form::of(Reduction::Sum, x, &[0, 1, 2]));
+    add("no axis", Form::of(Reduction::Sum, x, &[]));
+    add("axes kept", Form::of(Reduction::Sum, x, &[0, 2]).keep(&[0, 2]));
+    add("all but channels", Form::of(Reduction::Sum, image, &[0, 2, 3]));
+    add("all but channels, channels-last", Form::of(Reduction::Sum, last, &[0, 2, 3]));
+    add("rows apart", Form::of(Reduction::Sum, strided(dtype, &[32, 768], &[1024, 1]), &[1]));
+    add("transposed", Form::of(Reduction::Sum, strided(dtype, &[32, 768], &[1, 32]), &[1]));
+    add("a program", Form::new(ERRORS, [x, x], &[2], Reduction::Mean));
+    add("a program with broadcasting", Form::new(ERRORS, [x, dense(dtype, &[768])], &[0, 1], Reduction::Sum));
+    let to = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
+    add("another output type", Form { output: Some(to), ..Form::of(Reduction::Sum, x, &[2]) });
+    forms
+}
