@@ -331,7 +331,8 @@ impl Code {
                 });
                 (slots[free], places[number]) = (end, index(Some(free)));
             }
-            let bytes = [c_function(*function), x, y, z, places[number], word(arguments.len() as u64), c_cost(*function)];
+            let bytes =
+                [c_function(*function), x, y, z, places[number], word(arguments.len() as u64), c_cost(*function)];
             instructions.push(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
         }
         let result = |output: &Argument| match *output {

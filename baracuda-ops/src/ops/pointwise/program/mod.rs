@@ -415,8 +415,7 @@ mod tests {
         let program = |instructions: &str, outputs: &str| {
             read(&format!(r#"{{"inputs":["x","y"],"let":[{instructions}],"outputs":[{outputs}]}}"#)).unwrap_err()
         };
-        let numbers: Vec<String> =
-            (0..43).map(|at| format!(r#"["t{at}","clamp",{at},{at}.25,{at}.5]"#)).collect();
+        let numbers: Vec<String> = (0..43).map(|at| format!(r#"["t{at}","clamp",{at},{at}.25,{at}.5]"#)).collect();
         let long: Vec<String> = (0..1_000_000).map(|at| format!(r#"["t{at}","neg","x"]"#)).collect();
         for (error, expected) in [
             (program(r#"["t","exp","x","y"]"#, r#""t""#), "instruction 0, exp, takes 1 arguments, got 2"),

@@ -26,9 +26,15 @@ static PARTS: LazyLock<Vec<Part>> = LazyLock::new(|| {
     let is_of_programs = |path: &str| path.starts_with("pointwise/functions/") || SHARED.contains(&path);
     let mut parts: Vec<Part> = Vec::new();
     for (file, (_, text)) in FILES.iter().filter(|(path, _)| is_of_programs(path)).enumerate() {
-        parts.extend(text.trim_end().split("\n\n").map(|text| Part { file, name: name(text), text, needs: Vec::new() }));
+        parts.extend(text.trim_end().split("\n\n").map(|text| Part {
+            file,
+            name: name(text),
+            text,
+            needs: Vec::new(),
+        }));
     }
-    let numbered = |at: usize| called(parts[at].text).filter_map(|name| number(&parts, name)).filter(move |&need| need != at);
+    let numbered =
+        |at: usize| called(parts[at].text).filter_map(|name| number(&parts, name)).filter(move |&need| need != at);
     let needs: Vec<Vec<usize>> = (0..parts.len()).map(|at| numbered(at).collect()).collect();
     parts.iter_mut().zip(needs).for_each(|(part, needs)| part.needs = needs);
     parts
@@ -89,7 +95,11 @@ mod tests {
             assert!(number(&PARTS, &format!("f_{}", function.name())).is_some(), "{function:?}");
         }
         for (at, part) in PARTS.iter().enumerate() {
-            assert!(part.text.matches("\nfn ").count() + usize::from(part.text.starts_with("fn ")) <= 1, "{}", part.text);
+            assert!(
+                part.text.matches("\nfn ").count() + usize::from(part.text.starts_with("fn ")) <= 1,
+                "{}",
+                part.text
+            );
             assert!(part.name.is_none_or(|name| number(&PARTS, name) == Some(at)), "{:?} is defined twice", part.name);
         }
     }
@@ -97,9 +107,11 @@ mod tests {
     #[test]
     fn a_program_has_what_it_calls_and_no_more() {
         let text = definitions(&Program::of(Function::Frac));
-        let mut names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("fn ")?.split('(').next()).collect();
+        let mut names: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("fn ")?.split('(').next()).collect();
         names.sort_unstable();
-        let needed = ["f_frac", "f_sub", "f_trunc", "literal", "made_whole", "magnitudes", "negated", "rounded", "with_signs"];
+        let needed =
+            ["f_frac", "f_sub", "f_trunc", "literal", "made_whole", "magnitudes", "negated", "rounded", "with_signs"];
         assert_eq!(names, needed);
     }
 }
