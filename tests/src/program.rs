@@ -291,6 +291,8 @@ impl Allowed {
             (self.infinity, f64::INFINITY),
             (self.minus_infinity, f64::NEG_INFINITY),
             (self.nan, f64::NAN),
+            // The sign of a NaN that was computed is any.
+            (self.nan, -f64::NAN),
         ];
         let mut corners: Vec<f64> = Vec::with_capacity(candidates.len());
         for (is_there, value) in candidates {

@@ -218,7 +218,7 @@ functions! {
         |b, at| b.pick(at, 0, true),
         |b, at| b.pick(at, 1, true)
     ];
-    /// x with the sign of y, also of -0 and of a NaN.
+    /// x with the sign of y, also of -0 and of a NaN; that of a NaN which was computed may be either.
     Copysign = "copysign"(x, y) Light, x.copysign(y), [
         |b, at| {
             let sign = b.call(Function::Sign, [at.x[0]]);
