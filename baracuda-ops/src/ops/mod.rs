@@ -7,6 +7,7 @@ pub mod conv;
 mod fields;
 pub mod gemm;
 mod lines;
+pub mod movement;
 pub mod norm;
 pub mod pointwise;
 mod rows;
@@ -25,6 +26,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     norm::add_variants(&mut variants)?;
     softmax::add_variants(&mut variants);
     pointwise::add_variants(&mut variants)?;
+    movement::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;
     Ok(variants.texts)
