@@ -5,18 +5,18 @@ struct Params {
     groups_x: u32,
     line: u32,
     chunks_of_line: u32,
-    from: u32,
-    to: u32,
-    from_step: u32,
-    to_step: u32,
+    x_at: u32,
+    y_at: u32,
+    x_step: u32,
+    y_step: u32,
     axes: array<vec4<u32>, AXES>, // the others, innermost first: extent, stride of y, stride of x
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
 struct Place {
-    from: u32,
-    to: u32,
+    x_at: u32,
+    y_at: u32,
     count: u32,
 }
 
@@ -24,15 +24,15 @@ fn place_of(chunk: u32) -> Place {
     var rest = chunk / params.chunks_of_line;
     let first = (chunk - rest * params.chunks_of_line) * ELEMENTS;
     var place: Place;
-    place.from = params.from + first * params.from_step;
-    place.to = params.to + first * params.to_step;
+    place.x_at = params.x_at + first * params.x_step;
+    place.y_at = params.y_at + first * params.y_step;
     place.count = count_before(params.line, first);
     for (var k = 0u; k < AXES; k++) {
         let axis = params.axes[k];
         let outer = rest / axis.x;
         let i = rest - outer * axis.x;
-        place.to += i * axis.y;
-        place.from += i * axis.z;
+        place.y_at += i * axis.y;
+        place.x_at += i * axis.z;
         rest = outer;
     }
     return place;

@@ -7,10 +7,10 @@ struct Params {
     column_tiles: u32,
     rows: u32,      // units of a line of x, which are as many lines of y
     columns: u32,   // units of a line of y
-    to_step: u32,   // from line to line of y
-    from_step: u32, // from line to line of x; below 0 it wraps
-    from: u32,
-    to: u32,
+    y_step: u32,   // from line to line of y
+    x_step: u32, // from line to line of x; below 0 it wraps
+    x_at: u32,
+    y_at: u32,
     axes: array<vec4<u32>, AXES>, // the others, innermost first: extent, stride of y, stride of x
 }
 
@@ -39,14 +39,14 @@ fn copy_tiles(at: Invocation) {
     var rest = number / params.column_tiles;
     let row = rest % params.row_tiles * SIDE;
     rest = rest / params.row_tiles;
-    var from = params.from + column * params.from_step + row;
-    var to = params.to + row * params.to_step + column;
+    var x_at = params.x_at + column * params.x_step + row;
+    var y_at = params.y_at + row * params.y_step + column;
     for (var k = 0u; k < AXES; k++) {
         let axis = params.axes[k];
         let outer = rest / axis.x;
         let i = rest - outer * axis.x;
-        to += i * axis.y;
-        from += i * axis.z;
+        y_at += i * axis.y;
+        x_at += i * axis.z;
         rest = outer;
     }
     // 2. Lines of x.
@@ -54,7 +54,7 @@ fn copy_tiles(at: Invocation) {
     if (is_tile) {
         for (var i = at.index / WORDS; i < SIDE; i += WORKGROUP / WORDS) {
             if (column + i < params.columns && row + lane * PER_WORD < params.rows) {
-                held[i][lane] = x_bits((from + i * params.from_step) / PER_WORD + lane);
+                held[i][lane] = x_bits((x_at + i * params.x_step) / PER_WORD + lane);
             }
         }
     }
@@ -68,7 +68,7 @@ fn copy_tiles(at: Invocation) {
                 if (PER_WORD > 1u) {
                     bits |= unit(first + 1u, i) << 16u;
                 }
-                y_scatter((to + i * params.to_step) / PER_WORD + lane, 1u, 1u, vec4<u32>(bits));
+                y_scatter((y_at + i * params.y_step) / PER_WORD + lane, 1u, 1u, vec4<u32>(bits));
             }
         }
     }

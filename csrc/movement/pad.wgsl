@@ -4,9 +4,9 @@ struct Params {
     chunks: u32,
     groups_x: u32,
     chunks_of_line: u32,
-    to: u32,
+    y_at: u32,
     value: vec2<u32>, // of even and of odd units
-    from: u32,
+    x_at: u32,
     all_bits: u32,    // all ones, which no compiler knows
     axes: array<array<vec4<u32>, 2>, AXES>, // innermost first: extent, stride of y, stride of x, extent of x; before, dilation, whether there is an edge
 }
@@ -46,7 +46,7 @@ fn source(k: u32, i: u32) -> u32 {
 }
 
 struct Place {
-    to: u32,
+    y_at: u32,
     count: u32,
 }
 
@@ -60,8 +60,8 @@ fn pad(at: Invocation) {
     var rest = chunk / params.chunks_of_line;
     let first = (chunk - rest * params.chunks_of_line) * ELEMENTS;
     let line = params.axes[0][0];
-    var place = Place(params.to + first * line.y, count_before(line.x, first));
-    var from = params.from;
+    var place = Place(params.y_at + first * line.y, count_before(line.x, first));
+    var x_at = params.x_at;
     var is_inside = true;
     for (var k = 1u; k < AXES; k++) {
         let axis = params.axes[k][0];
@@ -69,8 +69,8 @@ fn pad(at: Invocation) {
         let i = rest - outer * axis.x;
         let element = source(k, i);
         is_inside = is_inside && element != NONE;
-        place.to += i * axis.y;
-        from += element * axis.z;
+        place.y_at += i * axis.y;
+        x_at += element * axis.z;
         rest = outer;
     }
     // 2. Its units.
@@ -80,7 +80,7 @@ fn pad(at: Invocation) {
         units[e] = select(params.value.x, params.value.y, (i & 1u) == 1u);
         let element = select(NONE, source(0u, i), is_inside && e < place.count);
         if (HAS_X && element != NONE) {
-            units[e] = read(from + element * line.z);
+            units[e] = read(x_at + element * line.z);
         }
     }
     store(place, pack_units(units));

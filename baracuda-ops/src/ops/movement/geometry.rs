@@ -43,6 +43,15 @@ pub(crate) enum Outside {
     Circular,
 }
 
+impl Outside {
+    /// The bits of the constant, as often as 8 bytes hold it; 0 if there is none.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(super) fn repeated(self, element_bytes: u64) -> u64 {
+        let Self::Constant(bits) = self else { return 0 };
+        (0..8 / element_bytes).fold(0, |all, at| all | bits << (8 * element_bytes * at))
+    }
+}
+
 impl Edge {
     /// The element that a position reads, if it is none outside that is a constant. Positions and extents are below 2^62, and beyond both ends lie no
     /// more positions than the mode takes.

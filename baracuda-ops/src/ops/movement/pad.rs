@@ -345,8 +345,13 @@ pub(super) const OPERANDS: [usize; 2] = [forward::X, forward::Y];
 fn derive(forward: &PadDescriptor, derivation: &mut Derivation) -> Result<()> {
     let Fields { x, before, after, interior, mode, .. } = &forward.0.fields;
     if *mode != Mode::Constant {
-        let why = "is read several times in this mode: its gradient is a sum over positions, which no op computes; these have gradients:";
-        return Err(Error::NoGradient { op: PadDescriptor::OP.name, operand: "x".into(), why, known: Vec::new() });
+        let why = "is read several times in this mode: its gradient is a sum over positions, which no op computes; this mode has gradients:";
+        return Err(Error::NoGradient {
+            op: PadDescriptor::OP.name,
+            operand: "x".into(),
+            why,
+            known: vec!["constant"],
+        });
     }
     let mut dy = (forward.0.slots.always(forward::Y).desc, Role::GradientOf("y"));
     let of_x = ("y", Role::GradientFor(vec!["x"]));

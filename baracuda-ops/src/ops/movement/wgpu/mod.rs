@@ -80,9 +80,9 @@ impl Side {
     /// The function that stores a chunk.
     fn store(&self, step: &str) -> String {
         let call = if self.is_run {
-            "y_store(place.to, place.count, chunk)".to_string()
+            "y_store(place.y_at, place.count, chunk)".to_string()
         } else {
-            format!("y_scatter(place.to, {step}, place.count, chunk)")
+            format!("y_scatter(place.y_at, {step}, place.count, chunk)")
         };
         format!("fn store(place: Place, chunk: vec4<u32>) {{\n    {call};\n}}\n")
     }
@@ -123,13 +123,10 @@ fn strided(moves: Moves, operands: [usize; 2], props: &Props) -> Result<StepBuil
     if words.len() == 2 {
         words.push([1, 0, 0, 0]);
     }
-    let load = if x.is_run {
-        "x_load(place.from, place.count)"
-    } else {
-        "x_gather(place.from, params.from_step, place.count)"
-    };
+    let load =
+        if x.is_run { "x_load(place.x_at, place.count)" } else { "x_gather(place.x_at, params.x_step, place.count)" };
     let mut generated = format!("fn load(place: Place) -> vec4<u32> {{\n    return {load};\n}}\n");
-    generated.push_str(&y.store("params.to_step"));
+    generated.push_str(&y.store("params.y_step"));
     let is_whole = line.extent.is_multiple_of(per_chunk);
     Ok(StepBuilder {
         entry: "copy_strided",
@@ -269,7 +266,7 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     let y = Side::new(&moves, per_chunk, moves.to, |axis| axis.to);
     let y = Side { is_run: line.to == 1, ..y };
     let (mode, value) = match outside {
-        Outside::Nothing | Outside::Constant(_) => (0, repeated(outside, element_bytes)),
+        Outside::Nothing | Outside::Constant(_) => (0, halves(outside.repeated(element_bytes))),
         Outside::Reflect => (1, [0; 2]),
         Outside::Replicate => (2, [0; 2]),
         Outside::Circular => (3, [0; 2]),
@@ -326,11 +323,9 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     checked(work, props)
 }
 
-/// The constant in two words, as often as they hold it.
-fn repeated(outside: Outside, element_bytes: u64) -> [u32; 2] {
-    let Outside::Constant(bits) = outside else { return [0; 2] };
-    let repeated = (0..8 / element_bytes).fold(0, |all, at| all | bits << (8 * element_bytes * at));
-    let words: [[u8; 4]; 2] = bytemuck::cast(repeated.to_le_bytes());
+/// The words of 8 bytes.
+fn halves(bits: u64) -> [u32; 2] {
+    let words: [[u8; 4]; 2] = bytemuck::cast(bits.to_le_bytes());
     words.map(u32::from_le_bytes)
 }
 

@@ -50,7 +50,7 @@ use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod cpu;
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(in crate::ops) mod cuda;
 mod fast;
 #[cfg(feature = "wgpu")]
 mod wgpu;
