@@ -49,7 +49,8 @@ fn every_bit_of_an_element_moves() {
         let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims).unwrap();
         let turned = dense(&[66, 48]).permute(&[1, 0]).unwrap();
         let odd = dense(&[7, 5, 3]).permute(&[2, 0, 1]).unwrap();
-        let around = |mode| AnyDescriptor::new(PadDescriptor::new(dense(&[9, 12]), vec![2, 3], vec![4, 5], mode).unwrap());
+        let around =
+            |mode| AnyDescriptor::new(PadDescriptor::new(dense(&[9, 12]), vec![2, 3], vec![4, 5], mode).unwrap());
         // A descriptor, and of which element of the inputs, one after the other, each element of the output has the bits.
         let mut cases: Vec<(AnyDescriptor, Vec<usize>)> = Vec::new();
         for x in [turned, odd, dense(&[1003])] {

@@ -20,13 +20,23 @@ const THREADS: u64 = 256;
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// Bytes of a vector.
 const VEC_BYTES: u64 = 16;
-/// Bytes of a line of a tile, as in the kernels.
+/// Bytes of a row of a tile, as in the kernels.
 const TILE_BYTES: u64 = 128;
 /// The least extents on both sides that are worth a tile: a quarter of a line of 4 bytes each.
 const LEAST_TILE: u64 = 16;
 const EXTENTS: usize = sys::BOPS_MOVEMENT_EXTENTS as usize;
 
 const _: () = assert!(EXTENTS == crate::tensor::MAX_RANK);
+
+/// Lines of a row's length in a column of a tile, as in the kernels: with two vectors of a thread in flight on an H200, transposes of 8192 by 8192 f32 move
+/// 93 % of what copies do, with one 90 %.
+fn lines_of_tile(unit_bytes: u64) -> u64 {
+    match unit_bytes {
+        8 => 4,
+        4 => 2,
+        _ => 1,
+    }
+}
 
 fn c_strides(axis: &Axis) -> sys::bops_movement_strides {
     sys::bops_movement_strides { to: axis.to, from: axis.from }
@@ -117,8 +127,9 @@ impl Tiles {
             && align_bytes >= VEC_BYTES
             && lengths.into_iter().all(is_aligned)
             && outer.iter().all(|axis| is_aligned(axis.to) && is_aligned(axis.from.unsigned_abs()));
-        let side = TILE_BYTES / unit;
-        let [row_tiles, column_tiles] = [rows, columns].map(|axis| axis.extent.div_ceil(side));
+        let of_rows = TILE_BYTES / unit;
+        let (row_tiles, column_tiles) =
+            (rows.extent.div_ceil(of_rows), columns.extent.div_ceil(of_rows * lines_of_tile(unit)));
         let tiles = outer.iter().map(|axis| axis.extent).product::<u64>() * row_tiles * column_tiles;
         check_blocks(tiles)?;
         let mut params = sys::bops_copy_tiles_params {
