@@ -57,13 +57,25 @@ template <int unit_bytes, int width> __global__ void __launch_bounds__(movement_
         }
         to += i * moved.strides[k].to;
     }
-    // 2. Its units.
+    // 2. Its units. Elements follow one another where that is so along the line, and either all positions read one or others have the constant.
     const uint64_t left = moved.line - at;
     part<unit_bytes, width> held;
+    const bops_pad_edge &edge = params.edges[0];
+    const int64_t step = moved.strides[0].from;
+    const uint64_t first = at - uint64_t(edge.before); // wraps before the first element
+    if (edge.dilation == 1 && (params.outside == BOPS_OUTSIDE_CONSTANT || (first < edge.extent && first + width <= edge.extent))) {
+        const unit *here = from + int64_t(first) * step;
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-        const uint64_t element = i < left && is_inside ? source(params.edges[0], params.outside, at + i) : no_element;
-        held.unit[i] = element != no_element ? from[int64_t(element) * moved.strides[0].from] : constant<unit_bytes>(params.value);
+        for (int i = 0; i < width; ++i) {
+            held.unit[i] = constant<unit_bytes>(params.value);
+            if (is_inside && first + i < edge.extent) held.unit[i] = here[i * step];
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            const uint64_t element = i < left && is_inside ? source(edge, params.outside, at + i) : no_element;
+            held.unit[i] = element != no_element ? from[int64_t(element) * step] : constant<unit_bytes>(params.value);
+        }
     }
     put_part<unit_bytes, width>(to, moved.strides[0].to, left, held);
 }
