@@ -164,6 +164,41 @@ const FORWARDS: &[Forwards] = &[
         options: &[&[r#""reduce":"sum""#, r#""reduce":"mean""#]],
     },
     Forwards {
+        op: "copy",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,4]}"#,
+            r#""x":{"dtype":"f64","dims":[3,4],"strides":[1,3]}"#,
+            r#""x":{"dtype":"f64","dims":[3,4],"strides":[0,1]}"#,
+            r#""x":{"dtype":"f64","dims":[]}"#,
+            r#""x":{"dtype":"f64","dims":[5,6]},"starts":[1,2],"extents":[3,4]"#,
+            r#""x":{"dtype":"f64","dims":[5,7]},"starts":[4,6],"extents":[3,3],"steps":[-2,-3]"#,
+            r#""x":{"dtype":"f64","dims":[5,7],"strides":[1,5]},"starts":[0,1],"extents":[2,3],"steps":[3,2]"#,
+            r#""x":{"dtype":"f64","dims":[2,3]},"starts":[1,3],"extents":[1,0]"#,
+        ],
+        options: &[&["", r#""layouts":{"y":{"dtype":"f64","dims":[3,4],"strides":[9,2]}}"#]],
+    },
+    Forwards {
+        op: "pad",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,3]},"before":[1,2],"after":[0,1]"#,
+            r#""x":{"dtype":"f64","dims":[4,3],"strides":[1,4]},"before":[-1,2],"after":[2,-1]"#,
+            r#""x":{"dtype":"f64","dims":[3,3]},"before":[1,0],"after":[0,0],"interior":[1,2]"#,
+            r#""x":{"dtype":"f64","dims":[3,3]},"before":[-1,0],"after":[0,-2],"interior":[1,2]"#,
+            r#""x":{"dtype":"f64","dims":[3,2],"strides":[0,1]},"before":[1,1],"after":[1,1]"#,
+            r#""x":{"dtype":"f64","dims":[]},"before":[],"after":[]"#,
+        ],
+        options: &[&["", r#""value":2.5"#]],
+    },
+    Forwards {
+        op: "concat",
+        tensors: &[
+            r#""inputs":[{"dtype":"f64","dims":[2,3]},{"dtype":"f64","dims":[2,1]},{"dtype":"f64","dims":[2,2],"strides":[1,2]}],"axis":1"#,
+            r#""inputs":[{"dtype":"f64","dims":[2,3]},{"dtype":"f64","dims":[1,3]},{"dtype":"f64","dims":[0,3]}],"axis":0"#,
+            r#""inputs":[{"dtype":"f64","dims":[3],"strides":[0]}],"axis":0"#,
+        ],
+        options: &[],
+    },
+    Forwards {
         op: "gemm",
         tensors: &[
             r#""a":{"dtype":"f64","dims":[3,2]},"b":{"dtype":"f64","dims":[2,4]}"#,

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
-    ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
-    DType, Descriptor, Device, DeviceProps, Error, Function, GemmDescriptor, GemmFactor, GemmSaved,
-    GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
-    Operand, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Slot,
-    SoftmaxDescriptor, TensorDesc, Workspace,
+    ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
+    ConvDescriptor, ConvWindow, CopyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function,
+    GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
+    LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor,
+    Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -127,12 +127,13 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
 
 /// A builder's calls in random order and number.
 fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
-    match random.u32(..10) {
+    match random.u32(..11) {
         0 | 1 => return softmax(random),
         2 => return gemm(random),
         3 => return conv(random),
         4 if random.bool() => return reduce(random),
         4 => return pointwise(random),
+        5 => return movement(random),
         _ => {}
     }
     let x = tensor(random)?;
@@ -256,6 +257,9 @@ fn is_informative(error: &Error) {
         Error::NoGradient { op: "pointwise" | "reduce", operand, why, .. } => {
             assert!(operand.starts_with("in") && why.len() > 5, "{error}");
         }
+        Error::NoGradient { op: "pad", operand, why, .. } => {
+            assert!(operand == "x" && why.len() > 5, "{error}");
+        }
         _ => panic!("an unexpected kind of error: {error:?}"),
     }
 }
@@ -369,6 +373,57 @@ fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         };
     }
     Ok(AnyDescriptor::new(d))
+}
+
+/// A slice, padding or concatenation, whose numbers fit about every second time.
+fn movement(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let count = x.rank() + usize::from(random.u32(..12) == 0);
+    let small = |random: &mut Rng| match random.u32(..16) {
+        0 => i64::try_from(extent(random) >> 1).unwrap_or(i64::MAX),
+        1 => i64::MIN + random.i64(..4).abs(),
+        _ => random.i64(-1..3),
+    };
+    let any = match random.u32(..3) {
+        0 => {
+            let extents = (0..count).map(|at| x.dims().get(at).map_or(1, |&dim| dim.min(random.u64(..4)))).collect();
+            let starts = (0..count).map(|_| if random.bool() { 0 } else { small(random).unsigned_abs() }).collect();
+            let steps = (0..count).map(|_| if random.u32(..4) == 0 { small(random) } else { 1 }).collect();
+            let copy =
+                if random.bool() { CopyDescriptor::new(x)? } else { CopyDescriptor::slice(x, starts, extents, steps)? };
+            let copy = if random.u32(..3) == 0 { copy.layout("y", other(random, x)?)? } else { copy };
+            AnyDescriptor::new(copy)
+        }
+        1 => {
+            let mode = pick(random, &[PadMode::Constant(0.0), PadMode::Reflect, PadMode::Replicate, PadMode::Circular]);
+            let mode = if random.u32(..4) == 0 { PadMode::Constant(eps(random)) } else { mode };
+            let [before, after] = [(); 2].map(|()| (0..count).map(|_| small(random)).collect());
+            let mut pad = PadDescriptor::new(x, before, after, mode)?;
+            if random.u32(..4) == 0 {
+                pad = pad.interior((0..count).map(|_| extent(random)).collect())?;
+            }
+            AnyDescriptor::new(pad)
+        }
+        _ => {
+            let axis = random.usize(..x.rank().max(1) + usize::from(random.u32(..12) == 0));
+            let most = if random.u32(..12) == 0 { 26 } else { 4 };
+            let mut inputs = vec![x];
+            for _ in 0..random.usize(..most) {
+                let mut dims = x.dims().to_vec();
+                if let Some(dim) = dims.get_mut(axis) {
+                    *dim = extent(random);
+                }
+                inputs.push(match random.u32(..8) {
+                    0 => tensor(random)?,
+                    _ => TensorDesc::contiguous(x.dtype(), &dims)?,
+                });
+            }
+            let concat = ConcatDescriptor::new(inputs, axis)?;
+            let name = pick(random, &["in0", "in1", "in22", "out", "x", ""]);
+            AnyDescriptor::new(if random.u32(..3) == 0 { concat.layout(name, other(random, x)?)? } else { concat })
+        }
+    };
+    Ok(any)
 }
 
 /// A tensor, now and then with strides by which it holds elements more than once.
@@ -732,6 +787,9 @@ fn extents_of_nothing_take_no_time() {
         r#"local_response_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"size":18446744073709551615}"#,
         r#"softmax {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"axis":1}"#,
         r#"pointwise {"program":{"inputs":["x","y"],"let":[["z","add","x","y"]],"outputs":["z"]},"inputs":[{"dtype":"f32","dims":[1099511627776,1,0]},{"dtype":"f32","dims":[1,1048576,1]}]}"#,
+        r#"copy {"x":{"dtype":"f32","dims":[1099511627776,0,1048576]}}"#,
+        r#"pad {"x":{"dtype":"f32","dims":[1099511627776,0]},"before":[1099511627776,0],"after":[0,0],"mode":"replicate"}"#,
+        r#"concat {"inputs":[{"dtype":"f32","dims":[1099511627776,0]},{"dtype":"f32","dims":[1099511627776,0]}],"axis":0}"#,
         r#"conv {"x":{"dtype":"f32","dims":[1099511627776,0,5]},"weight":{"dtype":"f32","dims":[0,0,3]}}"#,
         r#"conv {"x":{"dtype":"f32","dims":[2,3,0]},"weight":{"dtype":"f32","dims":[4,3,1073741824],"strides":[0,0,0]},"padding":[[1073741824,3]]}"#,
         r#"conv_backward_data {"dy":{"dtype":"f32","dims":[1099511627776,0,3]},"weight":{"dtype":"f32","dims":[0,0,3]},"dx":{"dtype":"f32","dims":[1099511627776,0,5]}}"#,
@@ -916,6 +974,9 @@ fn layouts_of_nothing_are_planned_or_refused_without_overflow() {
             format!(
                 r#"pointwise {{"program":{{"inputs":["x","y"],"let":[["z","mul","x","y"]],"outputs":["z"]}},"inputs":[{x},{x}]}}"#
             ),
+            format!(r#"copy {{"x":{x}}}"#),
+            format!(r#"pad {{"x":{x},"before":[1,0,0,0],"after":[0,0,0,0]}}"#),
+            format!(r#"concat {{"inputs":[{x},{x}],"axis":0}}"#),
             format!(r#"conv {{"x":{x},"weight":{{"dtype":"f32","dims":[4,0,1,1]}},"bias":"f32"}}"#),
             format!(r#"conv {{"x":{x},"weight":{{"dtype":"f32","dims":[0,4,1,1]}}}}"#),
             format!(r#"conv_backward_weight {{"x":{x},"dy":{x},"dweight":{{"dtype":"f32","dims":[0,0,1,1]}}}}"#),
@@ -1027,6 +1088,9 @@ fn arguments_of_runs() {
             r#"activation {"x":{"dtype":"f16","dims":[3,5]},"activation":"tanh"}"#,
             r#"activation_backward {"x":{"dtype":"f32","dims":[7]},"activation":"relu","from_y":true}"#,
             r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","add","x","y"],["d","sub","x","y"]],"outputs":["s","d"]},"inputs":[{"dtype":"f32","dims":[3,5]},{"dtype":"bf16","dims":[5]}]}"#,
+            r#"copy {"x":{"dtype":"bf16","dims":[5,3],"strides":[1,5]}}"#,
+            r#"pad {"x":{"dtype":"f32","dims":[3,4]},"before":[1,0],"after":[0,2],"value":1.5}"#,
+            r#"concat {"inputs":[{"dtype":"f16","dims":[3,4]},{"dtype":"f16","dims":[3,2]}],"axis":1}"#,
             r#"conv {"x":{"dtype":"f32","dims":[1,2,3,4]},"weight":{"dtype":"f32","dims":[3,2,2,2]},"bias":"f32","activation":"silu","pre":"f32"}"#,
             r#"conv_backward_data {"dy":{"dtype":"bf16","dims":[1,2,4]},"weight":{"dtype":"bf16","dims":[2,3,3]},"dx":{"dtype":"f32","dims":[1,3,4]},"padding":[[1,1]],"beta":0.5}"#,
             r#"conv_backward_weight {"x":{"dtype":"f16","dims":[2,2,6]},"dy":{"dtype":"f16","dims":[2,4,3]},"dweight":{"dtype":"f16","dims":[4,1,2]},"stride":[2],"groups":2}"#,

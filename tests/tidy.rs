@@ -43,6 +43,8 @@ fn kernels_of(op: &str) -> String {
     // Both products of a convolution's gradients are products as forward is.
     let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
     let of_channels = ["batch_norm", "group_norm", "instance_norm"];
+    // Concatenations launch the kernels of copies.
+    let of_products = of_products.replace("concat", "copy");
     let of_channels = of_channels.into_iter().fold(of_products, |op, member| op.replace(member, "channel_norm"));
     // One set of kernels serves both norms of rows.
     of_channels.replace("layer_norm", "row_norm").replace("rms_norm", "row_norm")
@@ -82,7 +84,12 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
     if !has("tests", "rs", &|text| text.contains(&descriptor)) {
         return Some(format!("no tests/src/ops/{stem}.rs speaks of {descriptor}"));
     }
-    if !has("csrc", "wgsl", &|_| true) {
+    let has_shader = files.iter().any(|(p, _)| {
+        let is_stem = p.file_stem().is_some_and(|s| s == stem || (op == "concat" && s == "copy"));
+        let csrc = root().join("csrc");
+        is_stem && p.extension().is_some_and(|e| e == "wgsl") && p.strip_prefix(&csrc).unwrap_or(p).iter().count() >= 2
+    });
+    if !has_shader && !has("csrc", "wgsl", &|_| true) {
         return Some(format!("no family of csrc has {stem}.wgsl"));
     }
     // A form of its own has its name behind the op's: bops_gemm_simt_launch.

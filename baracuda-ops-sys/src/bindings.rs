@@ -1033,27 +1033,113 @@ impl Default for bops_pointwise_program_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_16 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_16 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_16 = 8;
+pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_16 = 8;
 pub type _bindgen_ty_16 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_17 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_17 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_17 = 2;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_movement_strides {
+    pub to: u64,
+    pub from: i64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_movement_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_movement_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_copy_strided_choice {
+    pub unit_bytes: u32,
+    pub width: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_copy_strided_params {
+    pub parts: u64,
+    pub line: u64,
+    pub from: u64,
+    pub to: u64,
+    pub rank: u32,
+    pub is_long: u32,
+    pub inner: [bops_divisor; 7usize],
+    pub strides: [bops_movement_strides; 8usize],
+    pub tail_bytes: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_copy_tiles_choice {
+    pub unit_bytes: u32,
+    pub access_bytes: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_copy_tiles_params {
+    pub tiles: u64,
+    pub rows: u64,
+    pub columns: u64,
+    pub from: u64,
+    pub to: u64,
+    pub row: bops_movement_strides,
+    pub column: bops_movement_strides,
+    pub rank: u32,
+    pub column_tiles: bops_divisor,
+    pub row_tiles: bops_divisor,
+    pub outer: [bops_divisor; 6usize],
+    pub strides: [bops_movement_strides; 6usize],
+}
+pub type bops_outside = u32;
+pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_17 = 0;
+pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_17 = 1;
+pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_17 = 2;
+pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_17 = 3;
 pub type _bindgen_ty_17 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_18 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_18 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_18 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_18 = 3;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pad_edge {
+    pub before: i64,
+    pub extent: u64,
+    pub dilation: u64,
+    pub has_edge: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pad_params {
+    pub moved: bops_copy_strided_params,
+    pub edges: [bops_pad_edge; 8usize],
+    pub value: u64,
+    pub outside: bops_outside,
+}
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_18 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_18 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_18 = 8;
 pub type _bindgen_ty_18 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_19 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_19 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_19 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_19 = 3;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_19 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_19 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_19 = 2;
 pub type _bindgen_ty_19 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_20 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_20 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_20 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_20 = 3;
+pub type _bindgen_ty_20 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_21 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_21 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_21 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_21 = 3;
+pub type _bindgen_ty_21 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1331,11 +1417,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_20 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_20 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_20 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_20 = 16;
-pub type _bindgen_ty_20 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_22 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_22 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_22 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_22 = 16;
+pub type _bindgen_ty_22 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2178,6 +2264,45 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_copy_strided_prepare(
+        of: *const u32,
+        params: *const bops_copy_strided_params,
+        choice: *const bops_copy_strided_choice,
+    ) -> bops_status;
+    pub fn bops_copy_strided_launch(
+        of: *const u32,
+        params: *const bops_copy_strided_params,
+        choice: *const bops_copy_strided_choice,
+        operands: *const bops_movement_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_copy_tiles_prepare(
+        of: *const u32,
+        params: *const bops_copy_tiles_params,
+        choice: *const bops_copy_tiles_choice,
+    ) -> bops_status;
+    pub fn bops_copy_tiles_launch(
+        of: *const u32,
+        params: *const bops_copy_tiles_params,
+        choice: *const bops_copy_tiles_choice,
+        operands: *const bops_movement_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_pad_prepare(
+        of: *const u32,
+        params: *const bops_pad_params,
+        choice: *const bops_copy_strided_choice,
+    ) -> bops_status;
+    pub fn bops_pad_launch(
+        of: *const u32,
+        params: *const bops_pad_params,
+        choice: *const bops_copy_strided_choice,
+        operands: *const bops_movement_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_reduce_rows_prepare(
         of: *const bops_dtype,
         params: *const bops_reduce_rows_params,
@@ -2689,6 +2814,18 @@ pub mod forms {
     pub mod bops_pointwise_program {
         pub use super::super::bops_pointwise_program_launch as launch;
         pub use super::super::bops_pointwise_program_prepare as prepare;
+    }
+    pub mod bops_copy_strided {
+        pub use super::super::bops_copy_strided_launch as launch;
+        pub use super::super::bops_copy_strided_prepare as prepare;
+    }
+    pub mod bops_copy_tiles {
+        pub use super::super::bops_copy_tiles_launch as launch;
+        pub use super::super::bops_copy_tiles_prepare as prepare;
+    }
+    pub mod bops_pad {
+        pub use super::super::bops_pad_launch as launch;
+        pub use super::super::bops_pad_prepare as prepare;
     }
     pub mod bops_reduce_rows {
         pub use super::super::bops_reduce_rows_launch as launch;

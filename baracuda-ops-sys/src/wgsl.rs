@@ -199,6 +199,13 @@ files! {
         ROW_NORM_SPLIT_APPLY = "norm/row/row_norm_split_apply.wgsl",
         ROW_NORM_SPLIT_MOMENTS = "norm/row/row_norm_split_moments.wgsl",
     }
+    /// Ops that move elements.
+    movement {
+        COPY = "movement/copy.wgsl",
+        COPY_TILES = "movement/copy_tiles.wgsl",
+        MOVEMENT = "movement/movement.wgsl",
+        PAD = "movement/pad.wgsl",
+    }
     /// Ops on each element alone.
     pointwise {
         ACTIVATION = "pointwise/activation.wgsl",

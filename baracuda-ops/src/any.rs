@@ -17,6 +17,7 @@ use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
+use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
@@ -49,6 +50,9 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ActivationBackwardDescriptor>(),
     OpEntry::of::<PointwiseDescriptor>(),
     OpEntry::of::<ReduceDescriptor>(),
+    OpEntry::of::<CopyDescriptor>(),
+    OpEntry::of::<PadDescriptor>(),
+    OpEntry::of::<ConcatDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
     OpEntry::of::<ConvDescriptor>(),

@@ -320,7 +320,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 24] = [
+    const EXAMPLES: [(&str, &str, &str); 27] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -339,6 +339,9 @@ mod tests {
         ("activation_backward", r#""activation":"silu""#, "dx"),
         ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]}"#, "out0"),
         ("reduce", r#""axes":[],"reduce":"sum""#, "out0"),
+        ("copy", r#""starts":[0,1,0],"extents":[2,3,3]"#, "x"),
+        ("pad", r#""before":[0,0,0],"after":[0,0,0]"#, "y"),
+        ("concat", r#""axis":1"#, "out"),
         ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
         ("gemm_backward", r#""b":{"dtype":"f32","dims":[3,3]},"da":{"dtype":"f32"}"#, "dout"),
         ("conv", r#""weight":{"dtype":"f32","dims":[4,4,1]}"#, "y"),
@@ -365,7 +368,7 @@ mod tests {
                 "softmax_backward" => X.replace("\"x\"", "\"y\""),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
                 "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
-                "pointwise" | "reduce" => X.replace("\"x\":", "\"inputs\":[") + "]",
+                "pointwise" | "reduce" | "concat" => X.replace("\"x\":", "\"inputs\":[") + "]",
                 _ => X.into(),
             };
             let layout = format!(r#""{operand}":{LAYOUT}"#);

@@ -5,6 +5,7 @@ mod channel_norm;
 mod conv;
 mod gemm;
 mod local_response_norm;
+mod movement;
 mod pointwise;
 mod reduce;
 mod softmax;
@@ -120,6 +121,15 @@ pub const OPS: &[&str] = &[
     "add_transposed",
     "cast",
     "swiglu",
+    "copy_transpose",
+    "copy_heads",
+    "copy_nchw_to_nhwc",
+    "copy_nhwc_to_nchw",
+    "copy_reverse4",
+    "concat_last",
+    "pad_2d",
+    "flip",
+    "repeat",
     "gemm_bias_none",
     "gemm_bias_relu",
     "gemm_bias_gelu_tanh",
@@ -175,6 +185,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in reduce::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         reduce::cells(&mut cells, op)?;
+    }
+    for op in movement::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        movement::cells(&mut cells, op)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;

@@ -67,6 +67,9 @@ const _: fn() = || {
     is_send::<LocalResponseNormArgs<'static>>();
     is_send::<LocalResponseNormBackwardArgs<'static>>();
     is_send::<PointwiseArgs<'static>>();
+    is_send::<baracuda_ops::CopyArgs<'static>>();
+    is_send::<baracuda_ops::PadArgs<'static>>();
+    is_send::<baracuda_ops::ConcatArgs<'static>>();
     is_send::<RmsNormArgs<'static>>();
     is_send::<RmsNormBackwardArgs<'static>>();
     is_send::<SoftmaxArgs<'static>>();

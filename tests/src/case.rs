@@ -569,7 +569,9 @@ impl Case {
         if self.is_pinned_elsewhere(backend) {
             return true;
         }
-        let has_f64 = self.slots().iter().any(|s| s.desc.dtype() == DType::F64);
+        // Moves take elements of 8 bytes as two words.
+        let is_move = ["copy", "pad", "concat"].contains(&self.descriptor.name());
+        let has_f64 = !is_move && self.slots().iter().any(|s| s.desc.dtype() == DType::F64);
         match backend {
             Backend::Cpu => false,
             Backend::Cuda => self.is_cpu_only,

@@ -7,6 +7,7 @@ pub mod conv;
 mod fields;
 pub mod gemm;
 mod lines;
+pub mod movement;
 pub mod norm;
 pub mod pointwise;
 pub mod reduce;
@@ -27,6 +28,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     softmax::add_variants(&mut variants);
     pointwise::add_variants(&mut variants)?;
     reduce::add_variants(&mut variants)?;
+    movement::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;
     Ok(variants.texts)

@@ -16,12 +16,16 @@ use crate::values::Tensors;
 mod activation;
 mod batch_norm;
 mod channel_norm;
+mod concat;
 mod conv;
+mod copy;
 mod gemm;
 mod group_norm;
 mod instance_norm;
 mod layer_norm;
 mod local_response_norm;
+mod movement;
+mod pad;
 mod pointwise;
 mod reduce;
 mod rms_norm;
@@ -48,6 +52,9 @@ pub static SUBJECTS: &[Subject] = &[
     activation::BACKWARD,
     pointwise::POINTWISE,
     reduce::REDUCE,
+    copy::COPY,
+    pad::PAD,
+    concat::CONCAT,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,

@@ -165,6 +165,12 @@ impl Tensor<'_> {
         self.start.cast::<T>().as_ptr().wrapping_add(to_usize(offset))
     }
 
+    /// As [`element`](Self::element), where elements are bits of their size.
+    pub(crate) fn bits<T>(&self, offset: u64) -> *mut T {
+        assert!(size_of::<T>() as u64 == self.desc.dtype().size_bytes() && offset < self.elements);
+        self.start.cast::<T>().as_ptr().wrapping_add(to_usize(offset))
+    }
+
     /// The element `offset` elements after the first.
     pub(crate) fn load(&self, offset: u64) -> f64 {
         assert!(offset < self.elements);

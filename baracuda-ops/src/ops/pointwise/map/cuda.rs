@@ -159,7 +159,7 @@ impl Lying {
 }
 
 /// What the kernels divide by. `is_long`: numbers of up to 40 bits, else of up to 31.
-fn divisor(extent: u64, is_long: bool) -> sys::bops_divisor {
+pub(in crate::ops) fn divisor(extent: u64, is_long: bool) -> sys::bops_divisor {
     let shift = extent.next_power_of_two().trailing_zeros();
     let multiplier = (1u128 << (if is_long { 40 } else { 31 } + shift)).div_ceil(extent.into());
     // It has 41 bits at most: 2^shift is less than twice the extent.

@@ -1,0 +1,86 @@
+//! Elements move bit for bit: of random bytes, among them every NaN, on every device that is there.
+
+use baracuda_ops::{
+    Access, AnyDescriptor, ConcatDescriptor, CopyDescriptor, DType, Device, Mem, MemMut, Operand, PadDescriptor,
+    PadMode, PlanOptions, TensorDesc, Workspace,
+};
+use baracuda_ops_tests::target::TARGETS;
+use baracuda_ops_tests::values::offsets;
+use fastrand::Rng;
+
+/// The bytes of each element, in row-major order.
+fn elements(desc: &TensorDesc, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let size = desc.dtype().size_bytes() as usize;
+    offsets(desc).iter().map(|&at| bytes[at as usize * size..][..size].to_vec()).collect()
+}
+
+/// The elements of the outputs on a device, given the bytes of the inputs.
+fn run(device: &Device, descriptor: &AnyDescriptor, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let plan = descriptor.plan(device, &PlanOptions::default()).unwrap();
+    let mut inputs = inputs.iter();
+    let buffers: Vec<_> = plan
+        .slots()
+        .iter()
+        .map(|slot| {
+            let buffer = device.alloc(slot.span_bytes.next_multiple_of(8)).unwrap();
+            if slot.access == Access::In {
+                device.write(&buffer, 0, inputs.next().unwrap()).unwrap();
+            }
+            buffer
+        })
+        .collect();
+    let operand = |(slot, buffer): (&baracuda_ops::Slot, _)| -> Operand<'_> {
+        match slot.access {
+            Access::In => Mem::buffer(buffer, 0, slot.span_bytes).into(),
+            _ => MemMut::buffer(buffer, 0, slot.span_bytes).into(),
+        }
+    };
+    let mut operands: Vec<Operand<'_>> = plan.slots().iter().zip(&buffers).map(operand).collect();
+    plan.run(&mut device.queue(), &mut operands, Workspace::none()).unwrap();
+    drop(operands);
+    let words = device.queue().download::<u32>(buffers.last().unwrap()).unwrap();
+    elements(&plan.slots().last().unwrap().desc, bytemuck::cast_slice(&words))
+}
+
+#[test]
+fn every_bit_of_an_element_moves() {
+    let mut random = Rng::with_seed(31);
+    for dtype in DType::ALL {
+        let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims).unwrap();
+        let turned = dense(&[66, 48]).permute(&[1, 0]).unwrap();
+        let odd = dense(&[7, 5, 3]).permute(&[2, 0, 1]).unwrap();
+        let around =
+            |mode| AnyDescriptor::new(PadDescriptor::new(dense(&[9, 12]), vec![2, 3], vec![4, 5], mode).unwrap());
+        // A descriptor, and of which element of the inputs, one after the other, each element of the output has the bits.
+        let mut cases: Vec<(AnyDescriptor, Vec<usize>)> = Vec::new();
+        for x in [turned, odd, dense(&[1003])] {
+            cases.push((AnyDescriptor::new(CopyDescriptor::new(x).unwrap()), (0..x.elements() as usize).collect()));
+        }
+        let flip = CopyDescriptor::slice(dense(&[6, 10]), vec![5, 9], vec![6, 10], vec![-1, -1]).unwrap();
+        cases.push((AnyDescriptor::new(flip), (0..60).rev().collect()));
+        let wrapped = |i: usize, before: usize, n: usize| (i + n - before) % n;
+        let circular = (0..15 * 20).map(|at| wrapped(at / 20, 2, 9) * 12 + wrapped(at % 20, 3, 12)).collect();
+        cases.push((around(PadMode::Circular), circular));
+        let joined = ConcatDescriptor::new(vec![dense(&[5, 7]), dense(&[5, 9])], 1).unwrap();
+        let of_parts = |at: usize| match (at / 16, at % 16) {
+            (row, column) if column < 7 => row * 7 + column,
+            (row, column) => 35 + row * 9 + column - 7,
+        };
+        cases.push((AnyDescriptor::new(joined), (0..80).map(of_parts).collect()));
+        for (descriptor, origins) in cases {
+            let inputs: Vec<_> = descriptor.slots().iter().filter(|slot| slot.access == Access::In).collect();
+            let bytes: Vec<Vec<u8>> =
+                inputs.iter().map(|slot| (0..slot.span_bytes).map(|_| random.u8(..)).collect()).collect();
+            let given: Vec<Vec<u8>> =
+                inputs.iter().zip(&bytes).flat_map(|(slot, bytes)| elements(&slot.desc, bytes)).collect();
+            for target in TARGETS.iter() {
+                let Ok(device) = &target.device else { continue };
+                let found = run(device, &descriptor, &bytes);
+                assert_eq!(found.len(), origins.len(), "{}: {}", target.name, descriptor.line());
+                for (at, (found, &origin)) in found.iter().zip(&origins).enumerate() {
+                    assert_eq!(found, &given[origin], "{}: {}, element {at}", target.name, descriptor.line());
+                }
+            }
+        }
+    }
+}
