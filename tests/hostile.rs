@@ -362,9 +362,10 @@ fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     for _ in 0..random.u32(..3) {
         d = match random.u32(..4) {
             0 => d.keep_axes()?,
-            1 => d.keep(
-                axes.iter().copied().filter(|_| random.bool()).chain((random.u32(..12) == 0).then_some(0)).collect(),
-            )?,
+            1 => {
+                let first = (random.u32(..12) == 0).then_some(0);
+                d.keep(axes.iter().copied().filter(|_| random.bool()).chain(first).collect())?
+            }
             2 => d.output(parameter(random, x.dtype()))?,
             _ => {
                 let name = pick(random, &["in0", "in1", "out0", "out1", "x", ""]);
@@ -405,7 +406,8 @@ fn movement(random: &mut Rng) -> Result<AnyDescriptor, Error> {
             AnyDescriptor::new(pad)
         }
         _ => {
-            let axis = random.usize(..x.rank().max(1) + usize::from(random.u32(..12) == 0));
+            let beyond = usize::from(random.u32(..12) == 0);
+            let axis = random.usize(..x.rank().max(1) + beyond);
             let most = if random.u32(..12) == 0 { 26 } else { 4 };
             let mut inputs = vec![x];
             for _ in 0..random.usize(..most) {
