@@ -19,7 +19,8 @@ use crate::slots::{Access, Slot};
 pub enum Role {
     /// Forward's operand of this name, an input or an output, which forward's tape has kept. It lies as forward's slot says.
     Forward(&'static str),
-    /// The gradient that arrives at forward's output of this name.
+    /// The gradient that arrives at forward's output of this name. A step that reads it in other extents than the output's reads elements of it repeatedly:
+    /// it then lies as the output does, in as many bytes.
     GradientOf(&'static str),
     /// Written: the gradient of each of these inputs of forward. They are several where one tensor is the gradient of several inputs, as that
     /// of a sum is. Its extents are those of the input, or 1 where forward repeats the input along a batch and the gradient is summed over it.

@@ -320,7 +320,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 23] = [
+    const EXAMPLES: [(&str, &str, &str); 24] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -338,6 +338,7 @@ mod tests {
         ("activation", r#""activation":"silu""#, "y"),
         ("activation_backward", r#""activation":"silu""#, "dx"),
         ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]}"#, "out0"),
+        ("reduce", r#""axes":[],"reduce":"sum""#, "out0"),
         ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
         ("gemm_backward", r#""b":{"dtype":"f32","dims":[3,3]},"da":{"dtype":"f32"}"#, "dout"),
         ("conv", r#""weight":{"dtype":"f32","dims":[4,4,1]}"#, "y"),
@@ -364,7 +365,7 @@ mod tests {
                 "softmax_backward" => X.replace("\"x\"", "\"y\""),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
                 "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
-                "pointwise" => X.replace("\"x\":", "\"inputs\":[") + "]",
+                "pointwise" | "reduce" => X.replace("\"x\":", "\"inputs\":[") + "]",
                 _ => X.into(),
             };
             let layout = format!(r#""{operand}":{LAYOUT}"#);

@@ -64,6 +64,7 @@ pub use ops::pointwise::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
     ActivationPlan, Function, PointwiseArgs, PointwiseDescriptor, PointwisePlan, Program, ProgramBuilder, Term,
 };
+pub use ops::reduce::{ReduceArgs, ReduceDescriptor, ReducePlan, Reduction};
 pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };

@@ -34,6 +34,7 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("activation", "activation", "silu"),
     ("activation_backward", "activation_backward", "silu"),
     ("pointwise", "pointwise", "a program"),
+    ("reduce", "reduce", "sum, last axis"),
     ("gemm", "gemm", "gelu_tanh"),
     ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
     ("conv", "conv", "3x3 with bias and relu"),

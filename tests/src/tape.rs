@@ -116,7 +116,12 @@ impl<'d> Tape<'d> {
             for (slot, role) in step.slots() {
                 operands.push(match role {
                     Role::Forward(name) => self.operand(name)?.1.clone(),
-                    Role::GradientOf(name) => alloc(self.device, &slot.desc, arriving.get(name).map(Vec::as_slice))?,
+                    Role::GradientOf(name) => {
+                        // A step that reads it in other extents repeats what lies as the output does.
+                        let output = self.operand(name)?.0.desc;
+                        let desc = if output.dims() == slot.desc.dims() { slot.desc } else { output };
+                        alloc(self.device, &desc, arriving.get(name).map(Vec::as_slice))?
+                    }
                     Role::GradientFor(_) => alloc(self.device, &slot.desc, None)?,
                     Role::Intermediate(id) => match intermediates.get(id) {
                         Some(buffer) => Buffer::clone(buffer),
@@ -167,7 +172,8 @@ pub fn check(forward: &AnyDescriptor, steps: &[Step], arriving: &[&str], wanted:
                 Role::Forward(name) => is_read && of_forward(name)?.desc == desc,
                 Role::GradientOf(name) => {
                     let of = of_forward(name)?.desc;
-                    is_read && arriving.contains(name) && of.dtype() == desc.dtype() && of.dims() == desc.dims()
+                    let has_elements = of.dims() == desc.dims() || of.span_bytes() == desc.span_bytes();
+                    is_read && arriving.contains(name) && of.dtype() == desc.dtype() && has_elements
                 }
                 Role::GradientFor(inputs) => {
                     let mut fit = !is_read && !inputs.is_empty();

@@ -9,6 +9,7 @@ pub mod gemm;
 mod lines;
 pub mod norm;
 pub mod pointwise;
+pub mod reduce;
 mod rows;
 pub mod softmax;
 mod valid;

@@ -23,6 +23,7 @@ mod instance_norm;
 mod layer_norm;
 mod local_response_norm;
 mod pointwise;
+mod reduce;
 mod rms_norm;
 mod row_norm;
 mod softmax;
@@ -46,6 +47,7 @@ pub static SUBJECTS: &[Subject] = &[
     activation::FORWARD,
     activation::BACKWARD,
     pointwise::POINTWISE,
+    reduce::REDUCE,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,

@@ -23,7 +23,8 @@
 //!
 //! NaN, infinity, empty: as each function says. Without elements nothing is written.
 //!
-//! Gradients: one step, a program of its own, for all inputs that are not repeated. Those that are would need sums, which are refused.
+//! Gradients: one step, a program of its own, for all inputs that are not repeated; for each that is, a sum over the positions that read one element of it,
+//! by the op [`reduce`](crate::ops::reduce), whose map is the program of the gradient.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
@@ -43,6 +44,7 @@ use crate::gradients::{Derivation, Role};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::fields::{float, require};
 use crate::ops::pointwise::program::{Function, Origin, Program};
+use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::ops::walk::Walk;
 use crate::slots::{Access, OperandEntry, SlotsBuilder};
@@ -59,12 +61,12 @@ mod wgpu;
 pub(super) use wgpu::add_variants;
 
 /// Names of inputs.
-const INPUTS: [&str; Program::MAX_INPUTS] = [
+pub(in crate::ops) const INPUTS: [&str; Program::MAX_INPUTS] = [
     "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14",
     "in15",
 ];
 /// Names of outputs.
-const OUTPUTS: [&str; Program::MAX_OUTPUTS] = ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"];
+pub(in crate::ops) const OUTPUTS: [&str; Program::MAX_OUTPUTS] = ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"];
 /// The index of the first output.
 const FIRST_OUTPUT: usize = INPUTS.len();
 
@@ -137,38 +139,20 @@ impl Fields {
     }
 
     fn default_outputs(&self) -> Vec<DType> {
-        let mut types = self.inputs.iter().map(TensorDesc::dtype);
-        let first = types.next().unwrap_or(DType::F32);
-        let shared = if types.all(|dtype| dtype == first) { first } else { DType::F32 };
-        vec![shared; self.program.outputs()]
+        vec![shared_type(&self.inputs); self.program.outputs()]
     }
 
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
         let Self { program, inputs, .. } = self;
-        require(op, "inputs", inputs.len() == program.inputs(), || {
-            format!("must be {}, one for each input of the program; got {}", program.inputs(), inputs.len())
-        })?;
+        check_count(op, program, inputs)?;
         let outputs = if self.outputs.is_empty() { self.default_outputs() } else { self.outputs.clone() };
         require(op, "outputs", outputs.len() == program.outputs(), || {
             format!("must be {} types, one for each output of the program; got {}", program.outputs(), outputs.len())
         })?;
-        for (name, input) in INPUTS.into_iter().zip(inputs) {
-            float(op, name, input)?;
-        }
-        let computing = inputs[0].dtype().accumulator();
-        let odd = INPUTS.into_iter().zip(inputs).find(|(_, input)| input.dtype().accumulator() != computing);
-        if let Some((name, input)) = odd {
-            let (first, other) = (inputs[0].dtype(), input.dtype());
-            let rule =
-                format!("f64 is not mixed with other types: in0 is {first}, {name} is {other}; cast one of them first");
-            return Err(Error::InvalidDescriptor { op, field: name, rule });
-        }
         for (name, dtype) in OUTPUTS.into_iter().zip(&outputs) {
             require(op, name, dtype.is_float(), || format!("must be of a floating-point type, got {dtype}"))?;
         }
-        program.check_literals(op, computing)?;
-        let dims = broadcast(op, inputs)?;
-        let operands = inputs.iter().map(|input| input.broadcast_to(&dims)).collect::<Result<Vec<_>>>()?;
+        let Spread { dims, operands, computing } = Spread::new(op, program, inputs)?;
         let mut geometry = Geometry { operands, computing };
         for (at, input) in inputs.iter().enumerate() {
             slots.declare(at, *input)?;
@@ -185,6 +169,52 @@ impl Fields {
         }
         slots.share_places();
         Ok(geometry)
+    }
+}
+
+/// The type that all inputs share, or f32.
+pub(in crate::ops) fn shared_type(inputs: &[TensorDesc]) -> DType {
+    let mut types = inputs.iter().map(TensorDesc::dtype);
+    let first = types.next().unwrap_or(DType::F32);
+    if types.all(|dtype| dtype == first) { first } else { DType::F32 }
+}
+
+/// Refuses another number of inputs than the program's.
+pub(in crate::ops) fn check_count(op: &'static str, program: &Program, inputs: &[TensorDesc]) -> Result<()> {
+    require(op, "inputs", inputs.len() == program.inputs(), || {
+        format!("must be {}, one for each input of the program; got {}", program.inputs(), inputs.len())
+    })
+}
+
+/// The inputs of a program at its positions.
+pub(in crate::ops) struct Spread {
+    /// The extents that those of the inputs broadcast to.
+    pub(in crate::ops) dims: Vec<u64>,
+    /// The inputs with these extents.
+    pub(in crate::ops) operands: Vec<TensorDesc>,
+    /// The type in which the program computes: f32 or f64.
+    pub(in crate::ops) computing: DType,
+}
+
+impl Spread {
+    /// # Errors
+    /// A type that is no floating-point type, f64 beside others, a number that the computing type does not hold, or extents that do not broadcast.
+    pub(in crate::ops) fn new(op: &'static str, program: &Program, inputs: &[TensorDesc]) -> Result<Self> {
+        for (name, input) in INPUTS.into_iter().zip(inputs) {
+            float(op, name, input)?;
+        }
+        let computing = inputs.first().map_or(DType::F32, |input| input.dtype().accumulator());
+        let odd = INPUTS.into_iter().zip(inputs).find(|(_, input)| input.dtype().accumulator() != computing);
+        if let Some((name, input)) = odd {
+            let (first, other) = (inputs[0].dtype(), input.dtype());
+            let rule =
+                format!("f64 is not mixed with other types: in0 is {first}, {name} is {other}; cast one of them first");
+            return Err(Error::InvalidDescriptor { op, field: name, rule });
+        }
+        program.check_literals(op, computing)?;
+        let dims = broadcast(op, inputs)?;
+        let operands = inputs.iter().map(|input| input.broadcast_to(&dims)).collect::<Result<_>>()?;
+        Ok(Self { dims, operands, computing })
     }
 }
 
@@ -212,43 +242,86 @@ fn broadcast(op: &'static str, inputs: &[TensorDesc]) -> Result<Vec<u64>> {
     Ok(dims)
 }
 
-/// The step of the gradients, with what its inputs are to forward.
-fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<()> {
-    let op = PointwiseDescriptor::OP.name;
-    let Fields { program, inputs, .. } = &forward.0.fields;
-    let places = |names: &[&'static str], is_asked: &dyn Fn(&str) -> bool| -> Vec<usize> {
-        (0..names.len()).filter(|&at| is_asked(names[at])).collect()
-    };
-    let arriving = places(&OUTPUTS, &|name| derivation.arrives(name));
-    let wanted = places(&INPUTS, &|name| derivation.wants(name));
-    let of_outputs = &forward.0.derived.operands[inputs.len()..];
-    let dims = of_outputs[0].dims();
-    if let Some(&at) = wanted.iter().find(|&&at| inputs[at].dims() != dims) {
-        let whole: Vec<_> = (0..inputs.len()).filter(|&at| inputs[at].dims() == dims).map(|at| INPUTS[at]).collect();
-        let why = "does not have the outputs' extents: its gradient is a sum over positions, which no op computes; these have them:";
-        return Err(Error::NoGradient { op, operand: INPUTS[at].into(), why, known: whole });
-    }
-    let independent = |at| Error::independent(op, INPUTS[at], arriving.iter().map(|&at| OUTPUTS[at]).collect());
-    let gradient = program.gradient(&arriving, &wanted).map_err(independent)??;
-    let slot = |origin: &Origin| match *origin {
-        Origin::Input(at) => (inputs[at], Role::Forward(INPUTS[at])),
-        Origin::GradientOf(at) => (of_outputs[at], Role::GradientOf(OUTPUTS[at])),
-    };
-    let (descs, origins): (Vec<_>, Vec<_>) = gradient.inputs.iter().map(slot).unzip();
-    let types = wanted.iter().map(|&at| inputs[at].dtype()).collect();
-    let mut backward = PointwiseDescriptor::new(gradient.program, descs)?.outputs(types)?;
-    for (at, &input) in wanted.iter().enumerate() {
-        if inputs[input].is_injective() {
-            backward = backward.layout(OUTPUTS[at], inputs[input])?;
+/// A program whose gradients are wanted, with its operands.
+pub(in crate::ops) struct Forward<'f> {
+    pub(in crate::ops) op: &'static str,
+    pub(in crate::ops) program: &'f Program,
+    pub(in crate::ops) inputs: &'f [TensorDesc],
+    /// The extents that they broadcast to.
+    pub(in crate::ops) dims: &'f [u64],
+    /// The gradients that arrive, each with these extents, in the order of the outputs' places in `arriving`.
+    pub(in crate::ops) dys: Vec<TensorDesc>,
+    /// The outputs at which they arrive.
+    pub(in crate::ops) arriving: Vec<usize>,
+}
+
+impl Forward<'_> {
+    /// Adds the steps of all inputs that are wanted: one program for those that have the extents of the outputs, and a sum for each that is repeated.
+    pub(in crate::ops) fn derive(&self, derivation: &mut Derivation) -> Result<()> {
+        let wanted: Vec<usize> = (0..self.inputs.len()).filter(|&at| derivation.wants(INPUTS[at])).collect();
+        let (whole, repeated): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|&at| self.inputs[at].dims() == self.dims);
+        if !whole.is_empty() {
+            self.derive_whole(derivation, &whole)?;
         }
+        repeated.into_iter().try_for_each(|at| self.derive_repeated(derivation, at))
     }
-    let roles: Vec<(&str, Role)> = INPUTS
-        .into_iter()
-        .zip(origins)
-        .chain(OUTPUTS.into_iter().zip(wanted.iter().map(|&at| Role::GradientFor(vec![INPUTS[at]]))))
-        .collect();
-    derivation.push(backward, &roles);
-    Ok(())
+
+    /// The program of the gradients of some inputs, with its operands and their roles.
+    fn gradient(&self, wanted: &[usize]) -> Result<(Program, Vec<TensorDesc>, Vec<(&'static str, Role)>)> {
+        let Self { op, program, inputs, dys, arriving, .. } = self;
+        let outputs = || arriving.iter().map(|&at| OUTPUTS[at]).collect();
+        let independent = |at| Error::independent(op, INPUTS[at], outputs());
+        let gradient = program.gradient(arriving, wanted).map_err(independent)??;
+        let slot = |origin: &Origin| match *origin {
+            Origin::Input(at) => (inputs[at], Role::Forward(INPUTS[at])),
+            Origin::GradientOf(output) => {
+                let at = arriving.iter().position(|&known| known == output).unwrap_or_default();
+                (dys[at], Role::GradientOf(OUTPUTS[output]))
+            }
+        };
+        let (descs, origins): (Vec<_>, Vec<_>) = gradient.inputs.iter().map(slot).unzip();
+        Ok((gradient.program, descs, INPUTS.into_iter().zip(origins).collect()))
+    }
+
+    fn derive_whole(&self, derivation: &mut Derivation, wanted: &[usize]) -> Result<()> {
+        let (program, descs, mut roles) = self.gradient(wanted)?;
+        let types = wanted.iter().map(|&at| self.inputs[at].dtype()).collect();
+        let mut backward = PointwiseDescriptor::new(program, descs)?.outputs(types)?;
+        for (output, &input) in OUTPUTS.into_iter().zip(wanted) {
+            if self.inputs[input].is_injective() {
+                backward = backward.layout(output, self.inputs[input])?;
+            }
+            roles.push((output, Role::GradientFor(vec![INPUTS[input]])));
+        }
+        derivation.push(backward, &roles);
+        Ok(())
+    }
+
+    fn derive_repeated(&self, derivation: &mut Derivation, wanted: usize) -> Result<()> {
+        let (program, descs, mut roles) = self.gradient(&[wanted])?;
+        let input = self.inputs[wanted];
+        // Extents in front that the input does not have are removed, its own of 1 stay.
+        let front = self.dims.len() - input.rank();
+        let is_repeated = |&axis: &usize| axis >= front && input.dims()[axis - front] != self.dims[axis];
+        let kept: Vec<usize> = (0..self.dims.len()).filter(is_repeated).collect();
+        let axes = (0..front).chain(kept.iter().copied()).collect();
+        let mut sum = ReduceDescriptor::new(program, descs, axes, Reduction::Sum)?.keep(kept)?.output(input.dtype())?;
+        if input.is_injective() {
+            sum = sum.layout(OUTPUTS[0], input)?;
+        }
+        roles.push((OUTPUTS[0], Role::GradientFor(vec![INPUTS[wanted]])));
+        derivation.push(sum, &roles);
+        Ok(())
+    }
+}
+
+fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<()> {
+    let Fields { program, inputs, .. } = &forward.0.fields;
+    let of_outputs = &forward.0.derived.operands[inputs.len()..];
+    let arriving: Vec<usize> = (0..OUTPUTS.len()).filter(|&at| derivation.arrives(OUTPUTS[at])).collect();
+    let dys = arriving.iter().map(|&at| of_outputs[at]).collect();
+    let dims = of_outputs[0].dims();
+    Forward { op: PointwiseDescriptor::OP.name, program, inputs, dims, dys, arriving }.derive(derivation)
 }
 
 descriptor! {

@@ -142,6 +142,33 @@ impl Program {
         Self(Arc::new(Parts { names, inputs: function.arity(), instructions, outputs }))
     }
 
+    /// The program that returns its input.
+    pub(crate) fn identity() -> Self {
+        let names = Names { inputs: vec!["x".into()], results: Vec::new() };
+        Self(Arc::new(Parts { names, inputs: 1, instructions: Vec::new(), outputs: vec![Argument::Input(0)] }))
+    }
+
+    /// Whether it returns its input and nothing else.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.inputs() == 1 && *self.results() == [Argument::Input(0)]
+    }
+
+    /// With outputs that are divided by a count.
+    ///
+    /// # Errors
+    /// It has too many instructions then.
+    #[expect(clippy::cast_precision_loss, reason = "a literal is rounded to the computing type, which holds fewer digits")]
+    pub(crate) fn divided(&self, by: u64) -> Result<Self> {
+        let count = Argument::Literal(Literal::new(by as f64));
+        let (mut instructions, mut outputs) = (self.instructions().to_vec(), Vec::new());
+        for &output in self.results() {
+            outputs.push(Argument::Result(instructions.len()));
+            instructions.push(Instruction { function: Function::Div, arguments: vec![output, count] });
+        }
+        let names = Names { inputs: self.0.names.inputs.clone(), results: Vec::new() };
+        Self::checked(names, instructions, outputs)
+    }
+
     /// The number of inputs.
     pub fn inputs(&self) -> usize {
         self.0.inputs

@@ -1,0 +1,89 @@
+//! How the operands of a reduction lie towards each other along the axes that stay and along those that are reduced.
+
+use super::OUTPUT;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::ops::pointwise::program::Program;
+use crate::ops::walk::Walk;
+use crate::slots::Slots;
+use crate::tensor::TensorDesc;
+
+/// What follows from the fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Geometry {
+    pub(crate) program: Program,
+    /// The inputs, each with the extents that they broadcast to.
+    pub(crate) inputs: Vec<TensorDesc>,
+    /// The type in which everything is computed: f32 or f64.
+    pub(crate) computing: DType,
+    /// The values that are reduced to one.
+    pub(crate) count: u64,
+    /// The output and the inputs along the axes that stay.
+    kept: Vec<TensorDesc>,
+    /// The inputs along the axes that are reduced.
+    reduced: Vec<TensorDesc>,
+    /// The output with the extents of the inputs: repeated along the reduced axes.
+    repeated: Vec<u64>,
+}
+
+impl Geometry {
+    /// `is_kept`: of each axis whether it is reduced and stays in the output with an extent of 1.
+    pub(super) fn new(
+        program: Program,
+        inputs: Vec<TensorDesc>,
+        (output, is_kept): (TensorDesc, &[bool]),
+        axes: &[usize],
+        computing: DType,
+    ) -> Result<Self> {
+        let dims: Vec<u64> = inputs.first().map(|input| input.dims().to_vec()).unwrap_or_default();
+        let (reduced, stay): (Vec<usize>, Vec<usize>) = (0..dims.len()).partition(|axis| axes.contains(axis));
+        let part = |desc: &TensorDesc, axes: &[usize], strides: &[u64]| {
+            let of_axes = |of: &[u64]| axes.iter().map(|&axis| of[axis]).collect::<Vec<_>>();
+            TensorDesc::strided(desc.dtype(), &of_axes(&dims), &of_axes(strides))?.align(desc.align_bytes())
+        };
+        let mut own = output.strides().iter();
+        let repeated: Vec<u64> = (0..dims.len())
+            .map(|axis| {
+                let is_reduced = axes.contains(&axis);
+                let stride = if is_reduced && !is_kept[axis] { 0 } else { own.next().copied().unwrap_or_default() };
+                if is_reduced { 0 } else { stride }
+            })
+            .collect();
+        let mut kept = vec![part(&output, &stay, &repeated)?];
+        for input in &inputs {
+            kept.push(part(input, &stay, input.strides())?);
+        }
+        let of_reduced = inputs.iter().map(|input| part(input, &reduced, input.strides())).collect::<Result<_>>()?;
+        let count = reduced.iter().map(|&axis| dims[axis]).product();
+        Ok(Self { program, inputs, computing, count, kept, reduced: of_reduced, repeated })
+    }
+
+    /// The extents that the inputs broadcast to.
+    pub(crate) fn dims(&self) -> &[u64] {
+        self.inputs.first().map_or(&[], TensorDesc::dims)
+    }
+
+    /// The output, and what has its type and layout, as it is read along the inputs' extents.
+    pub(super) fn repeated_output(&self) -> Result<TensorDesc> {
+        TensorDesc::strided(self.kept[0].dtype(), self.dims(), &self.repeated)?.align(self.kept[0].align_bytes())
+    }
+
+    /// The output, then the inputs, along the axes that stay.
+    pub(super) fn kept(&self) -> Walk {
+        Walk::new(&self.kept)
+    }
+
+    /// The inputs along the axes that are reduced, in the order in which the one that holds most elements lies.
+    pub(super) fn reduced(&self) -> Walk {
+        let most = self.reduced.iter().max_by_key(|input| input.distinct_bytes() / input.dtype().size_bytes());
+        let leading: Vec<TensorDesc> = most.into_iter().chain(&self.reduced).copied().collect();
+        let mut walk = Walk::new(&leading);
+        walk.strides.remove(0);
+        walk
+    }
+
+    /// Elements of the output.
+    pub(super) fn outputs(slots: &Slots) -> u64 {
+        slots.always(OUTPUT).desc.elements()
+    }
+}

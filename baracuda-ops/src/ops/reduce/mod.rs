@@ -1,0 +1,332 @@
+//! Sums, means, products, extremes and norms along any axes, of elements or of what a program makes of them.
+//!
+//! `out0[k] = finish(combine over r of each(program(in0[k, r], in1[k, r], ..)))`, where `k` is a position of the axes that stay and `r` one of those that
+//! are reduced; what `each`, `combine` and `finish` are, [`Reduction`] says. Without a program it is `in0[k, r]` that is reduced.
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `in0` | any, rank 0 to 8 | f64, or f32, f16, bf16 in any mixture | in | always |
+//! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
+//! | `out0` | the inputs', broadcast, without the reduced axes; those that are [kept](ReduceDescriptor::keep) have an extent of 1 | a type beside the inputs' | out | always |
+//!
+//! Units: all values are plain numbers.
+//!
+//! Types: f64 inputs compute in f64 and are not mixed with others; else everything is computed in f32. The output has the type that all inputs share, or f32
+//! if they differ, unless [`output`](ReduceDescriptor::output) says otherwise.
+//!
+//! Layout and aliasing: any strides, 0 for inputs. The output is dense unless it is laid otherwise. No operand may overlap it. Axes count from 0 on;
+//! without any, each element is reduced by itself.
+//!
+//! Accumulation: values are combined in short chains, whose results are combined in trees and further chains, in an order that follows from the descriptor
+//! alone: results repeat bit for bit, on any number of threads. On GPUs the order follows from the extents that are reduced and the layout, so that
+//! an element's bits do not depend on how many there are beside it. The result is rounded once to the output's type; f32 results beyond the
+//! range of a 16-bit type become infinite.
+//!
+//! NaN, infinity, empty: as [`Reduction`] says. Infinities of both signs add up to NaN. Without output elements nothing is written.
+//!
+//! Gradients: of sums and means, by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the
+//! reduced axes. Others have none.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
+//!
+//! Source: the names and formulas are those of PyTorch's reductions; pairwise sums: N. J. Higham, "The Accuracy of Floating Point Summation", 1993.
+//!
+//! Kernels, in the order in which they are tried. On the CPU the reference in `cpu.rs`.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::gradients::Derivation;
+use crate::memory::{Mem, MemMut, Operands};
+use crate::ops::fields::require;
+use crate::ops::pointwise::map::{Forward, INPUTS, OUTPUTS, Spread, check_count, shared_type};
+use crate::ops::pointwise::program::Program;
+use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
+use crate::slots::{Access, OperandEntry, SlotsBuilder};
+use crate::tensor::TensorDesc;
+
+mod cpu;
+mod geometry;
+mod reduction;
+
+pub(crate) use geometry::Geometry;
+pub use reduction::Reduction;
+
+/// The index of the output, behind those of the inputs.
+const OUTPUT: usize = INPUTS.len();
+
+/// The table of operands.
+mod forward {
+    use super::{Access, INPUTS, OUTPUT, OUTPUTS, OperandEntry};
+
+    pub(super) const COUNT: usize = OUTPUT + 1;
+
+    pub(super) const NAMES: [&str; COUNT] = {
+        let (mut names, mut at) = ([OUTPUTS[0]; COUNT], 0);
+        while at < OUTPUT {
+            names[at] = INPUTS[at];
+            at += 1;
+        }
+        names
+    };
+
+    pub(crate) const TABLE: &[OperandEntry] = &{
+        let out = OperandEntry { name: OUTPUTS[0], access: Access::Out, declared: "always", in_place: None };
+        let (mut rows, mut at) = ([out; COUNT], 0);
+        while at < OUTPUT {
+            let declared = if at == 0 { "always" } else { "if program" };
+            rows[at] = OperandEntry { name: INPUTS[at], access: Access::In, declared, in_place: None };
+            at += 1;
+        }
+        rows
+    };
+}
+
+fields! {
+    /// The fields. Without a program the input itself is reduced; without `output` its type is the default.
+    Fields: Fields<Kind = (), Derived = Geometry> + normalise {
+        program: Option<Program> = default,
+        inputs: Vec<TensorDesc>,
+        axes: Vec<usize>,
+        reduce: Reduction,
+        /// Those of the axes that stay, with an extent of 1.
+        keep: Vec<usize> = default,
+        output: Option<DType> = default,
+    }
+}
+
+type Valid = valid::Valid<Fields>;
+
+impl Fields {
+    fn of(program: Option<Program>, inputs: Vec<TensorDesc>, axes: Vec<usize>, reduce: Reduction) -> Self {
+        Self { program, ..Self::minimal(inputs, axes, reduce) }
+    }
+
+    /// Axes are in order; a program that returns its input, and a type that is the default, are left out.
+    fn normalise(&mut self, &Op { name: op, .. }: &Op<()>) -> Result<()> {
+        for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
+            crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
+        }
+        self.axes.sort_unstable();
+        self.keep.sort_unstable();
+        self.program = self.program.take().filter(|program| !program.is_identity());
+        self.output = self.output.filter(|&output| output != shared_type(&self.inputs));
+        Ok(())
+    }
+
+    fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
+        let program = self.program.clone().unwrap_or_else(Program::identity);
+        check_count(op, &program, &self.inputs)?;
+        require(op, "program", program.outputs() == 1, || {
+            format!("must have one output, what is reduced; got {}", program.outputs())
+        })?;
+        let output = self.output.unwrap_or_else(|| shared_type(&self.inputs));
+        require(op, "output", output.is_float(), || format!("must be a floating-point type, got {output}"))?;
+        let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs)?;
+        let is_kept = self.kept(op, dims.len())?;
+        let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();
+        let is_none = count(&self.axes) == 0;
+        let extents: Vec<u64> = (0..dims.len())
+            .filter(|&axis| is_kept[axis] || !self.axes.contains(&axis))
+            .map(|axis| if is_kept[axis] { 1 } else { dims[axis] })
+            .collect();
+        let (name, combine) = (self.reduce.name(), self.reduce.row().combine);
+        require(op, "reduce", combine.is_of_none() || !is_none || extents.contains(&0), || {
+            format!("{name} has no result without elements, and there are none along axes {:?} of {dims:?}", self.axes)
+        })?;
+        for (at, input) in self.inputs.iter().enumerate() {
+            slots.declare(at, *input)?;
+        }
+        let default = slots.derived(OUTPUT, TensorDesc::contiguous(output, &extents))?;
+        let output = slots.declare(OUTPUT, default)?;
+        Geometry::new(program, operands, (output, &is_kept), &self.axes, computing)
+    }
+
+    /// Of each axis, whether it is reduced and kept.
+    ///
+    /// # Errors
+    /// An axis that does not exist, is named twice, or is kept but not reduced.
+    fn kept(&self, op: &'static str, rank: usize) -> Result<Vec<bool>> {
+        for (field, axes) in [("axes", &self.axes), ("keep", &self.keep)] {
+            if let Some(axis) = axes.iter().find(|&&axis| axis >= rank) {
+                let rule = format!("must be below the rank of the inputs, {rank}; got {axis}");
+                return Err(Error::InvalidDescriptor { op, field, rule });
+            }
+            let twice = axes.windows(2).find(|pair| pair[0] == pair[1]);
+            require(op, field, twice.is_none(), || format!("must name each axis once, got {axes:?}"))?;
+        }
+        let (axes, keep) = (&self.axes, &self.keep);
+        require(op, "keep", keep.iter().all(|axis| axes.contains(axis)), || {
+            format!("must be among the axes that are reduced, {axes:?}; got {keep:?}")
+        })?;
+        Ok((0..rank).map(|axis| keep.contains(&axis)).collect())
+    }
+}
+
+/// The steps of the gradients of sums and means.
+fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) -> Result<()> {
+    let op = ReduceDescriptor::OP.name;
+    let Fields { inputs, reduce, .. } = &forward.0.fields;
+    let Geometry { program, .. } = &forward.0.derived;
+    let program = match reduce {
+        Reduction::Sum => program.clone(),
+        Reduction::Mean => program.divided(forward.0.derived.count)?,
+        _ => {
+            let why = "has a gradient only if the reduction is sum or mean";
+            let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
+            return Err(Error::NoGradient { op, operand, why, known: Vec::new() });
+        }
+    };
+    let dims = forward.0.derived.dims();
+    let dys = vec![forward.0.derived.repeated_output()?];
+    Forward { op, program: &program, inputs, dims, dys, arriving: vec![0] }.derive(derivation)
+}
+
+descriptor! {
+    /// A reduction along some axes. See the [operands and rules](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Device, Mem, MemMut, Plan, PlanOptions, ReduceArgs, ReduceDescriptor, Reduction, TensorDesc, Workspace};
+    /// let device = Device::cpu();
+    /// let x = TensorDesc::contiguous(DType::F32, &[2, 3])?;
+    /// let plan = Plan::new(&device, ReduceDescriptor::of(x, &[1], Reduction::Sum)?, &PlanOptions::default())?;
+    /// let (x, mut sums) = ([1f32, 2.0, 3.0, 4.0, 5.0, 6.0], [0f32; 2]);
+    /// let scratch = device.alloc(plan.workspace().bytes)?;
+    /// let args = ReduceArgs::new([Mem::host(&x)], MemMut::host(&mut sums));
+    /// plan.run(&mut device.queue(), args, Workspace::new(&scratch))?;
+    /// assert_eq!(sums, [6.0, 15.0]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ReduceDescriptor(Fields): "reduce", ();
+    args: ReduceArgs of forward;
+    plan: ReducePlan;
+    kernels: kernels!(cuda: {}; wgpu: {}; cpu: cpu::accept);
+    gradients: ["out0"] => [
+        "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15"
+    ], derive;
+    /// A reduction of what a program of one output makes of inputs of these shapes and types, which broadcast to each other. The axes are those of the
+    /// extents that they broadcast to.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Descriptor, ReduceDescriptor, Reduction, TensorDesc};
+    /// // The mean square error of each row.
+    /// let program = r#"{"inputs": ["x", "y"], "let": [["d", "sub", "x", "y"], ["e", "mul", "d", "d"]], "outputs": ["e"]}"#;
+    /// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
+    /// let error = ReduceDescriptor::new(serde_json::from_str(program).unwrap(), vec![x, x], vec![1], Reduction::Mean)?;
+    /// assert_eq!(error.slots()[2].desc.dims(), [8]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there are not as many inputs as the program has, if they do not broadcast, if a type is no floating-point type, if f64
+    /// is mixed with others, if the program has several outputs, if an axis does not exist or is named twice, or if the reduction has no
+    /// result without elements and there are none.
+    fn new(program: Program, inputs: Vec<TensorDesc>, axes: Vec<usize>, reduce: Reduction) = Fields::of(Some(program), inputs, axes, reduce);
+    /// A reduction of the elements of a tensor.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    fn of(x: TensorDesc, axes: &[usize], reduce: Reduction) = Fields::of(None, vec![x], axes.to_vec(), reduce);
+}
+
+shared_steps! { ReduceDescriptor: layout }
+
+steps! { ReduceDescriptor
+    /// Leaves every reduced axis in place, with an extent of 1.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    keep_axes() = |it| it.with(|fields| fields.keep = fields.axes.clone());
+    /// Leaves some of the reduced axes in place, with an extent of 1.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if one is not reduced or is named twice.
+    keep(axes: Vec<usize>) = |it| it.with(|fields| fields.keep = axes);
+    /// The type of the output. By default it is the type that all inputs share, or f32.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is no floating-point type.
+    output(dtype: DType) = |it| it.with(|fields| fields.output = Some(dtype));
+}
+
+/// Operands of [`ReduceDescriptor`]; their shapes and types are in the [table](self).
+#[derive(Debug)]
+pub struct ReduceArgs<'a> {
+    operands: Operands<'a>,
+}
+
+impl<'a> ReduceArgs<'a> {
+    pub(crate) const OPERANDS: &'static [&'static str] = &forward::NAMES;
+
+    /// The inputs, in the order of the program's, and the output. A run reports inputs that are missing or too many.
+    pub fn new(inputs: impl IntoIterator<Item = impl Into<Mem<'a>>>, output: impl Into<MemMut<'a>>) -> Self {
+        let mut operands = Operands::none();
+        let mut inputs = inputs.into_iter();
+        for (at, input) in (0..OUTPUT).zip(&mut inputs) {
+            operands.put(at, input.into().0);
+        }
+        operands.put(OUTPUT, output.into().0);
+        if inputs.next().is_some() {
+            operands.put_too_many();
+        }
+        Self { operands }
+    }
+}
+
+impl crate::plan::sealed::Sealed for ReduceArgs<'_> {}
+
+impl<'a> crate::plan::Args<'a> for ReduceArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        self.operands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dense(dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(DType::F32, dims).unwrap()
+    }
+
+    fn rule(made: Result<ReduceDescriptor>) -> String {
+        made.expect_err("a refusal").to_string()
+    }
+
+    #[test]
+    fn equal_requests_are_equal_and_short() {
+        let x = dense(&[2, 3, 4]);
+        let identity: Program = serde_json::from_str(r#"{"inputs":["v"],"outputs":["v"]}"#).unwrap();
+        let made = ReduceDescriptor::new(identity, vec![x], vec![2, 0], Reduction::Max).unwrap();
+        assert_eq!(made, ReduceDescriptor::of(x, &[0, 2], Reduction::Max).unwrap().output(DType::F32).unwrap());
+        let kept = made.keep_axes().unwrap();
+        assert_eq!(kept.0.slots[1].desc.dims(), [1, 3, 1]);
+        let json = r#"{"inputs":[{"dtype":"f32","dims":[2,3,4]}],"axes":[0,2],"reduce":"max","keep":[0,2]}"#;
+        assert_eq!(serde_json::to_string(&kept).unwrap(), json);
+        assert_eq!(serde_json::from_str::<ReduceDescriptor>(json).unwrap(), kept);
+        assert_eq!(kept.keep(vec![2]).unwrap().0.slots[1].desc.dims(), [3, 1]);
+    }
+
+    #[test]
+    fn refusals_name_the_field_and_the_numbers() {
+        let x = dense(&[2, 0, 4]);
+        let of = |axes: &[usize], reduce| ReduceDescriptor::of(x, axes, reduce);
+        for (refusal, expected) in [
+            (rule(of(&[3], Reduction::Sum)), "axes: must be below the rank of the inputs, 3; got 3"),
+            (rule(of(&[1, 0, 1], Reduction::Sum)), "axes: must name each axis once, got [0, 1, 1]"),
+            (rule(of(&[1], Reduction::Max)), "max has no result without elements, and there are none along axes [1]"),
+            (rule(of(&[1], Reduction::Sum).unwrap().keep(vec![0])), "keep: must be among the axes"),
+            (rule(of(&[1], Reduction::Sum).unwrap().output(DType::I32)), "output: must be a floating-point type"),
+        ] {
+            assert!(refusal.contains(expected), "{refusal}");
+        }
+        // Nothing is written.
+        assert!(of(&[0], Reduction::Max).is_ok());
+        let several = Program::builder();
+        let mut b = several;
+        let x = b.input("x");
+        let two = b.finish([x, x]).unwrap();
+        let refused = rule(ReduceDescriptor::new(two, vec![dense(&[2])], vec![0], Reduction::Sum));
+        assert!(refused.contains("program: must have one output"), "{refused}");
+    }
+}
