@@ -157,7 +157,10 @@ impl Program {
     ///
     /// # Errors
     /// It has too many instructions then.
-    #[expect(clippy::cast_precision_loss, reason = "a literal is rounded to the computing type, which holds fewer digits")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a literal is rounded to the computing type, which holds fewer digits"
+    )]
     pub(crate) fn divided(&self, by: u64) -> Result<Self> {
         let count = Argument::Literal(Literal::new(by as f64));
         let (mut instructions, mut outputs) = (self.instructions().to_vec(), Vec::new());
