@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 
 use baracuda_ops::{
-    Access, Activation, AnyDescriptor, Buffer, ConvDescriptor, ConvWindow, DType, Descriptor, Device, GemmDescriptor,
-    LayerNormDescriptor, Mem, MemMut, Operand, PlanCache, PlanOptions, Result, Role, Slot, TensorDesc, Workspace,
+    Access, Activation, AnyDescriptor, Buffer, ConvDescriptor, ConvWindow, DType, Descriptor, Device, Function,
+    GemmDescriptor, LayerNormDescriptor, Mem, MemMut, Operand, PlanCache, PlanOptions, PointwiseDescriptor, Result,
+    Role, Slot, TensorDesc, Workspace,
 };
 
 /// Tensors by number, whether their gradients are wanted, and the ops that ran, each with the tensors of its slots.
@@ -98,10 +99,13 @@ impl Tape {
         Ok(self.tensors.len() - 1)
     }
 
-    /// The sum of two tensors, on the host: a framework has a kernel of its own for it.
+    /// The sum of two tensors.
     fn add(&mut self, a: usize, b: usize) -> Result<usize> {
-        let [a, b] = [self.values(a)?, self.values(b)?];
-        self.upload(&a.iter().zip(&b).map(|(a, b)| a + b).collect::<Vec<_>>(), false)
+        let elements = TensorDesc::contiguous(DType::F64, &[self.tensors[a].bytes() / DType::F64.size_bytes()])?;
+        let add = AnyDescriptor::new(PointwiseDescriptor::binary(Function::Add, elements, elements)?);
+        let sum = self.alloc(&add.slots()[2], false)?;
+        self.run(&add, &[a, b, sum])?;
+        Ok(sum)
     }
 
     fn upload(&mut self, values: &[f64], is_wanted: bool) -> Result<usize> {

@@ -1,0 +1,138 @@
+//! A graph of ops, written down once, with its gradients: every plan is made before the first run, which is a list of them. It knows no op: slots tell
+//! it what an op reads and writes, steps and roles what its gradients do.
+
+use std::collections::HashMap;
+use std::error::Error;
+
+use baracuda_ops::{
+    Access, AnyDescriptor, AnyPlan, Buffer, DType, Descriptor, Device, Function, Mem, MemMut, Operand, PlanOptions,
+    PointwiseDescriptor, Queue, Role, Slot, TensorDesc, Workspace,
+};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Memory by number, and how it is looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Tensor {
+    pub(crate) memory: usize,
+    pub(crate) desc: TensorDesc,
+}
+
+impl Tensor {
+    /// The same memory, with other extents.
+    pub(crate) fn viewed(self, dims: &[u64]) -> Result<Self> {
+        Ok(Self { desc: TensorDesc::contiguous(DType::F32, dims)?, ..self })
+    }
+}
+
+/// Ops as they are written down, and the plans that they become.
+pub(crate) struct Graph {
+    device: Device,
+    pub(crate) memory: Vec<Buffer>,
+    is_wanted: Vec<bool>,
+    ops: Vec<(AnyDescriptor, Vec<usize>)>,
+    pub(crate) plans: Vec<(AnyPlan, Vec<usize>)>,
+}
+
+impl Graph {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self { device: device.clone(), memory: vec![], is_wanted: vec![], ops: vec![], plans: vec![] }
+    }
+
+    /// A tensor with these elements, densely laid out. `is_wanted`: its gradient is.
+    pub(crate) fn tensor(&mut self, values: &[f32], dims: &[u64], is_wanted: bool) -> Result<Tensor> {
+        let buffer = self.device.upload(values)?;
+        Ok(Tensor { memory: self.push(buffer, is_wanted), desc: TensorDesc::contiguous(DType::F32, dims)? })
+    }
+
+    fn push(&mut self, buffer: Buffer, is_wanted: bool) -> usize {
+        self.memory.push(buffer);
+        self.is_wanted.push(is_wanted);
+        self.memory.len() - 1
+    }
+
+    /// Plans an op on tensors by operand; the others are new. Returns what it writes at `output`.
+    pub(crate) fn op(&mut self, op: impl Descriptor, inputs: &[(&str, Tensor)], output: &str) -> Result<Tensor> {
+        let (op, mut tensors, mut written) = (AnyDescriptor::new(op), Vec::new(), None);
+        let is_wanted = inputs.iter().any(|(_, tensor)| self.is_wanted[tensor.memory]);
+        for slot in op.slots() {
+            let memory = match inputs.iter().find(|(name, _)| *name == slot.name) {
+                Some((_, tensor)) => tensor.memory,
+                None => self.push(self.device.alloc(slot.span_bytes)?, is_wanted),
+            };
+            tensors.push(memory);
+            written = written.or((slot.name == output).then_some(Tensor { memory, desc: slot.desc }));
+        }
+        self.plan(&op, tensors.clone())?;
+        self.ops.push((op, tensors));
+        Ok(written.ok_or("no such output")?)
+    }
+
+    /// Plans an op on the memory of its slots.
+    pub(crate) fn plan(&mut self, op: &AnyDescriptor, tensors: Vec<usize>) -> Result<()> {
+        self.plans.push((op.plan(&self.device, &PlanOptions::default())?, tensors));
+        Ok(())
+    }
+
+    /// Plans the gradients of one tensor for all that it was made of, by memory.
+    pub(crate) fn backward(&mut self, output: Tensor, gradient: Tensor) -> Result<HashMap<usize, usize>> {
+        let mut gradients = HashMap::from([(output.memory, gradient.memory)]);
+        for (op, tensors) in self.ops.clone().into_iter().rev() {
+            let of: HashMap<&str, usize> =
+                op.slots().iter().map(|slot| slot.name).zip(tensors.iter().copied()).collect();
+            let slots =
+                |access: Access| op.slots().iter().filter(move |slot| slot.access == access).map(|slot| slot.name);
+            let arriving: Vec<_> = slots(Access::Out).filter(|name| gradients.contains_key(&of[name])).collect();
+            let wanted: Vec<_> = slots(Access::In).filter(|name| self.is_wanted[of[name]]).collect();
+            if arriving.is_empty() || wanted.is_empty() {
+                continue;
+            }
+            let mut between = HashMap::new();
+            for step in op.gradients(&arriving, &wanted)? {
+                let mut tensors = Vec::new();
+                for (slot, role) in step.slots() {
+                    let new = |graph: &mut Self| -> Result<usize> {
+                        Ok(graph.push(graph.device.alloc(slot.span_bytes)?, false))
+                    };
+                    tensors.push(match role {
+                        Role::Forward(name) => of[name],
+                        Role::GradientOf(name) => gradients[&of[name]],
+                        Role::GradientFor(_) => new(self)?,
+                        Role::Intermediate(id) if between.contains_key(id) => between[id],
+                        Role::Intermediate(id) => *between.entry(*id).or_insert(new(self)?),
+                    });
+                }
+                self.plan(&step.descriptor, tensors.clone())?;
+                for ((slot, role), gradient) in step.slots().zip(tensors) {
+                    let Role::GradientFor(inputs) = role else { continue };
+                    for input in inputs {
+                        // Of a tensor that several ops read, the gradients add up.
+                        if let Some(&other) = gradients.get(&of[input]) {
+                            let flat = TensorDesc::contiguous(DType::F32, &[slot.span_bytes / 4])?;
+                            let add = AnyDescriptor::new(PointwiseDescriptor::binary(Function::Add, flat, flat)?);
+                            let sum = self.push(self.device.alloc(slot.span_bytes)?, false);
+                            self.plan(&add, vec![other, gradient, sum])?;
+                            gradients.insert(of[input], sum);
+                        } else {
+                            gradients.insert(of[input], gradient);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(gradients)
+    }
+
+    /// Runs the first plans, as many as are told.
+    pub(crate) fn run(&self, queue: &mut Queue<'_>, plans: usize, scratch: &Buffer) -> Result<()> {
+        for (plan, tensors) in &self.plans[..plans] {
+            let operand = |(slot, &at): (&Slot, &usize)| match slot.access {
+                Access::In => Operand::from(Mem::from(&self.memory[at])),
+                _ => Operand::from(MemMut::from(&self.memory[at])),
+            };
+            let mut operands: Vec<Operand<'_>> = plan.slots().iter().zip(tensors).map(operand).collect();
+            plan.run(queue, &mut operands, Workspace::new(scratch))?;
+        }
+        Ok(())
+    }
+}

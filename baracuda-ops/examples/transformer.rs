@@ -1,0 +1,239 @@
+//! Trains a transformer on the Jargon File, character by character, and writes a few lines of its own. The forward ops are written down once; their
+//! gradients are the steps that the ops derive, and AdamW is a program of elements. Every plan is made before the first step, and a step is a list of
+//! them that never waits for the host.
+//!
+//! `cargo run --release --example transformer -- [STEPS] [cpu|cuda|wgpu]`, by default 1000 on the best device.
+
+use std::error::Error;
+use std::time::Instant;
+
+use baracuda_ops::{
+    AnyDescriptor, DType, Device, Function, GemmDescriptor, GemmFactor, PointwiseDescriptor, Program, ReduceDescriptor,
+    Reduction, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc,
+};
+
+mod graph;
+use graph::{Graph, Result, Tensor};
+
+const TEXT: &str = include_str!("jargon.txt");
+/// Sequences of a step, and characters of each.
+const BATCH: u64 = 16;
+const LENGTH: u64 = 64;
+const WIDTH: u64 = 128;
+const HEADS: u64 = 4;
+const HIDDEN: u64 = 256;
+const LAYERS: usize = 2;
+
+/// The gated unit of the feed-forward layers.
+const SWIGLU: &str = r#"{"inputs":["gate","up"],"let":[["s","sigmoid","gate"],["t","mul","gate","s"],["y","mul","t","up"]],"outputs":["y"]}"#;
+/// AdamW with decoupled decay: `b1` and `b2` are the powers 0.9^t and 0.99^t, which are operands, so that one plan serves every step.
+const ADAMW: &str = r#"{"inputs":["p","g","m","v","b1","b2"],"let":[
+    ["m1","mul","m",0.9],["m2","mul","g",0.1],["m3","add","m1","m2"],
+    ["v1","mul","v",0.99],["g2","mul","g","g"],["v2","mul","g2",0.01],["v3","add","v1","v2"],
+    ["c1","sub",1,"b1"],["mean","div","m3","c1"],["c2","sub",1,"b2"],["var","div","v3","c2"],["root","sqrt","var"],["scale","add","root",1e-8],
+    ["by","div","mean","scale"],["move","mul","by",0.003],["kept","mul","p",0.9997],["q","sub","kept","move"]],
+    "outputs":["q","m3","v3"]}"#;
+/// The next powers.
+const TICK: &str =
+    r#"{"inputs":["b1","b2"],"let":[["c1","mul","b1",0.9],["c2","mul","b2",0.99]],"outputs":["c1","c2"]}"#;
+
+/// Writes the letters of each piece as rows of ones and zeros, and those that follow them.
+fn show(graph: &Graph, device: &Device, pieces: &[&[usize]], letters: u64, tensors: [Tensor; 2]) -> Result<()> {
+    for (at, tensor) in tensors.into_iter().enumerate() {
+        let mut hot = vec![0f32; tensor.desc.elements() as usize];
+        for (sample, piece) in pieces.iter().enumerate() {
+            for (row, letter) in piece[at..][..LENGTH as usize].iter().enumerate() {
+                hot[(sample * LENGTH as usize + row) * letters as usize + letter] = 1.0;
+            }
+        }
+        let bytes: Vec<u8> = hot.into_iter().flat_map(f32::to_ne_bytes).collect();
+        device.write(&graph.memory[tensor.memory], 0, &bytes)?;
+    }
+    Ok(())
+}
+
+/// Pseudo-random numbers below 1.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 40) as f32 / (1 << 24) as f32
+    }
+}
+
+/// The parameters of a model as they are made, and the ops that read them.
+struct Model {
+    graph: Graph,
+    random: Random,
+    parameters: Vec<Tensor>,
+}
+
+impl Model {
+    fn parameter(&mut self, dims: &[u64], scale: f32) -> Result<Tensor> {
+        let values: Vec<f32> = (0..dims.iter().product()).map(|_| (2.0 * self.random.next() - 1.0) * scale).collect();
+        let tensor = self.graph.tensor(&values, dims, true)?;
+        self.parameters.push(tensor);
+        Ok(tensor)
+    }
+
+    fn linear(&mut self, x: Tensor, columns: u64) -> Result<Tensor> {
+        let rows = x.desc.dims()[1];
+        let weight = self.parameter(&[rows, columns], (3.0 / rows as f32).sqrt())?;
+        self.graph.op(GemmDescriptor::new(x.desc, weight.desc)?, &[("a", x), ("b", weight)], "out")
+    }
+
+    fn norm(&mut self, x: Tensor) -> Result<Tensor> {
+        let weight = self.graph.tensor(&[1.0; WIDTH as usize], &[WIDTH], true)?;
+        self.parameters.push(weight);
+        let norm = RmsNormDescriptor::new(x.desc, 1)?.weight(DType::F32)?.stats()?;
+        self.graph.op(norm, &[("x", x), ("weight", weight)], "y")
+    }
+
+    fn add(&mut self, x: Tensor, y: Tensor) -> Result<Tensor> {
+        let add = PointwiseDescriptor::binary(Function::Add, x.desc, y.desc)?;
+        self.graph.op(add, &[("in0", x), ("in1", y)], "out0")
+    }
+
+    /// Each head looks at the characters before its own: the mask is -infinity at the later ones.
+    fn attention(&mut self, x: Tensor, mask: Tensor) -> Result<Tensor> {
+        let size = WIDTH / HEADS;
+        let heads = TensorDesc::strided(DType::F32, &[BATCH, HEADS, LENGTH, size], &[LENGTH * WIDTH, size, WIDTH, 1])?;
+        let mut project = || Ok::<_, Box<dyn Error>>(Tensor { desc: heads, ..self.linear(x, WIDTH)? });
+        let (q, k, v) = (project()?, project()?, project()?);
+        let scores = GemmDescriptor::new(q.desc, GemmFactor::transposed(k.desc))?.alpha(1.0 / (size as f64).sqrt())?;
+        let scores = self.graph.op(scores, &[("a", q), ("b", k)], "out")?;
+        let scores = self.add(scores, mask)?;
+        let weights = self.graph.op(SoftmaxDescriptor::new(scores.desc, 3)?, &[("x", scores)], "y")?;
+        let mixed = GemmDescriptor::new(weights.desc, v.desc)?.layout("out", heads)?;
+        let mixed = self.graph.op(mixed, &[("a", weights), ("b", v)], "out")?;
+        self.linear(mixed.viewed(&[BATCH * LENGTH, WIDTH])?, WIDTH)
+    }
+
+    fn feed_forward(&mut self, x: Tensor) -> Result<Tensor> {
+        let (gate, up) = (self.linear(x, HIDDEN)?, self.linear(x, HIDDEN)?);
+        let gated = PointwiseDescriptor::new(serde_json::from_str(SWIGLU)?, vec![gate.desc, up.desc])?;
+        let gated = self.graph.op(gated, &[("in0", gate), ("in1", up)], "out0")?;
+        self.linear(gated, WIDTH)
+    }
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let steps: usize = arguments.next().map_or(Ok(1000), |steps| steps.parse())?;
+    let device = match arguments.next() {
+        None => Device::best(),
+        Some(name) => Device::all().into_iter().find(|d| d.backend().to_string() == name).ok_or("no such device")?,
+    };
+
+    let mut alphabet: Vec<u8> = TEXT.bytes().collect();
+    alphabet.sort_unstable();
+    alphabet.dedup();
+    let text: Vec<usize> = TEXT.bytes().filter_map(|byte| alphabet.binary_search(&byte).ok()).collect();
+    // The last tenth is held out.
+    let (training, held_out) = text.split_at(text.len() / 10 * 9);
+    let (letters, rows) = (alphabet.len() as u64, BATCH * LENGTH);
+
+    let mut model = Model { graph: Graph::new(&device), random: Random(1), parameters: vec![] };
+    let nothing = vec![0.0; (rows * letters) as usize];
+    let [x, next] = [0; 2].map(|_| model.graph.tensor(&nothing, &[rows, letters], false));
+    let (x, next) = (x?, next?);
+    let mask: Vec<f32> =
+        (0..LENGTH * LENGTH).map(|at| if at % LENGTH > at / LENGTH { f32::NEG_INFINITY } else { 0.0 }).collect();
+    let mask = model.graph.tensor(&mask, &[LENGTH, LENGTH], false)?;
+    let places = model.parameter(&[LENGTH, WIDTH], 0.1)?;
+    // A row of the embedding for each letter, by a product with ones and zeros.
+    let embedded = model.linear(x, WIDTH)?.viewed(&[BATCH, LENGTH, WIDTH])?;
+    let mut h = model.add(embedded, places)?.viewed(&[rows, WIDTH])?;
+    for _ in 0..LAYERS {
+        let y = model.norm(h)?;
+        let y = model.attention(y, mask)?;
+        h = model.add(h, y)?;
+        let y = model.norm(h)?;
+        let y = model.feed_forward(y)?;
+        h = model.add(h, y)?;
+    }
+    let h = model.norm(h)?;
+    let logits = model.linear(h, letters)?;
+    let logs = model.graph.op(SoftmaxDescriptor::new(logits.desc, 1)?.log()?, &[("x", logits)], "y")?;
+    // The mean of -log of what the model gave to the letter that follows.
+    let program = Program::of(Function::Mul);
+    let loss = ReduceDescriptor::new(program, vec![logs.desc, next.desc], vec![0, 1], Reduction::Sum)?;
+    let loss = model.graph.op(loss, &[("in0", logs), ("in1", next)], "out0")?;
+    let Model { mut graph, mut random, parameters } = model;
+    let forward = graph.plans.len();
+
+    let arriving = graph.tensor(&[-1.0 / rows as f32], &[], false)?;
+    let gradients = graph.backward(loss, arriving)?;
+    let [b1, b2] = [0.9, 0.99].map(|power| graph.tensor(&[power], &[], false));
+    let (b1, b2) = (b1?, b2?);
+    for p in &parameters {
+        let zeros = vec![0.0; p.desc.elements() as usize];
+        let [m, v] = [0; 2].map(|_| graph.tensor(&zeros, p.desc.dims(), false));
+        let (m, v) = (m?, v?);
+        let adamw = PointwiseDescriptor::new(
+            serde_json::from_str(ADAMW)?,
+            vec![p.desc, p.desc, m.desc, v.desc, b1.desc, b2.desc],
+        )?;
+        let tensors =
+            [p.memory, gradients[&p.memory], m.memory, v.memory, b1.memory, b2.memory, p.memory, m.memory, v.memory];
+        graph.plan(&AnyDescriptor::new(adamw), tensors.to_vec())?;
+    }
+    let tick = PointwiseDescriptor::new(serde_json::from_str(TICK)?, vec![b1.desc, b2.desc])?;
+    graph.plan(&AnyDescriptor::new(tick), [b1, b2, b1, b2].map(|power| power.memory).to_vec())?;
+
+    let scratch = device.alloc(graph.plans.iter().map(|(plan, _)| plan.workspace().bytes).max().unwrap_or(0))?;
+    let count: u64 = parameters.iter().map(|p| p.desc.elements()).sum();
+    println!("{device}: {count} parameters, {} plans of which {forward} are forward's", graph.plans.len());
+    let (mut queue, start) = (device.queue(), Instant::now());
+    let mut loss_of = |text: &[usize], random: &mut Random, plans: usize| -> Result<f32> {
+        let starts = (0..BATCH).map(|_| (random.next() * (text.len() - LENGTH as usize) as f32) as usize);
+        let pieces: Vec<&[usize]> = starts.map(|start| &text[start..=start + LENGTH as usize]).collect();
+        show(&graph, &device, &pieces, letters, [x, next])?;
+        graph.run(&mut queue, plans, &scratch)?;
+        // Where a step is not looked at, nothing waits for it.
+        if plans > forward {
+            Ok(f32::NAN)
+        } else {
+            Ok(-queue.download::<f32>(&graph.memory[loss.memory])?[0] / rows as f32)
+        }
+    };
+    let mut tested = Vec::new();
+    for step in 0..=steps {
+        if step % (steps / 10).max(1) == 0 || step == steps {
+            let mut same = Random(7);
+            let loss: f32 = (0..4).map(|_| loss_of(held_out, &mut same, forward)).sum::<Result<f32>>()? / 4.0;
+            let bar = "=".repeat(20 * step / steps.max(1));
+            println!(
+                "[{bar:<20}] step {step:>4}: loss {loss:.3} on held-out text, {:.0} s",
+                start.elapsed().as_secs_f32()
+            );
+            tested.push(loss);
+        }
+        if step < steps {
+            loss_of(training, &mut random, graph.plans.len())?;
+        }
+    }
+
+    // The model writes on from a held-out line: each letter is drawn by what the model gives to it behind the ones before.
+    let mut written: Vec<usize> = held_out[..LENGTH as usize].to_vec();
+    for _ in 0..300 {
+        let mut seen = written[written.len() - LENGTH as usize..].to_vec();
+        seen.push(0);
+        show(&graph, &device, &[&seen], letters, [x, next])?;
+        graph.run(&mut queue, forward, &scratch)?;
+        let logs = queue.download::<f32>(&graph.memory[logs.memory])?;
+        let last = &logs[((LENGTH - 1) * letters) as usize..][..letters as usize];
+        let mut rest = random.next();
+        let drawn = last.iter().position(|log| {
+            rest -= log.exp();
+            rest < 0.0
+        });
+        written.push(drawn.unwrap_or(0));
+    }
+    let written: Vec<u8> = written.into_iter().map(|letter| alphabet[letter]).collect();
+    println!("\n{}", String::from_utf8_lossy(&written));
+
+    let [first, .., last] = tested[..] else { return Ok(()) };
+    if last < first && (steps < 1000 || last < 2.2) { Ok(()) } else { Err("it has not learned to write".into()) }
+}
