@@ -160,7 +160,7 @@ impl<T: Lane + Converted + Folded> Task<'_, T> {
                     T::read(tensor, start + first, step, &mut given[places]);
                 }
             }
-            values.evaluate::<FUSED>(length);
+            values.evaluate(length);
             let folded = &mut folded[..length];
             folded.copy_from_slice(&values.output(0)[..length]);
             T::each(each, folded);
@@ -195,7 +195,7 @@ impl<T: Lane + Converted + Folded> Task<'_, T> {
                         T::read(tensor, start + first, step, &mut given[places]);
                     }
                 }
-                values.evaluate::<FUSED>(length);
+                values.evaluate(length);
                 if each == Each::Value {
                     T::combine(combine, &mut chain, &values.output(0)[..length]);
                 } else {

@@ -31,10 +31,11 @@
 //!
 //! Source: the names and formulas are those of PyTorch's reductions; pairwise sums: N. J. Higham, "The Accuracy of Floating Point Summation", 1993.
 //!
-//! Kernels, in the order in which they are tried. On CUDA `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.cu`, `csrc/reduce/reduce_columns.cu`)
-//! for elements of one input, and `reduce_program` (`csrc/reduce/reduce_program.cu`), with an interpreter, for any program. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`,
-//! `csrc/reduce/reduce_columns.wgsl`), both of any layout, with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces. On the CPU
-//! `reduce_fast`, in blocks (`fast.rs`), and the reference in `cpu.rs`.
+//! Kernels, in the order in which they are tried. On CUDA `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.cu`,
+//! `csrc/reduce/reduce_columns.cu`) for elements of one input, and `reduce_program` (`csrc/reduce/reduce_program.cu`), with an interpreter, for any
+//! program. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`, `csrc/reduce/reduce_columns.wgsl`), both of any layout,
+//! with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces. On the CPU `reduce_fast`, in blocks (`fast.rs`), and the reference
+//! in `cpu.rs`.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -235,7 +236,8 @@ descriptor! {
     /// [`Error::InvalidDescriptor`] if there are not as many inputs as the program has, if they do not broadcast, if a type is no floating-point type, if f64
     /// is mixed with others, if the program has several outputs, if an axis does not exist or is named twice, or if the reduction has no
     /// result without elements and there are none.
-    fn new(program: Program, inputs: Vec<TensorDesc>, axes: Vec<usize>, reduce: Reduction) = Fields::of(Some(program), inputs, axes, reduce);
+    fn new(program: Program, inputs: Vec<TensorDesc>, axes: Vec<usize>, reduce: Reduction) =
+        Fields::of(Some(program), inputs, axes, reduce);
     /// A reduction of the elements of a tensor.
     ///
     /// # Errors

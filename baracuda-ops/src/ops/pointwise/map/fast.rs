@@ -11,7 +11,7 @@ use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, room, rounded, th
 use crate::dtype::{DType, Element};
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::{single, to_usize};
-use crate::ops::pointwise::program::{Argument, Instruction, Lane, Program};
+use crate::ops::pointwise::program::{Argument, Function, Instruction, Lane, Program};
 use crate::ops::walk::Walk;
 
 /// Positions of a block: those of a few values fit into the first cache together.
@@ -122,8 +122,7 @@ impl<'p, T: Lane> Block<'p, T> {
     }
 
     /// Computes the results of the first positions.
-    #[inline(always)]
-    pub(in crate::ops) fn evaluate<const FUSED: bool>(&mut self, length: usize) {
+    pub(in crate::ops) fn evaluate(&mut self, length: usize) {
         let mut number = 0;
         for (at, Instruction { function, arguments }) in self.program.instructions().iter().enumerate() {
             let (before, results) = self.computed.split_at_mut(at * BLOCK);
@@ -137,7 +136,7 @@ impl<'p, T: Lane> Block<'p, T> {
                 *value = &memory[place * BLOCK..][..length];
                 number += 1;
             }
-            T::apply::<FUSED>(*function, values, &mut results[..length]);
+            apply(*function, values, &mut results[..length]);
         }
     }
 
@@ -151,6 +150,27 @@ impl<'p, T: Lane> Block<'p, T> {
             Argument::Literal(_) => &[],
         }
     }
+}
+
+/// Computes the results of a function. The loops of all functions are here once for each set of instructions, not in each caller.
+#[inline(never)]
+fn apply<T: Lane>(function: Function, arguments: [&[T]; 3], results: &mut [T]) {
+    struct Apply<'a, T> {
+        function: Function,
+        arguments: [&'a [T]; 3],
+        results: &'a mut [T],
+    }
+
+    impl<T: Lane> Widest for Apply<'_, T> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            T::apply::<FUSED>(self.function, self.arguments, self.results);
+        }
+    }
+
+    widest(Apply { function, arguments, results });
 }
 
 /// Some positions of a program.
@@ -184,7 +204,7 @@ impl<T: Lane + Converted> Widest for Task<'_, T> {
                 let given = &mut values.input(at)[..length];
                 load(&tensors[outputs + at], walk, outputs + at, block.clone(), given);
             }
-            values.evaluate::<FUSED>(length);
+            values.evaluate(length);
             for (at, tensor) in tensors[..outputs].iter().enumerate() {
                 store(tensor, walk, at, block.clone(), &values.output(at)[..length]);
             }
