@@ -23,7 +23,7 @@ pub(super) const OPS: [&str; 9] = [
 pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
     for dtype in [DType::BF16, DType::F32] {
         let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims);
-        let permuted = |dims: &[u64], axes: &[usize]| {
+        let permuted = |dims: &[u64], axes: &[usize]| -> Result<(Vec<u64>, AnyDescriptor)> {
             let copy = CopyDescriptor::new(dense(dims)?.permute(axes)?)?;
             Ok((dims.to_vec(), AnyDescriptor::new(copy)))
         };
