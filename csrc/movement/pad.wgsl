@@ -7,7 +7,6 @@ struct Params {
     y_at: u32,
     value: vec2<u32>, // of even and of odd units
     x_at: u32,
-    all_bits: u32,    // all ones, which no compiler knows
     axes: array<array<vec4<u32>, 2>, AXES>, // innermost first: extent, stride of y, stride of x, extent of x; before, dilation, whether there is an edge
 }
 
@@ -80,7 +79,7 @@ fn pad(at: Invocation) {
         units[e] = select(params.value.x, params.value.y, (i & 1u) == 1u);
         let element = select(NONE, source(0u, i), is_inside && e < place.count);
         if (HAS_X && element != NONE) {
-            units[e] = read(x_at + element * line.z);
+            units[e] = read_unit(x_at + element * line.z);
         }
     }
     store(place, pack_units(units));

@@ -81,7 +81,7 @@ fn forms(dtype: DType) -> Vec<(Form, bool)> {
         let last = channels_last(dtype, &[2, 8, 5, 4]);
         for (form, is_core) in [
             (Form::new(x(&[40]), &[(7, 9)], mode), false),
-            (Form::new(x(&[40]), &[(0, 0)], mode), false),
+            (Form::new(x(&[43]), &[(0, 0)], mode), false),
             (Form::new(x(&[40]), &[(-3, 5)], mode), true),
             (Form::new(x(&[40]), &[(8, -12)], mode), false),
             (Form::new(x(&[9, 40]), &[(-2, -1), (-8, -16)], mode), false),

@@ -25,8 +25,10 @@
 //!
 //! Kernel files: those of [copies](super::copy), which a run launches once for each input.
 
+use crate::backend::cpu::Operands as CpuOperands;
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
+use crate::kernel::{Accepted, Candidate};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::fields::{beside, relay, require};
 use crate::ops::movement::copy::CopyDescriptor;
@@ -160,10 +162,10 @@ fn derive(forward: &ConcatDescriptor, derivation: &mut Derivation) -> Result<()>
 }
 
 /// Concatenates on the CPU.
-fn on_cpu(valid: &Valid) -> crate::kernel::Accepted<'_> {
+fn on_cpu(valid: &Valid) -> Accepted<'_> {
     let moves: Vec<(usize, Moves, u64)> = moves(valid).collect();
-    Ok(crate::kernel::Candidate::on_cpu(move || {
-        move |operands: &crate::backend::cpu::Operands<'_>| {
+    Ok(Candidate::on_cpu(move || {
+        move |operands: &CpuOperands<'_>| {
             let Some(out) = operands.get(OUT) else { return };
             for (input, moves, _) in &moves {
                 if let Some(input) = operands.get(*input) {

@@ -24,13 +24,15 @@
 //! other way round, `copy_strided` (`csrc/movement/copy_strided.cu`) for any strides. Through wgpu `copy_tiles` and `copy_strided`
 //! (`csrc/movement/copy_tiles.wgsl`, `csrc/movement/copy.wgsl`). On the CPU one, in `cpu.rs`, which knows the same three ways.
 
+use crate::backend::cpu::Operands as CpuOperands;
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
+use crate::kernel::{Accepted, Candidate};
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, relay, require};
-use crate::ops::movement::geometry::{Moves, sliced};
+use crate::ops::movement::cpu;
+use crate::ops::movement::geometry::{Moves, Outside, sliced};
 use crate::ops::movement::pad::{PadDescriptor, PadMode};
-use crate::ops::movement::{cpu, geometry::Outside};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -188,10 +190,10 @@ fn signed(op: &'static str, field: &'static str, positions: u64) -> Result<i64> 
 }
 
 /// Copies on the CPU.
-fn on_cpu(valid: &Valid) -> crate::kernel::Accepted<'_> {
+fn on_cpu(valid: &Valid) -> Accepted<'_> {
     let moves = moves(valid);
-    Ok(crate::kernel::Candidate::on_cpu(move || {
-        move |operands: &crate::backend::cpu::Operands<'_>| {
+    Ok(Candidate::on_cpu(move || {
+        move |operands: &CpuOperands<'_>| {
             if let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) {
                 cpu::run(&moves, Outside::Nothing, &x, &y);
             }

@@ -18,7 +18,6 @@ trait Bits: Copy + Default + Send + Sync {
 
 macro_rules! bits {
     ($($Type:ty),*) => {$(impl Bits for $Type {
-        #[expect(clippy::allow_attributes, reason = "of the widest type nothing is cut off")]
         #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
         fn low(bits: u64) -> Self {
             bits as Self

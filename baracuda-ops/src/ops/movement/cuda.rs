@@ -62,8 +62,8 @@ struct Strided {
 }
 
 impl Strided {
-    /// Of moves in units that are as wide as they can be.
-    fn new(moves: &Moves, align_bytes: u64) -> Result<Self, Reason> {
+    /// Of moves in units that are as wide as they can be. `has_tail`: the kernel takes bytes behind the last vector.
+    fn new(moves: &Moves, align_bytes: u64, has_tail: bool) -> Result<Self, Reason> {
         let (unit, line, rank) = (moves.unit_bytes, moves.line(), moves.axes.len());
         let is_aligned = |units: u64| (units * unit).is_multiple_of(VEC_BYTES);
         let outer = || moves.axes.iter().rev().skip(1);
@@ -71,7 +71,7 @@ impl Strided {
             sys::bops_copy_strided_params { from: moves.from, to: moves.to, rank: 1, ..Default::default() };
         params.strides[0] = c_strides(&line);
         let starts_aligned = align_bytes >= VEC_BYTES && is_aligned(moves.to);
-        if rank <= 1 && moves.has_runs() && unit < VEC_BYTES && starts_aligned && is_aligned(moves.from) {
+        if has_tail && rank <= 1 && moves.has_runs() && unit < VEC_BYTES && starts_aligned && is_aligned(moves.from) {
             // One run of whole vectors and what is behind them.
             let (bytes, per_vector) = (line.extent * unit, VEC_BYTES / unit);
             (params.parts, params.tail_bytes) = (bytes / VEC_BYTES, word(bytes % VEC_BYTES));
@@ -170,7 +170,7 @@ pub(super) fn copy_tiles<'d>(valid: &'d copy::Valid, _: &Props, ask: Ask) -> Acc
 pub(super) fn copy_strided<'d>(valid: &'d copy::Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let (moves, align_bytes) = (copy::moves(valid), copy::align_bytes(valid));
     let has_work = moves.units() > 0;
-    let Strided { choice, params } = Strided::new(&moves.widened(VEC_BYTES, align_bytes), align_bytes)?;
+    let Strided { choice, params } = Strided::new(&moves.widened(VEC_BYTES, align_bytes), align_bytes, true)?;
     Ok(calls!(bops_copy_strided).candidate(has_work, (0, params, choice, ()), |located| {
         operands(copy::OPERANDS.map(|index| located.pointer(index)))
     }))
@@ -182,7 +182,7 @@ pub(super) fn pad<'d>(valid: &'d padding::Valid, _: &Props) -> Accepted<'d> {
     let (moves, outside) = padding::moves(valid);
     let (has_work, element_bytes) = (moves.units() > 0, moves.unit_bytes);
     let moves = moves.widened(VEC_BYTES, align_bytes);
-    let Strided { choice, params: moved } = Strided::new(&moves, align_bytes)?;
+    let Strided { choice, params: moved } = Strided::new(&moves, align_bytes, false)?;
     let mut params = sys::bops_pad_params { moved, ..Default::default() };
     for (to, axis) in params.edges.iter_mut().zip(moves.axes.iter().rev()) {
         let Edge { extent, before, dilation } =
@@ -241,7 +241,7 @@ pub(super) fn concat<'d>(valid: &'d concatenation::Valid, _: &Props) -> Accepted
         let moves = moves.widened(VEC_BYTES, align_bytes);
         let part = match Tiles::new(&moves, align_bytes, Ask::Chosen) {
             Ok(tiles) => Part::Tiles(tiles),
-            Err(_) => Part::Strided(Strided::new(&moves, align_bytes)?),
+            Err(_) => Part::Strided(Strided::new(&moves, align_bytes, true)?),
         };
         parts.push((index, part));
     }

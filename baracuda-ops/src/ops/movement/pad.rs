@@ -35,10 +35,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend::cpu::Operands as CpuOperands;
 use crate::dtype::{DType, F8E4M3, F8E5M2};
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::json;
+use crate::kernel::{Accepted, Candidate};
 use crate::narrow::single;
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, demand, relay, require};
@@ -388,10 +390,10 @@ fn derive(forward: &PadDescriptor, derivation: &mut Derivation) -> Result<()> {
 }
 
 /// Pads on the CPU.
-fn on_cpu(valid: &Valid) -> crate::kernel::Accepted<'_> {
+fn on_cpu(valid: &Valid) -> Accepted<'_> {
     let (moves, outside) = moves(valid);
-    Ok(crate::kernel::Candidate::on_cpu(move || {
-        move |operands: &crate::backend::cpu::Operands<'_>| {
+    Ok(Candidate::on_cpu(move || {
+        move |operands: &CpuOperands<'_>| {
             let Some(y) = operands.get(forward::Y) else { return };
             // Of an x without elements nothing is read.
             cpu::run(&moves, outside, operands.get(forward::X).as_ref().unwrap_or(&y), &y);

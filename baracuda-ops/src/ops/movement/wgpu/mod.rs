@@ -271,10 +271,8 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
         Outside::Replicate => (2, [0; 2]),
         Outside::Circular => (3, [0; 2]),
     };
-    let mut words = vec![
-        [word(chunks), grid[0], word(chunks_of_line), word(moves.to)],
-        [value[0], value[1], word(moves.from), u32::MAX],
-    ];
+    let mut words =
+        vec![[word(chunks), grid[0], word(chunks_of_line), word(moves.to)], [value[0], value[1], word(moves.from), 0]];
     let single = [line];
     let axes = if moves.axes.is_empty() { &single[..] } else { &moves.axes };
     for axis in axes.iter().rev() {
@@ -294,7 +292,7 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     let mut generated = y.store("params.axes[0][0].y");
     let _ = writeln!(generated, "const HAS_X: bool = {has_x};");
     let read = if has_x { "x_bits(at)" } else { "0u" };
-    let _ = writeln!(generated, "fn read(at: u32) -> u32 {{\n    return {read};\n}}");
+    let _ = writeln!(generated, "fn read_unit(at: u32) -> u32 {{\n    return {read};\n}}");
     let units: Vec<String> = match y.is_half {
         false => (0..4).map(|at| format!("units[{at}]")).collect(),
         true => (0..4).map(|at| format!("(units[{}] & 0xffffu) | (units[{}] << 16u)", 2 * at, 2 * at + 1)).collect(),
