@@ -4,7 +4,7 @@
 namespace bops {
 namespace {
 
-template <typename A, int slots, int combine> __global__ void __launch_bounds__(reduce_threads)
+template <typename A, int slots, int combine> __global__ void __launch_bounds__(reduce_threads, 3)
     reduce_program(const __grid_constant__ bops_reduce_program_params params, const __grid_constant__ bops_reduce_program_operands operands,
                    A *parts) {
     using E = mixed<A, 1>;
