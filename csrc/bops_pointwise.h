@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* The functions, in the order in which Rust declares them. */
+/* The functions, in the order in which Rust declares them. Bools are 0 or 1 among the values of a program. */
 typedef uint32_t bops_function;
 enum {
     BOPS_FUNCTION_NEG = 0,
@@ -16,10 +16,38 @@ enum {
     BOPS_FUNCTION_LOG = 3,
     BOPS_FUNCTION_SIGMOID = 4,
     BOPS_FUNCTION_TANH = 5,
-    BOPS_FUNCTION_ADD = 6,
-    BOPS_FUNCTION_SUB = 7,
-    BOPS_FUNCTION_MUL = 8,
-    BOPS_FUNCTION_DIV = 9 /* those of two arguments are last */
+    BOPS_FUNCTION_ISNAN = 6,
+    BOPS_FUNCTION_ISINF = 7,
+    BOPS_FUNCTION_ISFINITE = 8,
+    BOPS_FUNCTION_SIGNBIT = 9,
+    BOPS_FUNCTION_LOGICAL_NOT = 10,
+    BOPS_FUNCTION_BITWISE_NOT = 11,
+    BOPS_FUNCTION_POPCOUNT = 12,
+    BOPS_FUNCTION_ADD = 13,
+    BOPS_FUNCTION_SUB = 14,
+    BOPS_FUNCTION_MUL = 15,
+    BOPS_FUNCTION_DIV = 16,
+    BOPS_FUNCTION_EQ = 17,
+    BOPS_FUNCTION_NE = 18,
+    BOPS_FUNCTION_LT = 19,
+    BOPS_FUNCTION_LE = 20,
+    BOPS_FUNCTION_GT = 21,
+    BOPS_FUNCTION_GE = 22,
+    BOPS_FUNCTION_LOGICAL_AND = 23,
+    BOPS_FUNCTION_LOGICAL_OR = 24,
+    BOPS_FUNCTION_LOGICAL_XOR = 25,
+    BOPS_FUNCTION_BITWISE_AND = 26,
+    BOPS_FUNCTION_BITWISE_OR = 27,
+    BOPS_FUNCTION_BITWISE_XOR = 28,
+    BOPS_FUNCTION_SHIFT_LEFT = 29,
+    BOPS_FUNCTION_SHIFT_RIGHT = 30,
+    BOPS_FUNCTION_DIV_FLOOR = 31,
+    BOPS_FUNCTION_DIV_TRUNC = 32,
+    BOPS_FUNCTION_REMAINDER = 33,
+    BOPS_FUNCTION_FMOD = 34,
+    BOPS_FUNCTION_MAXIMUM = 35,
+    BOPS_FUNCTION_MINIMUM = 36,
+    BOPS_FUNCTION_WHERE = 37
 };
 
 /* The most extents of a walk, and inputs, outputs, instructions and numbers of a program. */
@@ -92,7 +120,7 @@ BOPS_FORM(bops_pointwise_function, bops_dtype, bops_pointwise_function_params, b
 /* What Rust chose.
  * dtype: with is_uniform, for which extents is 1, that of all operands, not BOPS_F64; else the computing type.
  * extents: that the walk may have: 1, where operands that are not repeated are dense; 4, of walks that are not long; 8: all, one position to an access.
- * slots: values that are live at once and have registers: 4 or 8, with 8 extents 8; or then 0, where they lie in local memory. */
+ * slots: values that are live at once and have registers: 4 or 8, with 8 extents and of integers 8; or with 8 extents 0, where they lie in local memory. */
 typedef struct {
     bops_dtype dtype;
     uint32_t is_uniform, extents, slots;
@@ -106,7 +134,7 @@ typedef struct {
     bops_walk walk;
     uint32_t inputs, outputs, instructions;
     uint32_t result[BOPS_POINTWISE_OUTPUTS];           /* where the values of outputs are */
-    uint32_t instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, and the place of the result */
+    uint64_t instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, z, the place of the result, number of arguments */
     uint64_t literal[BOPS_POINTWISE_LITERALS];         /* bits of the computing type */
     bops_walked input[BOPS_POINTWISE_INPUTS];          /* loaded into the slots of their numbers */
     bops_walked output[BOPS_POINTWISE_OUTPUTS];
@@ -117,7 +145,8 @@ typedef struct {
     void *output[BOPS_POINTWISE_OUTPUTS]; /* may be inputs that lie alike */
 } bops_pointwise_program_operands;
 
-/* Specialised for the computing type, BOPS_F32 or BOPS_F64. */
+/* Specialised for the computing type: BOPS_F32, BOPS_F64, BOPS_I32, BOPS_U32 or BOPS_I64. Inputs are of types that compute in it, and BOPS_BOOL; outputs
+ * of any. */
 BOPS_FORM(bops_pointwise_program, bops_dtype, bops_pointwise_program_params, bops_pointwise_program_choice, bops_pointwise_program_operands)
 
 #ifdef __cplusplus

@@ -830,10 +830,38 @@ pub const BOPS_FUNCTION_EXP: _bindgen_ty_12 = 2;
 pub const BOPS_FUNCTION_LOG: _bindgen_ty_12 = 3;
 pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_12 = 4;
 pub const BOPS_FUNCTION_TANH: _bindgen_ty_12 = 5;
-pub const BOPS_FUNCTION_ADD: _bindgen_ty_12 = 6;
-pub const BOPS_FUNCTION_SUB: _bindgen_ty_12 = 7;
-pub const BOPS_FUNCTION_MUL: _bindgen_ty_12 = 8;
-pub const BOPS_FUNCTION_DIV: _bindgen_ty_12 = 9;
+pub const BOPS_FUNCTION_ISNAN: _bindgen_ty_12 = 6;
+pub const BOPS_FUNCTION_ISINF: _bindgen_ty_12 = 7;
+pub const BOPS_FUNCTION_ISFINITE: _bindgen_ty_12 = 8;
+pub const BOPS_FUNCTION_SIGNBIT: _bindgen_ty_12 = 9;
+pub const BOPS_FUNCTION_LOGICAL_NOT: _bindgen_ty_12 = 10;
+pub const BOPS_FUNCTION_BITWISE_NOT: _bindgen_ty_12 = 11;
+pub const BOPS_FUNCTION_POPCOUNT: _bindgen_ty_12 = 12;
+pub const BOPS_FUNCTION_ADD: _bindgen_ty_12 = 13;
+pub const BOPS_FUNCTION_SUB: _bindgen_ty_12 = 14;
+pub const BOPS_FUNCTION_MUL: _bindgen_ty_12 = 15;
+pub const BOPS_FUNCTION_DIV: _bindgen_ty_12 = 16;
+pub const BOPS_FUNCTION_EQ: _bindgen_ty_12 = 17;
+pub const BOPS_FUNCTION_NE: _bindgen_ty_12 = 18;
+pub const BOPS_FUNCTION_LT: _bindgen_ty_12 = 19;
+pub const BOPS_FUNCTION_LE: _bindgen_ty_12 = 20;
+pub const BOPS_FUNCTION_GT: _bindgen_ty_12 = 21;
+pub const BOPS_FUNCTION_GE: _bindgen_ty_12 = 22;
+pub const BOPS_FUNCTION_LOGICAL_AND: _bindgen_ty_12 = 23;
+pub const BOPS_FUNCTION_LOGICAL_OR: _bindgen_ty_12 = 24;
+pub const BOPS_FUNCTION_LOGICAL_XOR: _bindgen_ty_12 = 25;
+pub const BOPS_FUNCTION_BITWISE_AND: _bindgen_ty_12 = 26;
+pub const BOPS_FUNCTION_BITWISE_OR: _bindgen_ty_12 = 27;
+pub const BOPS_FUNCTION_BITWISE_XOR: _bindgen_ty_12 = 28;
+pub const BOPS_FUNCTION_SHIFT_LEFT: _bindgen_ty_12 = 29;
+pub const BOPS_FUNCTION_SHIFT_RIGHT: _bindgen_ty_12 = 30;
+pub const BOPS_FUNCTION_DIV_FLOOR: _bindgen_ty_12 = 31;
+pub const BOPS_FUNCTION_DIV_TRUNC: _bindgen_ty_12 = 32;
+pub const BOPS_FUNCTION_REMAINDER: _bindgen_ty_12 = 33;
+pub const BOPS_FUNCTION_FMOD: _bindgen_ty_12 = 34;
+pub const BOPS_FUNCTION_MAXIMUM: _bindgen_ty_12 = 35;
+pub const BOPS_FUNCTION_MINIMUM: _bindgen_ty_12 = 36;
+pub const BOPS_FUNCTION_WHERE: _bindgen_ty_12 = 37;
 pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_13 = 8;
 pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_13 = 16;
@@ -922,7 +950,7 @@ pub struct bops_pointwise_program_params {
     pub outputs: u32,
     pub instructions: u32,
     pub result: [u32; 8usize],
-    pub instruction: [u32; 64usize],
+    pub instruction: [u64; 64usize],
     pub literal: [u64; 128usize],
     pub input: [bops_walked; 16usize],
     pub output: [bops_walked; 8usize],

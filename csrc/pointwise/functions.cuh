@@ -3,6 +3,7 @@
 #pragma once
 #include "../bops_pointwise.h"
 #include "../common/activation.cuh"
+#include "integers.cuh"
 
 namespace bops {
 
@@ -97,8 +98,16 @@ __device__ __forceinline__ float hyperbolic_tangent(float x) {
 }
 __device__ __forceinline__ double hyperbolic_tangent(double x) { return tanh(x); }
 
-// The functions of two arguments come last.
-__device__ __forceinline__ bool has_two_arguments(bops_function function) { return function >= BOPS_FUNCTION_ADD; }
+// Whether the sign bit is set.
+__device__ __forceinline__ bool has_sign(float x) { return __float_as_int(x) < 0; }
+__device__ __forceinline__ bool has_sign(double x) { return __double2hiint(x) < 0; }
+
+// r = y where the condition x is true, else z. r may be x.
+template <typename A, int count>
+__device__ __forceinline__ void select(const A (&x)[count], const A (&y)[count], const A (&z)[count], A (&r)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) r[i] = x[i] != A(0) ? y[i] : z[i];
+}
 
 // r = function(x, y). The function is the same for all threads; y counts where it has two arguments. r may be x.
 template <int arguments, typename A, int count>
@@ -107,9 +116,16 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
 #pragma unroll
         for (int i = 0; i < count; ++i) r[i] = f(x[i], y[i]);
     };
-    if constexpr (arguments == 1) {
+    if constexpr (std::is_integral_v<A>) {
+        apply_to_integers<arguments>(function, x, y, r);
+    } else if constexpr (arguments == 1) {
         switch (function) {
         case BOPS_FUNCTION_NEG: each([](A x, A) { return -x; }); break;
+        case BOPS_FUNCTION_ISNAN: each([](A x, A) { return A(isnan(x)); }); break;
+        case BOPS_FUNCTION_ISINF: each([](A x, A) { return A(isinf(x) != 0); }); break;
+        case BOPS_FUNCTION_ISFINITE: each([](A x, A) { return A(isfinite(x) != 0); }); break;
+        case BOPS_FUNCTION_SIGNBIT: each([](A x, A) { return A(has_sign(x)); }); break;
+        case BOPS_FUNCTION_LOGICAL_NOT: each([](A x, A) { return A(x == A(0)); }); break;
         case BOPS_FUNCTION_SQRT: each([](A x, A) { return root(x); }); break;
         case BOPS_FUNCTION_EXP: each([](A x, A) { return exponential(x); }); break;
         case BOPS_FUNCTION_LOG: each([](A x, A) { return logarithm(x); }); break;
@@ -121,6 +137,15 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
         case BOPS_FUNCTION_ADD: each([](A x, A y) { return sum(x, y); }); break;
         case BOPS_FUNCTION_SUB: each([](A x, A y) { return difference(x, y); }); break;
         case BOPS_FUNCTION_MUL: each([](A x, A y) { return product(x, y); }); break;
+        case BOPS_FUNCTION_EQ: each([](A x, A y) { return A(x == y); }); break;
+        case BOPS_FUNCTION_NE: each([](A x, A y) { return A(x != y); }); break;
+        case BOPS_FUNCTION_LT: each([](A x, A y) { return A(x < y); }); break;
+        case BOPS_FUNCTION_LE: each([](A x, A y) { return A(x <= y); }); break;
+        case BOPS_FUNCTION_GT: each([](A x, A y) { return A(x > y); }); break;
+        case BOPS_FUNCTION_GE: each([](A x, A y) { return A(x >= y); }); break;
+        case BOPS_FUNCTION_LOGICAL_AND: each([](A x, A y) { return A(x != A(0) && y != A(0)); }); break;
+        case BOPS_FUNCTION_LOGICAL_OR: each([](A x, A y) { return A(x != A(0) || y != A(0)); }); break;
+        case BOPS_FUNCTION_LOGICAL_XOR: each([](A x, A y) { return A((x != A(0)) != (y != A(0))); }); break;
         default: each([](A x, A y) { return quotient(x, y); }); break;
         }
     }

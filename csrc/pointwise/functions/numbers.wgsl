@@ -38,3 +38,8 @@ fn nan_if_negative(results: vec4<f32>, values: vec4<f32>) -> vec4<f32> {
     let are_negative = bits > vec4<u32>(0x80000000u);
     return unless_nan(select(results, bitcast<vec4<f32>>(bits | vec4<u32>(0x7fc00000u)), are_negative), values);
 }
+
+// 1 where it holds, else 0.
+fn truth(holds: vec4<bool>) -> vec4<f32> {
+    return select(vec4<f32>(), vec4<f32>(1.0), holds);
+}

@@ -7,7 +7,7 @@ use crate::backend::cuda::{Props, c_dtype};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
-use crate::narrow::{single, word};
+use crate::narrow::{single, whole, word};
 use crate::ops::calls::calls;
 use crate::ops::pointwise::program::{Argument, Function, Instruction, Program};
 use crate::ops::walk::Walk;
@@ -33,19 +33,26 @@ const _: () = {
     assert!(Program::MAX_INPUTS + Program::MAX_INSTRUCTIONS < sys::BOPS_VALUE_LAST as usize);
 };
 
-/// A function at the C ABI.
+/// A function at the C ABI, which numbers them in the order of their declaration.
 const fn c_function(function: Function) -> sys::bops_function {
-    match function {
-        Function::Neg => sys::BOPS_FUNCTION_NEG,
-        Function::Sqrt => sys::BOPS_FUNCTION_SQRT,
-        Function::Exp => sys::BOPS_FUNCTION_EXP,
-        Function::Log => sys::BOPS_FUNCTION_LOG,
-        Function::Sigmoid => sys::BOPS_FUNCTION_SIGMOID,
-        Function::Tanh => sys::BOPS_FUNCTION_TANH,
-        Function::Add => sys::BOPS_FUNCTION_ADD,
-        Function::Sub => sys::BOPS_FUNCTION_SUB,
-        Function::Mul => sys::BOPS_FUNCTION_MUL,
-        Function::Div => sys::BOPS_FUNCTION_DIV,
+    function as sys::bops_function
+}
+
+/// An element type of programs at the C ABI.
+const fn c_element(dtype: DType) -> sys::bops_dtype {
+    match dtype {
+        DType::F64 => sys::BOPS_F64,
+        DType::F32 => sys::BOPS_F32,
+        DType::F16 => sys::BOPS_F16,
+        DType::BF16 => sys::BOPS_BF16,
+        DType::I64 => sys::BOPS_I64,
+        DType::I32 => sys::BOPS_I32,
+        DType::U32 => sys::BOPS_U32,
+        DType::Bool => sys::BOPS_BOOL,
+        DType::U8 => sys::BOPS_U8,
+        DType::I8 => sys::BOPS_I8,
+        DType::F8E4M3 => sys::BOPS_F8E4M3,
+        DType::F8E5M2 => sys::BOPS_F8E5M2,
     }
 }
 
@@ -53,7 +60,9 @@ const fn c_function(function: Function) -> sys::bops_function {
 fn bits(computing: DType, number: f64) -> u64 {
     match computing {
         DType::F64 => number.to_bits(),
-        _ => single(number).to_bits().into(),
+        DType::F32 => single(number).to_bits().into(),
+        // Of which types of 32 bits take the low half.
+        _ => whole(number).cast_unsigned(),
     }
 }
 
@@ -144,7 +153,7 @@ impl Lying {
         }
         Ok(sys::bops_walked {
             strides,
-            dtype: c_dtype(self.operands[operand].dtype())?,
+            dtype: c_element(self.operands[operand].dtype()),
             is_repeated: self.is_repeated(operand).into(),
             is_dense: is_dense.into(),
         })
@@ -182,6 +191,10 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
             format!("its operands have one type, these have {}: the output, then inputs", names.join(", ")).into()
         );
     };
+    let c_dtype = c_dtype(dtype)?;
+    Reason::unless(arguments.len() < 3, || {
+        format!("it computes functions of one or two arguments, {} has three", function.name())
+    })?;
     let full = VEC_BYTES / dtype.size_bytes();
     // The kernels of one argument load no repeated ones in vectors.
     let (width, extents) = match lying.vectors(full).filter(|_| arguments.len() == 2 || !lying.is_repeated(1)) {
@@ -210,7 +223,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
         vec_bytes: word(width * dtype.size_bytes()),
         extents: word(extents as u64),
     };
-    let kernels = (c_dtype(dtype)?, params, choice, params.arguments);
+    let kernels = (c_dtype, params, choice, params.arguments);
     Ok(calls!(bops_pointwise_function).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let [x, y] = slots.map(|slot| located.optional(slot).cast_const());
         sys::bops_pointwise_function_operands { x, y, out: located.pointer(FIRST_OUTPUT) }
@@ -226,11 +239,11 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         operands[program.inputs()..].iter().copied().chain(code.inputs.iter().map(|&input| operands[input])).collect(),
     );
     let has_registers = code.slots <= 8;
-    let slots = if code.slots <= 4 { 4 } else { 8 };
+    let slots = if code.slots <= 4 && computing.is_float() { 4 } else { 8 };
     // Two vectors of f32 or one of 16-bit elements, where all operands have this type; an access to as many elements of any type; one element.
     let uniform = lying
         .dtype()
-        .filter(|&dtype| dtype != DType::F64)
+        .filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16))
         .filter(|dtype| has_registers && lying.vectors(VEC_BYTES / dtype.size_bytes()) == Some(1));
     let mixed = VEC_BYTES / computing.size_bytes();
     let (dtype, width, extents, slots) = match (uniform, lying.vectors(mixed).filter(|_| has_registers)) {
@@ -239,7 +252,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         (None, None) => (computing, 1, EXTENTS, if has_registers { 8 } else { 0 }),
     };
     let choice = sys::bops_pointwise_program_choice {
-        dtype: c_dtype(dtype)?,
+        dtype: c_element(dtype),
         is_uniform: uniform.is_some().into(),
         extents: word(extents as u64),
         slots,
@@ -260,7 +273,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     for (at, input) in params.input[..inputs].iter_mut().enumerate() {
         *input = lying.c_walked(outputs + at, width)?;
     }
-    let kernels = (c_dtype(computing)?, params, choice, ());
+    let kernels = (c_element(computing), params, choice, ());
     Ok(calls!(bops_pointwise_program).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let mut operands = sys::bops_pointwise_program_operands::default();
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
@@ -278,7 +291,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
 struct Code {
     /// The inputs that count, in the order of their slots.
     inputs: Vec<usize>,
-    instructions: Vec<u32>,
+    instructions: Vec<u64>,
     /// Places of the outputs.
     results: Vec<u32>,
     literals: Vec<u64>,
@@ -315,8 +328,7 @@ impl Code {
                         }))
                 }
             };
-            let x = place(&arguments[0]);
-            let y = arguments.get(1).map_or(sys::BOPS_VALUE_LAST, &mut place);
+            let [x, y, z] = [0, 1, 2].map(|at| arguments.get(at).map_or(sys::BOPS_VALUE_LAST, &mut place));
             // The accumulator is read in its place as the first argument; as the second it is copied.
             let is_commutative = matches!(function, Function::Add | Function::Mul);
             let (x, y) = if is_commutative && y == sys::BOPS_VALUE_LAST { (y, x) } else { (x, y) };
@@ -329,7 +341,8 @@ impl Code {
                 });
                 (slots[free], places[number]) = (end, index(Some(free)));
             }
-            instructions.push(c_function(*function) | x << 8 | y << 16 | places[number] << 24);
+            let bytes = [c_function(*function), x, y, z, places[number], word(arguments.len() as u64)];
+            instructions.push(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
         }
         let result = |output: &Argument| match *output {
             Argument::Input(input) => index(inputs.iter().position(|&known| known == input)),
@@ -387,10 +400,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_have_the_numbers_of_their_declaration() {
-        for (at, function) in Function::ALL.into_iter().enumerate() {
-            assert_eq!(c_function(function) as usize, at, "{function:?}");
-            assert_eq!(function.arity() == 2, c_function(function) >= sys::BOPS_FUNCTION_ADD, "{function:?}");
+    fn the_header_numbers_functions_as_they_are_declared() {
+        let header = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../csrc/bops_pointwise.h"));
+        let numbered: Vec<&str> =
+            header.lines().filter_map(|line| line.trim().strip_prefix("BOPS_FUNCTION_")).collect();
+        assert_eq!(numbered.len(), Function::ALL.len());
+        for (line, function) in numbered.iter().zip(Function::ALL) {
+            let expected = format!("{} = {}", function.name().to_uppercase(), c_function(function));
+            assert_eq!(line.trim_end_matches(','), expected);
         }
     }
 
@@ -438,9 +455,10 @@ mod tests {
             _ => slots[place as usize],
         };
         for word in &code.instructions {
-            let [function, x, y, to] = word.to_le_bytes().map(u32::from);
+            let [function, x, y, z, to, arguments, ..] = word.to_le_bytes().map(u32::from);
             let function = Function::ALL[function as usize];
-            last = function.value([get(&slots, last, x), get(&slots, last, y), 0.0]);
+            assert_eq!(function.arity(), arguments as usize);
+            last = function.value([x, y, z].map(|place| get(&slots, last, place)));
             if to != sys::BOPS_VALUE_LAST {
                 slots[to as usize] = last;
             }
@@ -460,6 +478,10 @@ mod tests {
             (
                 r#"{"inputs":["x"],"let":[["a","neg","x"],["b","exp","x"],["c","mul","a","b"],["d","div","b","c"],["e","sub","x","d"]],"outputs":["e","a"]}"#,
                 3,
+            ),
+            (
+                r#"{"inputs":["x","y"],"let":[["c","lt","x","y"],["n","logical_not","c"],["u","where","n","x",2],["v","where","c","u","y"],["w","where",1,"y","v"]],"outputs":["v","w","c"]}"#,
+                4,
             ),
             (
                 r#"{"inputs":["x"],"let":[["a","add",1,2],["b","div","x","a"],["c","sigmoid","b"],["d","mul","c","c"],["e","add","d","b"]],"outputs":["d","e"]}"#,

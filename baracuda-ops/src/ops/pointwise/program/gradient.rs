@@ -46,7 +46,8 @@ impl Program {
             let mut x = [Term::from(0.0); MAX_ARITY];
             x.iter_mut().zip(arguments).for_each(|(x, argument)| *x = term(&results, *argument));
             let call = Call { x, y: results[at], dy };
-            for (derivative, argument) in function.row().derivatives.iter().zip(arguments) {
+            let numbers = (0..).zip(arguments).filter(|&(at, _)| !function.takes_bool(at));
+            for (derivative, (_, argument)) in function.row().derivatives.iter().zip(numbers) {
                 if !matches!(argument, Argument::Literal(_)) {
                     let dx = derivative(&mut b, call);
                     reached.add(&mut b, *argument, dx);
@@ -90,9 +91,10 @@ mod tests {
 
     #[test]
     fn gradients_are_those_of_the_functions() {
-        for function in Function::ALL {
+        let has_derivatives = |function: &Function| !function.row().derivatives.is_empty();
+        for function in Function::ALL.into_iter().filter(has_derivatives) {
             let program = Program::of(function);
-            let wanted: Vec<usize> = (0..function.arity()).collect();
+            let wanted: Vec<usize> = (0..function.arity()).filter(|&at| !function.takes_bool(at)).collect();
             let gradient = program.gradient(&[0], &wanted).unwrap().unwrap();
             for at in [[0.3, 1.7, 0.9], [2.5, 0.4, 0.1], [0.01, 3.0, 2.0]] {
                 let (dy, h) = (1.5, 1e-6);
@@ -119,6 +121,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn no_gradient_passes_through_comparisons() {
+        let program: Program = serde_json::from_str(
+            r#"{"inputs":["x","y"],"let":[["c","gt","x","y"],["t","exp","x"],["u","where","c","t","y"],["v","where","c",1,0]],"outputs":["u","v"]}"#,
+        )
+        .unwrap();
+        let gradient = program.gradient(&[0], &[0, 1]).unwrap().unwrap();
+        for (x, y, expected) in [(2.0, 1.0, [1.5 * 2f64.exp(), 0.0]), (1.0, 2.0, [0.0, 1.5])] {
+            let mut got = [f64::NAN; 2];
+            gradient.program.evaluate(&[x, y, 1.5], |number| number, &mut got);
+            assert_eq!(got, expected);
+        }
+        assert_eq!(program.gradient(&[1], &[0]).err(), Some(0));
     }
 
     #[test]

@@ -1,0 +1,21 @@
+// What kind of number a number is, from its bits: 1 where it holds, else 0.
+
+fn magnitudes(values: vec4<f32>) -> vec4<u32> {
+    return bitcast<vec4<u32>>(values) & vec4<u32>(0x7fffffffu);
+}
+
+fn f_isnan(x: vec4<f32>) -> vec4<f32> {
+    return truth(magnitudes(x) > vec4<u32>(0x7f800000u));
+}
+
+fn f_isinf(x: vec4<f32>) -> vec4<f32> {
+    return truth(magnitudes(x) == vec4<u32>(0x7f800000u));
+}
+
+fn f_isfinite(x: vec4<f32>) -> vec4<f32> {
+    return truth(magnitudes(x) < vec4<u32>(0x7f800000u));
+}
+
+fn f_signbit(x: vec4<f32>) -> vec4<f32> {
+    return truth(bitcast<vec4<u32>>(x) > vec4<u32>(0x7fffffffu));
+}
