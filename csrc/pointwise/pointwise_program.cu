@@ -1,5 +1,7 @@
 // An interpreter of programs: any functions, operands of any types and strides. It has one accumulator, which instructions read first and write.
 #include "../common/dispatch.cuh"
+#include "casts.cuh"
+#include "integers.cuh"
 #include "special.cuh"
 #include "walk.cuh"
 
@@ -9,6 +11,7 @@ namespace {
 // The bits of a number of the computing type.
 __device__ __forceinline__ void number(uint64_t bits, float &to) { to = __uint_as_float(uint32_t(bits)); }
 __device__ __forceinline__ void number(uint64_t bits, double &to) { to = __longlong_as_double(int64_t(bits)); }
+template <typename A> __device__ __forceinline__ void number(uint64_t bits, A &to) { to = A(bits); }
 
 template <typename A, int width> __device__ __forceinline__ void copy(const A (&from)[width], A (&to)[width]) {
 #pragma unroll
@@ -67,11 +70,20 @@ template <typename T> struct uniform {
     }
 };
 
-// A number whose rounding to at most 22 bits is that of x: towards zero, with a last bit that says whether something is lost.
-__device__ __forceinline__ float narrowed(float x) { return x; }
-__device__ __forceinline__ float narrowed(double x) {
-    const float toward_zero = __double2float_rz(x);
-    return double(toward_zero) == x ? toward_zero : __uint_as_float(__float_as_uint(toward_zero) | 1);
+// Calls f(type_tag<T>{}) with the type of elements that compute in A.
+template <typename A, typename F> __device__ __forceinline__ void with_elements(bops_dtype dtype, const F &f) {
+    if (dtype == BOPS_BOOL) f(type_tag<boolean>{});
+    else if constexpr (std::is_same_v<A, float>) {
+        if (dtype == BOPS_F32) f(type_tag<float>{});
+        else if (dtype == BOPS_F16) f(type_tag<__half>{});
+        else if (dtype == BOPS_BF16) f(type_tag<__nv_bfloat16>{});
+        else if (dtype == BOPS_F8E4M3) f(type_tag<e4m3>{});
+        else f(type_tag<e5m2>{});
+    } else if constexpr (std::is_same_v<A, int32_t>) {
+        if (dtype == BOPS_I32) f(type_tag<int32_t>{});
+        else if (dtype == BOPS_U8) f(type_tag<uint8_t>{});
+        else f(type_tag<int8_t>{});
+    } else f(type_tag<A>{});
 }
 
 // Elements of any type that computes in A, `elements` in an access.
@@ -90,10 +102,7 @@ template <typename Computing, int elements> struct mixed {
     template <bool is_read_once>
     static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
         raw to;
-        if constexpr (sizeof(A) == 8) load_as<double, is_read_once>(walked, base, offset, left, to);
-        else if (walked.dtype == BOPS_F32) load_as<float, is_read_once>(walked, base, offset, left, to);
-        else if (walked.dtype == BOPS_F16) load_as<__half, is_read_once>(walked, base, offset, left, to);
-        else load_as<__nv_bfloat16, is_read_once>(walked, base, offset, left, to);
+        with_elements<A>(walked.dtype, [&](auto tag) { load_as<typename decltype(tag)::type, is_read_once>(walked, base, offset, left, to); });
         return to;
     }
 
@@ -102,16 +111,16 @@ template <typename Computing, int elements> struct mixed {
         packed<bytes> part;
 #pragma unroll
         for (int i = 0; i < (bytes + 3) / 4; ++i) part.word[i] = decltype(part.word[0] + 0)(from.word[i]);
-        unpack_walked<T>(walked.is_repeated != 0, part, to);
+        accumulator_t<T> values[width];
+        unpack_walked<T>(walked.is_repeated != 0, part, values);
+#pragma unroll
+        for (int i = 0; i < width; ++i) to[i] = A(values[i]);
     }
     static __device__ __forceinline__ void unpack(const bops_walked &walked, const raw &from, A (&to)[width]) {
-        if constexpr (sizeof(A) == 8) unpack_as<double>(walked, from, to);
-        else if (walked.dtype == BOPS_F32) unpack_as<float>(walked, from, to);
-        else if (walked.dtype == BOPS_F16) unpack_as<__half>(walked, from, to);
-        else unpack_as<__nv_bfloat16>(walked, from, to);
+        with_elements<A>(walked.dtype, [&](auto tag) { unpack_as<typename decltype(tag)::type>(walked, from, to); });
     }
 
-    // Rounds to T.
+    // Casts to T.
     template <typename T> static __device__ __forceinline__ void store_as(void *base, uint64_t offset, uint64_t left, const A (&v)[width]) {
         constexpr int bytes = width * int(sizeof(T)) < 16 ? width * int(sizeof(T)) : 16, part = bytes / int(sizeof(T));
         T *to = static_cast<T *>(base) + offset;
@@ -119,10 +128,7 @@ template <typename Computing, int elements> struct mixed {
         for (int i = 0; i < width; i += part) {
             accumulator_t<T> rounded[part];
 #pragma unroll
-            for (int j = 0; j < part; ++j) {
-                if constexpr (sizeof(T) == 2) rounded[j] = narrowed(v[i + j]);
-                else rounded[j] = accumulator_t<T>(v[i + j]);
-            }
+            for (int j = 0; j < part; ++j) rounded[j] = cast<T>(v[i + j]);
             if (left > i) put<T, bytes>(to + i, left - i, pack<T, bytes>(rounded));
         }
     }
@@ -131,16 +137,26 @@ template <typename Computing, int elements> struct mixed {
         case BOPS_F64: store_as<double>(base, offset, left, v); break;
         case BOPS_F32: store_as<float>(base, offset, left, v); break;
         case BOPS_F16: store_as<__half>(base, offset, left, v); break;
-        default: store_as<__nv_bfloat16>(base, offset, left, v); break;
+        case BOPS_BF16: store_as<__nv_bfloat16>(base, offset, left, v); break;
+        case BOPS_I64: store_as<int64_t>(base, offset, left, v); break;
+        case BOPS_I32: store_as<int32_t>(base, offset, left, v); break;
+        case BOPS_U32: store_as<uint32_t>(base, offset, left, v); break;
+        case BOPS_BOOL: store_as<boolean>(base, offset, left, v); break;
+        case BOPS_U8: store_as<uint8_t>(base, offset, left, v); break;
+        case BOPS_I8: store_as<int8_t>(base, offset, left, v); break;
+        case BOPS_F8E4M3: store_as<e4m3>(base, offset, left, v); break;
+        default: store_as<e5m2>(base, offset, left, v); break;
         }
     }
 };
 
-// As `apply`, of a function of any cost.
+// As `apply`, of a function of any cost, and of integers, where it does not count.
 template <int arguments, int least = 0, typename A, int count>
 __device__ __forceinline__ void apply_any(bops_cost cost, bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
                                           A (&r)[count]) {
-    if constexpr (least == BOPS_COST_SPECIAL) {
+    if constexpr (std::is_integral_v<A>) {
+        apply_to_integers<arguments>(function, x, y, z, r);
+    } else if constexpr (least == BOPS_COST_SPECIAL) {
         if constexpr (has_functions<arguments, least>) apply_special<arguments, 1>(function, x, y, r);
     } else {
         if constexpr (!has_functions<arguments, least>) apply_any<arguments, least + 1>(cost, function, x, y, z, r);
@@ -231,6 +247,12 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
     }
 }
 
+// Slots of kernels for vectors. Integers have one kernel for all programs.
+template <typename A, typename F> bops_status with_slots(uint32_t slots, const F &f) {
+    if constexpr (std::is_integral_v<A>) return for_value<8>(slots, f);
+    else return for_value<4, 8>(slots, f);
+}
+
 // What kernels are compiled for, by the types of operands: elements, accesses of a thread in dense walks, and the numbers of slots that they come in.
 template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointwise_program_params &params,
                                                    const bops_pointwise_program_choice &choice, const bops_pointwise_program_operands &operands,
@@ -238,7 +260,7 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
     const auto run = [&](auto kernel, int width) { return action(kernel, pointwise_shape(params.walk.elements, width), params, operands); };
     const auto dense = [&](auto elements, auto accesses) {
         using E = typename decltype(elements)::type;
-        return for_value<4, 8>(choice.slots, [&](auto slots) {
+        return with_slots<typename E::A>(choice.slots, [&](auto slots) {
             constexpr int fitting = E::width * accesses * slots > 32 ? 1 : accesses;
             return run(pointwise_program<E, fitting, 1, slots>, E::width * fitting);
         });
@@ -248,7 +270,7 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
         constexpr int width = 16 / int(sizeof(A));
         if (choice.extents == 1) return dense(type_tag<mixed<A, width>>{}, std::integral_constant<int, 1>{});
         if (choice.extents == 4)
-            return for_value<4, 8>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, width>, 1, 4, slots>, width); });
+            return with_slots<A>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, width>, 1, 4, slots>, width); });
         return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, slots>, 1); });
     };
     if (choice.is_uniform)
@@ -256,7 +278,13 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
             using T = typename decltype(tag)::type;
             return dense(type_tag<uniform<T>>{}, std::integral_constant < int, sizeof(T) == 4 ? 2 : 1 > {});
         });
-    return choice.dtype == BOPS_F64 ? walked(type_tag<double>{}) : walked(type_tag<float>{});
+    switch (choice.dtype) {
+    case BOPS_F64: return walked(type_tag<double>{});
+    case BOPS_F32: return walked(type_tag<float>{});
+    case BOPS_I32: return walked(type_tag<int32_t>{});
+    case BOPS_U32: return walked(type_tag<uint32_t>{});
+    default: return walked(type_tag<int64_t>{});
+    }
 }
 
 } // namespace

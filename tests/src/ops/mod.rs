@@ -22,7 +22,7 @@ mod group_norm;
 mod instance_norm;
 mod layer_norm;
 mod local_response_norm;
-mod pointwise;
+pub(crate) mod pointwise;
 mod rms_norm;
 mod row_norm;
 mod softmax;
