@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* The functions, in the order in which Rust declares them, whose numbers these are. */
+/* The functions, in the order in which Rust declares them, whose numbers these are. Bools are 0 or 1 among the values of a program. */
 typedef uint32_t bops_function;
 enum {
     BOPS_FUNCTION_NEG,
@@ -45,8 +45,27 @@ enum {
     BOPS_FUNCTION_DIV_TRUNC,
     BOPS_FUNCTION_HYPOT,
     BOPS_FUNCTION_HEAVISIDE,
+    BOPS_FUNCTION_ISNAN,
+    BOPS_FUNCTION_ISINF,
+    BOPS_FUNCTION_ISFINITE,
+    BOPS_FUNCTION_SIGNBIT,
+    BOPS_FUNCTION_LOGICAL_NOT,
+    BOPS_FUNCTION_BITWISE_NOT,
+    BOPS_FUNCTION_POPCOUNT,
+    BOPS_FUNCTION_EQ,
+    BOPS_FUNCTION_NE,
     BOPS_FUNCTION_LT,
     BOPS_FUNCTION_LE,
+    BOPS_FUNCTION_GT,
+    BOPS_FUNCTION_GE,
+    BOPS_FUNCTION_LOGICAL_AND,
+    BOPS_FUNCTION_LOGICAL_OR,
+    BOPS_FUNCTION_LOGICAL_XOR,
+    BOPS_FUNCTION_BITWISE_AND,
+    BOPS_FUNCTION_BITWISE_OR,
+    BOPS_FUNCTION_BITWISE_XOR,
+    BOPS_FUNCTION_SHIFT_LEFT,
+    BOPS_FUNCTION_SHIFT_RIGHT,
     BOPS_FUNCTION_WHERE,
     BOPS_FUNCTION_CLAMP,
     BOPS_FUNCTION_LERP,
@@ -170,7 +189,7 @@ BOPS_FORM(bops_pointwise_function, bops_dtype, bops_pointwise_function_params, b
 /* What Rust chose.
  * dtype: with is_uniform, for which extents is 1, that of all operands, not BOPS_F64; else the computing type.
  * extents: that the walk may have: 1, where operands that are not repeated are dense; 4, of walks that are not long; 8: all, one position to an access.
- * slots: values that are live at once and have registers: 4 or 8, with 8 extents 8; or then 0, where they lie in local memory. */
+ * slots: values that are live at once and have registers: 4 or 8, with 8 extents and of integers 8; or with 8 extents 0, where they lie in local memory. */
 typedef struct {
     bops_dtype dtype;
     uint32_t is_uniform, extents, slots;
@@ -184,7 +203,7 @@ typedef struct {
     bops_walk walk;
     uint32_t inputs, outputs, instructions;
     uint32_t result[BOPS_POINTWISE_OUTPUTS];           /* where the values of outputs are */
-    uint64_t instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, z, the place of the result, arguments, cost */
+    uint64_t instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, z, the place of the result, number of arguments, cost */
     uint64_t literal[BOPS_POINTWISE_LITERALS];         /* bits of the computing type */
     bops_walked input[BOPS_POINTWISE_INPUTS];          /* loaded into the slots of their numbers */
     bops_walked output[BOPS_POINTWISE_OUTPUTS];
@@ -195,7 +214,8 @@ typedef struct {
     void *output[BOPS_POINTWISE_OUTPUTS]; /* may be inputs that lie alike */
 } bops_pointwise_program_operands;
 
-/* Specialised for the computing type, BOPS_F32 or BOPS_F64. */
+/* Specialised for the computing type: BOPS_F32, BOPS_F64, BOPS_I32, BOPS_U32 or BOPS_I64. Inputs are of types that compute in it, and BOPS_BOOL; outputs
+ * of any. */
 BOPS_FORM(bops_pointwise_program, bops_dtype, bops_pointwise_program_params, bops_pointwise_program_choice, bops_pointwise_program_operands)
 
 #ifdef __cplusplus

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Mutex;
 
-use baracuda_ops::{Access, AnyDescriptor, Device, Error, Function, OPS, PlanOptions, Role, Step};
+use baracuda_ops::{Access, AnyDescriptor, DType, Device, Error, Function, OPS, PlanOptions, Role, Step};
 use baracuda_ops_tests::case::Random;
 use baracuda_ops_tests::tape::{Tape, Values, check};
 use baracuda_ops_tests::target::TARGETS;
@@ -278,7 +278,9 @@ impl Forwards {
 }
 
 fn lines() -> Vec<String> {
-    FORWARDS.iter().flat_map(Forwards::lines).chain(Function::ALL.map(line_of)).collect()
+    let has_gradient = |function: &Function| function.computes_in(DType::F64) && !function.gives_bool();
+    let functions = Function::ALL.into_iter().filter(has_gradient).map(line_of);
+    FORWARDS.iter().flat_map(Forwards::lines).chain(functions).collect()
 }
 
 /// A function of sigmoids, whose values between 0 and 1 every function but acosh takes, or of what acosh takes.
@@ -286,9 +288,13 @@ fn line_of(function: Function) -> String {
     let names = &["x", "y", "z"][..function.arity()];
     let inner = if function == Function::Acosh { "cosh" } else { "sigmoid" };
     let sigmoids = names.iter().map(|name| json!([format!("s{name}"), inner, name]));
-    let arguments = names.iter().map(|name| format!("s{name}"));
-    let call: Vec<String> = ["r", function.name()].map(String::from).into_iter().chain(arguments).collect();
-    let instructions: Vec<Value> = sigmoids.chain([json!(call)]).collect();
+    // A bool is made of a number, which the result takes as well, so that it has a gradient.
+    let argument = |(at, name): (usize, &&str)| format!("{}{name}", if function.takes_bool(at) { "b" } else { "s" });
+    let arguments = names.iter().enumerate().map(argument);
+    let call: Vec<String> = ["f", function.name()].map(String::from).into_iter().chain(arguments).collect();
+    let bools = names.iter().map(|name| json!([format!("b{name}"), "gt", format!("s{name}"), 0.5]));
+    let last = [json!(call), json!(["r", "add", "f", "sx"])];
+    let instructions: Vec<Value> = sigmoids.chain(bools).chain(last).collect();
     let json = json!({
         "program": {"inputs": names, "let": instructions, "outputs": ["r"]},
         "inputs": vec![json!({"dtype": "f64", "dims": [3, 4]}); names.len()],

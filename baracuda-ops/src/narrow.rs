@@ -38,6 +38,12 @@ pub(crate) fn single(value: f64) -> f32 {
     value as f32
 }
 
+/// A real number cut to a whole number and to the range of i64; NaN is 0.
+#[expect(clippy::cast_possible_truncation, reason = "cutting is what it is for")]
+pub(crate) fn whole(value: f64) -> i64 {
+    value as i64
+}
+
 /// The grid of a kernel with so many blocks, if one dimension of a grid has room for them.
 #[cfg(feature = "cuda")]
 pub(crate) fn grid(blocks: u64) -> Option<u32> {

@@ -102,6 +102,10 @@ __device__ __forceinline__ double inverse(double x) { return __drcp_rn(x); }
 __device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ __forceinline__ double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 
+// Whether the sign bit is set.
+__device__ __forceinline__ bool has_sign(float x) { return __float_as_int(x) < 0; }
+__device__ __forceinline__ bool has_sign(double x) { return __double2hiint(x) < 0; }
+
 // 1 / sqrt(x), subnormal numbers included.
 __device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }
 __device__ __forceinline__ double inverse_root(double x) { return __drcp_rn(__dsqrt_rn(x)); }
@@ -211,6 +215,11 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
         case BOPS_FUNCTION_RELU6: each([](A x) { return clamp(x, A(0), A(6)); }); break;
         case BOPS_FUNCTION_SOFTSIGN: each([](A x) { return softsign(x); }); break;
         case BOPS_FUNCTION_HARDSIGMOID: each([](A x) { return product(clamp(sum(x, A(3)), A(0), A(6)), sixth<A>); }); break;
+        case BOPS_FUNCTION_ISNAN: each([](A x) { return A(isnan(x)); }); break;
+        case BOPS_FUNCTION_ISINF: each([](A x) { return A(isinf(x) != 0); }); break;
+        case BOPS_FUNCTION_ISFINITE: each([](A x) { return A(isfinite(x) != 0); }); break;
+        case BOPS_FUNCTION_SIGNBIT: each([](A x) { return A(has_sign(x)); }); break;
+        case BOPS_FUNCTION_LOGICAL_NOT: each([](A x) { return A(x == A(0)); }); break;
         default: each([](A x) { return hardswish(x); }); break;
         }
     } else if constexpr (arguments == 1) {
@@ -236,11 +245,18 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
         case BOPS_FUNCTION_DIV_TRUNC: each([](A x, A y) { return trunc_of_quotient(x, y); }); break;
         case BOPS_FUNCTION_HYPOT: each([](A x, A y) { return hypot(x, y); }); break;
         case BOPS_FUNCTION_HEAVISIDE: each([](A x, A value) { return heaviside(x, value); }); break;
-        case BOPS_FUNCTION_LT: each([](A x, A y) { return x < y ? A(1) : A(0); }); break;
-        case BOPS_FUNCTION_LE: each([](A x, A y) { return x <= y ? A(1) : A(0); }); break;
         case BOPS_FUNCTION_ADD: each([](A x, A y) { return sum(x, y); }); break;
         case BOPS_FUNCTION_SUB: each([](A x, A y) { return difference(x, y); }); break;
         case BOPS_FUNCTION_MUL: each([](A x, A y) { return product(x, y); }); break;
+        case BOPS_FUNCTION_EQ: each([](A x, A y) { return A(x == y); }); break;
+        case BOPS_FUNCTION_NE: each([](A x, A y) { return A(x != y); }); break;
+        case BOPS_FUNCTION_LT: each([](A x, A y) { return A(x < y); }); break;
+        case BOPS_FUNCTION_LE: each([](A x, A y) { return A(x <= y); }); break;
+        case BOPS_FUNCTION_GT: each([](A x, A y) { return A(x > y); }); break;
+        case BOPS_FUNCTION_GE: each([](A x, A y) { return A(x >= y); }); break;
+        case BOPS_FUNCTION_LOGICAL_AND: each([](A x, A y) { return A(x != A(0) && y != A(0)); }); break;
+        case BOPS_FUNCTION_LOGICAL_OR: each([](A x, A y) { return A(x != A(0) || y != A(0)); }); break;
+        case BOPS_FUNCTION_LOGICAL_XOR: each([](A x, A y) { return A((x != A(0)) != (y != A(0))); }); break;
         default: each([](A x, A y) { return quotient(x, y); }); break;
         }
     } else if constexpr (arguments == 2) {
@@ -251,7 +267,7 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
     } else {
         switch (function) {
         case BOPS_FUNCTION_THRESHOLD: each([](A x, A threshold, A value) { return x <= threshold ? value : x; }); break;
-        case BOPS_FUNCTION_WHERE: each([](A condition, A a, A b) { return condition == A(0) ? b : a; }); break;
+        case BOPS_FUNCTION_WHERE: each([](A condition, A y, A z) { return condition == A(0) ? z : y; }); break;
         case BOPS_FUNCTION_HARDTANH:
         case BOPS_FUNCTION_CLAMP: each([](A x, A low, A high) { return clamp(x, low, high); }); break;
         case BOPS_FUNCTION_LERP: each([](A a, A b, A w) { return lerp(a, b, w); }); break;

@@ -62,6 +62,12 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
     }
 }
 
+// Slots of kernels for vectors. Integers have one kernel for all programs.
+template <typename A, typename F> bops_status with_slots(uint32_t slots, const F &f) {
+    if constexpr (std::is_integral_v<A>) return for_value<8>(slots, f);
+    else return for_value<4, 8>(slots, f);
+}
+
 // What kernels are compiled for, by the types of operands: elements, accesses of a thread in dense walks, and the numbers of slots that they come in.
 template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointwise_program_params &params,
                                                    const bops_pointwise_program_choice &choice, const bops_pointwise_program_operands &operands,
@@ -69,7 +75,7 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
     const auto run = [&](auto kernel, int width) { return action(kernel, pointwise_shape(params.walk.elements, width), params, operands); };
     const auto dense = [&](auto elements, auto accesses) {
         using E = typename decltype(elements)::type;
-        return for_value<4, 8>(choice.slots, [&](auto slots) {
+        return with_slots<typename E::A>(choice.slots, [&](auto slots) {
             constexpr int fitting = E::width * accesses * slots > 32 ? 1 : accesses;
             return run(pointwise_program<E, fitting, 1, slots>, E::width * fitting);
         });
@@ -79,7 +85,7 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
         constexpr int width = 16 / int(sizeof(A));
         if (choice.extents == 1) return dense(type_tag<mixed<A, width>>{}, std::integral_constant<int, 1>{});
         if (choice.extents == 4)
-            return for_value<4, 8>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, width>, 1, 4, slots>, width); });
+            return with_slots<A>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, width>, 1, 4, slots>, width); });
         return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, slots>, 1); });
     };
     if (choice.is_uniform)
@@ -87,7 +93,13 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
             using T = typename decltype(tag)::type;
             return dense(type_tag<uniform<T>>{}, std::integral_constant < int, sizeof(T) == 4 ? 2 : 1 > {});
         });
-    return choice.dtype == BOPS_F64 ? walked(type_tag<double>{}) : walked(type_tag<float>{});
+    switch (choice.dtype) {
+    case BOPS_F64: return walked(type_tag<double>{});
+    case BOPS_F32: return walked(type_tag<float>{});
+    case BOPS_I32: return walked(type_tag<int32_t>{});
+    case BOPS_U32: return walked(type_tag<uint32_t>{});
+    default: return walked(type_tag<int64_t>{});
+    }
 }
 
 } // namespace

@@ -2,6 +2,8 @@
 // and write.
 #pragma once
 #include "../common/dispatch.cuh"
+#include "casts.cuh"
+#include "integers.cuh"
 #include "special.cuh"
 #include "walk.cuh"
 
@@ -10,6 +12,7 @@ namespace bops {
 // The bits of a number of the computing type.
 __device__ __forceinline__ void number(uint64_t bits, float &to) { to = __uint_as_float(uint32_t(bits)); }
 __device__ __forceinline__ void number(uint64_t bits, double &to) { to = __longlong_as_double(int64_t(bits)); }
+template <typename A> __device__ __forceinline__ void number(uint64_t bits, A &to) { to = A(bits); }
 
 template <typename A, int width> __device__ __forceinline__ void copy(const A (&from)[width], A (&to)[width]) {
 #pragma unroll
@@ -68,11 +71,20 @@ template <typename T> struct uniform {
     }
 };
 
-// A number whose rounding to at most 22 bits is that of x: towards zero, with a last bit that says whether something is lost.
-__device__ __forceinline__ float narrowed(float x) { return x; }
-__device__ __forceinline__ float narrowed(double x) {
-    const float toward_zero = __double2float_rz(x);
-    return double(toward_zero) == x ? toward_zero : __uint_as_float(__float_as_uint(toward_zero) | 1);
+// Calls f(type_tag<T>{}) with the type of elements that compute in A.
+template <typename A, typename F> __device__ __forceinline__ void with_elements(bops_dtype dtype, const F &f) {
+    if (dtype == BOPS_BOOL) f(type_tag<boolean>{});
+    else if constexpr (std::is_same_v<A, float>) {
+        if (dtype == BOPS_F32) f(type_tag<float>{});
+        else if (dtype == BOPS_F16) f(type_tag<__half>{});
+        else if (dtype == BOPS_BF16) f(type_tag<__nv_bfloat16>{});
+        else if (dtype == BOPS_F8E4M3) f(type_tag<e4m3>{});
+        else f(type_tag<e5m2>{});
+    } else if constexpr (std::is_same_v<A, int32_t>) {
+        if (dtype == BOPS_I32) f(type_tag<int32_t>{});
+        else if (dtype == BOPS_U8) f(type_tag<uint8_t>{});
+        else f(type_tag<int8_t>{});
+    } else f(type_tag<A>{});
 }
 
 // Elements of any type that computes in A, `elements` in an access.
@@ -91,10 +103,7 @@ template <typename Computing, int elements> struct mixed {
     template <bool is_read_once>
     static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
         raw to;
-        if constexpr (sizeof(A) == 8) load_as<double, is_read_once>(walked, base, offset, left, to);
-        else if (walked.dtype == BOPS_F32) load_as<float, is_read_once>(walked, base, offset, left, to);
-        else if (walked.dtype == BOPS_F16) load_as<__half, is_read_once>(walked, base, offset, left, to);
-        else load_as<__nv_bfloat16, is_read_once>(walked, base, offset, left, to);
+        with_elements<A>(walked.dtype, [&](auto tag) { load_as<typename decltype(tag)::type, is_read_once>(walked, base, offset, left, to); });
         return to;
     }
 
@@ -103,16 +112,16 @@ template <typename Computing, int elements> struct mixed {
         packed<bytes> part;
 #pragma unroll
         for (int i = 0; i < (bytes + 3) / 4; ++i) part.word[i] = decltype(part.word[0] + 0)(from.word[i]);
-        unpack_walked<T>(walked.is_repeated != 0, part, to);
+        accumulator_t<T> values[width];
+        unpack_walked<T>(walked.is_repeated != 0, part, values);
+#pragma unroll
+        for (int i = 0; i < width; ++i) to[i] = A(values[i]);
     }
     static __device__ __forceinline__ void unpack(const bops_walked &walked, const raw &from, A (&to)[width]) {
-        if constexpr (sizeof(A) == 8) unpack_as<double>(walked, from, to);
-        else if (walked.dtype == BOPS_F32) unpack_as<float>(walked, from, to);
-        else if (walked.dtype == BOPS_F16) unpack_as<__half>(walked, from, to);
-        else unpack_as<__nv_bfloat16>(walked, from, to);
+        with_elements<A>(walked.dtype, [&](auto tag) { unpack_as<typename decltype(tag)::type>(walked, from, to); });
     }
 
-    // Rounds to T.
+    // Casts to T.
     template <typename T> static __device__ __forceinline__ void store_as(void *base, uint64_t offset, uint64_t left, const A (&v)[width]) {
         constexpr int bytes = width * int(sizeof(T)) < 16 ? width * int(sizeof(T)) : 16, part = bytes / int(sizeof(T));
         T *to = static_cast<T *>(base) + offset;
@@ -120,10 +129,7 @@ template <typename Computing, int elements> struct mixed {
         for (int i = 0; i < width; i += part) {
             accumulator_t<T> rounded[part];
 #pragma unroll
-            for (int j = 0; j < part; ++j) {
-                if constexpr (sizeof(T) == 2) rounded[j] = narrowed(v[i + j]);
-                else rounded[j] = accumulator_t<T>(v[i + j]);
-            }
+            for (int j = 0; j < part; ++j) rounded[j] = cast<T>(v[i + j]);
             if (left > i) put<T, bytes>(to + i, left - i, pack<T, bytes>(rounded));
         }
     }
@@ -132,16 +138,26 @@ template <typename Computing, int elements> struct mixed {
         case BOPS_F64: store_as<double>(base, offset, left, v); break;
         case BOPS_F32: store_as<float>(base, offset, left, v); break;
         case BOPS_F16: store_as<__half>(base, offset, left, v); break;
-        default: store_as<__nv_bfloat16>(base, offset, left, v); break;
+        case BOPS_BF16: store_as<__nv_bfloat16>(base, offset, left, v); break;
+        case BOPS_I64: store_as<int64_t>(base, offset, left, v); break;
+        case BOPS_I32: store_as<int32_t>(base, offset, left, v); break;
+        case BOPS_U32: store_as<uint32_t>(base, offset, left, v); break;
+        case BOPS_BOOL: store_as<boolean>(base, offset, left, v); break;
+        case BOPS_U8: store_as<uint8_t>(base, offset, left, v); break;
+        case BOPS_I8: store_as<int8_t>(base, offset, left, v); break;
+        case BOPS_F8E4M3: store_as<e4m3>(base, offset, left, v); break;
+        default: store_as<e5m2>(base, offset, left, v); break;
         }
     }
 };
 
-// As `apply`, of a function of any cost.
+// As `apply`, of a function of any cost, and of integers, where it does not count.
 template <int arguments, int least = 0, typename A, int count>
 __device__ __forceinline__ void apply_any(bops_cost cost, bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
                                           A (&r)[count]) {
-    if constexpr (least == BOPS_COST_SPECIAL) {
+    if constexpr (std::is_integral_v<A>) {
+        apply_to_integers<arguments>(function, x, y, z, r);
+    } else if constexpr (least == BOPS_COST_SPECIAL) {
         if constexpr (has_functions<arguments, least>) apply_special<arguments, 1>(function, x, y, r);
     } else {
         if constexpr (!has_functions<arguments, least>) apply_any<arguments, least + 1>(cost, function, x, y, z, r);

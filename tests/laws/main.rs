@@ -454,7 +454,9 @@ fn programs(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("a function of two arguments of one input", PointwiseDescriptor::unary(Function::Add, single(&[3])).err());
     add("no input", PointwiseDescriptor::new(Program::of(Function::Exp), Vec::new()).err());
     add("types of outputs that are too many", plain.clone().outputs(vec![DType::F32; 2]).err());
-    add("an output of integers", plain.clone().outputs(vec![DType::I64]).err());
+    let of_integers = PointwiseDescriptor::unary(Function::Exp, of(DType::I32, &[3]));
+    add("a function of floating-point numbers of integers", of_integers.err());
+    add("a number of bool", sum(of(DType::Bool, &[3]), single(&[3])).err());
     let repeated = TensorDesc::strided(DType::F32, &[2, 3], &[0, 1]).unwrap();
     add("an output that repeats elements", plain.clone().layout("out0", repeated).err());
     add("an output of other extents", plain.clone().layout("out0", single(&[3])).err());

@@ -57,9 +57,6 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "div_trunc" => |[x, y, _]| whole_quotient(x, y, false),
         "hypot" => |[x, y, _]| x.hypot(y),
         "heaviside" => |[x, value, _]| if x == 0.0 { value } else { (x.signum() + 1.0) / 2.0 },
-        "lt" => |[x, y, _]| f64::from(u8::from(x < y)),
-        "le" => |[x, y, _]| f64::from(u8::from(x <= y)),
-        "where" => |[condition, a, b]| if condition == 0.0 { b } else { a },
         "fma" => |[a, b, c]| a.mul_add(b, c),
         "exp" => |[x, ..]| x.exp(),
         "log" => |[x, ..]| x.ln(),
@@ -103,6 +100,21 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "sub" => |[x, y, _]| x - y,
         "mul" => |[x, y, _]| x * y,
         "div" => |[x, y, _]| x / y,
+        "isnan" => |[x, ..]| truth(x.is_nan()),
+        "isinf" => |[x, ..]| truth(x.abs() == f64::INFINITY),
+        "isfinite" => |[x, ..]| truth(x - x == 0.0),
+        "signbit" => |[x, ..]| (x.to_bits() >> 63) as f64,
+        "eq" => |[x, y, _]| truth(x == y),
+        "ne" => |[x, y, _]| truth(x != y),
+        "lt" => |[x, y, _]| truth(x < y),
+        "le" => |[x, y, _]| truth(x <= y),
+        "gt" => |[x, y, _]| truth(x > y),
+        "ge" => |[x, y, _]| truth(x >= y),
+        "logical_not" => |[x, ..]| 1.0 - x,
+        "logical_and" => |[x, y, _]| x * y,
+        "logical_or" => |[x, y, _]| x.max(y),
+        "logical_xor" => |[x, y, _]| (x - y).abs(),
+        "where" => |[x, y, z]| if x == 1.0 { y } else { z },
         _ => anyhow::bail!("tests/src/program.rs has no formula of {name}"),
     })
 }
@@ -218,6 +230,120 @@ fn turns(name: &str, arguments: &[Allowed]) -> Vec<(usize, f64)> {
     }
 }
 
+/// A bool among numbers.
+fn truth(holds: bool) -> f64 {
+    if holds { 1.0 } else { 0.0 }
+}
+
+/// A function of integers of a type, by its name: the exact number, which wraps.
+fn of_integers(name: &str, computing: DType, [x, y, z]: [i128; 3]) -> Result<i128> {
+    let bits = 8 * computing.size_bytes() as u32;
+    let quotient = |x: i128, y: i128| if y == 0 { 0 } else { x / y };
+    // Rounds down: the quotient of a multiple of the divisor that is not above x.
+    let floor = |x: i128, y: i128| if y == 0 { 0 } else { (x - (x % y + y) % y) / y };
+    let pattern = |x: i128| x & ((1 << bits) - 1);
+    let is_within = (0..i128::from(bits)).contains(&y);
+    let holds = |holds: bool| i128::from(holds);
+    Ok(wrapped(
+        computing,
+        match name {
+            "neg" => -x,
+            "add" => x + y,
+            "sub" => x - y,
+            "mul" => x * y,
+            "div_trunc" => quotient(x, y),
+            "fmod" => {
+                if y == 0 {
+                    0
+                } else {
+                    x - quotient(x, y) * y
+                }
+            }
+            "div_floor" => floor(x, y),
+            "remainder" => {
+                if y == 0 {
+                    0
+                } else {
+                    x - floor(x, y) * y
+                }
+            }
+            "maximum" => {
+                if x > y {
+                    x
+                } else {
+                    y
+                }
+            }
+            "minimum" => {
+                if x > y {
+                    y
+                } else {
+                    x
+                }
+            }
+            "bitwise_not" => -1 - x,
+            "popcount" => i128::from(pattern(x).count_ones()),
+            "bitwise_and" => pattern(x) & pattern(y),
+            "bitwise_or" => pattern(x) | pattern(y),
+            "bitwise_xor" => pattern(x) ^ pattern(y),
+            "shift_left" => {
+                if is_within {
+                    x << y
+                } else {
+                    0
+                }
+            }
+            "shift_right" => {
+                if is_within {
+                    x >> y
+                } else if x < 0 {
+                    -1
+                } else {
+                    0
+                }
+            }
+            "eq" => holds(x == y),
+            "ne" => holds(x != y),
+            "lt" => holds(x < y),
+            "le" => holds(x <= y),
+            "gt" => holds(x > y),
+            "ge" => holds(x >= y),
+            "logical_not" => 1 - x,
+            "logical_and" => x * y,
+            "logical_or" => holds(x + y > 0),
+            "logical_xor" => holds(x != y),
+            "where" => {
+                if x == 1 {
+                    y
+                } else {
+                    z
+                }
+            }
+            _ => anyhow::bail!("tests/src/program.rs has no formula of {name} of integers"),
+        },
+    ))
+}
+
+/// The number of an integer type whose low bits are those of another number.
+pub fn wrapped(dtype: DType, value: i128) -> i128 {
+    let bits = 8 * dtype.size_bytes() as u32;
+    let low = value & ((1 << bits) - 1);
+    let is_signed = !matches!(dtype, DType::U32 | DType::U8);
+    if is_signed && low >> (bits - 1) == 1 { low - (1 << bits) } else { low }
+}
+
+/// The least and the greatest number of an integer type.
+fn range(dtype: DType) -> Option<(f64, f64)> {
+    Some(match dtype {
+        DType::I64 => (i64::MIN as f64, i64::MAX as f64),
+        DType::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+        DType::U32 => (0.0, f64::from(u32::MAX)),
+        DType::U8 => (0.0, 255.0),
+        DType::I8 => (-128.0, 127.0),
+        _ => return None,
+    })
+}
+
 /// What an implementation may find: any number from `least` to `most`, and what else is said.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed {
@@ -246,6 +372,12 @@ impl Allowed {
         allowed
     }
 
+    /// Whether it may be 0, and whether it may be something else.
+    fn is_zero_or_not(&self) -> [bool; 2] {
+        let is_other = self.least < self.most || self.has_finite() && self.least != 0.0;
+        [self.holds(0.0), is_other || self.infinity || self.minus_infinity || self.nan]
+    }
+
     fn admit(&mut self, value: f64) {
         if value.is_finite() {
             (self.least, self.most) = (self.least.min(value), self.most.max(value));
@@ -257,7 +389,7 @@ impl Allowed {
         }
     }
 
-    /// What either may be.
+    /// What either of two may be; `value` is that of this one.
     fn or(self, other: Self) -> Self {
         Self {
             value: self.value,
@@ -388,6 +520,16 @@ impl Arithmetic {
         let function = function.with_context(|| format!("no function is named {name}"))?;
         ensure!(arguments.len() == function.arity(), "{name} of {} arguments", arguments.len());
         let formula = formula(name)?;
+        if name == "where" {
+            let [otherwise, holds] = arguments[0].is_zero_or_not();
+            let value = if arguments[0].value == 0.0 { arguments[2].value } else { arguments[1].value };
+            let mut found = Allowed::nothing(value);
+            for (_, argument) in [holds, otherwise].iter().zip(&arguments[1..]).filter(|(is_possible, _)| **is_possible)
+            {
+                found = found.or(*argument);
+            }
+            return Ok(found);
+        }
         let mut values = [0.0; 3];
         values.iter_mut().zip(arguments).for_each(|(value, argument)| *value = argument.value);
         let mut found = Allowed::nothing(formula(values));
@@ -417,6 +559,23 @@ impl Arithmetic {
                 has_pole[0] |= result == f64::INFINITY;
                 has_pole[1] |= result == f64::NEG_INFINITY;
             }
+        }
+        if function.gives_bool() {
+            if let ("eq" | "ne", [x, y]) = (name, arguments) {
+                // Ranges that overlap may hold equal numbers, and others unless each is one number.
+                if x.least.max(y.least) <= x.most.min(y.most) {
+                    found.admit(truth(name == "eq"));
+                    if x.least < x.most || y.least < y.most {
+                        found.admit(truth(name == "ne"));
+                    }
+                }
+            }
+            if name == "signbit" && arguments[0].nan {
+                // That of a NaN that an instruction makes is any.
+                found.admit(0.0);
+                found.admit(1.0);
+            }
+            return Ok(found);
         }
         if let [x] = arguments
             && name == "tan"
@@ -467,7 +626,36 @@ impl Arithmetic {
 
     /// The value to expect of an output of a type, and its budget, where `actual` was found. A number among several kinds that are allowed is right
     /// as it is.
-    pub fn expected(self, output: DType, allowed: Allowed, actual: f64) -> (f64, f64) {
+    pub fn expected(self, output: DType, mut allowed: Allowed, actual: f64) -> (f64, f64) {
+        if output == DType::Bool {
+            let [otherwise, holds] = allowed.is_zero_or_not();
+            let value = if otherwise && (!holds || allowed.value == 0.0) { 0.0 } else { 1.0 };
+            return if otherwise && holds { (actual, 1.0) } else { (value, 0.0) };
+        }
+        if let Some((least, most)) = range(output) {
+            let cast = |value: f64| if value.is_nan() { 0.0 } else { value.trunc().clamp(least, most) };
+            let corners: Vec<f64> = allowed.corners(true).into_iter().map(cast).collect();
+            let (lowest, highest) = corners.iter().fold((most, least), |(low, high), &v| (low.min(v), high.max(v)));
+            let is_allowed = (lowest..=highest).contains(&actual);
+            return if is_allowed {
+                (actual, highest - lowest)
+            } else {
+                (cast(allowed.value).clamp(lowest, highest), 0.0)
+            };
+        }
+        if output == DType::F8E4M3 {
+            // It saturates, and has NaN in place of infinities.
+            let greatest = greatest(output);
+            if allowed.has_finite() {
+                (allowed.least, allowed.most) =
+                    (allowed.least.clamp(-greatest, greatest), allowed.most.clamp(-greatest, greatest));
+            }
+            if allowed.value.is_finite() {
+                allowed.value = allowed.value.clamp(-greatest, greatest);
+            }
+            allowed.nan |= allowed.infinity || allowed.minus_infinity;
+            (allowed.infinity, allowed.minus_infinity) = (false, false);
+        }
         let margin = |value: f64| budget(output, self.computing, value, 0.0);
         let Allowed { least, most, infinity, minus_infinity, nan, .. } = allowed;
         let value = if allowed.has_finite() { allowed.value.clamp(least, most) } else { allowed.value };
@@ -615,6 +803,25 @@ impl Program {
     /// The number of instructions.
     pub fn instructions(&self) -> usize {
         self.instructions.len()
+    }
+
+    /// The outputs at one position of integers, in which a bool is 0 or 1, that compute in a type.
+    ///
+    /// # Errors
+    /// A function without a formula.
+    pub fn integers(&self, computing: DType, inputs: impl IntoIterator<Item = i128>) -> Result<Vec<i128>> {
+        let mut values: Vec<i128> = inputs.into_iter().collect();
+        for (name, arguments) in &self.instructions {
+            let mut given = [0; 3];
+            for (given, argument) in given.iter_mut().zip(arguments) {
+                *given = match *argument {
+                    Term::Value(at) => values[at],
+                    Term::Number(number) => number as i128,
+                };
+            }
+            values.push(of_integers(name, computing, given)?);
+        }
+        Ok(self.outputs.iter().map(|&at| values[at]).collect())
     }
 
     /// What the outputs may be at one position.

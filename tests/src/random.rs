@@ -16,6 +16,7 @@ use crate::floor::root;
 use crate::matrix::Entry;
 use crate::modes::Mode;
 use crate::ops::SUBJECTS;
+use crate::ops::pointwise::computing;
 use crate::target::{TARGETS, Target};
 
 /// Cases of an op on a GPU.
@@ -164,7 +165,12 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
 /// # Errors
 /// What the library refuses of it, such as too many extents.
 pub fn program(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
-    let types = if dtype == DType::F64 { &[DType::F64][..] } else { &[DType::F32, DType::F16, DType::BF16] };
+    let computing = computing(dtype);
+    let types = match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => &[DType::F32, DType::F16, DType::BF16][..],
+        DType::I32 | DType::U8 | DType::I8 => &[DType::I32, DType::U8, DType::I8],
+        _ => &[dtype],
+    };
     let is_mixed = random.u32(..3) == 0;
     let pick = |random: &mut Rng| if is_mixed { types[random.usize(..types.len())] } else { dtype };
     let mut left = most;
@@ -183,7 +189,7 @@ pub fn program(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
                 own.iter_mut().filter(|_| random.bool()).for_each(|extent| *extent = 1);
                 own.drain(..random.usize(..own.len() + 1));
             }
-            let dtype = pick(random);
+            let dtype = if random.u32(..6) == 0 { DType::Bool } else { pick(random) };
             match random.u32(..4) {
                 0 if own.len() > 1 => {
                     // The same extents in another order of memory.
@@ -199,23 +205,40 @@ pub fn program(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
             }
         })
         .collect();
+    let is_number = |input: &Value| input["dtype"] != json!(DType::Bool);
+    // If all are bools, numbers are of f32.
+    let computing = if inputs.iter().any(is_number) { computing } else { DType::F32 };
+    let functions: Vec<Function> = Function::ALL.into_iter().filter(|f| f.computes_in(computing)).collect();
     let mut names: Vec<String> = (0..count).map(|at| format!("x{at}")).collect();
+    let mut is_bool: Vec<bool> = inputs.iter().map(|input| !is_number(input)).collect();
     let longest = if random.u32(..8) == 0 { Program::MAX_INSTRUCTIONS } else { 7 };
     let steps = random.usize(..longest);
     let mut instructions: Vec<Value> = Vec::new();
     for at in 0..steps {
-        let function = Function::ALL[random.usize(..Function::ALL.len())];
+        let function = functions[random.usize(..functions.len())];
         let mut call = vec![json!(format!("t{at}")), json!(function.name())];
-        for _ in 0..function.arity() {
+        for argument in 0..function.arity() {
+            let takes_bool = function.takes_bool(argument);
+            let fitting: Vec<&String> = names
+                .iter()
+                .zip(&is_bool)
+                .filter(|(_, is_bool)| **is_bool == takes_bool)
+                .map(|(name, _)| name)
+                .collect();
             call.push(match random.u32(..6) {
-                0 => NUMBERS[random.usize(..NUMBERS.len())].map_or(json!("inf"), |number| json!(number)),
+                0 if !takes_bool && computing.is_float() => {
+                    NUMBERS[random.usize(..NUMBERS.len())].map_or(json!("inf"), |number| json!(number))
+                }
+                0 if !takes_bool => json!(INTEGERS[random.usize(..INTEGERS.len())]),
+                _ if fitting.is_empty() => json!(random.u32(..2)),
                 // The last results more often than others.
-                1 | 2 => json!(names[names.len() - 1 - random.usize(..names.len().min(2))]),
-                _ => json!(names[random.usize(..names.len())]),
+                0..=2 => json!(fitting[fitting.len() - 1 - random.usize(..fitting.len().min(2))]),
+                _ => json!(fitting[random.usize(..fitting.len())]),
             });
         }
         instructions.push(json!(call));
         names.push(format!("t{at}"));
+        is_bool.push(function.gives_bool());
     }
     let outputs = 1 + if random.u32(..3) == 0 { random.usize(..Program::MAX_OUTPUTS) } else { 0 };
     let last = |at: usize| if at == 0 { names.len() - 1 } else { random.usize(..names.len()) };
@@ -227,7 +250,8 @@ pub fn program(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
         "inputs": inputs,
     });
     if is_mixed {
-        json["outputs"] = outputs.iter().map(|_| json!(pick(random))).collect();
+        let of_output = |random: &mut Rng| if random.u32(..4) == 0 { DType::Bool } else { pick(random) };
+        json["outputs"] = outputs.iter().map(|_| json!(of_output(random))).collect();
     }
     let kinds: Vec<Data> = Data::every().collect();
     let data = if random.u32(..3) == 0 { kinds[random.usize(..kinds.len())] } else { Data::Normal };
@@ -271,6 +295,9 @@ fn reduction(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
 /// Numbers of random programs; none is infinity.
 const NUMBERS: [Option<f64>; 8] =
     [Some(0.0), Some(-0.0), Some(1.0), Some(-0.5), Some(0.1), Some(1000.1), Some(1e-30), None];
+
+/// The same of integers of every type.
+const INTEGERS: [u32; 6] = [0, 1, 2, 3, 7, 100];
 
 /// Another product of that kind: with other extents of matrices and batch.
 fn product(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<Case> {

@@ -228,21 +228,6 @@ fn f_heaviside(x: vec4<f32>, value: vec4<f32>) -> vec4<f32> {
     return unless_nan(select(step, value, magnitudes(x) == vec4<u32>()), x);
 }
 
-// 1 where x < y.
-fn f_lt(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    return select(vec4<f32>(), vec4<f32>(1.0), are_less(x, y));
-}
-
-// 1 where x <= y.
-fn f_le(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    return select(vec4<f32>(), vec4<f32>(1.0), are_at_most(x, y));
-}
-
-// a where the condition is not 0, else b.
-fn f_where(condition: vec4<f32>, a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return select(a, b, magnitudes(condition) == vec4<u32>());
-}
-
 // From low to high.
 fn f_clamp(x: vec4<f32>, low: vec4<f32>, high: vec4<f32>) -> vec4<f32> {
     return f_minimum(f_maximum(x, low), high);

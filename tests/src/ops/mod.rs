@@ -26,7 +26,7 @@ mod layer_norm;
 mod local_response_norm;
 mod movement;
 mod pad;
-mod pointwise;
+pub(crate) mod pointwise;
 mod reduce;
 mod rms_norm;
 mod row_norm;

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
 use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{By, Expected};
-use crate::program::{Arithmetic, Program};
-use crate::values::Tensors;
+use crate::judge::{By, Expected, budget};
+use crate::program::{Arithmetic, Program, wrapped};
+use crate::values::{Tensor, Tensors, rounded};
 
 pub(super) const POINTWISE: Subject = Subject {
     name: "pointwise",
@@ -55,7 +55,9 @@ impl Form {
     fn of(function: Function, x: TensorDesc) -> Self {
         let names = &["x", "y", "z"][..function.arity()];
         let call = [&["r", function.name()], names].concat();
-        Self::new(json!({"inputs": names, "let": [call], "outputs": ["r"]}).to_string(), vec![x; names.len()])
+        let input = |at| if function.takes_bool(at) { dense(DType::Bool, x.dims()) } else { x };
+        let inputs: Vec<_> = (0..names.len()).map(input).collect();
+        Self::new(json!({"inputs": names, "let": [call], "outputs": ["r"]}).to_string(), inputs)
     }
 
     fn descriptor(&self) -> Result<AnyDescriptor, Error> {
@@ -106,7 +108,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
         let hard = [Data::Nan, Data::Inf, Data::NegInf, Data::Tiny, Data::Large, Data::Huge, Data::Sparse, Data::Wide];
         // 16-bit types differ from f32 only in how elements are read and written.
         let of_type = if dtype.size_bytes() == 2 { &[Data::Huge][..] } else { &hard };
-        for function in Function::ALL {
+        for function in functions_in(dtype) {
             let x = dense(dtype, &[12, 40]);
             add(Form::of(function, x), Data::Normal, false);
             of_type.iter().for_each(|&data| add(Form::of(function, x), data, false));
@@ -182,6 +184,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 .for_each(|&data| add(form.clone(), data, data == Data::Normal));
         }
     }
+    forms.extend(forms_of_integers_and_bools());
     // Types that differ.
     let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
     for (inputs, outputs) in [
@@ -192,6 +195,74 @@ fn forms() -> Vec<(Form, Data, bool)> {
         ([half, half, half], vec![DType::F64, DType::F32, DType::F16, DType::BF16]),
     ] {
         forms.push((Form { outputs, ..Form::new(SEVERAL, inputs) }, Data::Normal, true));
+    }
+    forms
+}
+
+/// The type in which numbers of a type compute; bools beside no number are beside f32.
+pub(crate) fn computing(dtype: DType) -> DType {
+    match dtype {
+        DType::U8 | DType::I8 => DType::I32,
+        DType::Bool => DType::F32,
+        other => other.accumulator(),
+    }
+}
+
+/// The functions of numbers of a type.
+fn functions_in(dtype: DType) -> impl Iterator<Item = Function> {
+    Function::ALL.into_iter().filter(move |function| function.computes_in(computing(dtype)))
+}
+
+/// Where a number is neither above a limit nor NaN, itself, else the limit; and whether it was; of a number and a mask.
+const LIMITED: &str = r#"{"inputs":["x","y","m"],"let":[["c","lt","x","y"],["n","ne","x","x"],["d","logical_or","c","n"],["e","logical_and","d","m"],["z","where","e","x","y"]],"outputs":["z","e","m"]}"#;
+
+/// Integers and bools: every function, casts between all types, layouts.
+fn forms_of_integers_and_bools() -> Vec<(Form, Data, bool)> {
+    let mut forms: Vec<(Form, Data, bool)> = Vec::new();
+    let add = |forms: &mut Vec<_>, form: Form, core: bool| forms.push((form, Data::Normal, core));
+    let integers = [DType::I32, DType::U32, DType::I64, DType::U8, DType::I8];
+    for dtype in integers {
+        let x = dense(dtype, &[12, 40]);
+        functions_in(dtype).for_each(|function| add(&mut forms, Form::of(function, x), function == Function::Add));
+        let turned = strided(dtype, &[37, 66], &[1, 37]);
+        let odd = dense(dtype, &[3, 1021]);
+        add(&mut forms, Form::of(Function::Sub, turned).with(dense(dtype, &[37, 66])), true);
+        add(&mut forms, Form::of(Function::Maximum, odd).with(dense(dtype, &[1021])), false);
+        add(&mut forms, Form::of(Function::Lt, x).with(dense(dtype, &[12, 1])), true);
+        let numbers = r#"{"inputs":["x"],"let":[["a","mul","x",3],["b","shift_right","a",1],["c","div_floor","b",7],["d","gt","c",2]],"outputs":["b","c","d"]}"#;
+        add(&mut forms, Form::new(numbers, [x]), true);
+    }
+    for from in DType::ALL {
+        for to in DType::ALL.into_iter().filter(|to| *to != from) {
+            let is_new = !FLOATS.contains(&from) || !FLOATS.contains(&to);
+            let form = Form { outputs: vec![to], ..Form::new(CAST, [dense(from, &[12, 40])]) };
+            if is_new {
+                let hard = [Data::Nan, Data::Inf, Data::NegInf, Data::Huge];
+                let all = if from.is_float() { &hard[..] } else { &[] };
+                [Data::Normal].iter().chain(all).for_each(|&data| forms.push((form.clone(), data, false)));
+            }
+        }
+    }
+    for dtype in FLOATS {
+        let [x, mask] = [dtype, DType::Bool].map(|dtype| dense(dtype, &[9, 33]));
+        add(&mut forms, Form::new(LIMITED, [x, dense(dtype, &[33]), mask]), true);
+        add(&mut forms, Form { outputs: vec![dtype, dtype, DType::I32], ..Form::new(LIMITED, [x, x, mask]) }, false);
+        let [x, turned] = [dense(dtype, &[66, 37]), strided(DType::Bool, &[66, 37], &[1, 66])];
+        add(&mut forms, Form::new(LIMITED, [x, x, turned]), true);
+        let long = dense(dtype, &[4096]);
+        add(&mut forms, Form::new(LIMITED, [long, dense(dtype, &[]), dense(DType::Bool, &[4096])]), true);
+        add(
+            &mut forms,
+            Form {
+                out: Some(strided(DType::Bool, &[6, 40], &[96, 2])),
+                ..Form::of(Function::Ge, dense(dtype, &[6, 40]))
+            },
+            true,
+        );
+    }
+    for dims in [&[1001][..], &[], &[3, 0]] {
+        let mask = dense(DType::Bool, dims);
+        add(&mut forms, Form::of(Function::LogicalXor, mask), dims.len() == 1);
     }
     forms
 }
@@ -222,12 +293,20 @@ fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     let is_few = |slot: &Slot| slot.desc.elements() < 64 || slot.desc.strides().contains(&0);
     let has_hard_numbers =
         program_of(descriptor).is_ok_and(|program| program.numbers().any(|n| !(1e-30..1e30).contains(&n.abs())));
-    has_hard_numbers || descriptor.slots().iter().any(|slot| slot.access == Access::Out && is_few(slot))
+    // Few numbers are NaN, and of bytes half are beyond the range of others.
+    let has_other_types =
+        descriptor.slots().iter().any(|slot| !slot.desc.dtype().is_float() || slot.desc.dtype().size_bytes() == 1);
+    has_hard_numbers
+        || has_other_types
+        || descriptor.slots().iter().any(|slot| slot.access == Access::Out && is_few(slot))
 }
 
 fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let elements = slot.desc.elements();
     let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
+    if !slot.desc.dtype().is_float() {
+        return Ok((0..elements).map(|_| integer(slot.desc.dtype(), random)).collect());
+    }
     let mut values = case.data.rows(slot.desc.dtype(), elements / cols, cols, random);
     if case.data == Data::Normal {
         // Beyond the few that a normal distribution reaches.
@@ -243,6 +322,24 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     Ok(values)
 }
 
+/// An element of an integer type or bool: mostly small, some of any size, some at the ends of the range.
+fn integer(dtype: DType, random: &mut Random) -> f64 {
+    let bits = 8 * dtype.size_bytes() as i32;
+    let (least, most) = match dtype {
+        DType::Bool => return f64::from(u8::from(random.uniform() < 0.5)),
+        DType::U32 | DType::U8 => (0.0, 2f64.powi(bits) - 1.0),
+        _ => (-(2f64.powi(bits - 1)), (2f64.powi(bits - 1) - 1.0).min(2f64.powi(63).next_down())),
+    };
+    let share = random.uniform();
+    let value = match random.uniform() {
+        kind if kind < 0.6 => (random.normal() * 10.0).round(),
+        kind if kind < 0.9 => (least + (most - least) * share).round(),
+        _ if share < 0.5 => least,
+        _ => most,
+    };
+    value.clamp(least, most)
+}
+
 const CONTRACTS: &[Contract] = &[Contract {
     outputs: &["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"],
     budget: "u_o |y| + e, e the error that the program passes on, with 4 ulps of each function of few instructions, 8 of exponentials and logarithms, 16 of special functions; on wgpu twice e",
@@ -254,19 +351,34 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
     let program = program_of(descriptor)?;
     let slots = descriptor.slots();
     let of = |access: Access| slots.iter().filter(move |slot| slot.access == access);
-    let computing = slots[0].desc.dtype().accumulator();
+    let number = of(Access::In).map(|slot| slot.desc.dtype()).find(|&dtype| dtype != DType::Bool);
+    let computing = computing(number.unwrap_or(DType::Bool));
     let arithmetic = Arithmetic { computing, backend: by.backend };
     let dims = of(Access::Out).next().context("an output")?.desc.dims();
     // Where each input has the element of a position: in row-major order of its own extents, counted from the last.
     let places = of(Access::In).map(|slot| places(slot.desc.dims(), dims));
     let places: Vec<Vec<usize>> = places.collect();
-    let values = of(Access::In).map(|slot| inputs.values(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
+    let tensors = of(Access::In).map(|slot| inputs.get(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
     let mut expected: Vec<Expected> = of(Access::Out)
         .map(|slot| Expected { name: slot.name.into(), values: Vec::new(), budgets: Vec::new() })
         .collect();
     let actual = of(Access::Out).map(|slot| outputs.get(slot.name).context("an output")).collect::<Result<Vec<_>>>()?;
     for position in 0..dims.iter().product::<u64>() as usize {
-        let here = places.iter().zip(&values).map(|(places, values)| values[places[position]]);
+        if !computing.is_float() {
+            let here = places.iter().zip(&tensors).map(|(places, tensor)| match &tensor.integers {
+                Some(integers) => i128::from(integers[places[position]]),
+                None => tensor.values[places[position]] as i128,
+            });
+            for (value, (expected, actual)) in
+                program.integers(computing, here)?.into_iter().zip(expected.iter_mut().zip(&actual))
+            {
+                let (value, budget) = of_integer(value, actual, position);
+                expected.values.push(value);
+                expected.budgets.push(budget);
+            }
+            continue;
+        }
+        let here = places.iter().zip(&tensors).map(|(places, tensor)| tensor.values[places[position]]);
         for (allowed, (expected, actual)) in
             program.outputs(arithmetic, here)?.into_iter().zip(expected.iter_mut().zip(&actual))
         {
@@ -276,6 +388,27 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
         }
     }
     Ok(expected)
+}
+
+/// The value to expect of an output whose number is an integer, and its budget. What f64 does not tell apart is expected to differ if it does.
+fn of_integer(value: i128, actual: &Tensor, position: usize) -> (f64, f64) {
+    let found = actual.values[position];
+    match actual.dtype {
+        DType::Bool => (f64::from(u8::from(value != 0)), 0.0),
+        dtype if dtype.is_float() => {
+            let value = rounded(dtype, value as f64);
+            // What f64 rounds first may round to the other side.
+            (value, if value.abs() > 2f64.powi(53) { budget(dtype, DType::F64, value, value.abs()) } else { 0.0 })
+        }
+        dtype => {
+            let value = wrapped(dtype, value);
+            match &actual.integers {
+                Some(integers) if i128::from(integers[position]) != value => (found.next_up(), 0.0),
+                Some(_) => (found, 0.0),
+                None => (value as f64, 0.0),
+            }
+        }
+    }
 }
 
 /// Where the element of each position of some extents is among those of an input that is repeated to them.

@@ -19,7 +19,13 @@ const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// The element type of the array that each accessor binds: it stands in the text, and the least size of the binding follows from it.
-const STORED: [(&str, &str); 45] = [
+const STORED: [(&str, &str); 53] = [
+    ("byte_pairs_in", "vec2<u32>"),
+    ("byte_pairs_out", "vec2<u32>"),
+    ("byte_words_in", "u32"),
+    ("byte_words_out", "u32"),
+    ("bytes_in", "u32"),
+    ("bytes_out", "atomic<u32>"),
     ("chunks_f32_in", "vec4<f32>"),
     ("chunks_f32_out", "vec4<f32>"),
     ("chunks_in", "vec4<u32>"),
@@ -55,6 +61,8 @@ const STORED: [(&str, &str); 45] = [
     ("quads_f32_in", "vec4<u32>"),
     ("quads_half_in", "vec4<u32>"),
     ("quads_of_pairs_in", "vec2<u32>"),
+    ("scattered_byte_in", "u32"),
+    ("scattered_byte_out", "atomic<u32>"),
     ("scattered_f32_in", "u32"),
     ("scattered_f32_out", "u32"),
     ("scattered_half_in", "u32"),

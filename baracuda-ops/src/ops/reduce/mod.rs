@@ -5,7 +5,7 @@
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `in0` | any, rank 0 to 8 | f64, or f32, f16, bf16 in any mixture | in | always |
+//! | `in0` | any, rank 0 to 8 | f64, or f32, f16, bf16 in any mixture; of programs bool besides | in | always |
 //! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
 //! | `out0` | the inputs', broadcast, without the reduced axes; those that are [kept](ReduceDescriptor::keep) have an extent of 1 | a type beside the inputs' | out | always |
 //!
@@ -131,7 +131,16 @@ impl Fields {
             format!("must have one output, what is reduced; got {}", program.outputs())
         })?;
         let output = self.output.unwrap_or_else(|| shared_type(&self.inputs));
-        require(op, "output", output.is_float(), || format!("must be a floating-point type, got {output}"))?;
+        require(op, "output", output.is_computed(), || format!("must be f64, f32, f16 or bf16, got {output}"))?;
+        for (name, input) in INPUTS.into_iter().zip(&self.inputs) {
+            let dtype = input.dtype();
+            let is_of_program = self.program.is_some() && dtype == DType::Bool;
+            require(op, name, dtype.is_computed() || is_of_program, || {
+                format!(
+                    "must be f64, f32, f16 or bf16, or beside these bool, of which a program makes numbers, got {dtype}; cast it first"
+                )
+            })?;
+        }
         let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs)?;
         let is_kept = self.kept(op, dims.len())?;
         let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();

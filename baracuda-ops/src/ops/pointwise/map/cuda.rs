@@ -7,7 +7,7 @@ use crate::backend::cuda::{Props, c_dtype};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
-use crate::narrow::{single, word};
+use crate::narrow::{single, whole, word};
 use crate::ops::calls::calls;
 use crate::ops::pointwise::program::{Argument, Cost, Function, Instruction, Program};
 use crate::ops::walk::Walk;
@@ -56,11 +56,31 @@ const fn c_cost(function: Function) -> sys::bops_cost {
     }
 }
 
+/// An element type of programs at the C ABI.
+const fn c_element(dtype: DType) -> sys::bops_dtype {
+    match dtype {
+        DType::F64 => sys::BOPS_F64,
+        DType::F32 => sys::BOPS_F32,
+        DType::F16 => sys::BOPS_F16,
+        DType::BF16 => sys::BOPS_BF16,
+        DType::I64 => sys::BOPS_I64,
+        DType::I32 => sys::BOPS_I32,
+        DType::U32 => sys::BOPS_U32,
+        DType::Bool => sys::BOPS_BOOL,
+        DType::U8 => sys::BOPS_U8,
+        DType::I8 => sys::BOPS_I8,
+        DType::F8E4M3 => sys::BOPS_F8E4M3,
+        DType::F8E5M2 => sys::BOPS_F8E5M2,
+    }
+}
+
 /// The bits of a number in the computing type.
 pub(in crate::ops) fn bits(computing: DType, number: f64) -> u64 {
     match computing {
         DType::F64 => number.to_bits(),
-        _ => single(number).to_bits().into(),
+        DType::F32 => single(number).to_bits().into(),
+        // Of which types of 32 bits take the low half.
+        _ => whole(number).cast_unsigned(),
     }
 }
 
@@ -151,7 +171,7 @@ impl Lying {
         }
         Ok(sys::bops_walked {
             strides,
-            dtype: c_dtype(self.operands[operand].dtype())?,
+            dtype: c_element(self.operands[operand].dtype()),
             is_repeated: self.is_repeated(operand).into(),
             is_dense: is_dense.into(),
         })
@@ -189,6 +209,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
             format!("its operands have one type, these have {}: the output, then inputs", names.join(", ")).into()
         );
     };
+    let c_dtype = c_dtype(dtype)?;
     let full = VEC_BYTES / dtype.size_bytes();
     // The kernels of one argument load no repeated ones in vectors.
     let (width, extents) = match lying.vectors(full).filter(|_| arguments.len() > 1 || !lying.is_repeated(1)) {
@@ -219,7 +240,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
         vec_bytes: word(width * dtype.size_bytes()),
         extents: word(extents as u64),
     };
-    let kernels = (c_dtype(dtype)?, params, choice, (params.arguments, params.cost));
+    let kernels = (c_dtype, params, choice, (params.arguments, params.cost));
     Ok(calls!(bops_pointwise_function).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let [x, y, z] = slots.map(|slot| located.optional(slot).cast_const());
         sys::bops_pointwise_function_operands { x, y, z, out: located.pointer(FIRST_OUTPUT) }
@@ -235,11 +256,11 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         operands[program.inputs()..].iter().copied().chain(code.inputs.iter().map(|&input| operands[input])).collect(),
     );
     let has_registers = code.slots <= 8;
-    let slots = if code.slots <= 4 { 4 } else { 8 };
+    let slots = if code.slots <= 4 && computing.is_float() { 4 } else { 8 };
     // Two vectors of f32 or one of 16-bit elements, where all operands have this type; an access to as many elements of any type; one element.
     let uniform = lying
         .dtype()
-        .filter(|&dtype| dtype != DType::F64)
+        .filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16))
         .filter(|dtype| has_registers && lying.vectors(VEC_BYTES / dtype.size_bytes()) == Some(1));
     let mixed = VEC_BYTES / computing.size_bytes();
     let (dtype, width, extents, slots) = match (uniform, lying.vectors(mixed).filter(|_| has_registers)) {
@@ -248,7 +269,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         (None, None) => (computing, 1, EXTENTS, if has_registers { 8 } else { 0 }),
     };
     let choice = sys::bops_pointwise_program_choice {
-        dtype: c_dtype(dtype)?,
+        dtype: c_element(dtype),
         is_uniform: uniform.is_some().into(),
         extents: word(extents as u64),
         slots,
@@ -269,7 +290,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     for (at, input) in params.input[..inputs].iter_mut().enumerate() {
         *input = lying.c_walked(outputs + at, width)?;
     }
-    let kernels = (c_dtype(computing)?, params, choice, ());
+    let kernels = (c_element(computing), params, choice, ());
     Ok(calls!(bops_pointwise_program).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let mut operands = sys::bops_pointwise_program_operands::default();
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
@@ -471,7 +492,7 @@ mod tests {
             (r#"{"inputs":["x"],"outputs":["x"]}"#, 1),
             (r#"{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["u","add","z","t"]],"outputs":["u"]}"#, 3),
             (
-                r#"{"inputs":["x","y","z"],"let":[["t","clamp","x","y",1],["u","fma","z","x","t"],["v","where","t","u","y"]],"outputs":["v"]}"#,
+                r#"{"inputs":["x","y","z"],"let":[["t","clamp","x","y",1],["u","fma","z","x","t"],["c","le","x",0],["v","where","c","u","y"]],"outputs":["v"]}"#,
                 4,
             ),
             (
@@ -481,6 +502,10 @@ mod tests {
             (
                 r#"{"inputs":["x"],"let":[["a","neg","x"],["b","exp","x"],["c","mul","a","b"],["d","div","b","c"],["e","sub","x","d"]],"outputs":["e","a"]}"#,
                 3,
+            ),
+            (
+                r#"{"inputs":["x","y"],"let":[["c","lt","x","y"],["n","logical_not","c"],["u","where","n","x",2],["v","where","c","u","y"],["w","where",1,"y","v"]],"outputs":["v","w","c"]}"#,
+                4,
             ),
             (
                 r#"{"inputs":["x"],"let":[["a","add",1,2],["b","div","x","a"],["c","sigmoid","b"],["d","mul","c","c"],["e","add","d","b"]],"outputs":["d","e"]}"#,

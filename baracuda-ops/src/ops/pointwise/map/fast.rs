@@ -7,8 +7,8 @@ use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 
 use super::{FIRST_OUTPUT, Valid};
-use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, room, rounded, threads};
-use crate::dtype::{DType, Element};
+use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, odd, room, rounded, threads};
+use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::{single, to_usize};
 use crate::ops::pointwise::program::{Argument, Function, Instruction, Lane, Program};
@@ -20,11 +20,16 @@ pub(in crate::ops) const BLOCK: usize = 512;
 const PIECE: u64 = 16 * 1024;
 
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
-    let is_f64 = valid.derived.computing == DType::F64;
+    let run = match valid.derived.computing {
+        DType::F64 => run::<f64>,
+        DType::I64 => run::<i64>,
+        DType::I32 => run::<i32>,
+        DType::U32 => run::<u32>,
+        _ => run::<f32>,
+    };
     Ok(Candidate::on_cpu(move || {
         let (program, outputs) = (valid.fields.program.clone(), valid.fields.program.outputs());
         let walk = valid.derived.walk(outputs);
-        let run = if is_f64 { run::<f64> } else { run::<f32> };
         move |operands: &Operands<'_>| run(&program, &walk, operands)
     }))
 }
@@ -290,18 +295,30 @@ impl Converted for f32 {
             DType::BF16 => {
                 read(tensor, first, step, values, |element: bf16| f32::from_bits(u32::from(element.to_bits()) << 16))
             }
+            DType::Bool => read(tensor, first, step, values, |element: Bool| if element.get() { 1.0 } else { 0.0 }),
+            DType::F8E4M3 => read(tensor, first, step, values, F8E4M3::to_f32),
+            DType::F8E5M2 => read(tensor, first, step, values, F8E5M2::to_f32),
             _ => read(tensor, first, step, values, |element: f32| element),
         }
     }
 
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts to integers cut and saturate")]
     fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]) {
         match tensor.desc().dtype() {
             DType::F64 => write(tensor, first, step, values, f64::from),
             DType::F16 if step == 1 => elements_mut::<f16>(tensor, first, values.len()).convert_from_f32_slice(values),
             DType::F16 => write(tensor, first, step, values, f16::from_f32),
             DType::BF16 => write(tensor, first, step, values, to_bf16),
-            _ => write(tensor, first, step, values, |value: f32| value),
+            DType::F32 => write(tensor, first, step, values, |value: f32| value),
+            DType::Bool => write(tensor, first, step, values, |value| Bool::new(value != 0.0)),
+            DType::I64 => write(tensor, first, step, values, |value| value as i64),
+            DType::I32 => write(tensor, first, step, values, |value| value as i32),
+            DType::U32 => write(tensor, first, step, values, |value| value as u32),
+            DType::U8 => write(tensor, first, step, values, |value| value as u8),
+            DType::I8 => write(tensor, first, step, values, |value| value as i8),
+            DType::F8E4M3 => write(tensor, first, step, values, |value| F8E4M3::from_f64(f64::from(value))),
+            DType::F8E5M2 => write(tensor, first, step, values, |value| F8E5M2::from_f64(f64::from(value))),
         }
     }
 }
@@ -309,18 +326,82 @@ impl Converted for f32 {
 impl Converted for f64 {
     #[inline(always)]
     fn read(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [Self]) {
-        read(tensor, first, step, values, |element: f64| element);
+        match tensor.desc().dtype() {
+            DType::Bool => read(tensor, first, step, values, |element: Bool| if element.get() { 1.0 } else { 0.0 }),
+            _ => read(tensor, first, step, values, |element: f64| element),
+        }
     }
 
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts to integers cut and saturate")]
     fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]) {
         match tensor.desc().dtype() {
+            DType::F64 => write(tensor, first, step, values, |value: f64| value),
             DType::F32 => write(tensor, first, step, values, single),
             DType::F16 => write(tensor, first, step, values, |value| f16::from_f64(rounded(DType::F16, value))),
             DType::BF16 => write(tensor, first, step, values, |value| bf16::from_f64(rounded(DType::BF16, value))),
-            _ => write(tensor, first, step, values, |value: f64| value),
+            DType::Bool => write(tensor, first, step, values, |value| Bool::new(value != 0.0)),
+            DType::I64 => write(tensor, first, step, values, |value| value as i64),
+            DType::I32 => write(tensor, first, step, values, |value| value as i32),
+            DType::U32 => write(tensor, first, step, values, |value| value as u32),
+            DType::U8 => write(tensor, first, step, values, |value| value as u8),
+            DType::I8 => write(tensor, first, step, values, |value| value as i8),
+            DType::F8E4M3 => write(tensor, first, step, values, F8E4M3::from_f64),
+            DType::F8E5M2 => write(tensor, first, step, values, F8E5M2::from_f64),
         }
     }
+}
+
+/// A type of integers, with the types of elements that compute in it beside its own and Bool.
+macro_rules! converted {
+    ($($Type:ident: $($Narrow:ident of $narrow:ident),*;)*) => {
+        $(impl Converted for $Type {
+            #[inline(always)]
+            fn read(tensor: &Tensor<'_>, first: u64, step: u64, values: &mut [Self]) {
+                match tensor.desc().dtype() {
+                    DType::Bool => read(tensor, first, step, values, |element: Bool| element.get().into()),
+                    $(DType::$Narrow => read(tensor, first, step, values, |element: $narrow| element.into()),)*
+                    _ => read(tensor, first, step, values, |element: $Type| element),
+                }
+            }
+
+            #[inline(always)]
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_possible_wrap,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss,
+                clippy::unnecessary_cast,
+                reason = "casts between integers keep the low bits, those to f32 and f64 round"
+            )]
+            fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]) {
+                let nearest = |dtype, value: $Type| rounded(dtype, odd(value.into()));
+                match tensor.desc().dtype() {
+                    DType::I64 => write(tensor, first, step, values, |value| value as i64),
+                    DType::I32 => write(tensor, first, step, values, |value| value as i32),
+                    DType::U32 => write(tensor, first, step, values, |value| value as u32),
+                    DType::U8 => write(tensor, first, step, values, |value| value as u8),
+                    DType::I8 => write(tensor, first, step, values, |value| value as i8),
+                    DType::Bool => write(tensor, first, step, values, |value| Bool::new(value != 0)),
+                    DType::F64 => write(tensor, first, step, values, |value| value as f64),
+                    DType::F32 => write(tensor, first, step, values, |value| value as f32),
+                    DType::F16 => {
+                        write(tensor, first, step, values, |value| f16::from_f64(nearest(DType::F16, value)));
+                    }
+                    DType::BF16 => {
+                        write(tensor, first, step, values, |value| bf16::from_f64(nearest(DType::BF16, value)));
+                    }
+                    DType::F8E4M3 => write(tensor, first, step, values, |value| F8E4M3::from_f64(odd(value.into()))),
+                    DType::F8E5M2 => write(tensor, first, step, values, |value| F8E5M2::from_f64(odd(value.into()))),
+                }
+            }
+        })*
+    };
+}
+converted! {
+    i64: ;
+    i32: U8 of u8, I8 of i8;
+    u32: ;
 }
 
 /// Where `count` elements, a step apart, begin: all of them lie in the tensor.

@@ -5,26 +5,34 @@
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `in0` | any, rank 0 to 8 | f64, or f32, f16, bf16 in any mixture | in | always |
+//! | `in0` | any, rank 0 to 8 | f64; f32, f16, bf16, f8e4m3, f8e5m2 in any mixture; i64; i32, u8, i8 in any mixture; u32; and bool beside any of these | in | always |
 //! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
-//! | `out0` | the inputs', broadcast | a type beside the inputs' | out | always |
-//! | `out1`, `out2`, `out3`, `out4`, `out5`, `out6`, `out7` | of out0 | a type beside the inputs' | out | the program's outputs |
+//! | `out0` | the inputs', broadcast | any | out | always |
+//! | `out1`, `out2`, `out3`, `out4`, `out5`, `out6`, `out7` | of out0 | any | out | the program's outputs |
 //!
 //! Units: all values are plain numbers.
 //!
-//! Types: f64 inputs compute in f64 and are not mixed with others; else the program computes in f32. An output has the type that all inputs share, or
-//! f32 if they differ, unless [`outputs`](PointwiseDescriptor::outputs) says otherwise: a program without instructions casts.
+//! Types: the inputs that are not bool say in which type the program computes: f64 in f64; f32, f16, bf16, f8e4m3 and f8e5m2 in f32; i64 in i64; u32 in u32;
+//! i32, u8 and i8 in i32. Those that compute in different types do not mix. If all are bool, numbers are of f32. Each function takes numbers of the
+//! computing type, or bool, as [`Function`] says, which is checked when a descriptor is made; a bool is a byte, of which all but 0 are true, and 1 is written.
+//! An output has type bool if its value is one; a number has the type that all inputs but bools share, or if they differ the computing type; unless
+//! [`outputs`](PointwiseDescriptor::outputs) says otherwise: a program without instructions casts.
+//!
+//! Casts: of a floating-point number to an integer type its fraction is cut off, beyond the range it is the nearest number of it, and NaN is 0; to bool
+//! everything but 0 is true, also NaN; to f8e4m3, which has no infinities, it is at most the greatest, and of infinities NaN. Integers are cast to others by
+//! their low bits, and rounded once to floating-point types. True is 1.
 //!
 //! Layout and aliasing: any strides, 0 for inputs. An output lies as the first input of its extents does, or dense where that repeats elements.
 //! It may lie in the place of any input of an identical descriptor.
 //!
-//! Accumulation: nothing is added up. Each function is computed in the computing type, its result is not rounded further, and an output is rounded once
+//! Accumulation: nothing is added up. Each function is computed in the computing type, its result is not rounded further, and an output is cast once
 //! to its type, so that its bits depend on nothing but its inputs at the position. f32 results beyond the range of a 16-bit type become infinite.
 //!
-//! NaN, infinity, empty: as each function says. Without elements nothing is written.
+//! NaN, infinity, empty: as each function says; no comparison but `ne` holds of a NaN. Integers wrap. Without elements nothing is written.
 //!
-//! Gradients: one step, a program of its own, for all inputs that are not repeated; for each that is, a sum over the positions that read one element of it,
-//! by the op [`reduce`](crate::ops::reduce), whose map is the program of the gradient.
+//! Gradients: one step, a program of its own, for all inputs of floating-point types that are not repeated; for each that is, a sum over the positions that
+//! read one element of it, by the op [`reduce`](crate::ops::reduce), whose map is the program of the gradient. None passes through comparisons; `where`
+//! passes it to the argument that it took.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
@@ -42,7 +50,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::{float, require};
+use crate::ops::fields::require;
 use crate::ops::pointwise::program::{Function, Origin, Program};
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
@@ -113,7 +121,7 @@ fields! {
 pub(crate) struct Geometry {
     /// The operands, inputs first, each with the extents of the outputs.
     pub(crate) operands: Vec<TensorDesc>,
-    /// The type in which the program computes: f32 or f64.
+    /// The type in which the program computes: f32, f64, i32, u32 or i64.
     pub(crate) computing: DType,
 }
 
@@ -140,7 +148,10 @@ impl Fields {
     }
 
     fn default_outputs(&self) -> Vec<DType> {
-        vec![shared_type(&self.inputs); self.program.outputs()]
+        let is_bool: Vec<bool> = self.inputs.iter().map(|input| input.dtype() == DType::Bool).collect();
+        let shared = shared_type(&self.inputs);
+        let of = |is_bool| if is_bool { DType::Bool } else { shared };
+        self.program.bools(&is_bool).into_iter().map(of).collect()
     }
 
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
@@ -150,9 +161,6 @@ impl Fields {
         require(op, "outputs", outputs.len() == program.outputs(), || {
             format!("must be {} types, one for each output of the program; got {}", program.outputs(), outputs.len())
         })?;
-        for (name, dtype) in OUTPUTS.into_iter().zip(&outputs) {
-            require(op, name, dtype.is_float(), || format!("must be of a floating-point type, got {dtype}"))?;
-        }
         let Spread { dims, operands, computing } = Spread::new(op, program, inputs)?;
         let mut geometry = Geometry { operands, computing };
         for (at, input) in inputs.iter().enumerate() {
@@ -173,11 +181,11 @@ impl Fields {
     }
 }
 
-/// The type that all inputs share, or f32.
+/// The type that all inputs that are not bool share, or the one in which they compute.
 pub(in crate::ops) fn shared_type(inputs: &[TensorDesc]) -> DType {
-    let mut types = inputs.iter().map(TensorDesc::dtype);
+    let mut types = inputs.iter().map(TensorDesc::dtype).filter(|&dtype| dtype != DType::Bool);
     let first = types.next().unwrap_or(DType::F32);
-    if types.all(|dtype| dtype == first) { first } else { DType::F32 }
+    if types.all(|dtype| dtype == first) { first } else { computing(first) }
 }
 
 /// Refuses another number of inputs than the program's.
@@ -193,29 +201,49 @@ pub(in crate::ops) struct Spread {
     pub(in crate::ops) dims: Vec<u64>,
     /// The inputs with these extents.
     pub(in crate::ops) operands: Vec<TensorDesc>,
-    /// The type in which the program computes: f32 or f64.
+    /// The type in which the program computes.
     pub(in crate::ops) computing: DType,
 }
 
 impl Spread {
     /// # Errors
-    /// A type that is no floating-point type, f64 beside others, a number that the computing type does not hold, or extents that do not broadcast.
+    /// Types that do not mix, an instruction that does not take its arguments, a number that the computing type does not hold, or extents that do not
+    /// broadcast.
     pub(in crate::ops) fn new(op: &'static str, program: &Program, inputs: &[TensorDesc]) -> Result<Self> {
-        for (name, input) in INPUTS.into_iter().zip(inputs) {
-            float(op, name, input)?;
-        }
-        let computing = inputs.first().map_or(DType::F32, |input| input.dtype().accumulator());
-        let odd = INPUTS.into_iter().zip(inputs).find(|(_, input)| input.dtype().accumulator() != computing);
-        if let Some((name, input)) = odd {
-            let (first, other) = (inputs[0].dtype(), input.dtype());
-            let rule =
-                format!("f64 is not mixed with other types: in0 is {first}, {name} is {other}; cast one of them first");
-            return Err(Error::InvalidDescriptor { op, field: name, rule });
-        }
+        let computing = computing_of(op, inputs)?;
+        let types: Vec<DType> = inputs.iter().map(TensorDesc::dtype).collect();
+        program.check_types(op, &types, computing)?;
         program.check_literals(op, computing)?;
         let dims = broadcast(op, inputs)?;
         let operands = inputs.iter().map(|input| input.broadcast_to(&dims)).collect::<Result<_>>()?;
         Ok(Self { dims, operands, computing })
+    }
+}
+
+/// The type in which numbers of a type compute.
+fn computing(dtype: DType) -> DType {
+    match dtype {
+        DType::U8 | DType::I8 => DType::I32,
+        other => other.accumulator(),
+    }
+}
+
+/// The type in which a program of these inputs computes.
+fn computing_of(op: &'static str, inputs: &[TensorDesc]) -> Result<DType> {
+    let mut numbers = INPUTS.into_iter().zip(inputs).filter(|(_, input)| input.dtype() != DType::Bool);
+    let Some((first, of_first)) = numbers.next() else { return Ok(DType::F32) };
+    let computed = computing(of_first.dtype());
+    match numbers.find(|(_, input)| computing(input.dtype()) != computed) {
+        None => Ok(computed),
+        Some((name, other)) => {
+            let [one, another] = [of_first, other].map(|input| {
+                let dtype = input.dtype();
+                format!("{dtype}, which computes in {}", computing(dtype))
+            });
+            let rule =
+                format!("does not mix with {first}: {first} is {one}, {name} is {another}; cast one of them first");
+            Err(Error::InvalidDescriptor { op, field: name, rule })
+        }
     }
 }
 
@@ -356,8 +384,8 @@ descriptor! {
     /// A program of inputs of these shapes and types, which broadcast to each other.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if there are not as many as the program has inputs, if they do not broadcast, if a type is no floating-point type,
-    /// if f64 is mixed with others, or if a number of the program is beyond the range of the computing type.
+    /// [`Error::InvalidDescriptor`] if there are not as many as the program has inputs, if they do not broadcast, if their types compute in different ones,
+    /// if a function takes others, or if a number of the program is none of the computing type.
     fn new(program: Program, inputs: Vec<TensorDesc>) = Fields::minimal(program, inputs);
     /// A function of one argument.
     ///
@@ -374,10 +402,10 @@ descriptor! {
 shared_steps! { PointwiseDescriptor: layout }
 
 steps! { PointwiseDescriptor
-    /// The types of the outputs, one for each. By default they have the type that all inputs share, or f32.
+    /// The types of the outputs, one for each. By default bools have type bool, and numbers the type that all inputs but bools share, or the computing type.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if there are not as many as the program has outputs, or if one is no floating-point type.
+    /// [`Error::InvalidDescriptor`] if there are not as many as the program has outputs.
     outputs(types: Vec<DType>) = |it| it.with(|fields| fields.outputs = types);
 }
 
@@ -447,6 +475,52 @@ mod tests {
             let ran = plan.run(&mut device.queue(), args, Workspace::none());
             let refused = operand.map(|operand| Error::UnexpectedOperand { op: "pointwise", operand });
             assert_eq!(ran.err(), refused, "{inputs} inputs, {outputs} outputs");
+        }
+    }
+
+    #[test]
+    fn types_follow_from_the_inputs_and_are_checked() {
+        use DType::{BF16, Bool, F8E4M3, F16, F32, F64, I8, I32, I64, U8, U32};
+        let of = |json: &str, types: &[DType]| {
+            let inputs = types.iter().map(|&dtype| TensorDesc::contiguous(dtype, &[2]).unwrap()).collect();
+            PointwiseDescriptor::new(serde_json::from_str(json).unwrap(), inputs)
+        };
+        let add = r#"{"inputs":["x","y"],"let":[["z","add","x","y"]],"outputs":["z"]}"#;
+        let lt = add.replace("add", "lt");
+        let select = r#"{"inputs":["c","x"],"let":[["z","where","c","x",1]],"outputs":["z","c"]}"#;
+        for (json, types, computing, outputs) in [
+            (add, [F16, BF16], F32, &[F32][..]),
+            (add, [F8E4M3, F8E4M3], F32, &[F8E4M3]),
+            (add, [U8, U8], I32, &[U8]),
+            (add, [U8, I8], I32, &[I32]),
+            (add, [I64, I64], I64, &[I64]),
+            (&lt, [F64, F64], F64, &[Bool]),
+            (&lt, [U32, U32], U32, &[Bool]),
+            (select, [Bool, U32], U32, &[U32, Bool]),
+            (select, [Bool, F16], F32, &[F16, Bool]),
+        ] {
+            let descriptor = of(json, &types).unwrap();
+            assert_eq!(descriptor.0.derived.computing, computing, "{json} {types:?}");
+            let own: Vec<DType> = descriptor.0.derived.operands[2..].iter().map(TensorDesc::dtype).collect();
+            assert_eq!(own, outputs, "{json} {types:?}");
+        }
+        let exp = r#"{"inputs":["x"],"let":[["z","exp","x"]],"outputs":["z"]}"#;
+        for (json, types, expected) in [
+            (add, &[F32, I32][..], "in0 is f32, which computes in f32, in1 is i32, which computes in i32"),
+            (add, &[F64, F32], "in1 is f32, which computes in f32; cast one of them first"),
+            (add, &[Bool, F32], "instruction 0, add, argument 0: must be a number of f32, x is bool"),
+            (select, &[F32, F32], "instruction 0, where, argument 0: must be bool, c is a number of f32"),
+            (exp, &[I32], "instruction 0, exp, is a function of floating-point numbers; the program computes in i32"),
+            (&exp.replace("exp", "popcount"), &[F32], "instruction 0, popcount, is a function of integers"),
+            (&select.replace(",1]", ",0.5]"), &[Bool, I32], "the number 0.5 is none of i32"),
+            (
+                &select.replace("\"c\",\"x\",1", "2,\"x\",1"),
+                &[Bool, F32],
+                "a number that stands for a bool is 0 or 1, got 2",
+            ),
+        ] {
+            let error = of(json, types).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! The table of functions: a row states a function's name, arguments, formula, cost, value in f64 and derivatives. Everything else follows from it.
 
-use super::{Lane, ProgramBuilder, Term, double};
+use super::lanes::Floating;
+use super::{ProgramBuilder, Term, double};
+use crate::dtype::DType;
 use crate::json;
 
 /// How much arithmetic a function is: kernels are compiled by it, and budgets are stated by it.
@@ -28,15 +30,55 @@ impl Cost {
     }
 }
 
+/// The types in which a function is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Domain {
+    Floats,
+    Integers,
+    Numbers,
+}
+
+/// Of which types the arguments and the result of a function are: Bool, or else numbers of the type in which the program computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) domain: Domain,
+    pub(crate) takes_bool: [bool; MAX_ARITY],
+    pub(crate) gives_bool: bool,
+}
+
+impl Signature {
+    /// Floating-point numbers give one. Rows that say nothing else have this signature.
+    const FLOAT: Self = Self { domain: Domain::Floats, takes_bool: [false; MAX_ARITY], gives_bool: false };
+    /// Numbers of any kind give one.
+    const NUMBER: Self = Self { domain: Domain::Numbers, ..Self::FLOAT };
+    /// Integers give one.
+    const INTEGER: Self = Self { domain: Domain::Integers, ..Self::FLOAT };
+    /// Numbers of any kind give a Bool.
+    const COMPARISON: Self = Self { domain: Domain::Numbers, gives_bool: true, ..Self::FLOAT };
+    /// A floating-point number gives a Bool.
+    const TEST: Self = Self { gives_bool: true, ..Self::FLOAT };
+    /// Bools give one.
+    const LOGICAL: Self = Self { takes_bool: [true; MAX_ARITY], ..Self::COMPARISON };
+    /// A Bool says which of two numbers it is.
+    const SELECTION: Self = Self { domain: Domain::Numbers, takes_bool: [true, false, false], gives_bool: false };
+
+    /// That of a row.
+    const fn of(said: &[Self]) -> Self {
+        if said.is_empty() { Self::FLOAT } else { said[0] }
+    }
+}
+
 /// What a row says of a function.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     /// The number of arguments.
     pub(crate) arity: usize,
+    pub(crate) signature: Signature,
     pub(crate) cost: Cost,
-    /// The value, in f64. Arguments that the function does not have are 0.
+    /// The value, in f64, in which a Bool is 0 or 1. Arguments that the function does not have are 0.
     pub(crate) value: fn([f64; MAX_ARITY]) -> f64,
-    /// What reaches each argument of a gradient that arrives at the result. The number 0 says that nothing does: it is neither multiplied nor added.
+    /// What reaches each argument that is a number, of a gradient that arrives at the result. The number 0 says that nothing does: it is neither multiplied
+    /// nor added. None arrives at results that are Bools or integers: their functions have no derivatives.
     pub(crate) derivatives: &'static [fn(&mut ProgramBuilder, Call) -> Term],
 }
 
@@ -53,14 +95,17 @@ pub(crate) struct Call {
     pub(crate) dy: Term,
 }
 
-/// The functions, each as `/// formula and rules` `Name = "name"(arguments) cost, value, [derivative of each argument];`.
+/// The functions, each as `/// formula and rules` `Name = "name"(arguments) cost, value, [derivative of each argument] as SIGNATURE;`, where `as FLOAT` is
+/// left out.
 macro_rules! functions {
-    ($($(#[$doc:meta])* $Name:ident = $name:literal($($x:ident),*) $cost:ident, $value:expr, [$($derivative:expr),*];)*) => {
+    ($($(#[$doc:meta])* $Name:ident = $name:literal($($x:ident),*) $cost:ident, $value:expr, [$($derivative:expr),*] $(as $signature:ident)?;)*) => {
         /// A function of a [`Program`](super::Program), by the name that PyTorch has for it.
         ///
-        /// The formulas hold for floating-point elements, which compute in f32, or in f64 where all are f64. A NaN argument gives NaN, unless the
-        /// function says otherwise. Gradients are PyTorch's: functions that are constant between their jumps have gradients of 0, and where a function
-        /// chooses among its arguments, those that it did not choose have gradients of 0, also if the gradient that arrives is infinite or NaN.
+        /// The formulas hold for floating-point elements, which compute in f32, or in f64 where all are f64, where a NaN argument gives NaN unless the
+        /// function says otherwise; and for integers where [`computes_in`](Self::computes_in) says so. Integers wrap. What is true or false is of type
+        /// Bool, which has no gradient. Gradients of numbers are PyTorch's: functions that are constant between their jumps have gradients of 0, and
+        /// where a function chooses among its arguments, those that it did not choose have gradients of 0, also if the gradient that arrives is infinite
+        /// or NaN.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Function {
@@ -78,7 +123,7 @@ macro_rules! functions {
 
             /// The results for blocks of equal length, each computed in f64 and rounded once.
             #[inline(always)]
-            pub(crate) fn fill<T: Lane>(self, arguments: [&[T]; MAX_ARITY], results: &mut [T]) {
+            pub(crate) fn fill<T: Floating>(self, arguments: [&[T]; MAX_ARITY], results: &mut [T]) {
                 match self {
                     $(Self::$Name => {
                         const ARITY: usize = [$(stringify!($x)),*].len();
@@ -91,6 +136,7 @@ macro_rules! functions {
                 const ROWS: &[Row] = &[$(Row {
                     name: $name,
                     arity: [$(stringify!($x)),*].len(),
+                    signature: Signature::of(&[$(Signature::$signature)?]),
                     cost: Cost::$cost,
                     value: |[$($x,)* ..]| $value,
                     derivatives: &[$($derivative),*],
@@ -103,7 +149,7 @@ macro_rules! functions {
 
 functions! {
     /// `-x`: the sign bit is inverted.
-    Neg = "neg"(x) Light, -x, [|b, at| b.neg(at.dy)];
+    Neg = "neg"(x) Light, -x, [|b, at| b.neg(at.dy)] as NUMBER;
     /// The square root; of a number below 0 NaN, of -0 it is -0.
     Sqrt = "sqrt"(x) Light, x.sqrt(), [|b, at| { let half = b.mul(at.dy, 0.5); b.div(half, at.y) }];
     /// The magnitude; the sign bit is cleared.
@@ -205,9 +251,9 @@ functions! {
         |b, at| b.if_le(at.x[0], at.x[1], at.dy, 0.0)
     ];
     /// The greater one; 0 is above -0. The gradient is shared evenly where they are equal.
-    Maximum = "maximum"(x, y) Light, maximum(x, y), [|b, at| b.share(at, 0, false), |b, at| b.share(at, 1, false)];
+    Maximum = "maximum"(x, y) Light, maximum(x, y), [|b, at| b.share(at, 0, false), |b, at| b.share(at, 1, false)] as NUMBER;
     /// The lesser one; -0 is below 0. The gradient is shared evenly where they are equal.
-    Minimum = "minimum"(x, y) Light, minimum(x, y), [|b, at| b.share(at, 0, true), |b, at| b.share(at, 1, true)];
+    Minimum = "minimum"(x, y) Light, minimum(x, y), [|b, at| b.share(at, 0, true), |b, at| b.share(at, 1, true)] as NUMBER;
     /// The greater one; where one is NaN the other. The gradient is that of x where they are equal.
     Fmax = "fmax"(x, y) Light, if x.is_nan() { y } else if y.is_nan() { x } else { maximum(x, y) }, [
         |b, at| b.pick(at, 0, false),
@@ -228,20 +274,20 @@ functions! {
         },
         |_, _| NOTHING
     ];
-    /// `x - y trunc(x / y)` of the exact quotient, with the sign of x, exact; of an infinite x or of `y = 0` NaN.
+    /// `x - y trunc(x / y)` of the exact quotient, with the sign of x, exact; of an infinite x or of `y = 0` NaN. Of integers by 0 it is 0.
     Fmod = "fmod"(x, y) Digits, x % y, [
         |_, at| at.dy,
         |b, at| { let whole = b.call(Function::DivTrunc, [at.x[0], at.x[1]]); let share = b.mul(at.dy, whole); b.neg(share) }
-    ];
-    /// `x - y floor(x / y)` of the exact quotient: [`Fmod`](Self::Fmod), to which y is added where the signs differ.
+    ] as NUMBER;
+    /// `x - y floor(x / y)` of the exact quotient: [`Fmod`](Self::Fmod), to which y is added where the signs differ. Of integers by 0 it is 0.
     Remainder = "remainder"(x, y) Digits, remainder(x, y), [
         |_, at| at.dy,
         |b, at| { let whole = b.call(Function::DivFloor, [at.x[0], at.x[1]]); let share = b.mul(at.dy, whole); b.neg(share) }
-    ];
-    /// `floor(x / y)` of the exact quotient; an infinite quotient stays.
-    DivFloor = "div_floor"(x, y) Light, div_floor(x, y), [|_, _| NOTHING, |_, _| NOTHING];
-    /// `trunc(x / y)` of the exact quotient; an infinite quotient stays.
-    DivTrunc = "div_trunc"(x, y) Light, div_trunc(x, y), [|_, _| NOTHING, |_, _| NOTHING];
+    ] as NUMBER;
+    /// `floor(x / y)` of the exact quotient; an infinite quotient stays. Of integers by 0 it is 0.
+    DivFloor = "div_floor"(x, y) Light, div_floor(x, y), [|_, _| NOTHING, |_, _| NOTHING] as NUMBER;
+    /// `trunc(x / y)` of the exact quotient; an infinite quotient stays. Of integers by 0 it is 0.
+    DivTrunc = "div_trunc"(x, y) Light, div_trunc(x, y), [|_, _| NOTHING, |_, _| NOTHING] as NUMBER;
     /// `sqrt(x x + y y)`, of squares that may be beyond all numbers; infinite where an argument is, also beside NaN.
     Hypot = "hypot"(x, y) Light, x.hypot(y), [
         |b, at| { let slope = b.div(at.x[0], at.y); b.mul(at.dy, slope) },
@@ -252,16 +298,53 @@ functions! {
         |_, _| NOTHING,
         |b, at| { let size = b.call(Function::Abs, [at.x[0]]); b.if_le(size, 0.0, at.dy, 0.0) }
     ];
-    /// 1 where `x < y`, else 0, also beside NaN.
-    Lt = "lt"(x, y) Light, if x < y { 1.0 } else { 0.0 }, [|_, _| NOTHING, |_, _| NOTHING];
-    /// 1 where `x <= y`, else 0, also beside NaN.
-    Le = "le"(x, y) Light, if x <= y { 1.0 } else { 0.0 }, [|_, _| NOTHING, |_, _| NOTHING];
-    /// a where the condition is not 0, else b; a NaN condition is not 0. What is not chosen may be NaN.
-    Where = "where"(condition, a, b) Light, if condition == 0.0 { b } else { a }, [
-        |_, _| NOTHING,
+    /// Whether x is NaN.
+    IsNan = "isnan"(x) Light, truth(x.is_nan()), [] as TEST;
+    /// Whether x is infinite.
+    IsInf = "isinf"(x) Light, truth(x.is_infinite()), [] as TEST;
+    /// Whether x is neither infinite nor NaN.
+    IsFinite = "isfinite"(x) Light, truth(x.is_finite()), [] as TEST;
+    /// Whether the sign bit of x is set, also that of -0. NaN, whose sign a cast may lose, gives either.
+    SignBit = "signbit"(x) Light, truth(x.is_sign_negative()), [] as TEST;
+    /// Whether x is false.
+    LogicalNot = "logical_not"(x) Light, truth(x == 0.0), [] as LOGICAL;
+    /// All bits of x inverted.
+    BitwiseNot = "bitwise_not"(x) Light, no_number([x]), [] as INTEGER;
+    /// The number of bits of x that are set, in two's complement.
+    PopCount = "popcount"(x) Light, no_number([x]), [] as INTEGER;
+    /// `x = y`. A NaN equals nothing, -0 equals 0.
+    Eq = "eq"(x, y) Light, truth(x == y), [] as COMPARISON;
+    /// Not `x = y`: true where either is NaN.
+    Ne = "ne"(x, y) Light, truth(x != y), [] as COMPARISON;
+    /// `x < y`; false where either is NaN.
+    Lt = "lt"(x, y) Light, truth(x < y), [] as COMPARISON;
+    /// `x <= y`; false where either is NaN.
+    Le = "le"(x, y) Light, truth(x <= y), [] as COMPARISON;
+    /// `x > y`; false where either is NaN.
+    Gt = "gt"(x, y) Light, truth(x > y), [] as COMPARISON;
+    /// `x >= y`; false where either is NaN.
+    Ge = "ge"(x, y) Light, truth(x >= y), [] as COMPARISON;
+    /// Whether both are true.
+    LogicalAnd = "logical_and"(x, y) Light, truth(x != 0.0 && y != 0.0), [] as LOGICAL;
+    /// Whether either is true.
+    LogicalOr = "logical_or"(x, y) Light, truth(x != 0.0 || y != 0.0), [] as LOGICAL;
+    /// Whether one of both is true.
+    LogicalXor = "logical_xor"(x, y) Light, truth((x != 0.0) != (y != 0.0)), [] as LOGICAL;
+    /// The bits that both have.
+    BitwiseAnd = "bitwise_and"(x, y) Light, no_number([x, y]), [] as INTEGER;
+    /// The bits that either has.
+    BitwiseOr = "bitwise_or"(x, y) Light, no_number([x, y]), [] as INTEGER;
+    /// The bits that one of both has.
+    BitwiseXor = "bitwise_xor"(x, y) Light, no_number([x, y]), [] as INTEGER;
+    /// x with its bits y places higher; 0 if that is below 0 or as many as there are.
+    ShiftLeft = "shift_left"(x, y) Light, no_number([x, y]), [] as INTEGER;
+    /// x with its bits y places lower, of a signed number with copies of its sign before them; if y is below 0 or as many as there are, those alone.
+    ShiftRight = "shift_right"(x, y) Light, no_number([x, y]), [] as INTEGER;
+    /// y where the condition x is true, else z.
+    Where = "where"(x, y, z) Light, if x == 0.0 { z } else { y }, [
         |b, at| b.call(Function::Where, [at.x[0], at.dy, 0.0.into()]),
         |b, at| b.call(Function::Where, [at.x[0], 0.0.into(), at.dy])
-    ];
+    ] as SELECTION;
     /// `minimum(maximum(x, lo), hi)`: hi where `lo > hi`.
     Clamp = "clamp"(x, lo, hi) Light, minimum(maximum(x, lo), hi), [
         |b, at| { let dy = b.if_le(at.x[0], at.x[2], at.dy, 0.0); b.if_le(at.x[1], at.x[0], dy, 0.0) },
@@ -563,11 +646,11 @@ functions! {
         }
     ];
     /// `x + y`.
-    Add = "add"(x, y) Light, x + y, [|_, at| at.dy, |_, at| at.dy];
+    Add = "add"(x, y) Light, x + y, [|_, at| at.dy, |_, at| at.dy] as NUMBER;
     /// `x - y`.
-    Sub = "sub"(x, y) Light, x - y, [|_, at| at.dy, |b, at| b.neg(at.dy)];
+    Sub = "sub"(x, y) Light, x - y, [|_, at| at.dy, |b, at| b.neg(at.dy)] as NUMBER;
     /// `x y`.
-    Mul = "mul"(x, y) Light, x * y, [|b, at| b.mul(at.dy, at.x[1]), |b, at| b.mul(at.dy, at.x[0])];
+    Mul = "mul"(x, y) Light, x * y, [|b, at| b.mul(at.dy, at.x[1]), |b, at| b.mul(at.dy, at.x[0])] as NUMBER;
     /// `x / y`; by 0 infinity, `0 / 0` is NaN.
     Div = "div"(x, y) Light, x / y, [
         |b, at| b.div(at.dy, at.x[1]),
@@ -583,7 +666,26 @@ impl Function {
         self.row().arity
     }
 
-    /// The value in f64, which the reference computes. Arguments beyond the arity do not count.
+    /// Whether an argument, by its place, is of type Bool; otherwise it is a number.
+    pub const fn takes_bool(self, argument: usize) -> bool {
+        argument < self.arity() && self.row().signature.takes_bool[argument]
+    }
+
+    /// Whether the result is of type Bool; otherwise it is a number.
+    pub const fn gives_bool(self) -> bool {
+        self.row().signature.gives_bool
+    }
+
+    /// Whether programs with this function compute in a type: f32, f64, i32, u32 or i64.
+    pub const fn computes_in(self, computing: DType) -> bool {
+        match self.row().signature.domain {
+            Domain::Floats => matches!(computing, DType::F32 | DType::F64),
+            Domain::Integers => matches!(computing, DType::I32 | DType::U32 | DType::I64),
+            Domain::Numbers => matches!(computing, DType::F32 | DType::F64 | DType::I32 | DType::U32 | DType::I64),
+        }
+    }
+
+    /// The value in f64, which the reference computes of floating-point numbers and Bools, which are 0 and 1. Arguments beyond the arity do not count.
     pub fn value(self, arguments: [f64; 3]) -> f64 {
         (self.row().value)(arguments)
     }
@@ -600,7 +702,7 @@ const NOTHING: Term = Term::NOTHING;
 
 /// A function on blocks of equal length.
 #[inline(always)]
-fn fill<T: Lane, const ARITY: usize>(
+fn fill<T: Floating, const ARITY: usize>(
     [x, y, z]: [&[T]; MAX_ARITY],
     results: &mut [T],
     value: impl Fn([f64; MAX_ARITY]) -> f64,
@@ -622,6 +724,17 @@ fn fill<T: Lane, const ARITY: usize>(
             }
         }
     }
+}
+
+/// A Bool among numbers.
+#[inline(always)]
+fn truth(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}
+
+/// In place of the value of a function of integers alone: `integers.rs` has that.
+fn no_number<const N: usize>(_: [f64; N]) -> f64 {
+    f64::NAN
 }
 
 #[inline(always)]
@@ -766,16 +879,13 @@ impl ProgramBuilder {
 
     /// y where x is not 0, else 0.
     fn unless_zero(&mut self, x: Term, y: impl Into<Term>) -> Term {
-        let (opposite, y) = (self.neg(x), y.into());
-        let [above, below] = [x, opposite].map(|x| self.gate(x, y));
-        self.add(above, below)
+        let condition = self.call(Function::Ne, [x, 0.0.into()]);
+        self.call(Function::Where, [condition, y.into(), 0.0.into()])
     }
 
     /// x where it is at most 0, else 0.
     fn at_most_zero(&mut self, x: Term) -> Term {
-        let opposite = self.neg(x);
-        let below = self.gate(opposite, opposite);
-        self.neg(below)
+        self.if_lt(0.0, x, 0.0, x)
     }
 
     /// `e^x` where x is at most 0, else 1.
@@ -784,12 +894,9 @@ impl ProgramBuilder {
         self.of(Function::Exp, least)
     }
 
-    /// A number where x is above 0, else `below`, which is finite where x is above 0.
+    /// A number where x is above 0, else `below`.
     fn above_or_below_zero(&mut self, x: Term, above: f64, below: Term) -> Term {
-        let not_taken = self.gate(x, below);
-        let taken = self.sub(below, not_taken);
-        let above = self.gate(x, above);
-        self.add(above, taken)
+        self.if_lt(0.0, x, above, below)
     }
 
     fn neg(&mut self, x: impl Into<Term>) -> Term {
@@ -871,10 +978,11 @@ mod tests {
         for function in Function::ALL {
             let row = function.row();
             assert!((1..=MAX_ARITY).contains(&row.arity), "{function:?}");
-            assert_eq!(row.derivatives.len(), row.arity, "{function:?}");
+            let numbers = (0..row.arity).filter(|&at| !function.takes_bool(at)).count();
+            let has_none = row.signature.gives_bool || row.signature.domain == Domain::Integers;
+            assert_eq!(row.derivatives.len(), if has_none { 0 } else { numbers }, "{function:?}");
             assert_eq!(serde_json::to_string(&function).unwrap(), format!("\"{}\"", row.name));
-            let compares = matches!(function, Function::Lt | Function::Le);
-            assert_eq!(function.value([f64::NAN; 3]).is_nan(), !compares, "{function:?}");
+            assert_eq!(function.value([f64::NAN; 3]).is_nan(), !row.signature.gives_bool, "{function:?}");
         }
     }
 }

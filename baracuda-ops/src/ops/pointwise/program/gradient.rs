@@ -1,7 +1,8 @@
 //! The program of a program's gradients: its instructions again, and from the last to the first what reaches their arguments.
 //!
 //! Functions that are constant between their jumps, such as floor, pass nothing on. A gradient that nothing reaches is 0, whatever arrives at the outputs
-//! and whatever other derivatives are: no product with 0 makes NaN of an infinity. An input on which no output depends has no gradient.
+//! and whatever other derivatives are: no product with 0 makes NaN of an infinity. An input on which no output depends has no gradient; through
+//! Bools, which comparisons give and `where` takes, none depends on a number: nothing arrives at them.
 
 use super::functions::{Call, MAX_ARITY};
 use super::{Argument, Instruction, Program, ProgramBuilder, Term};
@@ -49,7 +50,8 @@ impl Program {
             let mut x = [Term::from(0.0); MAX_ARITY];
             x.iter_mut().zip(arguments).for_each(|(x, argument)| *x = term(&results, *argument));
             let call = Call { x, y: results[at], dy };
-            for (derivative, argument) in function.row().derivatives.iter().zip(arguments) {
+            let numbers = (0..).zip(arguments).filter(|&(at, _)| !function.takes_bool(at));
+            for (derivative, (_, argument)) in function.row().derivatives.iter().zip(numbers) {
                 if !matches!(argument, Argument::Literal(_)) {
                     let dx = if dy == Term::NOTHING { dy } else { derivative(&mut b, call) };
                     reached.add(&mut b, *argument, dx);
@@ -97,9 +99,10 @@ mod tests {
 
     #[test]
     fn gradients_are_those_of_the_functions() {
-        for function in Function::ALL {
+        let has_derivatives = |function: &Function| !function.row().derivatives.is_empty();
+        for function in Function::ALL.into_iter().filter(has_derivatives) {
             let program = Program::of(function);
-            let wanted: Vec<usize> = (0..function.arity()).collect();
+            let wanted: Vec<usize> = (0..function.arity()).filter(|&at| !function.takes_bool(at)).collect();
             let gradient = program.gradient(&[0], &wanted).unwrap().unwrap();
             for at in [[0.3, 1.7, 0.9], [2.6, 0.4, 0.1], [0.01, 3.0, 2.0], [-0.7, 2.0, 0.4], [-2.3, 0.6, 1.1]] {
                 let (dy, h) = (1.5, 1e-6);
@@ -128,6 +131,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn no_gradient_passes_through_comparisons() {
+        let program: Program = serde_json::from_str(
+            r#"{"inputs":["x","y"],"let":[["c","gt","x","y"],["t","exp","x"],["u","where","c","t","y"],["v","where","c",1,0]],"outputs":["u","v"]}"#,
+        )
+        .unwrap();
+        let gradient = program.gradient(&[0], &[0, 1]).unwrap().unwrap();
+        for (x, y, expected) in [(2.0, 1.0, [1.5 * 2f64.exp(), 0.0]), (1.0, 2.0, [0.0, 1.5])] {
+            let mut got = [f64::NAN; 2];
+            gradient.program.evaluate(&[x, y, 1.5], |number| number, &mut got);
+            assert_eq!(got, expected);
+        }
+        assert_eq!(program.gradient(&[1], &[0]).err(), Some(0));
     }
 
     #[test]

@@ -16,7 +16,10 @@ pub(crate) trait Lane: Copy + Default + Send + Sync + 'static {
 
     /// A number in this type.
     fn number(value: f64) -> Self;
+}
 
+/// A type of floating-point numbers in which programs compute.
+pub(crate) trait Floating: Lane {
     /// The number in f64, exact.
     fn value(self) -> f64;
 }
@@ -24,7 +27,7 @@ pub(crate) trait Lane: Copy + Default + Send + Sync + 'static {
 impl Lane for f32 {
     #[inline(always)]
     fn apply<const FUSED: bool>(function: Function, arguments: [&[f32]; 3], results: &mut [f32]) {
-        let [x, y, _] = arguments;
+        let [x, y, z] = arguments;
         match function {
             Function::Neg => map(x, results, |x| -x),
             Function::Sqrt => map(x, results, f32::sqrt),
@@ -68,6 +71,21 @@ impl Lane for f32 {
             Function::Sub => zip(x, y, results, |x, y| x - y),
             Function::Mul => zip(x, y, results, |x, y| x * y),
             Function::Div => zip(x, y, results, |x, y| x / y),
+            Function::IsNan => map(x, results, |x| truth(x.is_nan())),
+            Function::IsInf => map(x, results, |x| truth(x.is_infinite())),
+            Function::IsFinite => map(x, results, |x| truth(x.is_finite())),
+            Function::SignBit => map(x, results, |x| truth(x.is_sign_negative())),
+            Function::LogicalNot => map(x, results, |x| truth(x == 0.0)),
+            Function::Eq => zip(x, y, results, |x, y| truth(x == y)),
+            Function::Ne => zip(x, y, results, |x, y| truth(x != y)),
+            Function::Lt => zip(x, y, results, |x, y| truth(x < y)),
+            Function::Le => zip(x, y, results, |x, y| truth(x <= y)),
+            Function::Gt => zip(x, y, results, |x, y| truth(x > y)),
+            Function::Ge => zip(x, y, results, |x, y| truth(x >= y)),
+            Function::LogicalAnd => zip(x, y, results, |x, y| truth(x != 0.0 && y != 0.0)),
+            Function::LogicalOr => zip(x, y, results, |x, y| truth(x != 0.0 || y != 0.0)),
+            Function::LogicalXor => zip(x, y, results, |x, y| truth((x != 0.0) != (y != 0.0))),
+            Function::Where => select(x, y, z, results),
             other => other.fill(arguments, results),
         }
     }
@@ -76,7 +94,9 @@ impl Lane for f32 {
     fn number(value: f64) -> Self {
         crate::narrow::single(value)
     }
+}
 
+impl Floating for f32 {
     #[inline(always)]
     fn value(self) -> f64 {
         self.into()
@@ -93,7 +113,9 @@ impl Lane for f64 {
     fn number(value: f64) -> Self {
         value
     }
+}
 
+impl Floating for f64 {
     #[inline(always)]
     fn value(self) -> f64 {
         self
@@ -101,16 +123,30 @@ impl Lane for f64 {
 }
 
 #[inline(always)]
-fn map<T: Copy>(x: &[T], results: &mut [T], function: impl Fn(T) -> T) {
+pub(super) fn map<T: Copy>(x: &[T], results: &mut [T], function: impl Fn(T) -> T) {
     for (result, &x) in results.iter_mut().zip(x) {
         *result = function(x);
     }
 }
 
 #[inline(always)]
-fn zip<T: Copy>(x: &[T], y: &[T], results: &mut [T], function: impl Fn(T, T) -> T) {
+pub(super) fn zip<T: Copy>(x: &[T], y: &[T], results: &mut [T], function: impl Fn(T, T) -> T) {
     for ((result, &x), &y) in results.iter_mut().zip(x).zip(y) {
         *result = function(x, y);
+    }
+}
+
+/// A Bool among numbers.
+#[inline(always)]
+fn truth(holds: bool) -> f32 {
+    if holds { 1.0 } else { 0.0 }
+}
+
+/// y where x is true, else z.
+#[inline(always)]
+pub(super) fn select<T: Copy + Default + PartialEq>(x: &[T], y: &[T], z: &[T], results: &mut [T]) {
+    for (((result, x), &y), &z) in results.iter_mut().zip(x).zip(y).zip(z) {
+        *result = if *x == T::default() { z } else { y };
     }
 }
 
@@ -219,7 +255,10 @@ mod tests {
 
     #[test]
     fn functions_of_one_argument_keep_their_budget_over_all_exponents() {
-        let of_one: Vec<Function> = Function::ALL.into_iter().filter(|function| function.arity() == 1).collect();
+        let is_of_one = |function: &Function| {
+            function.arity() == 1 && function.computes_in(crate::DType::F32) && !function.takes_bool(0)
+        };
+        let of_one: Vec<Function> = Function::ALL.into_iter().filter(is_of_one).collect();
         let count = 1 << 12;
         for function in of_one {
             let mut worst = [0.0f64; 2];
@@ -289,7 +328,10 @@ mod tests {
             ]);
         }
         let [x, y]: [Vec<f32>; 2] = [0, 1].map(|at| pairs.iter().map(|pair| pair[at]).collect());
-        for function in Function::ALL.into_iter().filter(|function| function.arity() == 2) {
+        let is_of_two = |function: &Function| {
+            function.arity() == 2 && function.computes_in(crate::DType::F32) && !function.takes_bool(0)
+        };
+        for function in Function::ALL.into_iter().filter(is_of_two) {
             let mut results = vec![0.0; x.len()];
             let mut worst = [0.0f64; 2];
             for (is_fused, worst) in worst.iter_mut().enumerate() {

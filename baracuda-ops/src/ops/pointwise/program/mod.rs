@@ -2,7 +2,8 @@
 //!
 //! A program has inputs, instructions in an order in which each needs only what is before it, and outputs. An instruction is a [`Function`] of
 //! inputs, of earlier results, and of numbers. Programs have no types: those of the operands give them. f64 computes in f64, the other floating-point
-//! types in f32, mixed freely. Nothing is rounded between instructions but to the computing type; a result is rounded once more, to the type of its
+//! types in f32, mixed freely; i32, u8 and i8 in i32, u32 and i64 in their own. Results of comparisons are of type Bool, as inputs may be beside any of
+//! these. Nothing is rounded between instructions but to the computing type; a result is rounded once more, to the type of its
 //! output. A number takes the computing type, too.
 //!
 //! ```
@@ -22,6 +23,7 @@ mod builder;
 mod double;
 mod functions;
 mod gradient;
+mod integers;
 mod lanes;
 mod single;
 
@@ -43,6 +45,7 @@ use crate::backend::cpu::rounded;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::json::Object;
+use crate::narrow::whole;
 
 /// A function of the elements at one position. See the [module](self).
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -229,6 +232,80 @@ impl Program {
         }
     }
 
+    /// As [`evaluate`](Self::evaluate), of integers of the computing type, of which a Bool is 0 or 1.
+    pub(crate) fn evaluate_integers(&self, inputs: &[i64], computing: DType, outputs: &mut [i64]) {
+        let mut results = [0; Self::MAX_INSTRUCTIONS];
+        let value = |results: &[i64], argument: Argument| match argument {
+            Argument::Input(at) => inputs[at],
+            Argument::Result(at) => results[at],
+            Argument::Literal(literal) => whole(literal.get()),
+        };
+        for (at, Instruction { function, arguments }) in self.instructions().iter().enumerate() {
+            let mut given = [0; 3];
+            for (given, argument) in given.iter_mut().zip(arguments) {
+                *given = value(&results, *argument);
+            }
+            results[at] = integers::value(*function, computing, given);
+        }
+        for (output, argument) in outputs.iter_mut().zip(self.results()) {
+            *output = value(&results, *argument);
+        }
+    }
+
+    /// Whether each output is of type Bool, if each input is or is not.
+    pub(crate) fn bools(&self, is_bool: &[bool]) -> Vec<bool> {
+        let is_bool = |output: &Argument| match *output {
+            Argument::Input(at) => is_bool.get(at).copied().unwrap_or_default(),
+            Argument::Result(at) => self.instructions()[at].function.gives_bool(),
+            Argument::Literal(_) => false,
+        };
+        self.results().iter().map(is_bool).collect()
+    }
+
+    /// Refuses functions of arguments of another type: of Bool where they take numbers, or the other way round, or of numbers that they are not computed of.
+    pub(crate) fn check_types(&self, op: &'static str, inputs: &[DType], computing: DType) -> Result<()> {
+        let refused = |rule: String| Err(Error::InvalidDescriptor { op, field: "program", rule });
+        for (at, Instruction { function, arguments }) in self.instructions().iter().enumerate() {
+            let name = function.name();
+            if !function.computes_in(computing) {
+                let takes = if computing.is_float() { "integers" } else { "floating-point numbers" };
+                return refused(format!(
+                    "instruction {at}, {name}, is a function of {takes}; the program computes in {computing}"
+                ));
+            }
+            for (place, argument) in arguments.iter().enumerate() {
+                let takes_bool = function.takes_bool(place);
+                let is_bool = match *argument {
+                    Argument::Input(input) => inputs[input] == DType::Bool,
+                    Argument::Result(result) => self.instructions()[result].function.gives_bool(),
+                    Argument::Literal(literal) if takes_bool => {
+                        if ![0.0, 1.0].contains(&literal.get()) {
+                            let got = literal.get();
+                            return refused(format!(
+                                "instruction {at}, {name}, argument {place}: a number that stands for a bool is 0 or 1, got {got}"
+                            ));
+                        }
+                        continue;
+                    }
+                    Argument::Literal(_) => continue,
+                };
+                if is_bool != takes_bool {
+                    let (value, place) = (self.name(*argument), format!("instruction {at}, {name}, argument {place}"));
+                    return refused(if takes_bool {
+                        format!(
+                            "{place}: must be bool, {value} is a number of {computing}; ne with 0 makes a bool of it"
+                        )
+                    } else {
+                        format!(
+                            "{place}: must be a number of {computing}, {value} is bool; where with 1 and 0 makes a number of it"
+                        )
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A program whose arguments are inputs, earlier results and numbers.
     fn checked(names: Names, instructions: Vec<Instruction>, outputs: Vec<Argument>) -> Result<Self> {
         let inputs = names.inputs.len();
@@ -273,16 +350,29 @@ impl Program {
         Ok(Self(Arc::new(Parts { names, inputs, instructions, outputs })))
     }
 
-    /// Refuses numbers that the computing type does not have: they would be infinite.
+    /// Refuses numbers that the computing type does not have: they would be infinite, or no integers.
     pub(crate) fn check_literals(&self, op: &'static str, computing: DType) -> Result<()> {
         let literals = self.instructions().iter().flat_map(Instruction::literals).map(Literal::get);
+        let range = match computing {
+            DType::I32 => Some((f64::from(i32::MIN), f64::from(i32::MAX))),
+            DType::U32 => Some((0.0, f64::from(u32::MAX))),
+            // The greatest number below 2^63.
+            DType::I64 => Some((-(2f64.powi(63)), 2f64.powi(63).next_down())),
+            _ => None,
+        };
         for literal in literals {
-            let fits = !literal.is_finite() || rounded(computing, literal).is_finite();
-            let rule =
-                || format!("the number {literal:e} is beyond the range of {computing}, in which the program computes");
-            if !fits {
-                return Err(Error::InvalidDescriptor { op, field: "program", rule: rule() });
-            }
+            let rule = match range {
+                None if literal.is_finite() && !rounded(computing, literal).is_finite() => {
+                    format!("the number {literal:e} is beyond the range of {computing}, in which the program computes")
+                }
+                Some((least, most)) if literal.fract() != 0.0 || !(least..=most).contains(&literal) => {
+                    format!(
+                        "the number {literal} is none of {computing}, in which the program computes: whole, from {least} to {most}"
+                    )
+                }
+                _ => continue,
+            };
+            return Err(Error::InvalidDescriptor { op, field: "program", rule });
         }
         Ok(())
     }

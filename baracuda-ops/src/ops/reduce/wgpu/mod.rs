@@ -8,12 +8,12 @@ mod variants;
 use super::reduction::{Combine, Each, Finish};
 use super::{Geometry, OUTPUT, Valid};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+    Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
 };
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
-use crate::ops::pointwise::map::wgpu::{Lie, Tensor, accessors, reduced_text};
+use crate::ops::pointwise::map::wgpu::{Element, Lie, Tensor, accessors, reduced_text};
 use crate::ops::walk::Walk;
 
 pub(in crate::ops) use variants::add_variants;
@@ -100,7 +100,7 @@ impl<'v> Task<'v> {
             format!("the inputs have {positions} positions, the limit of 32-bit numbers is {MOST_POSITIONS}")
         })?;
         let tensor = |slot: &crate::slots::Slot, lie| {
-            let dtype = ShaderType::of(slot.desc.dtype())?;
+            let dtype = Element::of(slot.desc.dtype())?;
             Ok(Tensor { name: slot.name, index: slot.index, dtype, lie, is_output: slot.index == OUTPUT })
         };
         let lie = |strides: &[u64]| match strides.first() {
@@ -179,7 +179,7 @@ impl<'v> Task<'v> {
             line.is_multiple_of(per_chunk) && self.inputs.iter().zip(&self.strides).all(of)
         };
         let has_chunks = |tensor: &&Tensor| matches!(tensor.lie, Lie::Run | Lie::Scattered);
-        let has_f32 = self.inputs.iter().filter(has_chunks).any(|tensor| !tensor.dtype.is_half());
+        let has_f32 = self.inputs.iter().filter(has_chunks).any(|tensor| tensor.dtype.bytes() == 4);
         // Lines of whole chunks of four are better than cut chunks of eight.
         let per_chunk = if has_f32 || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
         let chunks_of_line = line.div_ceil(per_chunk);

@@ -1,16 +1,23 @@
-//! The functions of a program in WGSL: those that it calls and what they need, from the files of `csrc/pointwise/functions` and a few others.
+//! The functions of a program in WGSL: those that its text calls and what they need, from the files of `csrc/pointwise/functions` and a few others.
 //!
-//! A file is made of parts between empty lines. A part defines one function; those in front that define none are the file's head. The function of a
-//! program's `exp` is `f_exp`.
+//! A file is made of parts between empty lines. A part defines one function; those in front that define none are the file's head.
 
 use std::sync::LazyLock;
 
 use baracuda_ops_sys::wgsl::FILES;
 
-use crate::ops::pointwise::program::Program;
+use super::text::Computing;
+use crate::ops::pointwise::program::Function;
 
-/// Files that functions of programs use beside their own.
-const SHARED: [&str; 2] = ["common/subnormal.wgsl", "common/exponential.wgsl"];
+/// Files of functions beside those.
+const SHARED: [&str; 4] =
+    ["common/subnormal.wgsl", "common/exponential.wgsl", "pointwise/bytes.wgsl", "pointwise/casts.wgsl"];
+
+/// What a program that computes in a type calls a function. Those of bools, which lie among the numbers, are the same for all types.
+pub(super) fn name_of(function: Function, computing: Computing) -> String {
+    let is_of_integers = computing != Computing::F32 && !function.takes_bool(0);
+    format!("{}_{}", if is_of_integers { 'i' } else { 'f' }, function.name())
+}
 
 /// A part of a file.
 struct Part {
@@ -46,7 +53,7 @@ fn name(text: &'static str) -> Option<&'static str> {
 }
 
 /// The words in front of brackets, without comments.
-fn called(text: &'static str) -> impl Iterator<Item = &'static str> {
+fn called(text: &str) -> impl Iterator<Item = &str> {
     let code = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
     code.flat_map(|line| line.match_indices('(').map(move |(at, _)| &line[..at])).map(|before| {
         let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -58,21 +65,11 @@ fn number(parts: &[Part], name: &str) -> Option<usize> {
     parts.iter().position(|part| part.name == Some(name))
 }
 
-/// The definitions of what a program's text calls.
-pub(super) fn definitions(program: &Program) -> String {
-    match program.instructions() {
-        [] => String::new(),
-        _ => definitions_with(Some(program), &["literal", "rounded"]),
-    }
-}
-
-/// The definitions of what a program calls, and of further functions.
-pub(super) fn definitions_with(program: Option<&Program>, further: &[&str]) -> String {
+/// The definitions of what a text calls, and of further functions.
+pub(super) fn definitions(text: &str, further: &[&'static str]) -> String {
     let parts = &*PARTS;
-    let instructions = program.map_or(&[][..], Program::instructions);
-    let functions = instructions.iter().map(|instruction| format!("f_{}", instruction.function.name()));
-    let called = functions.chain(further.iter().map(ToString::to_string));
-    let mut open: Vec<usize> = called.filter_map(|name| number(parts, &name)).collect();
+    let mut open: Vec<usize> =
+        called(text).chain(further.iter().copied()).filter_map(|name| number(parts, name)).collect();
     let mut is_taken = vec![false; parts.len()];
     while let Some(at) = open.pop() {
         if !std::mem::replace(&mut is_taken[at], true) {
@@ -93,12 +90,16 @@ pub(super) fn definitions_with(program: Option<&Program>, further: &[&str]) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::pointwise::program::Function;
+    use crate::dtype::DType;
 
     #[test]
     fn each_function_has_a_definition_and_each_part_one_name() {
-        for function in Function::ALL {
-            assert!(number(&PARTS, &format!("f_{}", function.name())).is_some(), "{function:?}");
+        for (computing, dtype) in
+            [(Computing::F32, DType::F32), (Computing::I32, DType::I32), (Computing::U32, DType::U32)]
+        {
+            for function in Function::ALL.into_iter().filter(|function| function.computes_in(dtype)) {
+                assert!(number(&PARTS, &name_of(function, computing)).is_some(), "{function:?} of {dtype}");
+            }
         }
         for (at, part) in PARTS.iter().enumerate() {
             assert!(
@@ -111,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_what_it_calls_and_no_more() {
-        let text = definitions(&Program::of(Function::Frac));
+    fn a_text_has_what_it_calls_and_no_more() {
+        let text = definitions("let t0 = rounded(f_frac(literal(0u))); // f_exp(x)", &[]);
         let mut names: Vec<&str> =
             text.lines().filter_map(|line| line.strip_prefix("fn ")?.split('(').next()).collect();
         names.sort_unstable();

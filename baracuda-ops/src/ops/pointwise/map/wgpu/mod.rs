@@ -1,17 +1,16 @@
 //! The WGSL kernels: which operands they take, what they bind, and their dispatches.
 //!
 //! A thread takes a few chunks, all of whose loads come before the first store, so that an output may lie in the place of an input. A chunk is eight
-//! neighbours where every operand but repeated ones has 16-bit elements, else four, so that the chunks of all types have the same elements.
+//! neighbours where every operand but repeated ones has elements of 8 or 16 bits, else four, so that the chunks of all types have the same elements.
 
 mod definitions;
 mod text;
 mod variants;
 
-pub(in crate::ops) use self::text::{Lie, Tensor, of_reduction as reduced_text};
+use self::text::Computing;
+pub(in crate::ops) use self::text::{Element, Lie, Tensor, of_reduction as reduced_text};
 use super::Valid;
-use crate::backend::wgpu::{
-    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, groups, params,
-};
+use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, check_reach, groups, params};
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{stride, word};
@@ -43,7 +42,7 @@ pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Re
     if elements == 0 {
         return Ok(Work::none((), props));
     }
-    let per_chunk = if task.has_f32() { 4 } else { 8 };
+    let per_chunk = if task.has_words() { 4 } else { 8 };
     let chunks = elements.div_ceil(per_chunk);
     let grid = groups(chunks.div_ceil(task.chunks_of_group()), props)?;
     let params = params! {
@@ -55,7 +54,7 @@ pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Re
     task.work(StepBuilder {
         entry: "pointwise_dense",
         files: vec!["pointwise/pointwise", "common/chunk", "pointwise/pointwise_dense"],
-        generated: text::of(&valid.fields.program, &task.tensors, None, per_chunk),
+        generated: text::of(&valid.fields.program, task.computing, &task.tensors, None, per_chunk),
         constants: task.constants(per_chunk),
         can_chunk: elements.is_multiple_of(per_chunk),
         params,
@@ -80,7 +79,7 @@ pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, 
         line.is_multiple_of(per_chunk) && moved().all(|(at, tensor)| tensor.lie != Lie::Run || begins_chunks(at))
     };
     // Lines of whole chunks of four are better than cut chunks of eight.
-    let per_chunk = if task.has_f32() || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
+    let per_chunk = if task.has_words() || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
     let chunks_of_line = line.div_ceil(per_chunk);
     let chunks = task.walk.elements() / line * chunks_of_line;
     let grid = groups(chunks.div_ceil(task.chunks_of_group()), props)?;
@@ -100,7 +99,7 @@ pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, 
     task.work(StepBuilder {
         entry: "pointwise_strided",
         files: vec!["pointwise/pointwise_strided", "common/chunk"],
-        generated: text::of(&valid.fields.program, &task.tensors, Some(rank), per_chunk),
+        generated: text::of(&valid.fields.program, task.computing, &task.tensors, Some(rank), per_chunk),
         constants: [task.constants(per_chunk), sizes.to_vec()].concat(),
         can_chunk: are_whole(per_chunk),
         params: bytemuck::cast_slice(&params).to_vec(),
@@ -113,6 +112,7 @@ pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, 
 struct Task<'v> {
     valid: &'v Valid,
     props: &'v Props,
+    computing: Computing,
     walk: Walk,
     /// In the order of the walk: outputs first.
     tensors: Vec<Tensor>,
@@ -133,18 +133,18 @@ impl<'v> Task<'v> {
                 Some(1) => Lie::Run,
                 _ => Lie::Scattered,
             };
-            let dtype = ShaderType::of(slot.desc.dtype())?;
+            let dtype = Element::of(slot.desc.dtype())?;
             Ok(Tensor { name: slot.name, index: slot.index, dtype, lie, is_output: at < outputs })
         };
         let tensors = of_outputs.iter().chain(of_inputs).enumerate().map(tensor).collect::<Result<_, Reason>>()?;
         check_reach(valid.slots.iter(), &[], props)?;
-        Ok(Self { valid, props, walk, tensors })
+        Ok(Self { valid, props, computing: Computing::of(valid.derived.computing)?, walk, tensors })
     }
 
-    /// Whether chunks of an operand are of f32.
-    fn has_f32(&self) -> bool {
+    /// Whether chunks of an operand are of 32-bit elements.
+    fn has_words(&self) -> bool {
         let has_chunks = |tensor: &Tensor| matches!(tensor.lie, Lie::Run | Lie::Scattered);
-        self.tensors.iter().any(|tensor| has_chunks(tensor) && !tensor.dtype.is_half())
+        self.tensors.iter().any(|tensor| has_chunks(tensor) && tensor.dtype.bytes() == 4)
     }
 
     fn workgroup(&self) -> u32 {
@@ -191,14 +191,19 @@ impl<'v> Task<'v> {
 
 /// How an operand is read or written: where chunks are aligned, and where they begin at any element. `is_wide`: chunks have eight elements.
 pub(in crate::ops) fn accessors(tensor: &Tensor, is_wide: bool) -> [&'static str; 2] {
-    let is_half = tensor.dtype.is_half();
-    match (tensor.lie, tensor.is_output) {
-        (Lie::Run, false) if is_half && !is_wide => ["pairs_in", "halves_in"],
-        (Lie::Run, true) if is_half && !is_wide => ["pairs_out", "halves_out"],
-        (Lie::Run, false) => tensor.dtype.chunks_in(),
-        (Lie::Run, true) => tensor.dtype.chunks_out(),
-        (_, false) => [if is_half { "scattered_half_in" } else { "scattered_f32_in" }; 2],
-        (_, true) => [if is_half { "scattered_half_out" } else { "scattered_f32_out" }; 2],
+    match (tensor.dtype.bytes(), tensor.lie, tensor.is_output) {
+        (1, Lie::Run, false) => [if is_wide { "byte_pairs_in" } else { "byte_words_in" }, "bytes_in"],
+        (1, Lie::Run, true) => [if is_wide { "byte_pairs_out" } else { "byte_words_out" }, "bytes_out"],
+        (1, _, false) => ["scattered_byte_in"; 2],
+        (1, _, true) => ["scattered_byte_out"; 2],
+        (2, Lie::Run, false) => [if is_wide { "chunks_in" } else { "pairs_in" }, "halves_in"],
+        (2, Lie::Run, true) => [if is_wide { "chunks_out" } else { "pairs_out" }, "halves_out"],
+        (2, _, false) => ["scattered_half_in"; 2],
+        (2, _, true) => ["scattered_half_out"; 2],
+        (_, Lie::Run, false) => ["chunks_in", "words_in"],
+        (_, Lie::Run, true) => ["chunks_out", "words_out"],
+        (_, _, false) => ["scattered_f32_in"; 2],
+        (_, _, true) => ["scattered_f32_out"; 2],
     }
 }
 

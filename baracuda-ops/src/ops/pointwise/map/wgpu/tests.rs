@@ -217,7 +217,8 @@ fn is_within(function: Function, given: [f32; 3], got: f32) -> bool {
 fn functions_hold_their_budgets_at_extremes() {
     let Some(device) = device() else { return };
     let values = arguments();
-    for function in Function::ALL {
+    let is_of_numbers = |function: &Function| function.computes_in(DType::F32) && !function.takes_bool(0);
+    for function in Function::ALL.into_iter().filter(is_of_numbers) {
         let some = || values.iter().step_by(5);
         let few = || values.iter().step_by(23);
         let given: Vec<[f32; 3]> = match function.arity() {
@@ -227,6 +228,7 @@ fn functions_hold_their_budgets_at_extremes() {
         };
         let x = TensorDesc::contiguous(DType::F32, &[given.len() as u64]).unwrap();
         let descriptor = PointwiseDescriptor::new(Program::of(function), vec![x; function.arity()]).unwrap();
+        let descriptor = descriptor.outputs(vec![DType::F32]).unwrap();
         let contents: Vec<Vec<u8>> =
             (0..function.arity()).map(|at| given.iter().flat_map(|given| given[at].to_le_bytes()).collect()).collect();
         for form in FORMS {
@@ -234,6 +236,11 @@ fn functions_hold_their_budgets_at_extremes() {
             let mut worst = 0.0f64;
             for (&given, got) in given.iter().zip(got.as_chunks::<4>().0) {
                 let got = f32::from_le_bytes(*got);
+                if function.gives_bool() {
+                    let exact = function.value([given[0], given[1], 0.0].map(f64::from));
+                    assert_eq!(f64::from(got), exact, "{function:?} of {given:?} ({form})");
+                    continue;
+                }
                 assert!(is_within(function, given, got), "{function:?} of {given:?} is {got:e} ({form})");
                 let exact = function.value(given.map(f64::from));
                 if exact.abs() > 1.2e-38 && exact.is_finite() && got.is_finite() {
@@ -241,6 +248,140 @@ fn functions_hold_their_budgets_at_extremes() {
                 }
             }
             println!("{} {form}: {worst:.2} ulp", function.name());
+        }
+    }
+}
+
+/// Bytes of any value; of floating-point types small integers, and what has no place in other types.
+fn bytes_of(desc: &TensorDesc, seed: u64) -> Vec<u8> {
+    let elements = desc.span_bytes() / desc.dtype().size_bytes();
+    let special = [f64::NAN, f64::INFINITY, -1e10, 1e10, -0.5, 255.5, 3e38, 1e-40];
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let element = |at: u64| match desc.dtype() {
+        DType::F32 | DType::F16 | DType::BF16 if at % 3 == 0 => encode(desc.dtype(), special[to_usize(at / 3 % 8)]),
+        DType::F32 | DType::F16 | DType::BF16 => encode(desc.dtype(), f64::from((at * 7 + seed) as u32 % 19) - 9.0),
+        // Half of them are 0; of the others most are no 1.
+        DType::Bool => vec![if random() & 1 == 0 { 0 } else { random() as u8 }],
+        dtype => match random() % 4 {
+            0 => vec![0; to_usize(dtype.size_bytes())],
+            1 => ((random() % 40) as u32).to_le_bytes()[..to_usize(dtype.size_bytes())].to_vec(),
+            2 => vec![0xff; to_usize(dtype.size_bytes())],
+            _ => (random() as u32 * 2).to_le_bytes()[..to_usize(dtype.size_bytes())].to_vec(),
+        },
+    };
+    (0..elements).flat_map(element).collect()
+}
+
+/// Runs each form and compares all bytes, also those between elements, with the reference on the CPU.
+fn agrees_with_the_reference(device: &Device, descriptor: &PointwiseDescriptor, inputs: &[TensorDesc], offset: u64) {
+    let contents: Vec<_> = (0..).zip(inputs).map(|(seed, desc)| bytes_of(desc, seed)).collect();
+    let reference = Some("pointwise_reference");
+    let expected = run(&Device::cpu(), descriptor, reference, &contents, (offset, &[])).unwrap();
+    assert!(run(&Device::cpu(), descriptor, None, &contents, (offset, &[])).unwrap() == expected, "{descriptor:?}");
+    for form in FORMS {
+        match run(device, descriptor, Some(form), &contents, (offset, &[])) {
+            Ok(got) => {
+                for (at, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                    let differing = got.iter().zip(expected).position(|(got, expected)| got != expected);
+                    assert_eq!(differing, None, "{form} at {offset}: byte of output {at} of {descriptor:?}");
+                }
+            }
+            Err(error) => assert!(form == FORMS[0] && error.to_string().contains("neither dense"), "{error}"),
+        }
+    }
+}
+
+const CASTS: [DType; 8] =
+    [DType::Bool, DType::I32, DType::U32, DType::U8, DType::I8, DType::F32, DType::F16, DType::BF16];
+
+#[test]
+fn casts_and_bytes_in_every_layout_are_those_of_the_reference() {
+    let Some(device) = device() else { return };
+    let (dims, gaps) = ([2, 3, 5, 2, 8], [1000, 2, 7, 500, 50]);
+    for from in CASTS {
+        let dense = |dims: &[u64]| TensorDesc::contiguous(from, dims).unwrap();
+        let turned = TensorDesc::strided(from, &[7, 64], &[1, 7]).unwrap();
+        for x in
+            [dense(&[1000]), dense(&[1003]), dense(&[5, 33]), turned, TensorDesc::strided(from, &dims, &gaps).unwrap()]
+        {
+            for offset in [0, 4] {
+                let x = x.for_offset(offset).unwrap();
+                let mut b = Program::builder();
+                let same = b.input("x");
+                let program = b.finish([same; 4]).unwrap();
+                for outputs in CASTS.as_chunks::<4>().0 {
+                    let descriptor = PointwiseDescriptor::new(program.clone(), vec![x]).unwrap();
+                    let descriptor = descriptor.outputs(outputs.to_vec()).unwrap();
+                    let laid: Vec<_> = descriptor.slots()[1..].iter().map(|slot| (slot.name, slot.desc)).collect();
+                    let descriptor = laid.into_iter().fold(descriptor, |descriptor, (name, desc)| {
+                        descriptor.layout(name, desc.for_offset(offset).unwrap()).unwrap()
+                    });
+                    // NaN may have other bits.
+                    let has_nan = outputs[3] == DType::BF16 && matches!(from, DType::F32 | DType::F16 | DType::BF16);
+                    if !has_nan {
+                        agrees_with_the_reference(&device, &descriptor, &[x], offset);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn functions_of_integers_and_bools_are_those_of_the_reference() {
+    let Some(device) = device() else { return };
+    for dtype in [DType::I32, DType::U32, DType::U8, DType::I8] {
+        for (dims, spread) in [([40, 33], [33, 1]), ([16, 64], [128, 2])] {
+            let x = TensorDesc::contiguous(dtype, &dims).unwrap();
+            for function in Function::ALL {
+                let Some(inputs) = variants::inputs_of(function, x).unwrap() else { continue };
+                let descriptor = PointwiseDescriptor::new(Program::of(function), inputs.clone()).unwrap();
+                let out = descriptor.slots()[inputs.len()].desc;
+                let spread = TensorDesc::strided(out.dtype(), &dims, &spread).unwrap();
+                let descriptor = descriptor.layout("out0", spread).unwrap();
+                agrees_with_the_reference(&device, &descriptor, &inputs, 0);
+            }
+        }
+    }
+    let logical = |function: &Function| function.takes_bool(0);
+    for function in Function::ALL.into_iter().filter(logical) {
+        let x = TensorDesc::contiguous(DType::F16, &[1003]).unwrap();
+        let inputs = variants::inputs_of(function, x).unwrap().unwrap();
+        let descriptor = PointwiseDescriptor::new(Program::of(function), inputs.clone()).unwrap();
+        if !function.gives_bool() {
+            // What it takes from is small integers alone.
+            let contents: Vec<_> =
+                (0..3).map(|seed| integers(&inputs[seed as usize].for_offset(0).unwrap(), seed)).collect();
+            let contents = [vec![bytes_of(&inputs[0], 1)], contents[1..].to_vec()].concat();
+            let expected = run(&Device::cpu(), &descriptor, None, &contents, (0, &[])).unwrap();
+            for form in FORMS {
+                assert!(run(&device, &descriptor, Some(form), &contents, (0, &[])).unwrap() == expected);
+            }
+        } else {
+            agrees_with_the_reference(&device, &descriptor, &inputs, 0);
+        }
+    }
+}
+
+#[test]
+fn types_that_shaders_lack_are_refused() {
+    let props = crate::backend::wgpu::Variants::device(None);
+    for (dtype, why) in [
+        (DType::I64, "WGSL has no integers of 64 bits"),
+        (DType::F8E5M2, "its shaders have no elements of f8e5m2"),
+        (DType::F64, "WGSL has no arithmetic of f64"),
+    ] {
+        let x = TensorDesc::contiguous(dtype, &[64]).unwrap();
+        let mut b = Program::builder();
+        let same = b.input("x");
+        let descriptor = PointwiseDescriptor::new(b.finish([same]).unwrap(), vec![x]).unwrap();
+        for form in [dense, strided] {
+            let reason = form(&descriptor.0, &props, Ask::Chosen).err().unwrap().to_string();
+            assert!(reason.contains(why), "{reason}");
         }
     }
 }

@@ -2,10 +2,88 @@
 
 use std::fmt::Write;
 
-use super::definitions::{definitions, definitions_with};
-use crate::backend::wgpu::{ShaderType, file};
-use crate::narrow::single;
+use super::definitions::{definitions, name_of};
+use crate::backend::wgpu::file;
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::{single, whole};
 use crate::ops::pointwise::program::{Argument, Instruction, Program};
+
+/// The type in which a program computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Computing {
+    F32,
+    I32,
+    U32,
+}
+
+impl Computing {
+    /// # Errors
+    /// Shaders do not compute in it.
+    pub(super) fn of(dtype: DType) -> Result<Self, Reason> {
+        match dtype {
+            DType::F32 => Ok(Self::F32),
+            DType::I32 => Ok(Self::I32),
+            DType::U32 => Ok(Self::U32),
+            _ => Err(format!("its shaders do not compute in {dtype}").into()),
+        }
+    }
+
+    /// The type in WGSL.
+    fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::I32 => "i32",
+            Self::U32 => "u32",
+        }
+    }
+}
+
+/// An element type that programs have in shaders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops) enum Element {
+    F32,
+    F16,
+    BF16,
+    I32,
+    U32,
+    Bool,
+    U8,
+    I8,
+}
+
+impl Element {
+    /// # Errors
+    /// Shaders have no such elements.
+    pub(in crate::ops) fn of(dtype: DType) -> Result<Self, Reason> {
+        match dtype {
+            DType::F32 => Ok(Self::F32),
+            DType::F16 => Ok(Self::F16),
+            DType::BF16 => Ok(Self::BF16),
+            DType::I32 => Ok(Self::I32),
+            DType::U32 => Ok(Self::U32),
+            DType::Bool => Ok(Self::Bool),
+            DType::U8 => Ok(Self::U8),
+            DType::I8 => Ok(Self::I8),
+            DType::F64 => Err("WGSL has no arithmetic of f64 to rely on".into()),
+            DType::I64 => Err("WGSL has no integers of 64 bits".into()),
+            DType::F8E4M3 | DType::F8E5M2 => Err(format!("its shaders have no elements of {dtype}").into()),
+        }
+    }
+
+    pub(in crate::ops) fn bytes(self) -> u32 {
+        match self {
+            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Bool | Self::U8 | Self::I8 => 1,
+        }
+    }
+
+    /// The file of a 16-bit type.
+    fn file(self) -> &'static str {
+        if self == Self::F16 { "common/f16" } else { "common/bf16" }
+    }
+}
 
 /// How an operand's elements lie along the innermost extent of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +104,7 @@ pub(in crate::ops) struct Tensor {
     pub(in crate::ops) name: &'static str,
     /// Its row in the table of operands.
     pub(in crate::ops) index: usize,
-    pub(in crate::ops) dtype: ShaderType,
+    pub(in crate::ops) dtype: Element,
     pub(in crate::ops) lie: Lie,
     pub(in crate::ops) is_output: bool,
 }
@@ -35,34 +113,66 @@ impl Tensor {
     /// What functions of its type end in.
     fn suffix(&self) -> &'static str {
         match self.dtype {
-            ShaderType::F32 => "f32",
-            ShaderType::F16 => "f16",
-            ShaderType::BF16 => "bf16",
+            Element::F32 => "f32",
+            Element::F16 => "f16",
+            Element::BF16 => "bf16",
+            Element::I32 => "i32",
+            Element::U32 => "u32",
+            Element::Bool => "bool",
+            Element::U8 => "u8",
+            Element::I8 => "i8",
         }
     }
 
     /// The value of one element, from its bits.
     fn value(&self, bits: &str) -> String {
         match self.dtype {
-            ShaderType::F32 => format!("vec4<f32>(bitcast<f32>({bits}))"),
-            _ => format!("vec4<f32>(unpack_{}({bits}).x)", self.suffix()),
+            Element::F32 => format!("vec4<f32>(bitcast<f32>({bits}))"),
+            Element::F16 | Element::BF16 => format!("vec4<f32>(unpack_{}({bits}).x)", self.suffix()),
+            Element::I32 => format!("vec4<i32>(bitcast<i32>({bits}))"),
+            Element::U32 => format!("vec4<u32>({bits})"),
+            Element::Bool | Element::U8 | Element::I8 => format!("bytes_{}({bits} * 0x01010101u)", self.suffix()),
         }
     }
 
     /// Four values of a chunk.
     fn quad(&self, chunk: &str) -> String {
         match self.dtype {
-            ShaderType::F32 => format!("bitcast<vec4<f32>>({chunk})"),
-            _ => format!("quad_{}({chunk}, part)", self.suffix()),
+            Element::F32 => format!("bitcast<vec4<f32>>({chunk})"),
+            Element::F16 | Element::BF16 => format!("quad_{}({chunk}, part)", self.suffix()),
+            Element::I32 => format!("bitcast<vec4<i32>>({chunk})"),
+            Element::U32 => chunk.into(),
+            Element::Bool | Element::U8 | Element::I8 => {
+                format!("bytes_{}(select({chunk}.x, {chunk}.y, part == 1u))", self.suffix())
+            }
         }
     }
 
     /// A chunk of the results `at` of all quads.
-    fn chunk(&self, at: usize, per_chunk: u64) -> String {
-        match (self.dtype, per_chunk) {
-            (ShaderType::F32, _) => format!("bitcast<vec4<u32>>(y[0].y{at})"),
-            (_, 4) => format!("pack_quads_{}(y[0].y{at}, vec4<f32>())", self.suffix()),
-            _ => format!("pack_quads_{}(y[0].y{at}, y[1].y{at})", self.suffix()),
+    fn chunk(&self, at: usize, computing: Computing, per_chunk: u64) -> String {
+        let suffix = self.suffix();
+        let quads = if per_chunk == 4 { 1 } else { 2 };
+        let quad = |part: u64| format!("y[{part}].y{at}");
+        // Values as they are packed: floating-point numbers, or the bits of integers.
+        let cast = |part: u64| match (computing, self.dtype) {
+            _ if part >= quads => match self.dtype.bytes() {
+                2 => "vec4<f32>()".into(),
+                _ => "vec4<u32>()".into(),
+            },
+            (Computing::F32, Element::F32 | Element::F16 | Element::BF16) => quad(part),
+            (_, Element::F32) => format!("nearest_float({})", quad(part)),
+            (_, Element::F16 | Element::BF16) => format!("float_for_rounding({})", quad(part)),
+            (Computing::F32, _) => format!("cast_to_{suffix}({})", quad(part)),
+            (_, Element::Bool) => format!("integers_to_bool({})", quad(part)),
+            (_, _) => format!("bitcast<vec4<u32>>({})", quad(part)),
+        };
+        match self.dtype {
+            Element::F32 => format!("bitcast<vec4<u32>>({})", cast(0)),
+            Element::F16 | Element::BF16 => format!("pack_quads_{suffix}({}, {})", cast(0), cast(1)),
+            Element::I32 | Element::U32 => cast(0),
+            Element::Bool | Element::U8 | Element::I8 => {
+                format!("vec4<u32>(packed_bytes({}), packed_bytes({}), 0u, 0u)", cast(0), cast(1))
+            }
         }
     }
 }
@@ -79,19 +189,25 @@ impl Text {
 
 /// The text for operands in the order of the walk, outputs first, and chunks of so many elements. `rank`: the number of extents, or none if all operands are
 /// dense or repeated.
-pub(super) fn of(program: &Program, tensors: &[Tensor], rank: Option<usize>, per_chunk: u64) -> String {
+pub(super) fn of(
+    program: &Program,
+    computing: Computing,
+    tensors: &[Tensor],
+    rank: Option<usize>,
+    per_chunk: u64,
+) -> String {
     let (outputs, inputs) = tensors.split_at(program.outputs());
     let mut text = Text(String::with_capacity(8 << 10));
-    text.0.push_str(&definitions(program));
+    text.line(format_args!("alias Values = vec4<{}>;", computing.name()));
     conversions(&mut text, tensors);
     if let Some(rank) = rank {
         places(&mut text, tensors, rank);
     }
     loads(&mut text, inputs, &|tensor| place_of(tensor, tensors, rank));
-    evaluation(&mut text, program, [outputs, inputs], false);
+    evaluation(&mut text, program, computing, [outputs, inputs], false);
     text.line("fn store(at: Places, y: array<Results, QUADS>) {");
     for (at, tensor) in outputs.iter().enumerate() {
-        let (name, chunk) = (tensor.name, tensor.chunk(at, per_chunk));
+        let (name, chunk) = (tensor.name, tensor.chunk(at, computing, per_chunk));
         let Place { first, step } = place_of(tensor, tensors, rank);
         match tensor.lie {
             Lie::Scattered => text.line(format_args!("    {name}_scatter({first}, {step}, at.count, {chunk});")),
@@ -99,6 +215,8 @@ pub(super) fn of(program: &Program, tensors: &[Tensor], rank: Option<usize>, per
         }
     }
     text.line("}");
+    // Declarations may come in any order.
+    text.0.insert_str(0, &definitions(&text.0, &[]));
     text.0
 }
 
@@ -111,13 +229,12 @@ pub(in crate::ops) fn of_reduction(
     (rank, output_rank): (usize, usize),
 ) -> String {
     let mut text = Text(String::with_capacity(4 << 10));
-    // What `reduce.wgsl` calls besides.
-    text.0.push_str(&definitions_with(program, &["f_div", "f_sqrt", "literal", "rounded"]));
+    text.line("alias Values = vec4<f32>;");
     conversions(&mut text, &inputs.iter().copied().chain(output).collect::<Vec<_>>());
     if let Some(program) = program {
         places(&mut text, inputs, rank);
         loads(&mut text, inputs, &|tensor| place_of(tensor, inputs, Some(rank)));
-        evaluation(&mut text, program, [&[], inputs], true);
+        evaluation(&mut text, program, Computing::F32, [&[], inputs], true);
     }
     text.line("fn place_of_output(position: u32) -> u32 {\n    var rest = position;\n    var at = 0u;");
     for axis in 0..output_rank {
@@ -136,12 +253,14 @@ pub(in crate::ops) fn of_reduction(
     if let Some(output) = output {
         let (name, suffix) = (output.name, output.suffix());
         let bits = match output.dtype {
-            ShaderType::F32 => "bitcast<vec4<u32>>(value)".to_string(),
+            Element::F32 => "bitcast<vec4<u32>>(value)".to_string(),
             _ => format!("vec4<u32>(round_to_half_{suffix}(value.x), 0u, 0u, 0u)"),
         };
         text.line("fn store_result(position: u32, total: f32) {\n    let value = finished(total);");
         text.line(format_args!("    {name}_scatter(place_of_output(position), 1u, 1u, {bits});\n}}"));
     }
+    // With what `reduce.wgsl` calls.
+    text.0.insert_str(0, &definitions(&text.0, &["f_div", "f_sqrt", "literal", "rounded"]));
     text.0
 }
 
@@ -162,7 +281,7 @@ fn place_of(tensor: &Tensor, tensors: &[Tensor], rank: Option<usize>) -> Place {
 
 /// Functions of the 16-bit types that operands have: those of a type's file, under names that end in the type's, since a program may have both.
 fn conversions(text: &mut Text, tensors: &[Tensor]) {
-    for dtype in [ShaderType::F16, ShaderType::BF16] {
+    for dtype in [Element::F16, Element::BF16] {
         let Some(tensor) = tensors.iter().find(|tensor| tensor.dtype == dtype) else { continue };
         let suffix = tensor.suffix();
         // "pack(" is also the end of "unpack(".
@@ -220,7 +339,7 @@ fn places(text: &mut Text, tensors: &[Tensor], rank: usize) {
 fn loads(text: &mut Text, inputs: &[Tensor], place: &dyn Fn(&Tensor) -> Place) {
     let repeated = || inputs.iter().filter(|input| input.lie == Lie::Repeated);
     for Tensor { name, .. } in repeated() {
-        text.line(format_args!("var<private> {name}_everywhere: vec4<f32>;"));
+        text.line(format_args!("var<private> {name}_everywhere: Values;"));
     }
     text.line("\nfn load_repeated() {");
     for input @ Tensor { name, .. } in repeated() {
@@ -245,10 +364,16 @@ fn loads(text: &mut Text, inputs: &[Tensor], place: &dyn Fn(&Tensor) -> Place) {
 }
 
 /// The instructions. `is_used_further`: something is made of the results.
-fn evaluation(text: &mut Text, program: &Program, [outputs, inputs]: [&[Tensor]; 2], is_used_further: bool) {
+fn evaluation(
+    text: &mut Text,
+    program: &Program,
+    computing: Computing,
+    [outputs, inputs]: [&[Tensor]; 2],
+    is_used_further: bool,
+) {
     text.line("struct Results {");
     for at in 0..program.outputs() {
-        text.line(format_args!("    y{at}: vec4<f32>,"));
+        text.line(format_args!("    y{at}: Values,"));
     }
     text.line("}\n\nfn evaluate(x: Loaded, part: u32) -> Results {");
     for (at, input @ Tensor { name, lie, .. }) in inputs.iter().enumerate() {
@@ -261,29 +386,38 @@ fn evaluation(text: &mut Text, program: &Program, [outputs, inputs]: [&[Tensor];
     }
     let instructions = program.instructions();
     for (at, Instruction { function, arguments }) in instructions.iter().enumerate() {
-        let name = function.name();
-        let arguments: Vec<String> = arguments.iter().map(|&argument| value(argument)).collect();
-        let call = format!("f_{name}({})", arguments.join(", "));
+        let name = name_of(*function, computing);
+        let arguments: Vec<String> = arguments.iter().map(|&argument| value(computing, argument)).collect();
+        let call = format!("{name}({})", arguments.join(", "));
         // Compilers may merge an operation with those that follow, also with the sums by which a chunk of bf16 is tested for NaN.
         let result = Argument::Result(at);
+        // Functions that say what is true compute no number that could be merged.
+        let is_number = computing == Computing::F32 && !function.gives_bool();
         let is_used = is_used_further
             || instructions.iter().any(|later| later.arguments.contains(&result))
             || program
                 .results()
                 .iter()
                 .zip(outputs)
-                .any(|(&output, tensor)| output == result && tensor.dtype == ShaderType::BF16);
-        let call = if is_used { format!("rounded({call})") } else { call };
+                .any(|(&output, tensor)| output == result && tensor.dtype == Element::BF16);
+        let call = if is_used && is_number { format!("rounded({call})") } else { call };
         text.line(format_args!("    let t{at} = {call};"));
     }
-    let outputs: Vec<String> = program.results().iter().map(|&output| value(output)).collect();
+    let outputs: Vec<String> = program.results().iter().map(|&output| value(computing, output)).collect();
     text.line(format_args!("    return Results({});\n}}\n", outputs.join(", ")));
 }
 
-fn value(argument: Argument) -> String {
+fn value(computing: Computing, argument: Argument) -> String {
     match argument {
         Argument::Input(at) => format!("x{at}"),
         Argument::Result(at) => format!("t{at}"),
-        Argument::Literal(literal) => format!("literal({:#010x}u)", single(literal.get()).to_bits()),
+        Argument::Literal(literal) => match computing {
+            Computing::F32 => format!("literal({:#010x}u)", single(literal.get()).to_bits()),
+            // In two's complement.
+            Computing::I32 | Computing::U32 => {
+                let bits = whole(literal.get()).rem_euclid(1 << 32);
+                format!("bitcast<Values>(vec4<u32>({bits:#010x}u))")
+            }
+        },
     }
 }

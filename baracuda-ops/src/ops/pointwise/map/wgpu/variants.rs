@@ -15,6 +15,16 @@ fn add(variants: &mut Variants, name: &str, valid: &Valid, props: &Props) {
     variants.add_work(name, strided(valid, props, Ask::Pinned), props);
 }
 
+/// Inputs of a function, numbers as this one, if it is computed of such numbers.
+pub(super) fn inputs_of(function: Function, x: TensorDesc) -> Result<Option<Vec<TensorDesc>>> {
+    let of = |argument| match function.takes_bool(argument) {
+        true => TensorDesc::contiguous(DType::Bool, x.dims()),
+        false => Ok(x),
+    };
+    let computing = if x.dtype().size_bytes() == 1 { DType::I32 } else { x.dtype().accumulator() };
+    function.computes_in(computing).then(|| (0..function.arity()).map(of).collect()).transpose()
+}
+
 /// Programs of several outputs, and of numbers of every kind.
 pub(super) fn programs() -> Result<[Program; 2]> {
     let mut b = Program::builder();
@@ -29,25 +39,31 @@ pub(super) fn programs() -> Result<[Program; 2]> {
     Ok([several, b.finish(results)?])
 }
 
-/// Every function, in as few programs as can hold them.
-fn all() -> Result<Vec<Program>> {
+/// Every function that is computed in a type, in as few programs as can hold them.
+fn all(computing: DType) -> Result<Vec<Program>> {
     let of = |functions: &[Function]| {
         let mut b = Program::builder();
         let inputs = ["x", "y", "z"].map(|name| b.input(name));
-        let mut last = inputs[0];
+        let (mut last, mut condition) = (inputs[0], b.call(Function::Ne, [inputs[0], inputs[1]]));
         for &function in functions {
-            let arguments = [last, inputs[1], inputs[2]];
-            last = b.call(function, arguments.into_iter().take(function.arity()));
+            let arguments = [last, inputs[1], inputs[2]].into_iter().enumerate();
+            let arguments = arguments.map(|(at, number)| if function.takes_bool(at) { condition } else { number });
+            let result = b.call(function, arguments.take(function.arity()));
+            *(if function.gives_bool() { &mut condition } else { &mut last }) = result;
         }
-        b.finish([last])
+        b.finish([last, condition])
     };
-    Function::ALL.chunks(Program::MAX_INSTRUCTIONS).map(of).collect()
+    let functions: Vec<Function> =
+        Function::ALL.into_iter().filter(|function| function.computes_in(computing)).collect();
+    functions.chunks(Program::MAX_INSTRUCTIONS - 1).map(of).collect()
 }
 
 /// # Errors
 /// A descriptor that is not valid.
 pub(in crate::ops::pointwise) fn add_variants(variants: &mut Variants) -> Result<()> {
     const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+    const CASTS: [DType; 8] =
+        [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::I8, DType::Bool];
     let [several, numbers] = programs()?;
     for props in &Variants::devices() {
         for dtype in TYPES {
@@ -57,8 +73,9 @@ pub(in crate::ops::pointwise) fn add_variants(variants: &mut Variants) -> Result
             let turned = TensorDesc::strided(dtype, &[16, 64], &[1, 16])?;
             for function in Function::ALL {
                 let name = format!("{} of {dtype}", function.name());
-                let inputs = vec![x; function.arity()];
-                add(variants, &name, &PointwiseDescriptor::new(Program::of(function), inputs)?.0, props);
+                if let Some(inputs) = inputs_of(function, x)? {
+                    add(variants, &name, &PointwiseDescriptor::new(Program::of(function), inputs)?.0, props);
+                }
             }
             let name = format!("program of {dtype}");
             add(variants, &name, &PointwiseDescriptor::new(numbers.clone(), vec![x])?.0, props);
@@ -72,9 +89,40 @@ pub(in crate::ops::pointwise) fn add_variants(variants: &mut Variants) -> Result
             let higher = TensorDesc::strided(dtype, &[2, 3, 5, 2, 8], &[1000, 2, 7, 500, 50])?;
             add(variants, &name, &PointwiseDescriptor::unary(Function::Neg, higher)?.0, props);
         }
-        let x = TensorDesc::contiguous(DType::F32, &[1024])?;
-        for program in all()? {
-            add(variants, "all functions", &PointwiseDescriptor::new(program, vec![x; 3])?.0, props);
+        for computing in [DType::F32, DType::I32, DType::U32] {
+            let x = TensorDesc::contiguous(computing, &[1024])?;
+            for program in all(computing)? {
+                add(
+                    variants,
+                    &format!("all functions of {computing}"),
+                    &PointwiseDescriptor::new(program, vec![x; 3])?.0,
+                    props,
+                );
+            }
+        }
+        for dtype in [DType::I32, DType::U32, DType::U8, DType::I8, DType::Bool] {
+            let name = format!("program of {dtype}");
+            for dims in [&[16, 64][..], &[16, 63], &[]] {
+                let x = TensorDesc::contiguous(dtype, dims)?;
+                for function in Function::ALL.into_iter().filter(|_| dtype != DType::Bool && dims.len() == 2) {
+                    if let Some(inputs) = inputs_of(function, x)? {
+                        let name = format!("{} of {dtype}", function.name());
+                        add(variants, &name, &PointwiseDescriptor::new(Program::of(function), inputs)?.0, props);
+                    }
+                }
+                let mut b = Program::builder();
+                let same = b.input("x");
+                let casts = PointwiseDescriptor::new(b.finish([same; 4])?, vec![x])?;
+                for outputs in CASTS.as_chunks::<4>().0 {
+                    add(variants, &name, &casts.clone().outputs(outputs.to_vec())?.0, props);
+                }
+            }
+            let turned = TensorDesc::strided(dtype, &[16, 64], &[1, 16])?;
+            let gaps = TensorDesc::strided(dtype, &[16, 64], &[128, 2])?;
+            let mut b = Program::builder();
+            let [x, y] = ["x", "y"].map(|name| b.input(name));
+            let spread = PointwiseDescriptor::new(b.finish([x, y])?, vec![turned, gaps])?.layout("out0", gaps)?;
+            add(variants, &name, &spread.0, props);
         }
         let mixed: Vec<_> = TYPES.iter().map(|&dtype| TensorDesc::contiguous(dtype, &[1024])).collect::<Result<_>>()?;
         let halves = vec![mixed[1], mixed[2], mixed[1]];
