@@ -25,14 +25,14 @@ const HIDDEN: u64 = 256;
 const LAYERS: usize = 2;
 
 /// The gated unit of the feed-forward layers.
-const SWIGLU: &str = r#"{"inputs":["gate","up"],"let":[["s","sigmoid","gate"],["t","mul","gate","s"],["y","mul","t","up"]],"outputs":["y"]}"#;
+const SWIGLU: &str =
+    r#"{"inputs":["gate","up"],"let":[["t","silu","gate"],["y","mul","t","up"]],"outputs":["y"]}"#;
 /// AdamW with decoupled decay: `b1` and `b2` are the powers 0.9^t and 0.99^t, which are operands, so that one plan serves every step.
 const ADAMW: &str = r#"{"inputs":["p","g","m","v","b1","b2"],"let":[
-    ["m1","mul","m",0.9],["m2","mul","g",0.1],["m3","add","m1","m2"],
-    ["v1","mul","v",0.99],["g2","mul","g","g"],["v2","mul","g2",0.01],["v3","add","v1","v2"],
-    ["c1","sub",1,"b1"],["mean","div","m3","c1"],["c2","sub",1,"b2"],["var","div","v3","c2"],["root","sqrt","var"],["scale","add","root",1e-8],
-    ["by","div","mean","scale"],["move","mul","by",0.003],["kept","mul","p",0.9997],["q","sub","kept","move"]],
-    "outputs":["q","m3","v3"]}"#;
+    ["m1","lerp","m","g",0.1],["g2","square","g"],["v1","lerp","v","g2",0.01],
+    ["c1","sub",1,"b1"],["mean","div","m1","c1"],["c2","sub",1,"b2"],["var","div","v1","c2"],["root","sqrt","var"],
+    ["scale","add","root",1e-8],["by","div","mean","scale"],["move","mul","by",0.003],["kept","mul","p",0.9997],
+    ["q","sub","kept","move"]],"outputs":["q","m1","v1"]}"#;
 /// The next powers.
 const TICK: &str =
     r#"{"inputs":["b1","b2"],"let":[["c1","mul","b1",0.9],["c2","mul","b2",0.99]],"outputs":["c1","c2"]}"#;
