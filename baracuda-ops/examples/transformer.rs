@@ -25,8 +25,7 @@ const HIDDEN: u64 = 256;
 const LAYERS: usize = 2;
 
 /// The gated unit of the feed-forward layers.
-const SWIGLU: &str =
-    r#"{"inputs":["gate","up"],"let":[["t","silu","gate"],["y","mul","t","up"]],"outputs":["y"]}"#;
+const SWIGLU: &str = r#"{"inputs":["gate","up"],"let":[["t","silu","gate"],["y","mul","t","up"]],"outputs":["y"]}"#;
 /// AdamW with decoupled decay: `b1` and `b2` are the powers 0.9^t and 0.99^t, which are operands, so that one plan serves every step.
 const ADAMW: &str = r#"{"inputs":["p","g","m","v","b1","b2"],"let":[
     ["m1","lerp","m","g",0.1],["g2","square","g"],["v1","lerp","v","g2",0.01],
