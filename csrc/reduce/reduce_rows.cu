@@ -4,7 +4,7 @@
 namespace bops {
 namespace {
 
-template <typename T, int bytes, int extents, int combine, int rows> __global__ void __launch_bounds__(reduce_threads, 4)
+template <typename T, int bytes, int extents, int combine, int rows> __global__ void __launch_bounds__(reduce_threads, 3)
     reduce_rows(const __grid_constant__ bops_reduce_rows_params params, const T *in, void *out, accumulator_t<T> *parts) {
     using A = accumulator_t<T>;
     constexpr int width = pointwise_width<T, bytes>, of_row = reduce_batch / rows; // accesses of a row that are in flight at once
