@@ -314,6 +314,7 @@ mod tests {
     use std::error::Error as _;
 
     use super::*;
+    use crate::dtype::DType;
     use crate::{AnyDescriptor, LayerNormDescriptor, OPS, PlanOptions, WorkspaceReq};
 
     const X: &str = r#""x":{"dtype":"f32","dims":[2,4,3]}"#;
@@ -577,7 +578,7 @@ mod tests {
 
     #[test]
     fn names_are_told_where_a_value_is_none() {
-        let dtypes = "one of `f64`, `f32`, `f16`, `bf16`, `i64`, `i32`, `u32`";
+        let dtypes = format!("one of {}", DType::ALL.map(|dtype| format!("`{dtype}`")).join(", "));
         let gemm = |fields: &str| {
             let factor = r#"{"dtype":"f32","dims":[2,2]}"#;
             refusal("gemm", &format!(r#"{{"a":{factor},"b":{factor},{fields}}}"#))

@@ -342,7 +342,14 @@ mod tests {
             (rule(of(&[1, 0, 1], Reduction::Sum)), "axes: must name each axis once, got [0, 1, 1]"),
             (rule(of(&[1], Reduction::Max)), "max has no result without elements, and there are none along axes [1]"),
             (rule(of(&[1], Reduction::Sum).unwrap().keep(vec![0])), "keep: must be among the axes"),
-            (rule(of(&[1], Reduction::Sum).unwrap().output(DType::I32)), "output: must be a floating-point type"),
+            (
+                rule(of(&[1], Reduction::Sum).unwrap().output(DType::I32)),
+                "output: must be f64, f32, f16 or bf16, got i32",
+            ),
+            (
+                rule(ReduceDescriptor::of(TensorDesc::contiguous(DType::Bool, &[3]).unwrap(), &[0], Reduction::Sum)),
+                "in0: must be f64, f32, f16 or bf16",
+            ),
         ] {
             assert!(refusal.contains(expected), "{refusal}");
         }
