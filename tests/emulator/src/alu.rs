@@ -34,6 +34,54 @@ fn flush(value: f32) -> f32 {
     if value.is_subnormal() { 0f32.copysign(value) } else { value }
 }
 
+/// Where results that are not exact are rounded to.
+#[derive(Clone, Copy)]
+enum Toward {
+    Zero,
+    Below,
+    Above,
+}
+
+/// a b + c, rounded once.
+fn fused_toward(toward: Toward, a: f32, b: f32, c: f32) -> f32 {
+    // An f64 holds a product of two f32 numbers, and the exact sum is that of two f64 numbers, of which one is what the other was rounded by.
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    if !sum.is_finite() {
+        return sum as f32;
+    }
+    let from_c = sum - product;
+    let rest = (product - (sum - from_c)) + (c - from_c);
+    if sum == 0.0 {
+        let is_below = product.is_sign_negative() || c.is_sign_negative();
+        return if matches!(toward, Toward::Below) && is_below { -0.0 } else { sum as f32 };
+    }
+    let nearest = sum as f32;
+    // How far the exact sum is above it: where both are not the same f64 number, their difference is more than the rest.
+    let above = sum - f64::from(nearest);
+    let above = if above == 0.0 { rest } else { above };
+    match toward {
+        Toward::Below if above < 0.0 => nearest.next_down(),
+        Toward::Above if above > 0.0 => nearest.next_up(),
+        Toward::Zero if above < 0.0 && sum > 0.0 => nearest.next_down(),
+        Toward::Zero if above > 0.0 && sum < 0.0 => nearest.next_up(),
+        _ => nearest,
+    }
+}
+
+/// `div.approx`: a times the reciprocal of b, which is 0 for numbers above 2^126.
+fn quotient_approximate(a: f32, b: f32) -> f32 {
+    if b.abs() > f32::powi(2.0, 126) { a * 0f32.copysign(b) } else { a / b }
+}
+
+/// An approximation in f64 that reads the upper halves of numbers and gives those of results. Subnormal numbers are zeros of their sign.
+fn gross(a: u64, f: fn(f64) -> f64) -> u64 {
+    const LOWER: u64 = 0xffff_ffff;
+    let flush = |value: f64| if value.is_subnormal() { 0f64.copysign(value) } else { value };
+    let result = of64(flush(f(flush(d(a & !LOWER)))));
+    if d(result).is_finite() { (result + (LOWER / 2 + 1)) & !LOWER } else { result }
+}
+
 /// The lesser, or the other where one is NaN; -0 is less than 0.
 macro_rules! extreme {
     ($a:expr, $b:expr, $is_first:ident) => {{
@@ -98,8 +146,26 @@ pub(crate) fn function(base: &str, modifiers: &[&str], ty: Type) -> Option<Funct
     use Type::{Bits, F32, F64, Signed, Unsigned};
     let has = |modifier: &str| modifiers.contains(&modifier);
     // Only the approximate functions are asked to flush by this library's code.
-    if has("ftz") && !has("approx") || has("sat") {
+    if has("ftz") && !has("approx") || has("sat") || has("cc") {
         return None;
+    }
+    if let Some(toward) = ["rz", "rm", "rp"].into_iter().find(|toward| has(toward)) {
+        macro_rules! rounded {
+            ($toward:expr) => {
+                match base {
+                    "add" => |a, b, _| of(fused_toward($toward, f(a), 1.0, f(b))),
+                    "sub" => |a, b, _| of(fused_toward($toward, f(a), 1.0, -f(b))),
+                    "fma" => |a, b, c| of(fused_toward($toward, f(a), f(b), f(c))),
+                    _ => return None,
+                }
+            };
+        }
+        return Some(match (toward, ty) {
+            ("rz", F32) => rounded!(Toward::Zero),
+            ("rm", F32) => rounded!(Toward::Below),
+            ("rp", F32) => rounded!(Toward::Above),
+            _ => return None,
+        });
     }
     Some(match (base, ty) {
         ("mov", _) => |a, _, _| a,
@@ -116,6 +182,10 @@ pub(crate) fn function(base: &str, modifiers: &[&str], ty: Type) -> Option<Funct
         ("max", F32) if has("NaN") => |a, b, _| of(-least_or_nan(-f(a), -f(b))),
         ("min", F32) => |a, b, _| of(extreme!(f(a), f(b), is_less)),
         ("max", F32) => |a, b, _| of(extreme!(f(a), f(b), is_more)),
+        ("div", F32) if has("approx") && has("ftz") => {
+            |a, b, _| of(flush(quotient_approximate(flush(f(a)), flush(f(b)))))
+        }
+        ("div", F32) if has("approx") => |a, b, _| of(quotient_approximate(f(a), f(b))),
         ("div", F32) => |a, b, _| of(f(a) / f(b)),
         ("rcp", F32) if has("ftz") => |a, _, _| of(flush(1.0 / flush(f(a)))),
         ("rcp", F32) => |a, _, _| of(1.0 / f(a)),
@@ -138,8 +208,10 @@ pub(crate) fn function(base: &str, modifiers: &[&str], ty: Type) -> Option<Funct
         ("min", F64) => |a, b, _| of64(extreme!(d(a), d(b), is_less)),
         ("max", F64) => |a, b, _| of64(extreme!(d(a), d(b), is_more)),
         ("div", F64) => |a, b, _| of64(d(a) / d(b)),
+        ("rcp", F64) if has("approx") => |a, _, _| gross(a, |a| 1.0 / a),
         ("rcp", F64) => |a, _, _| of64(1.0 / d(a)),
         ("sqrt", F64) => |a, _, _| of64(d(a).sqrt()),
+        ("rsqrt", F64) if has("ftz") => |a, _, _| gross(a, |a| 1.0 / a.sqrt()),
         ("rsqrt", F64) => |a, _, _| of64(1.0 / d(a).sqrt()),
         ("copysign", F64) => |a, b, _| (a & 1 << 63) | (b & !(1 << 63)),
 
@@ -353,10 +425,13 @@ pub(crate) fn comparison(name: &str, ty: Type) -> Option<fn(u64, u64) -> bool> {
 pub(crate) fn conversion(to: Type, from: Type, modifiers: &[&str]) -> Option<Function> {
     use Type::{Bf16, F16, F32, F64, Signed, Unsigned};
     let has = |modifier: &str| modifiers.contains(&modifier);
-    if has("sat") || has("ftz") {
+    if has("ftz") || has("sat") && modifiers != ["sat"] {
         return None;
     }
     Some(match (to, from) {
+        // NaN gives 0.
+        (F32, F32) if has("sat") => |a, _, _| of(if f(a) > 0.0 { f(a).min(1.0) } else { 0.0 }),
+        _ if has("sat") => return None,
         (F32, F32) if has("rni") => |a, _, _| of(f(a).round_ties_even()),
         (F32, F32) if has("rzi") => |a, _, _| of(f(a).trunc()),
         (F32, F32) if has("rmi") => |a, _, _| of(f(a).floor()),
@@ -369,9 +444,11 @@ pub(crate) fn conversion(to: Type, from: Type, modifiers: &[&str]) -> Option<Fun
         (Signed(4), F32) if has("rni") => |a, _, _| u64::from(f(a).round_ties_even() as i32 as u32),
         (Signed(4), F32) if has("rmi") => |a, _, _| u64::from(f(a).floor() as i32 as u32),
         (Unsigned(4), F32) if has("rzi") => |a, _, _| u64::from(f(a) as u32),
-        (Signed(4), F64) if has("rzi") => |a, _, _| u64::from(d(a) as i32 as u32),
-        (Signed(4), F64) if has("rni") => |a, _, _| u64::from(d(a).round_ties_even() as i32 as u32),
         // NaN is the least number of 64 bits, and of an f64 that of 32.
+        (Signed(4), F64) if has("rzi") => |a, _, _| if d(a).is_nan() { 1 << 31 } else { u64::from(d(a) as i32 as u32) },
+        (Signed(4), F64) if has("rni") => {
+            |a, _, _| if d(a).is_nan() { 1 << 31 } else { u64::from(d(a).round_ties_even() as i32 as u32) }
+        }
         (Signed(8), F32) if has("rzi") => |a, _, _| if f(a).is_nan() { 1 << 63 } else { f(a) as i64 as u64 },
         (Signed(8), F64) if has("rzi") => |a, _, _| if d(a).is_nan() { 1 << 63 } else { d(a) as i64 as u64 },
         (Unsigned(4), F64) if has("rzi") => |a, _, _| if d(a).is_nan() { 1 << 31 } else { u64::from(d(a) as u32) },
@@ -461,5 +538,91 @@ mod tests {
         let toward_zero = conversion(Type::F32, Type::F64, &["rz"]).unwrap();
         assert_eq!(toward_zero(of64(-1.0 - 1.9 * f64::powi(2.0, -23)), 0, 0), of(-1.0 - f32::EPSILON));
         assert_eq!(toward_zero(of64(1e300), 0, 0), of(f32::MAX));
+    }
+    #[test]
+    fn sums_are_rounded_in_a_direction() {
+        let run = |base: &str, toward: &str, numbers: [f32; 3]| {
+            let function = function(base, &[toward], Type::F32).unwrap();
+            let [a, b, c] = numbers.map(|number| u64::from(number.to_bits()));
+            f(function(a, b, c))
+        };
+        let all = |base: &str, numbers: [f32; 3]| ["rz", "rm", "rp"].map(|toward| run(base, toward, numbers).to_bits());
+        let bits = |numbers: [f32; 3]| numbers.map(f32::to_bits);
+        const LEAST: f32 = f32::from_bits(1);
+        let (above, below) = (1f32.next_up(), 1f32.next_down());
+        // What is added is far below the last place, of both signs.
+        assert_eq!(all("add", [1.0, LEAST, 0.0]), bits([1.0, 1.0, above]));
+        assert_eq!(all("add", [1.0, -LEAST, 0.0]), bits([below, below, 1.0]));
+        assert_eq!(all("sub", [-1.0, LEAST, 0.0]), bits([-1.0, -above, -1.0]));
+        // 0.75 of the last place: the nearest is above.
+        assert_eq!(all("add", [1.0, 0.75 * f32::EPSILON, 0.0]), bits([1.0, 1.0, above]));
+        assert_eq!(all("add", [-1.0, -0.75 * f32::EPSILON, 0.0]), bits([-1.0, -above, -1.0]));
+        assert_eq!(all("add", [1.0, 2.0, 0.0]), bits([3.0; 3]));
+        // (1 + e)^2 = 1 + 2 e + e^2, also without a rest that a sum of f64 numbers leaves out.
+        assert_eq!(
+            all("fma", [above, above, 0.0]),
+            bits([1.0 + 2.0 * f32::EPSILON, 1.0 + 2.0 * f32::EPSILON, above.next_up().next_up()])
+        );
+        assert_eq!(
+            all("fma", [above, above, -LEAST]),
+            bits([1.0 + 2.0 * f32::EPSILON, 1.0 + 2.0 * f32::EPSILON, above.next_up().next_up()])
+        );
+        assert_eq!(all("fma", [LEAST, LEAST, 1.0]), bits([1.0, 1.0, above]));
+        // Results beyond all numbers, and below the least.
+        assert_eq!(all("add", [f32::MAX, f32::MAX, 0.0]), bits([f32::MAX, f32::MAX, f32::INFINITY]));
+        assert_eq!(all("fma", [-f32::MAX, f32::MAX, 0.0]), bits([f32::MIN, f32::NEG_INFINITY, f32::MIN]));
+        assert_eq!(all("fma", [LEAST, LEAST, 0.0]), bits([0.0, 0.0, LEAST]));
+        assert_eq!(all("fma", [-LEAST, LEAST, 0.0]), bits([-0.0, -LEAST, -0.0]));
+        // An exact 0 of two signs is -0 only below.
+        assert_eq!(all("add", [1.0, -1.0, 0.0]), bits([0.0, -0.0, 0.0]));
+        assert_eq!(all("add", [-0.0, 0.0, 0.0]), bits([0.0, -0.0, 0.0]));
+        assert_eq!(all("add", [-0.0, -0.0, 0.0]), bits([-0.0; 3]));
+        assert_eq!(all("add", [f32::INFINITY, -1.0, 0.0]), bits([f32::INFINITY; 3]));
+        assert!(run("add", "rz", [f32::INFINITY, f32::NEG_INFINITY, 0.0]).is_nan());
+        assert!(function("mul", &["rz"], Type::F32).is_none() && function("add", &["rm"], Type::F64).is_none());
+    }
+
+    #[test]
+    fn approximations_have_the_limits_that_ptx_gives_them() {
+        let run =
+            |base: &str, modifiers: &[&str], ty: Type, a: u64, b: u64| function(base, modifiers, ty).unwrap()(a, b, b);
+        let divide = |modifiers: &[&str], a: f32, b: f32| f(run("div", modifiers, Type::F32, of(a), of(b)));
+        let large = f32::powi(2.0, 126);
+        assert_eq!(divide(&["approx"], large, large), 1.0);
+        assert_eq!(divide(&["approx"], f32::MAX, -large.next_up()).to_bits(), (-0f32).to_bits());
+        assert!(divide(&["approx"], f32::INFINITY, large.next_up()).is_nan());
+        assert_eq!(divide(&["full"], large, large.next_up()), 1.0 - f32::EPSILON);
+        assert_eq!(divide(&["approx"], 1.0, f32::powi(2.0, -127)), f32::powi(2.0, 127));
+        assert_eq!(divide(&["approx", "ftz"], 1.0, -f32::powi(2.0, -127)), f32::NEG_INFINITY);
+        assert_eq!(divide(&["approx", "ftz"], f32::powi(2.0, -126), 2.0), 0.0);
+
+        let reciprocal = |a: f64| d(run("rcp", &["approx", "ftz"], Type::F64, a.to_bits(), 0));
+        assert_eq!(reciprocal(3.0).to_bits(), 0x3fd5_5555_0000_0000);
+        assert_eq!(reciprocal(1.0 + f64::EPSILON), 1.0);
+        assert_eq!(reciprocal(-f64::from_bits(1)), f64::NEG_INFINITY);
+        assert_eq!(reciprocal(-f64::MAX).to_bits(), (-0f64).to_bits());
+        assert!(reciprocal(f64::NAN).is_nan());
+        let root = |a: f64| d(run("rsqrt", &["approx", "ftz"], Type::F64, a.to_bits(), 0));
+        assert_eq!(root(2.0).to_bits(), 0x3fe6_a09e_0000_0000);
+        assert_eq!([root(4.0), root(f64::from_bits(1))], [0.5, f64::INFINITY]);
+        assert!(root(-1.0).is_nan());
+    }
+
+    #[test]
+    fn conversions_bound_numbers_and_take_nan() {
+        let saturate = |a: f32| conversion(Type::F32, Type::F32, &["sat"]).unwrap()(u64::from(a.to_bits()), 0, 0);
+        for (number, bounded) in
+            [(0.25, 0.25), (1.5, 1.0), (f32::INFINITY, 1.0), (-0.25, 0.0), (-0.0, 0.0), (f32::NAN, 0.0)]
+        {
+            assert_eq!(saturate(number), of(bounded), "{number}");
+        }
+        assert!(conversion(Type::Signed(4), Type::F32, &["rzi", "sat"]).is_none());
+        let whole = |to: Type, from: Type, a: u64| conversion(to, from, &["rzi"]).unwrap()(a, 0, 0);
+        let (nan, nan64) = (u64::from(f32::NAN.to_bits()), f64::NAN.to_bits());
+        assert_eq!([Type::Signed(4), Type::Unsigned(4)].map(|to| whole(to, Type::F32, nan)), [0; 2]);
+        assert_eq!([Type::Signed(4), Type::Unsigned(4)].map(|to| whole(to, Type::F64, nan64)), [1 << 31; 2]);
+        assert_eq!([whole(Type::Signed(8), Type::F32, nan), whole(Type::Signed(8), Type::F64, nan64)], [1 << 63; 2]);
+        assert_eq!(whole(Type::Signed(4), Type::F64, (-1e300f64).to_bits()), 1 << 31);
+        assert_eq!(conversion(Type::Signed(4), Type::F64, &["rni"]).unwrap()(nan64, 0, 0), 1 << 31);
     }
 }
