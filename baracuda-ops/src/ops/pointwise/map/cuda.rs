@@ -492,8 +492,8 @@ mod tests {
             (r#"{"inputs":["x"],"outputs":["x"]}"#, 1),
             (r#"{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["u","add","z","t"]],"outputs":["u"]}"#, 3),
             (
-                r#"{"inputs":["x","y","z"],"let":[["t","clamp","x","y",1],["u","fma","z","x","t"],["c","le","x",0],["v","where","c","u","y"]],"outputs":["v"]}"#,
-                3,
+                r#"{"inputs":["x","y","z"],"let":[["t","clamp","x","y",1],["u","fma","z","x","t"],["c","le","t",0],["v","where","c","u","y"]],"outputs":["v"]}"#,
+                4,
             ),
             (
                 r#"{"inputs":["x","y"],"let":[["d","exp","y"],["t","sub","x",1.5],["u","sub",2,"t"]],"outputs":["u","x","u"]}"#,
