@@ -160,12 +160,12 @@ fn sigmoid_of_cubic(x: f64) -> f64 {
 }
 
 fn tanhshrink(x: f64) -> f64 {
-    if x.abs() > 0.5 {
+    if x.abs() > 2.0 {
         return x - x.tanh();
     }
     // The series of x cosh(x) - sinh(x), whose terms are positive.
     let (mut power, mut sum) = (1.0 / 6.0, 1.0 / 3.0);
-    for n in (5..25).step_by(2) {
+    for n in (5..41).step_by(2) {
         let n = f64::from(n);
         power *= x * x / (n * (n - 1.0));
         sum += (n - 1.0) * power;
