@@ -5,15 +5,22 @@ use baracuda_ops::{AnyDescriptor, DType, Descriptor, Function, PointwiseDescript
 use super::Cell;
 
 /// Labels of the cells.
-pub(super) const OPS: [&str; 14] = [
+pub(super) const OPS: [&str; 21] = [
     "unary_exp",
     "unary_log",
+    "unary_log1p",
+    "unary_erf",
+    "unary_sin",
     "unary_sqrt",
     "unary_neg",
     "unary_sigmoid",
     "unary_tanh",
     "binary_add",
     "binary_div",
+    "binary_pow",
+    "compare_lt",
+    "where",
+    "clamp_scale",
     "add_row",
     "add_column",
     "add_channel",
@@ -35,16 +42,35 @@ pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
         let large = dense(&[LARGE])?;
         let bytes = large.span_bytes();
         let unary = |function| PointwiseDescriptor::unary(function, large);
+        let binary = |function| PointwiseDescriptor::binary(function, large, large);
         let add = |x: TensorDesc, y: TensorDesc| PointwiseDescriptor::binary(Function::Add, x, y);
         let (label, shape, descriptor, moved) = match op {
             "unary_exp" => (op, vec![LARGE], unary(Function::Exp)?, 2 * bytes),
             "unary_log" => (op, vec![LARGE], unary(Function::Log)?, 2 * bytes),
+            "unary_log1p" => (op, vec![LARGE], unary(Function::Log1p)?, 2 * bytes),
+            "unary_erf" => (op, vec![LARGE], unary(Function::Erf)?, 2 * bytes),
+            "unary_sin" => (op, vec![LARGE], unary(Function::Sin)?, 2 * bytes),
             "unary_sqrt" => (op, vec![LARGE], unary(Function::Sqrt)?, 2 * bytes),
             "unary_neg" => (op, vec![LARGE], unary(Function::Neg)?, 2 * bytes),
             "unary_sigmoid" => (op, vec![LARGE], unary(Function::Sigmoid)?, 2 * bytes),
             "unary_tanh" => (op, vec![LARGE], unary(Function::Tanh)?, 2 * bytes),
             "binary_add" => (op, vec![LARGE], add(large, large)?, 3 * bytes),
-            "binary_div" => (op, vec![LARGE], PointwiseDescriptor::binary(Function::Div, large, large)?, 3 * bytes),
+            "binary_div" => (op, vec![LARGE], binary(Function::Div)?, 3 * bytes),
+            "binary_pow" => (op, vec![LARGE], binary(Function::Pow)?, 3 * bytes),
+            "compare_lt" => (op, vec![LARGE], binary(Function::Lt)?, 2 * bytes + LARGE),
+            "where" => {
+                let condition = TensorDesc::contiguous(DType::Bool, &[LARGE])?;
+                let chosen = PointwiseDescriptor::new(Program::of(Function::Where), vec![condition, large, large])?;
+                (op, vec![LARGE], chosen, 3 * bytes + LARGE)
+            }
+            "clamp_scale" => {
+                let mut b = Program::builder();
+                let x = b.input("x");
+                let scaled = b.call(Function::Mul, [x, 0.5.into()]);
+                let moved = b.call(Function::Add, [scaled, 1.0.into()]);
+                let clamped = b.call(Function::Clamp, [moved, (-1.0).into(), 2.0.into()]);
+                (op, vec![LARGE], PointwiseDescriptor::new(b.finish([clamped])?, vec![large])?, 2 * bytes)
+            }
             "add_row" => (op, MATRIX.to_vec(), add(dense(&MATRIX)?, dense(&MATRIX[1..])?)?, 2 * bytes),
             "add_column" => (op, MATRIX.to_vec(), add(dense(&MATRIX)?, dense(&[MATRIX[0], 1])?)?, 2 * bytes),
             "add_channel" => (op, IMAGE.to_vec(), add(dense(&IMAGE)?, dense(&[1, IMAGE[1], 1, 1])?)?, 2 * bytes),
@@ -82,12 +108,11 @@ pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// `x sigmoid(x) y`
+/// `silu(x) y`
 fn swiglu() -> Result<Program> {
     let mut b = Program::builder();
     let [x, y] = ["x", "y"].map(|name| b.input(name));
-    let gate = b.call(Function::Sigmoid, [x]);
-    let silu = b.call(Function::Mul, [x, gate]);
+    let silu = b.call(Function::Silu, [x]);
     let product = b.call(Function::Mul, [silu, y]);
     b.finish([product])
 }
