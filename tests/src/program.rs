@@ -160,7 +160,7 @@ fn sigmoid_of_cubic(x: f64) -> f64 {
 }
 
 fn tanhshrink(x: f64) -> f64 {
-    if x.abs() > 0.5 {
+    if x.abs() > 1.5 {
         return x - x.tanh();
     }
     // The series of x cosh(x) - sinh(x), whose terms are positive.
