@@ -29,6 +29,10 @@ fn has_subgroups(name: &str) -> bool {
     !name.ends_with("no subgroups")
 }
 
+/// Files beside the functions' own whose parts are taken by what a text calls.
+const DEFINITIONS: [&str; 4] =
+    ["pointwise/bytes.wgsl", "pointwise/casts.wgsl", "common/subnormal.wgsl", "common/exponential.wgsl"];
+
 static VARIANTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| baracuda_ops::wgsl_variants().unwrap());
 
 /// A file between its places OPERAND, BINDING, ACCESS and STORED.
@@ -67,9 +71,16 @@ fn every_text_of_a_plan_is_valid() {
 fn every_file_is_part_of_one() {
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     for (path, file) in FILES {
-        let pieces = pieces(file);
-        if let Some((name, _)) = VARIANTS.par_iter().find_any(|(_, text)| holds(text, &pieces)) {
-            seen.insert(path, name);
+        // Of the files of programs a text has the parts between empty lines that it calls.
+        let is_in_parts = path.starts_with("pointwise/functions/") || DEFINITIONS.contains(path);
+        let parts: Vec<&str> = if is_in_parts { file.trim_end().split("\n\n").collect() } else { vec![file] };
+        let holder = |part: &&str| {
+            let pieces = pieces(part);
+            VARIANTS.par_iter().find_any(|(_, text)| holds(text, &pieces)).map(|(name, _)| name.as_str())
+        };
+        let holders: Vec<Option<&str>> = parts.iter().map(holder).collect();
+        if let Some(names) = holders.into_iter().collect::<Option<Vec<_>>>() {
+            seen.insert(path, names[0]);
         }
     }
     // The yardstick is complete in itself.

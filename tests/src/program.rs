@@ -554,6 +554,10 @@ impl Arithmetic {
         for corner in corners {
             let result = formula(corner);
             found.admit(result);
+            if name == "copysign" && corner[1].is_nan() {
+                // The sign of a NaN is any: conversions may lose it.
+                found.admit(-result);
+            }
             if corner.iter().all(|argument| argument.is_finite()) {
                 has_finite |= result.is_finite();
                 has_pole[0] |= result == f64::INFINITY;
