@@ -42,9 +42,9 @@ const SHARED_FILES: &[(&str, &str)] =
 fn kernels_of(op: &str) -> String {
     // Both products of a convolution's gradients are products as forward is.
     let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
-    let of_channels = ["batch_norm", "group_norm", "instance_norm"];
     // Concatenations launch the kernels of copies.
     let of_products = of_products.replace("concat", "copy");
+    let of_channels = ["batch_norm", "group_norm", "instance_norm"];
     let of_channels = of_channels.into_iter().fold(of_products, |op, member| op.replace(member, "channel_norm"));
     // One set of kernels serves both norms of rows.
     of_channels.replace("layer_norm", "row_norm").replace("rms_norm", "row_norm")
@@ -65,7 +65,7 @@ fn descriptor_of(op: &str) -> String {
 /// Which of its files an op lacks. A file counts where it belongs to a family, not to what all share, and speaks of the op.
 fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Option<String> {
     let stem = stem_of(op, shared);
-    let has = |folder: &str, ending: &str, is_of_op: &dyn Fn(&str) -> bool| {
+    let has_stem = |stem: &str, folder: &str, ending: &str, is_of_op: &dyn Fn(&str) -> bool| {
         let is_folder = |p: &Path| p.ends_with("mod.rs") && p.parent().is_some_and(|folder| folder.ends_with(stem));
         let in_family = |p: &Path| {
             let inner: Vec<_> =
@@ -77,6 +77,7 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
             is_stem && p.extension().is_some_and(|e| e == ending) && in_family(p) && is_of_op(text)
         })
     };
+    let has = |folder: &str, ending: &str, is_of_op: &dyn Fn(&str) -> bool| has_stem(stem, folder, ending, is_of_op);
     let descriptor = descriptor_of(op);
     if !has("ops", "rs", &|text| text.contains(&descriptor)) {
         return Some(format!("no {stem}.rs in a family of baracuda-ops/src/ops has {descriptor}"));
@@ -84,13 +85,9 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
     if !has("tests", "rs", &|text| text.contains(&descriptor)) {
         return Some(format!("no tests/src/ops/{stem}.rs speaks of {descriptor}"));
     }
-    let has_shader = files.iter().any(|(p, _)| {
-        let is_stem = p.file_stem().is_some_and(|s| s == stem || (op == "concat" && s == "copy"));
-        let csrc = root().join("csrc");
-        is_stem && p.extension().is_some_and(|e| e == "wgsl") && p.strip_prefix(&csrc).unwrap_or(p).iter().count() >= 2
-    });
-    if !has_shader && !has("csrc", "wgsl", &|_| true) {
-        return Some(format!("no family of csrc has {stem}.wgsl"));
+    let shader = if op == "concat" { "copy" } else { stem };
+    if !has_stem(shader, "csrc", "wgsl", &|_| true) {
+        return Some(format!("no family of csrc has {shader}.wgsl"));
     }
     // A form of its own has its name behind the op's: bops_gemm_simt_launch.
     let defines = |text: &str, entry: &str| {
@@ -139,6 +136,8 @@ fn an_op_has_one_stem_everywhere() {
     let without = |end: &str| files.iter().filter(|(p, _)| !p.ends_with(end)).cloned().collect::<Vec<_>>();
     for (op, file) in [
         ("activation", "csrc/pointwise/activation.wgsl"),
+        ("copy", "csrc/movement/copy.wgsl"),
+        ("concat", "csrc/movement/copy.wgsl"),
         ("activation", "csrc/pointwise/activation.cu"),
         ("activation", "ops/pointwise/activation/mod.rs"),
         ("softmax", "tests/src/ops/softmax.rs"),

@@ -5,7 +5,7 @@ use baracuda_ops_tests::case::{Data, Random};
 use baracuda_ops_tests::judge::{is_random, units};
 use baracuda_ops_tests::program::{Arithmetic, Program};
 use baracuda_ops_tests::random::program;
-use baracuda_ops_tests::values::{offsets, rounded};
+use baracuda_ops_tests::values::{Tensors, offsets, rounded};
 use half::{bf16, f16};
 
 #[test]
@@ -38,6 +38,23 @@ fn walks_strides_in_row_major_order() {
     assert_eq!(offsets(&desc), [0, 4, 8, 1, 5, 9]);
     let repeated = TensorDesc::strided(DType::F32, &[2, 2], &[0, 1]).unwrap();
     assert_eq!(offsets(&repeated), [0, 1, 0, 1]);
+}
+
+#[test]
+fn bytes_keep_all_bits_of_every_type() {
+    for dtype in DType::ALL {
+        let size = dtype.size_bytes() as usize;
+        let desc = TensorDesc::strided(dtype, &[3, 5], &[1, 3]).unwrap();
+        let mut bytes: Vec<u8> = (0..15 * size).map(|at| (at * 37 + 11) as u8 & 0x5f).collect();
+        if dtype == DType::Bool {
+            bytes.iter_mut().for_each(|byte| *byte &= 1);
+        }
+        let mut tensors = Tensors::default();
+        tensors.push_bytes("x", &desc, &bytes);
+        let mut again = vec![0; bytes.len()];
+        tensors.0[0].scatter(&desc, &mut again);
+        assert_eq!(again, bytes, "{dtype}");
+    }
 }
 
 /// What a program of f32 inputs may give, of an output that has the value `actual`.

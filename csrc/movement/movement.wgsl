@@ -1,4 +1,4 @@
-// What the kernels of moves share. A unit is 2 or 4 bytes of an element, or several elements; a line is the units along the innermost axis.
+// What the kernels of moves share. A unit is 1, 2 or 4 bytes of an element, or several elements; a line is the units along the innermost axis.
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) index: u32,

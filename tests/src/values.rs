@@ -211,25 +211,3 @@ pub fn rounded(dtype: DType, value: f64) -> f64 {
     let nearest = nearest.copysign(value);
     if nearest.abs() > max { beyond.copysign(value) } else { nearest }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_keep_all_bits_of_every_type() {
-        for dtype in DType::ALL {
-            let size = dtype.size_bytes() as usize;
-            let desc = TensorDesc::strided(dtype, &[3, 5], &[1, 3]).unwrap();
-            let mut bytes: Vec<u8> = (0..15 * size).map(|at| (at * 37 + 11) as u8 & 0x5f).collect();
-            if dtype == DType::Bool {
-                bytes.iter_mut().for_each(|byte| *byte &= 1);
-            }
-            let mut tensors = Tensors::default();
-            tensors.push_bytes("x", &desc, &bytes);
-            let mut again = vec![0; bytes.len()];
-            tensors.0[0].scatter(&desc, &mut again);
-            assert_eq!(again, bytes, "{dtype}");
-        }
-    }
-}

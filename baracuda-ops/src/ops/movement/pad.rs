@@ -335,8 +335,8 @@ pub(super) fn moves(valid: &Valid) -> (Moves, Outside) {
     }
     let along = |at: usize| {
         let (n, before, dilation) = (x.dims()[at], valid.fields.before[at], valid.fields.dilation(at));
-        // Where there is one element, its number is 0.
-        let from = if n > 1 { crate::narrow::signed(x.strides()[at]) } else { 0 };
+        // Where there is one element, its number is 0; without elements none is read, and strides may be of any size.
+        let from = if n > 1 && !x.is_empty() { crate::narrow::signed(x.strides()[at]) } else { 0 };
         let to = if y.dims()[at] > 1 { y.strides()[at] } else { 0 };
         Axis { extent: y.dims()[at], to, from, edge: Some(Edge { extent: n, before, dilation }) }
     };

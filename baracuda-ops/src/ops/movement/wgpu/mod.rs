@@ -1,6 +1,6 @@
 //! The WGSL kernels: in which units elements move, and the dispatches.
 //!
-//! Shaders move words of 4 bytes, and of elements of 2 bytes single ones where words do not do. Elements of 8 bytes are two words.
+//! Shaders move words of 4 bytes, and of elements of 1 or 2 bytes single ones where words do not do. Elements of 8 bytes are two words.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::{concat, copy, pad as padding};
 use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, groups};
 use crate::error::Reason;
 use crate::kernel::Ask;
-use crate::narrow::word;
+use crate::narrow::{signed, word};
 use crate::slots::Slots;
 
 /// Threads of a workgroup: the most that WebGPU promises.
@@ -28,13 +28,13 @@ fn wrapped(stride: i64) -> u32 {
 }
 
 /// Moves in units that shaders have.
-fn in_words(moves: Moves) -> Result<Moves, Reason> {
-    let moves = moves.narrowed(WORD_BYTES).widened(WORD_BYTES, WORD_BYTES);
-    Reason::unless(
-        moves.unit_bytes >= 2,
-        || "its shaders move words and halves of them, single bytes lie between these",
-    )?;
-    Ok(moves)
+fn in_words(moves: Moves) -> Moves {
+    moves.narrowed(WORD_BYTES).widened(WORD_BYTES, WORD_BYTES)
+}
+
+/// Units of a chunk: those of 16 bytes, but of single bytes no more than their accessors take.
+fn units_of_chunk(moves: &Moves) -> u64 {
+    (16 / moves.unit_bytes).min(8)
 }
 
 /// How one side's units lie along a line.
@@ -42,7 +42,7 @@ struct Side {
     is_run: bool,
     /// Whether each chunk of a line starts at a multiple of a chunk.
     is_aligned: bool,
-    is_half: bool,
+    unit_bytes: u64,
 }
 
 impl Side {
@@ -53,27 +53,31 @@ impl Side {
             is_run: line.edge.is_none() && stride(&line) == 1 && line.from >= 0,
             is_aligned: start.is_multiple_of(per_chunk)
                 && outer.map(stride).all(|stride| stride.is_multiple_of(per_chunk)),
-            is_half: moves.unit_bytes == 2,
+            unit_bytes: moves.unit_bytes,
         }
     }
 
     fn accessors_in(&self) -> [&'static str; 2] {
-        match (self.is_run, self.is_half) {
-            (true, is_half) => {
-                let any = if is_half { "halves_in" } else { "words_in" };
-                [if self.is_aligned { "chunks_in" } else { any }, any]
-            }
-            (false, is_half) => [if is_half { "scattered_half_in" } else { "scattered_f32_in" }; 2],
+        let (aligned, any, scattered) = match self.unit_bytes {
+            1 => ("byte_pairs_in", "bytes_in", "scattered_byte_in"),
+            2 => ("chunks_in", "halves_in", "scattered_half_in"),
+            _ => ("chunks_in", "words_in", "scattered_f32_in"),
+        };
+        match self.is_run {
+            true => [if self.is_aligned { aligned } else { any }, any],
+            false => [scattered; 2],
         }
     }
 
     fn accessors_out(&self) -> [&'static str; 2] {
-        match (self.is_run, self.is_half) {
-            (true, is_half) => {
-                let any = if is_half { "halves_out" } else { "words_out" };
-                [if self.is_aligned { "chunks_out" } else { any }, any]
-            }
-            (false, is_half) => [if is_half { "scattered_half_out" } else { "scattered_f32_out" }; 2],
+        let (aligned, any, scattered) = match self.unit_bytes {
+            1 => ("byte_pairs_out", "bytes_out", "scattered_byte_out"),
+            2 => ("chunks_out", "halves_out", "scattered_half_out"),
+            _ => ("chunks_out", "words_out", "scattered_f32_out"),
+        };
+        match self.is_run {
+            true => [if self.is_aligned { aligned } else { any }, any],
+            false => [scattered; 2],
         }
     }
 
@@ -104,8 +108,8 @@ fn bytes(words: &[[u32; 4]]) -> Vec<u8> {
 
 /// A dispatch for any strides.
 fn strided(moves: Moves, operands: [usize; 2], props: &Props) -> Result<StepBuilder, Reason> {
-    let moves = in_words(moves)?;
-    let per_chunk = 16 / moves.unit_bytes;
+    let moves = in_words(moves);
+    let per_chunk = units_of_chunk(&moves);
     let line = moves.line();
     let chunks_of_line = line.extent.div_ceil(per_chunk);
     let chunks = moves.units() / line.extent * chunks_of_line;
@@ -256,8 +260,8 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
         return Ok(work);
     }
     let element_bytes = moves.unit_bytes;
-    let moves = in_words(moves)?;
-    let per_chunk = 16 / moves.unit_bytes;
+    let moves = in_words(moves);
+    let per_chunk = units_of_chunk(&moves);
     let line = moves.line();
     let chunks_of_line = line.extent.div_ceil(per_chunk);
     let chunks = moves.units() / line.extent * chunks_of_line;
@@ -277,15 +281,20 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     let axes = if moves.axes.is_empty() { &single[..] } else { &moves.axes };
     for axis in axes.iter().rev() {
         let edge = axis.edge.unwrap_or(super::geometry::Edge { extent: axis.extent, before: 0, dilation: 1 });
-        let fits = i32::try_from(edge.before).is_ok() && u32::try_from(edge.dilation).is_ok();
-        Reason::unless(fits, || {
-            format!("it counts in 32 bits, {} elements are before the first and {} apart", edge.before, edge.dilation)
+        // Positions are counted from the first element of x, which may lie before the first of y.
+        let past = signed(axis.extent).saturating_sub(edge.before);
+        let fits = [edge.before, past].into_iter().all(|at| i32::try_from(at).is_ok());
+        Reason::unless(fits && u32::try_from(edge.dilation).is_ok(), || {
+            format!(
+                "it counts in 32 bits, of {} positions {} are before the first element, and elements are {} apart",
+                axis.extent, edge.before, edge.dilation
+            )
         })?;
         words.push([word(axis.extent), word(axis.to), wrapped(axis.from), word(edge.extent)]);
         words.push([wrapped(edge.before), word(edge.dilation), axis.edge.is_some().into(), 0]);
     }
     let x = Binding {
-        accessors: Side { is_run: false, is_aligned: false, is_half: y.is_half }.accessors_in(),
+        accessors: Side { is_run: false, is_aligned: false, unit_bytes: y.unit_bytes }.accessors_in(),
         ..binding("x", padding::OPERANDS[0], ["absent_in"; 2])
     };
     let has_x = valid.slots.at(padding::OPERANDS[0]).is_some_and(|slot| !slot.desc.is_empty());
@@ -293,9 +302,14 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     let _ = writeln!(generated, "const HAS_X: bool = {has_x};");
     let read = if has_x { "x_bits(at)" } else { "0u" };
     let _ = writeln!(generated, "fn read_unit(at: u32) -> u32 {{\n    return {read};\n}}");
-    let units: Vec<String> = match y.is_half {
-        false => (0..4).map(|at| format!("units[{at}]")).collect(),
-        true => (0..4).map(|at| format!("(units[{}] & 0xffffu) | (units[{}] << 16u)", 2 * at, 2 * at + 1)).collect(),
+    let units: Vec<String> = match y.unit_bytes {
+        1 => {
+            let byte = |at: u32| format!("((units[{at}] & 0xffu) << {}u)", 8 * (at % 4));
+            let word = |first: u32| (first..first + 4).map(byte).collect::<Vec<_>>().join(" | ");
+            vec![word(0), word(4), "0u".into(), "0u".into()]
+        }
+        2 => (0..4).map(|at| format!("(units[{}] & 0xffffu) | (units[{}] << 16u)", 2 * at, 2 * at + 1)).collect(),
+        _ => (0..4).map(|at| format!("units[{at}]")).collect(),
     };
     let _ = writeln!(
         generated,

@@ -13,7 +13,7 @@ use crate::tensor::TensorDesc;
 /// A descriptor that is not valid.
 pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
     for props in &Variants::devices() {
-        for dtype in [DType::F64, DType::F32, DType::BF16] {
+        for dtype in [DType::F64, DType::F32, DType::BF16, DType::U8] {
             let dense = TensorDesc::contiguous(dtype, &[64, 48])?;
             let odd = TensorDesc::contiguous(dtype, &[63, 47])?;
             let gaps = TensorDesc::strided(dtype, &[64, 48], &[200, 2])?;
