@@ -1,7 +1,8 @@
 //! What arithmetic instructions compute, on the bits of registers.
 //!
 //! Results are rounded as PTX says. The approximate instructions (`ex2.approx` and its like) are exact up to one rounding: their real errors, of
-//! a few units in the last place, are not imitated.
+//! a few units in the last place, are not imitated. The limits that PTX gives them are: where `div.approx` is 0, and that an f64 has 20 bits of
+//! fraction.
 
 use std::cmp::Ordering;
 
@@ -539,6 +540,7 @@ mod tests {
         assert_eq!(toward_zero(of64(-1.0 - 1.9 * f64::powi(2.0, -23)), 0, 0), of(-1.0 - f32::EPSILON));
         assert_eq!(toward_zero(of64(1e300), 0, 0), of(f32::MAX));
     }
+
     #[test]
     fn sums_are_rounded_in_a_direction() {
         let run = |base: &str, toward: &str, numbers: [f32; 3]| {
