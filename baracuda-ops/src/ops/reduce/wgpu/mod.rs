@@ -31,6 +31,8 @@ const MOST_POSITIONS: u64 = 1 << 31;
 pub(super) fn rows(valid: &Valid, props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
     ask.leave_if(has_better_columns(&valid.derived), "elements are nearer to each other along an extent that stays")?;
     let (kept, reduced) = (valid.derived.kept(), valid.derived.reduced());
+    let has_rows = !reduced.dims.is_empty() || kept.dims.is_empty();
+    Reason::unless(has_rows, || "no extent is reduced along which rows could lie")?;
     let order = |of: &Walk| of.dims.len();
     let axes = (0..order(&reduced)).rev().map(Axis::Reduced).chain((0..order(&kept)).rev().map(Axis::Kept)).collect();
     Task::new(valid, props, axes)?.work("reduce_rows")
