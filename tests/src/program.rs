@@ -581,6 +581,13 @@ impl Arithmetic {
             }
             return Ok(found);
         }
+        if let ("sin" | "cos", [x]) = (name, arguments)
+            && x.most - x.least >= 2.0 * std::f64::consts::PI
+        {
+            // A whole period has both turning points. Large ones are no numbers of f64.
+            found.admit(1.0);
+            found.admit(-1.0);
+        }
         if let [x] = arguments
             && name == "tan"
             && turning_points("sin", x.least, x.most).next().is_some()

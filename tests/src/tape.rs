@@ -172,7 +172,9 @@ pub fn check(forward: &AnyDescriptor, steps: &[Step], arriving: &[&str], wanted:
                 Role::Forward(name) => is_read && of_forward(name)?.desc == desc,
                 Role::GradientOf(name) => {
                     let of = of_forward(name)?.desc;
-                    let has_elements = of.dims() == desc.dims() || of.span_bytes() == desc.span_bytes();
+                    // Repeated along an extent of 0 it has no elements.
+                    let is_whole = of.dims() == desc.dims() || of.span_bytes() == desc.span_bytes();
+                    let has_elements = is_whole || desc.is_empty();
                     is_read && arriving.contains(name) && of.dtype() == desc.dtype() && has_elements
                 }
                 Role::GradientFor(inputs) => {

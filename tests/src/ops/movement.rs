@@ -8,12 +8,12 @@ use crate::judge::Expected;
 use crate::values::Tensors;
 
 /// Types of every size. Those of one size move alike, so that the others have fewer cases.
-pub(super) const TYPES: [DType; 7] =
-    [DType::F32, DType::BF16, DType::F64, DType::F16, DType::I64, DType::I32, DType::U32];
+pub(super) const TYPES: [DType; 8] =
+    [DType::F32, DType::BF16, DType::F64, DType::U8, DType::F16, DType::I64, DType::I32, DType::U32];
 
 /// Whether a type stands for all of its size.
 pub(super) fn stands_for_size(dtype: DType) -> bool {
-    [DType::F32, DType::BF16, DType::F64].contains(&dtype)
+    [DType::F32, DType::BF16, DType::F64, DType::U8].contains(&dtype)
 }
 
 /// Values that are exact in every type of their kind, no two neighbours of which agree.
@@ -27,6 +27,7 @@ pub(super) fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) 
     let (least, most) = match dtype {
         DType::I64 => (-(2f64.powi(53)), 2f64.powi(53)),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::U8 => (0.0, u8::MAX.into()),
         _ => (0.0, u32::MAX.into()),
     };
     Ok((0..elements).map(|_| (least + (most - least) * random.uniform()).trunc()).collect())

@@ -103,17 +103,22 @@ fn forms(dtype: DType) -> Vec<(Form, bool)> {
     }
     if stands_for_size(dtype) {
         let zeros = PadMode::Constant(0.0);
+        // Bytes have neither signs nor infinities.
+        let [least, none] = [f64::NEG_INFINITY, f64::NAN].map(|value| if dtype.is_float() { value } else { 255.0 });
         for (form, is_core) in [
             (Form::new(x(&[5, 9]), &[(1, 2), (0, 3)], zeros).interior(&[1, 2]), true),
             (Form::new(x(&[5, 9]), &[(-2, 1), (-4, -1)], zeros).interior(&[0, 2]), false),
             (Form::new(x(&[5, 9]), &[(0, 0), (0, 0)], zeros).interior(&[3, 0]), false),
-            (Form::new(x(&[0, 4]), &[(2, 3), (1, 1)], PadMode::Constant(-1.0)), true),
+            (
+                Form::new(x(&[0, 4]), &[(2, 3), (1, 1)], PadMode::Constant(if dtype.is_float() { -1.0 } else { 7.0 })),
+                true,
+            ),
             (Form::new(x(&[3]), &[(0, 100)], PadMode::Constant(1.0)), false),
             (Form::new(x(&[3]), &[(-3, 20)], PadMode::Constant(1.0)), false),
             (Form::new(x(&[1]), &[(3, 3)], PadMode::Replicate), false),
             (Form::new(x(&[1]), &[(1, 1)], PadMode::Circular), false),
-            (Form::new(x(&[7, 33]), &[(1, 1), (1, 1)], PadMode::Constant(f64::NEG_INFINITY)), false),
-            (Form::new(x(&[7, 33]), &[(1, 1), (1, 1)], PadMode::Constant(f64::NAN)), false),
+            (Form::new(x(&[7, 33]), &[(1, 1), (1, 1)], PadMode::Constant(least)), false),
+            (Form::new(x(&[7, 33]), &[(1, 1), (1, 1)], PadMode::Constant(none)), false),
         ] {
             forms.push((form, is_core));
         }
