@@ -505,7 +505,7 @@ mod tests {
             ),
             (
                 r#"{"inputs":["x","y"],"let":[["c","lt","x","y"],["n","logical_not","c"],["u","where","n","x",2],["v","where","c","u","y"],["w","where",1,"y","v"]],"outputs":["v","w","c"]}"#,
-                4,
+                3,
             ),
             (
                 r#"{"inputs":["x"],"let":[["a","add",1,2],["b","div","x","a"],["c","sigmoid","b"],["d","mul","c","c"],["e","add","d","b"]],"outputs":["d","e"]}"#,
