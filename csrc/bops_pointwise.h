@@ -202,10 +202,11 @@ enum { BOPS_VALUE_LAST = 127, BOPS_VALUE_LITERAL = 128 };
 typedef struct {
     bops_walk walk;
     uint32_t inputs, outputs, instructions;
-    uint32_t result[BOPS_POINTWISE_OUTPUTS];           /* where the values of outputs are */
-    uint64_t instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, z, the place of the result, number of arguments, cost */
-    uint64_t literal[BOPS_POINTWISE_LITERALS];         /* bits of the computing type */
-    bops_walked input[BOPS_POINTWISE_INPUTS];          /* loaded into the slots of their numbers */
+    uint32_t result[BOPS_POINTWISE_OUTPUTS]; /* where the values of outputs are */
+    uint64_t
+        instruction[BOPS_POINTWISE_INSTRUCTIONS]; /* bytes, from the lowest: function, x, y, z, the place of the result, number of arguments, cost */
+    uint64_t literal[BOPS_POINTWISE_LITERALS];    /* bits of the computing type */
+    bops_walked input[BOPS_POINTWISE_INPUTS];     /* loaded into the slots of their numbers */
     bops_walked output[BOPS_POINTWISE_OUTPUTS];
 } bops_pointwise_program_params;
 

@@ -56,12 +56,12 @@ typedef struct {
 /* The elements of neighbouring outputs are neighbours. BOPS_REDUCE_ACROSS threads side by side have an access each. */
 typedef struct {
     bops_reduce_results results;
-    bops_walk kept, reduced;       /* outputs in accesses; what is reduced, one by one */
-    bops_walked in, in_kept, out;  /* along what is reduced; along the outputs, in accesses */
-    uint64_t items, groups;        /* reduced to an output; blocks that take the accesses of a piece */
-    uint64_t out_step;             /* from an output of an access to the next */
-    uint32_t deep;                 /* threads that share outputs: a power of two up to 8 */
-    uint32_t batches;              /* of a piece, BOPS_REDUCE_BATCH accesses of a thread each */
+    bops_walk kept, reduced;      /* outputs in accesses; what is reduced, one by one */
+    bops_walked in, in_kept, out; /* along what is reduced; along the outputs, in accesses */
+    uint64_t items, groups;       /* reduced to an output; blocks that take the accesses of a piece */
+    uint64_t out_step;            /* from an output of an access to the next */
+    uint32_t deep;                /* threads that share outputs: a power of two up to 8 */
+    uint32_t batches;             /* of a piece, BOPS_REDUCE_BATCH accesses of a thread each */
     bops_each each;
 } bops_reduce_columns_params;
 

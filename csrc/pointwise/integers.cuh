@@ -27,9 +27,9 @@ template <typename A> __device__ __forceinline__ bool is_negative(A x) {
 template <typename A> __device__ __forceinline__ bool is_below(A rest, A y) { return rest != A(0) && is_negative(rest) != is_negative(y); }
 
 // r = function(x, y, z). The function is the same for all threads; y and z count where it has them. r may be x.
-template <int arguments, typename A, int count>
-__device__ __forceinline__ void apply_to_integers(bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
-                                                  A (&r)[count]) {
+template <int arguments, typename A, int count> __device__ __forceinline__ void apply_to_integers(bops_function function, const A (&x)[count],
+                                                                                                  const A (&y)[count], const A (&z)[count],
+                                                                                                  A (&r)[count]) {
     using U = std::make_unsigned_t<A>;
     constexpr U bits = 8 * sizeof(A);
     const auto each = [&](const auto &f) {

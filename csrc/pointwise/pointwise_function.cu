@@ -7,8 +7,8 @@ namespace bops {
 namespace {
 
 // Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent. Special functions take as long as a load.
-template <int extents, int arguments, int bytes, int cost>
-constexpr int function_accesses = extents == 1 && arguments == 1 && bytes == 16 && cost != BOPS_COST_SPECIAL ? 2 : 1;
+template <int extents, int arguments, int bytes, int cost> constexpr int function_accesses =
+    extents == 1 && arguments == 1 && bytes == 16 && cost != BOPS_COST_SPECIAL ? 2 : 1;
 
 // Elements of a special function that are computed together: a few in the most usual kernels, else one, which keeps the code short.
 template <int extents, int arguments, typename T> constexpr int special_at_once = extents == 1 && sizeof(T) < 8 ? 4 : 1;

@@ -152,9 +152,9 @@ template <typename Computing, int elements> struct mixed {
 };
 
 // As `apply`, of a function of any cost, and of integers, where it does not count.
-template <int arguments, int least = 0, typename A, int count>
-__device__ __forceinline__ void apply_any(bops_cost cost, bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
-                                          A (&r)[count]) {
+template <int arguments, int least = 0, typename A, int count> __device__ __forceinline__ void apply_any(bops_cost cost, bops_function function,
+                                                                                                         const A (&x)[count], const A (&y)[count],
+                                                                                                         const A (&z)[count], A (&r)[count]) {
     if constexpr (std::is_integral_v<A>) {
         apply_to_integers<arguments>(function, x, y, z, r);
     } else if constexpr (least == BOPS_COST_SPECIAL) {

@@ -87,7 +87,9 @@ template <typename A> __device__ __forceinline__ A mish(A x) {
 
 // y (e^x - 1) below 0.
 template <typename A> __device__ __forceinline__ A elu(A x, A y) { return x > A(0) ? x : product(y, expm1(x)); }
-template <typename A> __device__ __forceinline__ A selu(A x) { return product(x > A(0) ? x : expm1(x), x > A(0) ? A(1.0507009873554805) : A(1.7580993408473768)); }
+template <typename A> __device__ __forceinline__ A selu(A x) {
+    return product(x > A(0) ? x : expm1(x), x > A(0) ? A(1.0507009873554805) : A(1.7580993408473768));
+}
 
 // x above 0, else y (e^z - 1), z = x / y. Where z is near 0 it is x times (e^z - 1) / z, which needs no normal z. A positive z, which a negative y makes, may
 // be large: what its rounding loses is added.
@@ -161,8 +163,7 @@ template <typename W, int count, typename Table> __device__ __forceinline__ void
 }
 
 struct two_over_pi_32 {
-    uint32_t word[10] = {0u,          0u,          0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
-                         0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
+    uint32_t word[10] = {0u, 0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu, 0xdebbc561u};
 };
 
 template <> __device__ __forceinline__ turned<float>::turned(float x) {
@@ -186,10 +187,26 @@ template <> __device__ __forceinline__ turned<float>::turned(float x) {
 }
 
 struct two_over_pi_64 {
-    uint64_t word[21] = {0ull, 0xa2f9836e4e441529ull, 0xfc2757d1f534ddc0ull, 0xdb6295993c439041ull, 0xfe5163abdebbc561ull,
-                         0xb7246e3a424dd2e0ull, 0x06492eea09d1921cull, 0xfe1deb1cb129a73eull, 0xe88235f52ebb4484ull, 0xe99c7026b45f7e41ull,
-                         0x3991d639835339f4ull, 0x9c845f8bbdf9283bull, 0x1ff897ffde05980full, 0xef2f118b5a0a6d1full, 0x6d367ecf27cb09b7ull,
-                         0x4f463f669e5fea2dull, 0x7527bac7ebe5f17bull, 0x3d0739f78a5292eaull, 0x6bfb5fb11f8d5d08ull, 0x56033046fc7b6babull,
+    uint64_t word[21] = {0ull,
+                         0xa2f9836e4e441529ull,
+                         0xfc2757d1f534ddc0ull,
+                         0xdb6295993c439041ull,
+                         0xfe5163abdebbc561ull,
+                         0xb7246e3a424dd2e0ull,
+                         0x06492eea09d1921cull,
+                         0xfe1deb1cb129a73eull,
+                         0xe88235f52ebb4484ull,
+                         0xe99c7026b45f7e41ull,
+                         0x3991d639835339f4ull,
+                         0x9c845f8bbdf9283bull,
+                         0x1ff897ffde05980full,
+                         0xef2f118b5a0a6d1full,
+                         0x6d367ecf27cb09b7ull,
+                         0x4f463f669e5fea2dull,
+                         0x7527bac7ebe5f17bull,
+                         0x3d0739f78a5292eaull,
+                         0x6bfb5fb11f8d5d08ull,
+                         0x56033046fc7b6babull,
                          0xf0cfbc209af4361dull};
 };
 

@@ -27,9 +27,7 @@ template <int extents, bool may_be_long> struct place {
     }
 
     // Of the access in an operand, in elements.
-    __device__ __forceinline__ uint64_t offset(const bops_walked &walked) const {
-        return walked.is_dense ? first : offset_by(walked.strides);
-    }
+    __device__ __forceinline__ uint64_t offset(const bops_walked &walked) const { return walked.is_dense ? first : offset_by(walked.strides); }
     __device__ __forceinline__ uint64_t offset_by(const uint64_t *strides) const {
         uint64_t at = (may_be_long ? outer : uint32_t(outer)) * strides[0];
 #pragma unroll

@@ -30,8 +30,7 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
 #pragma unroll
         for (int i = 0; i < reduce_batch; ++i) {
             const uint64_t item = first + uint64_t(i) * params.deep;
-            if (item < params.items)
-                loaded[i] = load<bytes>(from + place<BOPS_POINTWISE_EXTENTS, true>(params.reduced, item, 1).offset(params.in));
+            if (item < params.items) loaded[i] = load<bytes>(from + place<BOPS_POINTWISE_EXTENTS, true>(params.reduced, item, 1).offset(params.in));
         }
         A v[reduce_batch][width];
 #pragma unroll
