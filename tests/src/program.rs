@@ -70,7 +70,7 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "erf" => |[x, ..]| libm::erf(x),
         "erfc" => |[x, ..]| libm::erfc(x),
         "mish" => |[x, ..]| if x < -40.0 { times_power(x) } else { x * softplus(x).tanh() },
-        "selu" => |[x, ..]| 1.0507009873554804934 * if x > 0.0 { x } else { 1.6732632423543772848 * x.exp_m1() },
+        "selu" => |[x, ..]| 1.0507009873554805 * if x > 0.0 { x } else { 1.6732632423543772 * x.exp_m1() },
         "expm1" => |[x, ..]| x.exp_m1(),
         "log1p" => |[x, ..]| x.ln_1p(),
         "exp2" => |[x, ..]| x.exp2(),
@@ -102,7 +102,7 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "div" => |[x, y, _]| x / y,
         "isnan" => |[x, ..]| truth(x.is_nan()),
         "isinf" => |[x, ..]| truth(x.abs() == f64::INFINITY),
-        "isfinite" => |[x, ..]| truth(x - x == 0.0),
+        "isfinite" => |[x, ..]| truth(f64::is_finite(x)),
         "signbit" => |[x, ..]| (x.to_bits() >> 63) as f64,
         "eq" => |[x, y, _]| truth(x == y),
         "ne" => |[x, y, _]| truth(x != y),
@@ -484,7 +484,8 @@ impl Arithmetic {
                 let rest = call("sub", &[Allowed::only(1.0), *w])?;
                 let from_a = call("add", &[*a, call("mul", &[*w, way])?])?;
                 let from_b = call("sub", &[*b, call("mul", &[way, rest])?])?;
-                let (is_low, is_high) = (w.value < 0.5 || w.least < 0.5, !(w.value < 0.5) || w.most >= 0.5);
+                let (is_low, is_high) =
+                    (w.value < 0.5 || w.least < 0.5, w.value >= 0.5 || w.value.is_nan() || w.most >= 0.5);
                 return Ok(match (is_low, is_high) {
                     (true, false) => from_a,
                     (false, true) => from_b,
@@ -708,7 +709,7 @@ fn turning_points(name: &str, least: f64, most: f64) -> impl Iterator<Item = f64
         [next, next + PI]
     };
     let points = match name {
-        "silu" => [-1.2784645427610738; 2],
+        "silu" => [-1.278_464_542_761_074; 2],
         "gelu_erf" => [-0.7517915246935645; 2],
         "gelu_tanh" => [-0.7524614220710162; 2],
         "mish" => [-1.1924312145152604; 2],

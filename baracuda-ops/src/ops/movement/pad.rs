@@ -160,7 +160,7 @@ fn bits(dtype: DType, value: f64) -> Option<u64> {
             let value = half::bf16::from_f64(crate::backend::cpu::rounded(dtype, value));
             in_range(value.is_finite()).then(|| value.to_bits().into())
         }
-        DType::I64 => (is_whole && (-9.223_372_036_854_775_808e18..9.223_372_036_854_775_808e18).contains(&value))
+        DType::I64 => (is_whole && (-9.223_372_036_854_776e18..9.223_372_036_854_776e18).contains(&value))
             .then(|| (value as i64).cast_unsigned()),
         DType::I32 => (is_whole && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&value))
             .then(|| (value as i32).cast_unsigned().into()),

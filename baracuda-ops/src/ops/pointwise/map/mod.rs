@@ -284,6 +284,9 @@ pub(in crate::ops) struct Forward<'f> {
     pub(in crate::ops) arriving: Vec<usize>,
 }
 
+/// The program of gradients, with its operands and their roles.
+type Gradient = (Program, Vec<TensorDesc>, Vec<(&'static str, Role)>);
+
 impl Forward<'_> {
     /// Adds the steps of all inputs that are wanted: one program for those that have the extents of the outputs, and a sum for each that is repeated.
     pub(in crate::ops) fn derive(&self, derivation: &mut Derivation) -> Result<()> {
@@ -297,7 +300,7 @@ impl Forward<'_> {
     }
 
     /// The program of the gradients of some inputs, with its operands and their roles.
-    fn gradient(&self, wanted: &[usize]) -> Result<(Program, Vec<TensorDesc>, Vec<(&'static str, Role)>)> {
+    fn gradient(&self, wanted: &[usize]) -> Result<Gradient> {
         let Self { op, program, inputs, dys, arriving, .. } = self;
         let outputs = || arriving.iter().map(|&at| OUTPUTS[at]).collect();
         let independent = |at| Error::independent(op, INPUTS[at], outputs());

@@ -20,11 +20,17 @@
 //! not count for equality.
 
 mod builder;
+#[cfg_attr(test, expect(clippy::approx_constant, reason = "expected values are the digits of a table"))]
 mod double;
 mod functions;
 mod gradient;
 mod integers;
 mod lanes;
+#[expect(
+    clippy::excessive_precision,
+    clippy::approx_constant,
+    reason = "coefficients of polynomials are as they were fitted"
+)]
 mod single;
 
 use std::collections::HashMap;

@@ -262,7 +262,9 @@ fn bytes_of(desc: &TensorDesc, seed: u64) -> Vec<u8> {
         state >> 33
     };
     let element = |at: u64| match desc.dtype() {
-        DType::F32 | DType::F16 | DType::BF16 if at % 3 == 0 => encode(desc.dtype(), special[to_usize(at / 3 % 8)]),
+        DType::F32 | DType::F16 | DType::BF16 if at.is_multiple_of(3) => {
+            encode(desc.dtype(), special[to_usize(at / 3 % 8)])
+        }
         DType::F32 | DType::F16 | DType::BF16 => encode(desc.dtype(), f64::from((at * 7 + seed) as u32 % 19) - 9.0),
         // Half of them are 0; of the others most are no 1.
         DType::Bool => vec![if random() & 1 == 0 { 0 } else { random() as u8 }],
