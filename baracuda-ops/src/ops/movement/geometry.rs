@@ -142,6 +142,7 @@ impl Moves {
     }
 
     /// Whether units lie next to each other along the innermost axis, on both sides.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn has_runs(&self) -> bool {
         let line = self.line();
         line.edge.is_none() && (line.to, line.from) == (1, 1)

@@ -313,7 +313,7 @@ mod tests {
         let mut state = 1u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            crate::narrow::word(state >> 32)
+            u32::try_from(state >> 32).unwrap()
         };
         let mut pairs: Vec<[f32; 2]> = special.iter().flat_map(|&x| special.map(|y| [x, y])).collect();
         let unit = |bits: u32| crate::narrow::single(f64::from(bits) / 4_294_967_296.0);
