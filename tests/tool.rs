@@ -596,7 +596,7 @@ fn says_what_is_wrong_with_a_file() {
         (Draft::new().with("refused", ""), "\"\" is none of cpu, cuda and wgpu"),
         (Draft::new().tensor("in.x", Dtype::F32, &[3, 2], x()), "in.x is [3, 2], the descriptor says [2, 3]"),
         (Draft::new().tensor("in.x", Dtype::I32, &[2, 3], x()), "in.x is i32, the descriptor says f32"),
-        (Draft::new().tensor("out.y", Dtype::I8, &[2, 3], vec![0; 6]), "out.y has elements of type I8"),
+        (Draft::new().tensor("out.y", Dtype::U16, &[2, 3], vec![0; 12]), "out.y has elements of type U16"),
         (Draft::new().tensor("in.z", Dtype::F32, &[2, 3], x()), "tensor in.z belongs to no operand"),
         (Draft::new().with("descriptor", repeated), "in.x: by strides [0, 1] of [2, 3] some elements share memory"),
         (Draft::new().with("descriptor", overlapping), "in.x: by strides [1, 1] of [2, 3] some elements share memory"),
