@@ -181,7 +181,8 @@ typedef struct {
     void *out;             /* may be an argument that lies alike */
 } bops_pointwise_function_operands;
 
-/* Operands have the dtype that the form is specialised for. */
+/* Operands have the dtype that the form is specialised for. With accesses of 16 bytes the result of a light function of one or two arguments, or the first
+ * argument of one of three, may be BOPS_BOOL. */
 BOPS_FORM(bops_pointwise_function, bops_dtype, bops_pointwise_function_params, bops_pointwise_function_choice, bops_pointwise_function_operands)
 
 /* ---- programs ------------------------------------------------------------- */

@@ -1,5 +1,6 @@
-// One function of operands of one type.
+// One function of operands of one type, or whose result or first argument is Bool.
 #include "../common/dispatch.cuh"
+#include "casts.cuh"
 #include "special.cuh"
 #include "walk.cuh"
 
@@ -25,7 +26,19 @@ template <typename A, int width> __device__ __forceinline__ void fill(uint64_t l
     for (int i = 0; i < width; ++i) v[i] = value;
 }
 
-template <typename T, int bytes, int extents, int arguments, int cost>
+// An access to as many elements as `bytes` hold of T, which are of another type.
+template <typename Of, typename T, int bytes> constexpr int bytes_of = bytes / int(sizeof(T)) * int(sizeof(Of));
+
+template <typename Of, typename A, int bytes, int width>
+__device__ __forceinline__ void values_of(bool is_repeated, const packed<bytes> &from, A (&to)[width]) {
+    accumulator_t<Of> v[width];
+    unpack_walked<Of>(is_repeated, from, v);
+#pragma unroll
+    for (int i = 0; i < width; ++i) to[i] = A(v[i]);
+}
+
+// T: the elements of all operands but the first argument, which are X, and the result, which are R. `bytes`: of an access to those of T.
+template <typename T, typename X, typename R, int bytes, int extents, int arguments, int cost>
 __global__ void __launch_bounds__(pointwise_threads, function_blocks<T, arguments, cost>)
     pointwise_function(const __grid_constant__ bops_pointwise_function_params params,
                        const __grid_constant__ bops_pointwise_function_operands operands) {
@@ -40,24 +53,26 @@ __global__ void __launch_bounds__(pointwise_threads, function_blocks<T, argument
         return first < elements ? elements - first : 0;
     };
     // 1. The arguments.
-    packed<bytes> from_x[accesses] = {}, from_y[accesses] = {}, from_z[accesses] = {};
+    packed<bytes_of<X, T, bytes>> from_x[accesses] = {};
+    packed<bytes> from_y[accesses] = {}, from_z[accesses] = {};
 #pragma unroll
     for (int k = 0; k < accesses; ++k) {
         const auto at = place_of(k);
-        const auto argument = [&](const bops_pointwise_argument &of, const void *base) {
-            const T *from = static_cast<const T *>(base) + at.offset(of.walked);
-            return load_walked<T, bytes, is_read_once>(arguments > 1 && of.walked.is_repeated, from, left_of(k));
+        const auto argument = [&](auto tag, const bops_pointwise_argument &of, const void *base) {
+            using Of = typename decltype(tag)::type;
+            const Of *from = static_cast<const Of *>(base) + at.offset(of.walked);
+            return load_walked<Of, bytes_of<Of, T, bytes>, is_read_once>(arguments > 1 && of.walked.is_repeated, from, left_of(k));
         };
-        if (arguments == 1 || !params.x.is_literal) from_x[k] = argument(params.x, operands.x);
-        if (arguments > 1 && !params.y.is_literal) from_y[k] = argument(params.y, operands.y);
-        if (arguments > 2 && !params.z.is_literal) from_z[k] = argument(params.z, operands.z);
+        if (arguments == 1 || !params.x.is_literal) from_x[k] = argument(type_tag<X>{}, params.x, operands.x);
+        if (arguments > 1 && !params.y.is_literal) from_y[k] = argument(type_tag<T>{}, params.y, operands.y);
+        if (arguments > 2 && !params.z.is_literal) from_z[k] = argument(type_tag<T>{}, params.z, operands.z);
     }
     // 2. The function.
 #pragma unroll
     for (int k = 0; k < accesses; ++k) {
         if (left_of(k) == 0) break;
         A x[width], y[width], z[width], r[width];
-        unpack_walked<T>(arguments > 1 && params.x.walked.is_repeated, from_x[k], x);
+        values_of<X>(arguments > 1 && params.x.walked.is_repeated, from_x[k], x);
         if constexpr (arguments > 1) {
             unpack_walked<T>(params.y.walked.is_repeated != 0, from_y[k], y);
             if (params.x.is_literal) fill(params.x.literal, x);
@@ -73,7 +88,14 @@ __global__ void __launch_bounds__(pointwise_threads, function_blocks<T, argument
         } else {
             apply<arguments, cost>(params.function, x, y, z, r);
         }
-        put<T, bytes>(static_cast<T *>(operands.out) + place_of(k).offset(params.out), left_of(k), pack<T, bytes>(r));
+        accumulator_t<R> results[width];
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            if constexpr (std::is_same_v<R, T>) results[i] = r[i];
+            else results[i] = cast<R>(r[i]);
+        }
+        constexpr int stored = bytes_of<R, T, bytes>;
+        put<R, stored>(static_cast<R *>(operands.out) + place_of(k).offset(params.out), left_of(k), pack<R, stored>(results));
     }
 }
 
@@ -83,9 +105,16 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
         const auto run = [&](auto extents, auto arguments, auto cost) {
-            constexpr int accesses = function_accesses<extents, arguments, bytes, cost>;
-            return action(pointwise_function<T, bytes, extents, arguments, cost>,
-                          pointwise_shape(params.walk.elements, pointwise_width<T, bytes> * accesses), params, operands);
+            const auto shape = pointwise_shape(params.walk.elements, pointwise_width<T, bytes> * function_accesses<extents, arguments, bytes, cost>);
+            if constexpr (cost == BOPS_COST_LIGHT && bytes == 16) {
+                if constexpr (arguments < 3) {
+                    if (params.out.dtype == BOPS_BOOL)
+                        return action(pointwise_function<T, T, boolean, bytes, extents, arguments, cost>, shape, params, operands);
+                } else if (params.x.walked.dtype == BOPS_BOOL) {
+                    return action(pointwise_function<T, boolean, T, bytes, extents, arguments, cost>, shape, params, operands);
+                }
+            }
+            return action(pointwise_function<T, T, T, bytes, extents, arguments, cost>, shape, params, operands);
         };
         const auto with_arguments = [&](auto extents) {
             return for_value<1, 2, 3>(params.arguments, [&](auto arguments) {

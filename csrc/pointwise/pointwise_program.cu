@@ -1,15 +1,46 @@
 // An interpreter of programs: any functions, operands of any types and strides.
 #include "program.cuh"
+#include "stock.cuh"
 
 namespace bops {
 namespace {
 
-// Blocks of an SM that registers are allotted for; `words` are those of a thread's values, which take less than half of its registers.
-constexpr int blocks_for(int words) { return words >= 32 ? 2 : words >= 16 ? 3 : 4; }
-template <typename E, int accesses, int slots> constexpr int program_blocks = blocks_for(slots *accesses *E::width *int(sizeof(typename E::A)) / 4);
+// What kernels run on the values of a thread. Programs of any instructions, with so many slots, whose functions cost at most `most`:
+template <int slots_, int most> struct interpreted {
+    static constexpr int slots = slots_;
+    template <typename V> static __device__ __forceinline__ void run(V &values, const bops_pointwise_program_params &params) {
+        interpret<most>(values, params.instruction, params.instructions, params.literal);
+    }
+};
 
-// E: the elements. `accesses`: of a thread to each operand; more than 1 only with one extent.
-template <typename E, int accesses, int extents, int slots> __global__ void __launch_bounds__(pointwise_threads, program_blocks<E, accesses, slots>)
+// The stock program P:
+template <typename P> struct known {
+    static constexpr int slots = P::slots;
+    template <typename V> static __device__ __forceinline__ void run(V &values, const bops_pointwise_program_params &params) {
+        run_known<P>(values, params.literal);
+    }
+};
+
+// None, where outputs are inputs:
+struct nothing {
+    static constexpr int slots = 1;
+    template <typename V> static __device__ __forceinline__ void run(V &, const bops_pointwise_program_params &) {}
+};
+
+// 32-bit words of a thread's values in slots.
+template <typename E, int accesses, typename R> constexpr int words_of = R::slots *accesses *E::width *int(sizeof(typename E::A)) / 4;
+
+// Blocks of an SM that registers are allotted for.
+template <typename E, int accesses, typename R> struct blocks_for {
+    static constexpr int words = words_of<E, accesses, R>, value = words > 32 ? 2 : words >= 32 ? 3 : 4;
+};
+// The interpreter of functions of any cost takes more of them than the values.
+template <typename E, int accesses, int slots> struct blocks_for<E, accesses, interpreted<slots, BOPS_COST_SPECIAL>> {
+    static constexpr int words = words_of<E, accesses, interpreted<slots, BOPS_COST_SPECIAL>>, value = words >= 32 ? 2 : words >= 16 ? 3 : 4;
+};
+
+// E: the elements. `accesses`: of a thread to each operand; more than 1 only with one extent. R: what it runs.
+template <typename E, int accesses, int extents, typename R> __global__ void __launch_bounds__(pointwise_threads, blocks_for<E, accesses, R>::value)
     pointwise_program(const __grid_constant__ bops_pointwise_program_params params,
                       const __grid_constant__ bops_pointwise_program_operands operands) {
     using A = typename E::A;
@@ -21,7 +52,7 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
         const uint64_t first = (start + k * pointwise_threads) * E::width;
         return first < elements ? elements - first : 0;
     };
-    values<A, E::width * accesses, slots> values;
+    values<A, E::width * accesses, R::slots> values;
     constexpr int most_inputs = values.most < BOPS_POINTWISE_INPUTS ? values.most : BOPS_POINTWISE_INPUTS;
     // 1. The inputs, all before any output is stored: they may lie in the same place.
     typename E::raw raw[most_inputs][accesses] = {};
@@ -46,7 +77,7 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
         }
     }
     // 2. The instructions.
-    interpret(values, params.instruction, params.instructions, params.literal);
+    R::run(values, params);
     // 3. The outputs.
 #pragma unroll 1
     for (uint32_t i = 0; i < params.outputs; ++i) {
@@ -62,10 +93,59 @@ template <typename E, int accesses, int extents, int slots> __global__ void __la
     }
 }
 
-// Slots of kernels for vectors. Integers have one kernel for all programs.
-template <typename A, typename F> bops_status with_slots(uint32_t slots, const F &f) {
-    if constexpr (std::is_integral_v<A>) return for_value<8>(slots, f);
-    else return for_value<4, 8>(slots, f);
+// Casts between types that are known when the kernel is compiled: loads that stand in branches of the types would wait for each other.
+constexpr int cast_accesses = 4;
+template <typename From, typename To> constexpr int cast_width = 16 / int(sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To));
+
+template <typename From, typename To> __global__ void __launch_bounds__(pointwise_threads, 4)
+    pointwise_cast(uint64_t elements, const From *from, To *to) {
+    constexpr int width = cast_width<From, To>, read = width * int(sizeof(From)), written = width * int(sizeof(To));
+    const uint64_t start = (uint64_t(blockIdx.x) * (pointwise_threads * cast_accesses) + threadIdx.x) * width;
+    packed<read> raw[cast_accesses];
+#pragma unroll
+    for (int k = 0; k < cast_accesses; ++k) {
+        const uint64_t at = start + uint64_t(k) * pointwise_threads * width;
+        if (at < elements) raw[k] = fetch<From, read>(from + at, elements - at);
+    }
+#pragma unroll
+    for (int k = 0; k < cast_accesses; ++k) {
+        const uint64_t at = start + uint64_t(k) * pointwise_threads * width;
+        if (at >= elements) break;
+        accumulator_t<From> v[width];
+        accumulator_t<To> rounded[width];
+        unpack<From>(raw[k], v);
+#pragma unroll
+        for (int i = 0; i < width; ++i) rounded[i] = cast<To>(v[i]);
+        put<To, written>(to + at, elements - at, pack<To, written>(rounded));
+    }
+}
+
+// The greatest cost of a program's functions.
+inline bops_cost cost_of(const bops_pointwise_program_params &params) {
+    bops_cost most = BOPS_COST_LIGHT;
+    for (uint32_t i = 0; i < params.instructions; ++i) most = byte_of(params.instruction[i], 6) > most ? byte_of(params.instruction[i], 6) : most;
+    return most;
+}
+
+template <typename P> bool is_program(const bops_pointwise_program_params &params) {
+    if (params.inputs != P::inputs || params.outputs != P::outputs || params.instructions != P::instructions) return false;
+    for (int i = 0; i < P::instructions; ++i)
+        if (params.instruction[i] != P::code[i]) return false;
+    for (int i = 0; i < P::outputs; ++i)
+        if (params.result[i] != P::result[i]) return false;
+    return true;
+}
+
+// Whether kernels of casts have the type.
+inline bool is_float(bops_dtype dtype) { return dtype == BOPS_F32 || dtype == BOPS_F16 || dtype == BOPS_BF16; }
+
+// Calls f(tag of the stock program that this one is), or with none otherwise().
+template <typename F, typename G> bops_status with_stock(const bops_pointwise_program_params &, stock::list<>, const F &, const G &otherwise) {
+    return otherwise();
+}
+template <typename F, typename G, typename P, typename... Ps>
+bops_status with_stock(const bops_pointwise_program_params &params, stock::list<P, Ps...>, const F &f, const G &otherwise) {
+    return is_program<P>(params) ? f(type_tag<P>{}) : with_stock(params, stock::list<Ps...>{}, f, otherwise);
 }
 
 // What kernels are compiled for, by the types of operands: elements, accesses of a thread in dense walks, and the numbers of slots that they come in.
@@ -73,25 +153,65 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
                                                    const bops_pointwise_program_choice &choice, const bops_pointwise_program_operands &operands,
                                                    void *, const Action &action) {
     const auto run = [&](auto kernel, int width) { return action(kernel, pointwise_shape(params.walk.elements, width), params, operands); };
-    const auto dense = [&](auto elements, auto accesses) {
+    // Of elements in vectors, with so many extents and at most so many accesses.
+    const auto vectors = [&](auto elements, auto extents, auto accesses) {
         using E = typename decltype(elements)::type;
-        return with_slots<typename E::A>(choice.slots, [&](auto slots) {
-            constexpr int fitting = E::width * accesses * slots > 32 ? 1 : accesses;
-            return run(pointwise_program<E, fitting, 1, slots>, E::width * fitting);
-        });
+        using A = typename E::A;
+        const auto with = [&](auto what) {
+            using R = typename decltype(what)::type;
+            // Of 16-bit elements an access has twice as many values.
+            constexpr int words = words_of<E, accesses, R>, most = E::width > 4 ? 16 : 32, fitting = words <= most ? accesses : 1;
+            return run(pointwise_program<E, fitting, extents, R>, E::width * fitting);
+        };
+        const auto interpreter = [&] {
+            // Integers have one for all programs, float64 one for each number of slots.
+            if constexpr (std::is_integral_v<A>) return with(type_tag<interpreted<8, BOPS_COST_SPECIAL>>{});
+            else
+                return for_value<4, 8>(choice.slots, [&](auto slots) {
+                    if constexpr (std::is_same_v<A, float>)
+                        if (cost_of(params) == BOPS_COST_LIGHT) return with(type_tag<interpreted<slots, BOPS_COST_LIGHT>>{});
+                    return with(type_tag<interpreted<slots, BOPS_COST_SPECIAL>>{});
+                });
+        };
+        if constexpr (extents > 1) return interpreter();
+        else {
+            const bool is_cast = params.instructions == 0 && params.inputs == 1 && params.outputs == 1 && !params.input[0].is_repeated;
+            if constexpr (std::is_same_v<E, mixed<float, 4>>)
+                if (is_cast && is_float(params.input[0].dtype) && is_float(params.output[0].dtype))
+                    return for_narrow(params.input[0].dtype, [&](auto from) {
+                        return for_narrow(params.output[0].dtype, [&](auto to) {
+                            using From = typename decltype(from)::type;
+                            using To = typename decltype(to)::type;
+                            return action(pointwise_cast<From, To>, pointwise_shape(params.walk.elements, cast_width<From, To> * cast_accesses),
+                                          params.walk.elements, static_cast<const From *>(operands.input[0]), static_cast<To *>(operands.output[0]));
+                        });
+                    });
+            if (params.instructions == 0 && params.inputs == 1) {
+                constexpr int copied = (std::is_same_v<A, float> ? 64 : 32) / (E::width * int(sizeof(A)));
+                return run(pointwise_program<E, copied, 1, nothing>, E::width * copied);
+            }
+            if constexpr (std::is_same_v<A, float>)
+                return with_stock(
+                    params, stock::programs{}, [&](auto program) { return with(type_tag<known<typename decltype(program)::type>>{}); }, interpreter);
+            else return interpreter();
+        }
     };
+    constexpr std::integral_constant<int, 1> one;
+    constexpr std::integral_constant<int, 2> two;
+    constexpr std::integral_constant<int, 4> four;
     const auto walked = [&](auto computing) {
         using A = typename decltype(computing)::type;
-        constexpr int width = 16 / int(sizeof(A));
-        if (choice.extents == 1) return dense(type_tag<mixed<A, width>>{}, std::integral_constant<int, 1>{});
-        if (choice.extents == 4)
-            return with_slots<A>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, width>, 1, 4, slots>, width); });
-        return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, slots>, 1); });
+        using E = mixed<A, 16 / int(sizeof(A))>;
+        if (choice.extents == 1) return vectors(type_tag<E>{}, one, one);
+        if (choice.extents == 4) return vectors(type_tag<E>{}, four, one);
+        return for_value<8, 0>(choice.slots, [&](auto slots) {
+            return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, interpreted<slots, BOPS_COST_SPECIAL>>, 1);
+        });
     };
     if (choice.is_uniform)
         return for_narrow(choice.dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
-            return dense(type_tag<uniform<T>>{}, std::integral_constant < int, sizeof(T) == 4 ? 2 : 1 > {});
+            return vectors(type_tag<uniform<T>>{}, one, two);
         });
     switch (choice.dtype) {
     case BOPS_F64: return walked(type_tag<double>{});

@@ -151,48 +151,70 @@ template <typename Computing, int elements> struct mixed {
     }
 };
 
-// As `apply`, of a function of any cost, and of integers, where it does not count.
-template <int arguments, int least = 0, typename A, int count> __device__ __forceinline__ void apply_any(bops_cost cost, bops_function function,
-                                                                                                         const A (&x)[count], const A (&y)[count],
-                                                                                                         const A (&z)[count], A (&r)[count]) {
+// As `apply`, of a function whose cost is at most `most`, and of integers, where it does not count.
+template <int most, int arguments, int least = 0, typename A, int count>
+__device__ __forceinline__ void apply_up_to(bops_cost cost, bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
+                                            A (&r)[count]) {
     if constexpr (std::is_integral_v<A>) {
         apply_to_integers<arguments>(function, x, y, z, r);
     } else if constexpr (least == BOPS_COST_SPECIAL) {
         if constexpr (has_functions<arguments, least>) apply_special<arguments, 1>(function, x, y, r);
+    } else if constexpr (least == most) {
+        if constexpr (has_functions<arguments, least>) apply<arguments, least>(function, x, y, z, r);
     } else {
-        if constexpr (!has_functions<arguments, least>) apply_any<arguments, least + 1>(cost, function, x, y, z, r);
+        if constexpr (!has_functions<arguments, least>) apply_up_to<most, arguments, least + 1>(cost, function, x, y, z, r);
         else if (cost == least) apply<arguments, least>(function, x, y, z, r);
-        else apply_any<arguments, least + 1>(cost, function, x, y, z, r);
+        else apply_up_to<most, arguments, least + 1>(cost, function, x, y, z, r);
     }
 }
 
-// Runs the instructions, whose words are as bops_pointwise_program_params has them.
-template <typename A, int width, int slots>
+// A byte of an instruction's word, as bops_pointwise_program_params has it: function, x, y, z, place of the result, number of arguments, cost.
+__host__ __device__ constexpr uint32_t byte_of(uint64_t word, int at) { return uint32_t(word >> 8 * at) & 255; }
+
+// Runs instructions that are known when the kernel runs. `most`: of their costs.
+template <int most = BOPS_COST_SPECIAL, typename A, int width, int slots>
 __device__ __forceinline__ void interpret(values<A, width, slots> &values, const uint64_t *instructions, uint32_t count, const uint64_t *literals) {
 #pragma unroll
     for (int i = 0; i < width; ++i) values.last[i] = 0;
 #pragma unroll 1
     for (uint32_t i = 0; i < count; ++i) {
         const uint64_t word = instructions[i];
-        const auto byte = [&](int at) { return uint32_t(word >> 8 * at) & 255; };
-        const uint32_t function = byte(0), x = byte(1), to = byte(4), arguments = byte(5), cost = byte(6);
+        const uint32_t function = byte_of(word, 0), x = byte_of(word, 1), to = byte_of(word, 4), arguments = byte_of(word, 5),
+                       cost = byte_of(word, 6);
         if (arguments == 1) {
             if (x != BOPS_VALUE_LAST) values.get(x, literals, values.last);
-            apply_any<1>(cost, function, values.last, values.last, values.last, values.last);
+            apply_up_to<most, 1>(cost, function, values.last, values.last, values.last, values.last);
         } else {
             A y[width];
-            values.get(byte(2), literals, y);
+            values.get(byte_of(word, 2), literals, y);
             if (arguments == 2) {
                 if (x != BOPS_VALUE_LAST) values.get(x, literals, values.last);
-                apply_any<2>(cost, function, values.last, y, y, values.last);
+                apply_up_to<most, 2>(cost, function, values.last, y, y, values.last);
             } else {
                 A z[width];
-                values.get(byte(3), literals, z);
+                values.get(byte_of(word, 3), literals, z);
                 if (x != BOPS_VALUE_LAST) values.get(x, literals, values.last);
-                apply_any<3>(cost, function, values.last, y, z, values.last);
+                apply_up_to<most, 3>(cost, function, values.last, y, z, values.last);
             }
         }
         if (to != BOPS_VALUE_LAST) values.put(to);
+    }
+}
+
+// Runs the instructions of P from `at` on, which are known when the kernel is compiled.
+template <typename P, int at = 0, typename A, int width, int slots>
+__device__ __forceinline__ void run_known(values<A, width, slots> &values, const uint64_t *literals) {
+    if constexpr (at < P::instructions) {
+        constexpr uint64_t word = P::code[at];
+        constexpr uint32_t function = byte_of(word, 0), arguments = byte_of(word, 5), cost = byte_of(word, 6);
+        A x[width], y[width], z[width];
+        values.get(byte_of(word, 1), literals, x);
+        if constexpr (arguments > 1) values.get(byte_of(word, 2), literals, y);
+        if constexpr (arguments > 2) values.get(byte_of(word, 3), literals, z);
+        if constexpr (cost == BOPS_COST_SPECIAL) apply_special<arguments, (width < 4 ? width : 4)>(function, x, y, values.last);
+        else apply<arguments, cost>(function, x, y, z, values.last);
+        if constexpr (byte_of(word, 4) != BOPS_VALUE_LAST) values.put(byte_of(word, 4));
+        run_known<P, at + 1>(values, literals);
     }
 }
 

@@ -187,6 +187,20 @@ pub(in crate::ops) fn divisor(extent: u64, is_long: bool) -> sys::bops_divisor {
     sys::bops_divisor { extent: word(extent), shift, multiplier }
 }
 
+/// The type of the operands of a function, of which the first is its output. The result of a light function of one or two arguments and the first argument
+/// of one of three may be Bool beside another type.
+fn type_of(function: Function, lying: &Lying) -> Option<DType> {
+    let may_be_bool = match (function.row().cost, function.arity()) {
+        (Cost::Light, 1 | 2) => Some(0),
+        (Cost::Light, 3) => Some(1),
+        _ => None,
+    };
+    let has_bool = may_be_bool.filter(|&at| lying.operands.get(at).is_some_and(|x| x.dtype() == DType::Bool));
+    let mut types = (0..).zip(&lying.operands).filter(|&(at, _)| Some(at) != has_bool).map(|(_, x)| x.dtype());
+    let first = types.next()?;
+    types.all(|other| other == first).then_some(first)
+}
+
 /// One function of operands of one type.
 pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let (program, operands) = (&valid.fields.program, &valid.derived.operands);
@@ -203,7 +217,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
     let lying = Lying::new(
         std::iter::once(operands[program.inputs()]).chain(used.iter().map(|&input| operands[input])).collect(),
     );
-    let Some(dtype) = lying.dtype() else {
+    let Some(dtype) = type_of(*function, &lying) else {
         let names: Vec<_> = lying.operands.iter().map(|operand| operand.dtype().to_string()).collect();
         return Err(
             format!("its operands have one type, these have {}: the output, then inputs", names.join(", ")).into()
@@ -214,6 +228,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
     // The kernels of one argument load no repeated ones in vectors.
     let (width, extents) = match lying.vectors(full).filter(|_| arguments.len() > 1 || !lying.is_repeated(1)) {
         Some(extents) => (full, extents),
+        None if lying.dtype().is_none() => return Err("beside Bool its operands lie in vectors, these do not".into()),
         None => (1, EXTENTS),
     };
     let mut params = sys::bops_pointwise_function_params {
@@ -459,6 +474,74 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Programs whose kernels are compiled for them.
+    fn stock() -> Vec<(&'static str, Program)> {
+        let mut b = Program::builder();
+        let [x, y] = ["x", "y"].map(|name| b.input(name));
+        let silu = b.call(Function::Silu, [x]);
+        let product = b.call(Function::Mul, [silu, y]);
+        let swiglu = b.finish([product]).unwrap();
+        let swiglu_gradient = swiglu.gradient(&[0], &[0, 1]).unwrap().unwrap().program;
+        let mut b = Program::builder();
+        let x = b.input("x");
+        let scaled = b.call(Function::Mul, [x, 0.5.into()]);
+        let moved = b.call(Function::Add, [scaled, 1.0.into()]);
+        let clamped = b.call(Function::Clamp, [moved, (-1.0).into(), 2.0.into()]);
+        let scale_shift_clamp = b.finish([clamped]).unwrap();
+        vec![("swiglu", swiglu), ("swiglu_gradient", swiglu_gradient), ("scale_shift_clamp", scale_shift_clamp)]
+    }
+
+    /// A stock program as csrc/pointwise/stock.cuh has it.
+    fn stock_text(name: &str, program: &Program) -> String {
+        let code = Code::new(program, f64::to_bits);
+        let place = |place: u32| match place {
+            sys::BOPS_VALUE_LAST => "last".to_string(),
+            sys::BOPS_VALUE_LITERAL.. => format!("literal + {}", place - sys::BOPS_VALUE_LITERAL),
+            _ => place.to_string(),
+        };
+        let cost = |cost: u32| match cost {
+            sys::BOPS_COST_LIGHT => "LIGHT",
+            sys::BOPS_COST_EXPONENTIAL => "EXPONENTIAL",
+            sys::BOPS_COST_DIGITS => "DIGITS",
+            _ => "SPECIAL",
+        };
+        let words = code.instructions.iter().map(|word| {
+            let [function, x, y, z, to, arguments, class, _] = word.to_le_bytes().map(u32::from);
+            let function = Function::ALL[function as usize].name().to_uppercase();
+            let places = [x, y, z, to].map(place).join(", ");
+            format!("instruction(BOPS_FUNCTION_{function}, {places}, {arguments}, BOPS_COST_{})", cost(class))
+        });
+        format!(
+            "struct {name} {{\n    static constexpr int inputs = {}, outputs = {}, instructions = {}, slots = {};\n    \
+             static constexpr uint64_t code[] = {{\n        {},\n    }};\n    \
+             static constexpr uint32_t result[] = {{{}}};\n}};\n",
+            code.inputs.len(),
+            program.outputs(),
+            code.instructions.len(),
+            code.slots,
+            words.collect::<Vec<_>>().join(",\n        "),
+            code.results.iter().map(|&at| place(at)).collect::<Vec<_>>().join(", "),
+        )
+    }
+
+    /// With `BOPS_RENEW_STOCK` they are written.
+    #[test]
+    fn the_stock_programs_of_kernels_are_these() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../csrc/pointwise/stock.cuh");
+        let text = std::fs::read_to_string(path).unwrap();
+        let (head, rest) = text.split_once("// clang-format off\n").unwrap();
+        let (_, tail) = rest.split_once("// clang-format on\n").unwrap();
+        let programs = stock();
+        let structs: String = programs.iter().map(|(name, program)| stock_text(name, program)).collect();
+        let names = programs.iter().map(|&(name, _)| name).collect::<Vec<_>>().join(", ");
+        let own = format!("{structs}using programs = list<{names}>;\n");
+        let renewed = format!("{head}// clang-format off\n{own}// clang-format on\n{tail}");
+        if std::env::var_os("BOPS_RENEW_STOCK").is_some() {
+            std::fs::write(path, &renewed).unwrap();
+        }
+        assert!(text == renewed, "csrc/pointwise/stock.cuh has other programs: BOPS_RENEW_STOCK=1 writes these");
     }
 
     /// What the interpreter computes.
