@@ -10,33 +10,61 @@ extern "C" {
 /* Threads of a block, columns of accesses side by side in a block, and accesses of a thread that are in flight at once. */
 enum { BOPS_REDUCE_THREADS = 256, BOPS_REDUCE_ACROSS = 32, BOPS_REDUCE_BATCH = 8 };
 
-/* How two values become one; the greatest of two is NaN if one is. The least is the greatest of negated values. */
+/* How values become one; the greatest of two is NaN if one is. The least is the greatest of negated values. Of exponentials it is the logarithm of their sum,
+ * of moments the sum of the squares of differences from the mean, of positions that of the first of the greatest, and a count is of values that are not 0.
+ * ANY stands for what bops_reduce_results say. */
 typedef uint32_t bops_combine;
-enum { BOPS_COMBINE_ADD = 0, BOPS_COMBINE_MULTIPLY = 1, BOPS_COMBINE_GREATEST = 2 };
+enum {
+    BOPS_COMBINE_ADD = 0,
+    BOPS_COMBINE_MULTIPLY = 1,
+    BOPS_COMBINE_GREATEST = 2,
+    BOPS_COMBINE_EXPONENTIALS = 3,
+    BOPS_COMBINE_MOMENTS = 4,
+    BOPS_COMBINE_POSITION = 5,
+    BOPS_COMBINE_COUNT = 6,
+    BOPS_COMBINE_ANY = 7
+};
 
-/* What becomes of each value before, only where values are added up or the greatest is taken. */
+/* What becomes of each value before. Negative integers are those with all bits inverted, of which there are as many. */
 typedef uint32_t bops_each;
-enum { BOPS_EACH_VALUE = 0, BOPS_EACH_MAGNITUDE = 1, BOPS_EACH_SQUARE = 2, BOPS_EACH_NEGATIVE = 3 };
+enum {
+    BOPS_EACH_VALUE = 0,
+    BOPS_EACH_MAGNITUDE = 1, /* only where values are added up or the greatest is taken */
+    BOPS_EACH_SQUARE = 2,    /* only where values are added up */
+    BOPS_EACH_NEGATIVE = 3,  /* only for the greatest and its position */
+    BOPS_EACH_NONZERO = 4,   /* only where values are counted */
+    BOPS_EACH_ZERO = 5       /* only where values are counted */
+};
 
 /* What becomes of the result. */
 typedef uint32_t bops_finish;
-enum { BOPS_FINISH_TOTAL = 0, BOPS_FINISH_MEAN = 1, BOPS_FINISH_ROOT = 2, BOPS_FINISH_NEGATIVE = 3 };
+enum {
+    BOPS_FINISH_TOTAL = 0,
+    BOPS_FINISH_MEAN = 1,
+    BOPS_FINISH_ROOT = 2,
+    BOPS_FINISH_NEGATIVE = 3,
+    BOPS_FINISH_ROOT_OF_MEAN = 4,
+    BOPS_FINISH_NONE = 5 /* whether it is 0 */
+};
 
 /* Where results go. What is reduced to an output is divided into pieces. If there are several, or none, a second launch combines the results of
- * pieces, which lie in the workspace as [piece][output]; these are of the computing type. */
+ * pieces, which lie in the workspace as [piece][output]. Bytes of each: of a sum, product or greatest those of a value, of exponentials twice, of moments
+ * three times as many, of a count 8, of a position 16; of ANY 24 of f32, else 32. A value has 4 bytes in f32, else 8. */
 typedef struct {
     bops_walk kept; /* the outputs, one to an access */
     bops_walked out;
     uint64_t outputs, pieces;
-    double count;     /* of the values of an output, for a mean */
+    double count;     /* what a mean is divided by */
     uint32_t threads; /* that share the pieces of an output in the second launch: a power of two up to 256 */
     bops_finish finish;
+    bops_combine combine;
 } bops_reduce_results;
 
 /* What Rust chose.
  * vec_bytes: bytes of one access to elements that are neighbours, 16 or those of an element. They start at a multiple of it.
  * extents: that the walk of what is reduced may have: 1, of neighbours all along, or 8.
- * rows: outputs of a team at once, 1 or 4; more than 1 only where there is one piece and an output has at most two accesses of a thread. */
+ * rows: outputs of a team at once, 1 or 4; more than 1 only where there is one piece and an output has at most two accesses of a thread.
+ * Of what is no sum, product or greatest extents are 8 and rows 1. combine is not ANY. */
 typedef struct {
     bops_combine combine;
     uint32_t vec_bytes, extents, rows;
@@ -76,7 +104,8 @@ BOPS_FORM(bops_reduce_columns, bops_dtype, bops_reduce_columns_params, bops_redu
 
 /* ---- of programs, and of any layout ---------------------------------------- */
 
-/* slots: values that are live at once and have registers: 8; or 0, where they lie in local memory. */
+/* combine: ADD, of f32 and f64, or ANY.
+ * slots: values that are live at once and have registers: 8; or 0, where they lie in local memory. */
 typedef struct {
     bops_combine combine;
     uint32_t slots;
@@ -105,7 +134,7 @@ typedef struct {
     void *out;
 } bops_reduce_program_operands;
 
-/* Specialised for the computing type, BOPS_F32 or BOPS_F64. */
+/* Specialised for the computing type: BOPS_F32, BOPS_F64, BOPS_I32, BOPS_U32 or BOPS_I64. Integers are combined in 64 bits, which wrap. */
 BOPS_FORM(bops_reduce_program, bops_dtype, bops_reduce_program_params, bops_reduce_program_choice, bops_reduce_program_operands)
 
 #ifdef __cplusplus

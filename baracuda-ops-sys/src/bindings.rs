@@ -1146,18 +1146,27 @@ pub type bops_combine = u32;
 pub const BOPS_COMBINE_ADD: _bindgen_ty_19 = 0;
 pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_19 = 1;
 pub const BOPS_COMBINE_GREATEST: _bindgen_ty_19 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_19 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_19 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_19 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_19 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_19 = 7;
 pub type _bindgen_ty_19 = ::core::ffi::c_uint;
 pub type bops_each = u32;
 pub const BOPS_EACH_VALUE: _bindgen_ty_20 = 0;
 pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_20 = 1;
 pub const BOPS_EACH_SQUARE: _bindgen_ty_20 = 2;
 pub const BOPS_EACH_NEGATIVE: _bindgen_ty_20 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_20 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_20 = 5;
 pub type _bindgen_ty_20 = ::core::ffi::c_uint;
 pub type bops_finish = u32;
 pub const BOPS_FINISH_TOTAL: _bindgen_ty_21 = 0;
 pub const BOPS_FINISH_MEAN: _bindgen_ty_21 = 1;
 pub const BOPS_FINISH_ROOT: _bindgen_ty_21 = 2;
 pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_21 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_21 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_21 = 5;
 pub type _bindgen_ty_21 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -1169,6 +1178,7 @@ pub struct bops_reduce_results {
     pub count: f64,
     pub threads: u32,
     pub finish: bops_finish,
+    pub combine: bops_combine,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]

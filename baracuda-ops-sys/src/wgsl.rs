@@ -283,6 +283,15 @@ files! {
     }
     /// Reductions.
     reduce {
+        HELD_COUNTS = "reduce/held_counts.wgsl",
+        HELD_EXPONENTIALS = "reduce/held_exponentials.wgsl",
+        KEYS_OF_FLOATS = "reduce/keys_of_floats.wgsl",
+        KEYS_OF_INTEGERS = "reduce/keys_of_integers.wgsl",
+        HELD_MOMENTS = "reduce/held_moments.wgsl",
+        HELD_NUMBERS = "reduce/held_numbers.wgsl",
+        HELD_PAIRS = "reduce/held_pairs.wgsl",
+        HELD_POSITIONS = "reduce/held_positions.wgsl",
+        HELD_WORDS = "reduce/held_words.wgsl",
         REDUCE = "reduce/reduce.wgsl",
         REDUCE_COLUMNS = "reduce/reduce_columns.wgsl",
         REDUCE_PARTIALS = "reduce/reduce_partials.wgsl",

@@ -7,10 +7,13 @@ namespace {
 constexpr int across = BOPS_REDUCE_ACROSS, most_deep = reduce_threads / across;
 
 template <typename T, int bytes, int combine> __global__ void __launch_bounds__(reduce_threads)
-    reduce_columns(const __grid_constant__ bops_reduce_columns_params params, const T *in, void *out, accumulator_t<T> *parts) {
+    reduce_columns(const __grid_constant__ bops_reduce_columns_params params, const T *in, void *out,
+                   typename fold<combine, accumulator_t<T>>::held *parts) {
     using A = accumulator_t<T>;
+    using F = fold<combine, A>;
+    using H = typename F::held;
     constexpr int width = pointwise_width<T, bytes>;
-    __shared__ A held[most_deep][width][across];
+    __shared__ H held[most_deep][width][across];
     const bops_reduce_results &results = params.results;
     const uint32_t lane = threadIdx.x % across, deep = threadIdx.x / across;
     const uint64_t piece = results.pieces == 1 ? 0 : blockIdx.x / params.groups, group = blockIdx.x - piece * params.groups;
@@ -19,9 +22,9 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
     const place<BOPS_POINTWISE_EXTENTS, true> kept(params.kept, is_there ? access : 0, width);
     const T *from = in + kept.offset(params.in_kept);
     // 1. The thread's accesses.
-    A total[width];
+    H total[width];
 #pragma unroll
-    for (int w = 0; w < width; ++w) total[w] = identity<combine, A>();
+    for (int w = 0; w < width; ++w) total[w] = F::none();
 #pragma unroll 1
     for (uint32_t b = 0; b < params.batches; ++b) {
         packed<bytes> loaded[reduce_batch] = {};
@@ -38,14 +41,16 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
             unpack<T>(loaded[i], v[i]);
 #pragma unroll
             for (int w = 0; w < width; ++w)
-                v[i][w] = first + uint64_t(i) * params.deep < params.items ? each_of<combine>(params.each, v[i][w]) : identity<combine, A>();
+                v[i][w] = each_of<combine>(params.each, v[i][w]);
         }
+        const uint64_t left = (params.items - first + params.deep - 1) / params.deep;
+        const uint32_t present = left < reduce_batch ? uint32_t(left) : reduce_batch;
 #pragma unroll
         for (int w = 0; w < width; ++w) {
             A of_batch[reduce_batch];
 #pragma unroll
             for (int i = 0; i < reduce_batch; ++i) of_batch[i] = v[i][w];
-            total[w] = combined<combine>(total[w], paired<combine>(of_batch));
+            total[w] = F::both(total[w], F::of(of_batch, present, first, params.deep));
         }
     }
     // 2. The threads that share outputs.
@@ -56,7 +61,7 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
         if (deep < half)
 #pragma unroll
             for (int w = 0; w < width; ++w) {
-                total[w] = combined<combine>(total[w], held[deep + half][w][lane]);
+                total[w] = F::both(total[w], held[deep + half][w][lane]);
                 held[deep][w][lane] = total[w];
             }
         __syncthreads();
@@ -66,7 +71,7 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
     if (results.pieces == 1) {
         const uint64_t at = kept.offset(params.out);
 #pragma unroll
-        for (int w = 0; w < width; ++w) store_result(results, out, at + w * params.out_step, total[w]);
+        for (int w = 0; w < width; ++w) store_held(F(), results, out, at + w * params.out_step, total[w]);
     } else {
 #pragma unroll
         for (int w = 0; w < width; ++w) parts[piece * results.outputs + first_output + w] = total[w];
@@ -78,14 +83,15 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
-        return for_value<BOPS_COMBINE_ADD, BOPS_COMBINE_MULTIPLY, BOPS_COMBINE_GREATEST>(choice.combine, [&](auto combine) {
+        return for_combine(choice.combine, [&](auto combine) {
+            using F = fold<combine, A>;
             launch_shape shape;
             shape.grid = dim3(uint32_t(params.groups * params.results.pieces)), shape.block = dim3(across * params.deep);
             bops_status status = bops_status(cudaSuccess);
             if (params.results.pieces > 0)
                 status = action(reduce_columns<T, bytes, combine>, shape, params, static_cast<const T *>(operands.in), operands.out,
-                                static_cast<A *>(workspace));
-            return status != cudaSuccess ? status : with_pieces<A, combine>(params.results, workspace, operands.out, action);
+                                static_cast<typename F::held *>(workspace));
+            return status != cudaSuccess ? status : with_pieces<F>(params.results, workspace, operands.out, action);
         });
     });
 }

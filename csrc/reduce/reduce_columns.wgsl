@@ -2,7 +2,7 @@
 // what is reduced to them, a piece of THREADS * ROUNDS positions.
 const ACROSS: u32 = WORKGROUP / THREADS;
 
-var<workgroup> tree: array<vec4<f32>, WORKGROUP * QUADS>;
+var<workgroup> tree: array<Held, WORKGROUP * QUADS>;
 
 @compute @workgroup_size(WORKGROUP)
 fn reduce_columns(at: Invocation) {
@@ -17,7 +17,7 @@ fn reduce_columns(at: Invocation) {
     let is_there = outer < params.rows && chunk < chunks_of_line;
     // 1. The thread's positions.
     load_repeated();
-    var total: array<vec4<f32>, QUADS>;
+    var total: array<Held, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         total[part] = none();
     }
@@ -27,7 +27,7 @@ fn reduce_columns(at: Invocation) {
             if (item < params.items) {
                 let x = load(places_of((outer * params.items + item) * chunks_of_line + chunk));
                 for (var part = 0u; part < QUADS; part++) {
-                    total[part] = combine(total[part], each(evaluate(x, part).y0));
+                    total[part] = with_values(total[part], evaluate(x, part).y0, vec4<bool>(true), vec4<u32>(item));
                 }
             }
         }
@@ -53,11 +53,11 @@ fn reduce_columns(at: Invocation) {
         for (var i = 0u; i < ELEMENTS; i++) {
             if (i < count) {
                 let output = outer * params.line + first + i;
-                let value = tree[(i / 4u) * WORKGROUP + at.index][i % 4u];
+                let held = tree[(i / 4u) * WORKGROUP + at.index];
                 if (IS_SPLIT) {
-                    partials_scatter(piece * params.outputs + output, 1u, 1u, bitcast<vec4<u32>>(vec4<f32>(value)));
+                    partials_scatter((piece * params.outputs + output) * WORDS, 1u, WORDS, words_of(held, i % 4u));
                 } else {
-                    store_result(output, value);
+                    store_result(output, held, i % 4u);
                 }
             }
         }

@@ -3,7 +3,7 @@
 const ACROSS: u32 = WORKGROUP / THREADS;
 const CHAIN: u32 = 16u;
 
-var<workgroup> tree: array<f32, WORKGROUP>;
+var<workgroup> tree: array<Held, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)
 fn reduce_partials(at: Invocation) {
@@ -17,22 +17,22 @@ fn reduce_partials(at: Invocation) {
             for (var k = 0u; k < CHAIN; k++) {
                 let piece = first + k * THREADS;
                 if (piece < params.pieces) {
-                    chain = combine(chain, vec4<f32>(bitcast<f32>(partials_bits(piece * params.outputs + output))));
+                    chain = combine(chain, held_of(partials_gather((piece * params.outputs + output) * WORDS, 1u, WORDS)));
                 }
             }
             total = combine(total, chain);
         }
     }
     // 2. The threads of the output.
-    tree[at.index] = total.x;
+    tree[at.index] = total;
     workgroupBarrier();
     for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
         if (thread < half) {
-            tree[at.index] = combine(vec4<f32>(tree[at.index]), vec4<f32>(tree[at.index + half * ACROSS])).x;
+            tree[at.index] = combine(tree[at.index], tree[at.index + half * ACROSS]);
         }
         workgroupBarrier();
     }
     if (thread == 0u && output < params.outputs) {
-        store_result(output, tree[at.index]);
+        store_result(output, tree[at.index], 0u);
     }
 }

@@ -4,11 +4,17 @@
 namespace bops {
 namespace {
 
-template <typename A, int slots, int combine> __global__ void __launch_bounds__(reduce_threads, 3)
+// The type in which values are combined that are computed in A.
+template <typename A> using combined_in = std::conditional_t<std::is_integral_v<A>, int64_t, A>;
+
+template <typename A, int slots, int combine> __global__ void __launch_bounds__(reduce_threads, combine == BOPS_COMBINE_ANY ? 2 : 3)
     reduce_program(const __grid_constant__ bops_reduce_program_params params, const __grid_constant__ bops_reduce_program_operands operands,
-                   A *parts) {
+                   typename fold<combine, combined_in<A>>::held *parts) {
     using E = mixed<A, 1>;
-    __shared__ A held[reduce_threads];
+    using V = combined_in<A>;
+    using F = fold<combine, V>;
+    using H = typename F::held;
+    __shared__ H held[reduce_threads];
     // Strides, which would take registers throughout the loop if they were read from the parameters. Behind the last of an input without reduced extents
     // one is read that counts for nothing.
     __shared__ uint64_t strides[BOPS_POINTWISE_INPUTS + 1][BOPS_POINTWISE_EXTENTS];
@@ -17,6 +23,7 @@ template <typename A, int slots, int combine> __global__ void __launch_bounds__(
             params.input[threadIdx.x / BOPS_POINTWISE_EXTENTS].strides[threadIdx.x % BOPS_POINTWISE_EXTENTS];
     __syncthreads();
     const bops_reduce_results &results = params.results;
+    const F fold = of_results<F>(results);
     const uint32_t across = reduce_threads / params.threads;
     const uint32_t thread = params.is_columns ? threadIdx.x / across : threadIdx.x % params.threads;
     const uint32_t own = params.is_columns ? threadIdx.x % across : threadIdx.x / params.threads;
@@ -25,7 +32,7 @@ template <typename A, int slots, int combine> __global__ void __launch_bounds__(
     const bool is_there = output < results.outputs;
     // 1. The thread's values.
     const place<BOPS_POINTWISE_EXTENTS, true> kept(results.kept, is_there ? output : 0, 1);
-    A total = identity<combine, A>();
+    H total = fold.none();
     values<A, 1, slots> values;
     constexpr int most_inputs = values.most < BOPS_POINTWISE_INPUTS ? values.most : BOPS_POINTWISE_INPUTS;
 #pragma unroll 1
@@ -50,33 +57,45 @@ template <typename A, int slots, int combine> __global__ void __launch_bounds__(
         interpret(values, params.instruction, params.instructions, params.literal);
         A v[1];
         values.get(params.result, params.literal, v);
-        total = combined<combine>(total, each_of<combine>(params.each, v[0]));
+        const V of_each[1] = {each_of<combine>(params.each, V(v[0]))};
+        total = fold.both(total, fold.of(of_each, 1, item, 1));
     }
     // 2. The threads that share the output.
-    total = over_threads<combine>(total, held, thread, params.threads, params.is_columns ? across : 1);
+    total = over_threads(fold, total, held, thread, params.threads, params.is_columns ? across : 1);
     // 3. The output, or the piece's part of it.
     if (thread != 0 || !is_there) return;
-    if (results.pieces == 1) store_result(results, operands.out, kept.offset(results.out), total);
+    if (results.pieces == 1) store_held(fold, results, operands.out, kept.offset(results.out), total);
     else parts[piece * results.outputs + output] = total;
 }
 
 template <typename Action> bops_status with_kernel(bops_dtype computing, const bops_reduce_program_params &params,
                                                    const bops_reduce_program_choice &choice, const bops_reduce_program_operands &operands,
                                                    void *workspace, const Action &action) {
-    const auto with_type = [&](auto tag) {
+    const auto with_combine = [&](auto tag, auto combine) {
         using A = typename decltype(tag)::type;
-        return for_value<BOPS_COMBINE_ADD, BOPS_COMBINE_MULTIPLY, BOPS_COMBINE_GREATEST>(choice.combine, [&](auto combine) {
-            launch_shape shape;
-            shape.grid = dim3(uint32_t(params.groups * params.results.pieces)), shape.block = dim3(reduce_threads);
-            bops_status status = bops_status(cudaSuccess);
-            if (params.results.pieces > 0)
-                status = for_value<8, 0>(choice.slots, [&](auto slots) {
-                    return action(reduce_program<A, slots, combine>, shape, params, operands, static_cast<A *>(workspace));
-                });
-            return status != cudaSuccess ? status : with_pieces<A, combine>(params.results, workspace, operands.out, action);
-        });
+        using F = fold<combine, combined_in<A>>;
+        launch_shape shape;
+        shape.grid = dim3(uint32_t(params.groups * params.results.pieces)), shape.block = dim3(reduce_threads);
+        bops_status status = bops_status(cudaSuccess);
+        if (params.results.pieces > 0)
+            status = for_value<8, 0>(choice.slots, [&](auto slots) {
+                return action(reduce_program<A, slots, combine>, shape, params, operands, static_cast<typename F::held *>(workspace));
+            });
+        return status != cudaSuccess ? status : with_pieces<F>(params.results, workspace, operands.out, action);
     };
-    return computing == BOPS_F64 ? with_type(type_tag<double>{}) : with_type(type_tag<float>{});
+    const auto with_type = [&](auto tag) {
+        using any = std::integral_constant<int, BOPS_COMBINE_ANY>;
+        if constexpr (!std::is_integral_v<typename decltype(tag)::type>)
+            if (choice.combine == BOPS_COMBINE_ADD) return with_combine(tag, std::integral_constant<int, BOPS_COMBINE_ADD>());
+        return with_combine(tag, any());
+    };
+    switch (computing) {
+    case BOPS_F64: return with_type(type_tag<double>{});
+    case BOPS_I32: return with_type(type_tag<int32_t>{});
+    case BOPS_U32: return with_type(type_tag<uint32_t>{});
+    case BOPS_I64: return with_type(type_tag<int64_t>{});
+    default: return with_type(type_tag<float>{});
+    }
 }
 
 } // namespace

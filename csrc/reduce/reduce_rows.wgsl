@@ -2,7 +2,7 @@
 // output, THREADS * ROUNDS chunks.
 const TEAMS: u32 = WORKGROUP / THREADS;
 
-var<workgroup> tree: array<f32, WORKGROUP>;
+var<workgroup> tree: array<Held, WORKGROUP>;
 
 @compute @workgroup_size(WORKGROUP)
 fn reduce_rows(at: Invocation) {
@@ -12,15 +12,18 @@ fn reduce_rows(at: Invocation) {
     let thread = at.index % THREADS;
     // 1. The thread's chunks.
     load_repeated();
+    let chunks_of_line = params.extents[0].x;
     var total = none();
     if (row < params.rows) {
         for (var k = 0u; k < ROUNDS; k++) {
             let item = (piece * ROUNDS + k) * THREADS + thread;
             if (item < params.items) {
                 let x = load(places_of(row * params.items + item));
+                let line = item / chunks_of_line;
+                let first = line * params.line + (item - line * chunks_of_line) * ELEMENTS;
                 for (var part = 0u; part < QUADS; part++) {
-                    let values = each(evaluate(x, part).y0);
-                    total = combine(total, select(none(), values, are_present(part, x.count)));
+                    let positions = vec4<u32>(0u, 1u, 2u, 3u) + vec4<u32>(first + 4u * part);
+                    total = with_values(total, evaluate(x, part).y0, are_present(part, x.count), positions);
                 }
             }
         }
@@ -30,16 +33,16 @@ fn reduce_rows(at: Invocation) {
     workgroupBarrier();
     for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
         if (thread < half) {
-            tree[at.index] = combine(vec4<f32>(tree[at.index]), vec4<f32>(tree[at.index + half])).x;
+            tree[at.index] = combine(tree[at.index], tree[at.index + half]);
         }
         workgroupBarrier();
     }
     // 3. The output, or the piece's part of it.
     if (thread == 0u && row < params.rows) {
         if (IS_SPLIT) {
-            partials_scatter(piece * params.outputs + row, 1u, 1u, bitcast<vec4<u32>>(vec4<f32>(tree[at.index])));
+            partials_scatter((piece * params.outputs + row) * WORDS, 1u, WORDS, words_of(tree[at.index], 0u));
         } else {
-            store_result(row, tree[at.index]);
+            store_result(row, tree[at.index], 0u);
         }
     }
 }

@@ -1,8 +1,7 @@
-//! The reference: the formulas in f64, any strides, one rounding to the output.
+//! The reference: the formulas in f64, or of integers in i64; any strides, one rounding to the output.
 
-use super::reduction::{Combine, Each};
 use super::{Geometry, OUTPUT, Valid};
-use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
+use crate::backend::cpu::{Operands, Tensor, rounded, threads};
 use crate::dtype::DType;
 use crate::kernel::Accepted;
 use crate::ops::pointwise::program::Program;
@@ -22,19 +21,19 @@ struct Line<'l> {
 }
 
 impl Line<'_> {
-    /// The values, which the program makes.
-    fn values(&self) -> impl Iterator<Item = f64> {
-        let number: fn(f64) -> f64 = match self.geometry.computing {
-            DType::F64 => |number| number,
-            _ => |number| rounded(DType::F32, number),
-        };
-        let mut given = [0.0; Program::MAX_INPUTS];
+    /// The values, which the program makes of those that `load` reads.
+    fn values<T: Copy + Default>(
+        &self,
+        load: impl Fn(&Tensor<'_>, u64) -> T,
+        compute: impl Fn(&[T], &mut [T]),
+    ) -> impl Iterator<Item = T> {
+        let mut given = [T::default(); Program::MAX_INPUTS];
         (0..self.geometry.count).map(move |position| {
             for (at, input) in self.inputs.iter().enumerate() {
-                given[at] = input.load(self.starts[at] + self.reduced.offset(at, position));
+                given[at] = load(input, self.starts[at] + self.reduced.offset(at, position));
             }
-            let mut result = [0.0];
-            self.geometry.program.evaluate(&given[..self.inputs.len()], number, &mut result);
+            let mut result = [T::default()];
+            compute(&given[..self.inputs.len()], &mut result);
             result[0]
         })
     }
@@ -46,29 +45,32 @@ fn run(valid: &Valid, operands: &Operands<'_>) {
     let Some(out) = operands.get(OUTPUT).filter(|_| outputs > 0) else { return };
     let (kept, reduced) = (geometry.kept(), geometry.reduced());
     let inputs: Vec<Tensor<'_>> = (0..geometry.inputs.len()).filter_map(|at| operands.get(at)).collect();
-    let row = valid.fields.reduce.row();
+    let Geometry { row, program, computing, divisor, .. } = geometry;
+    let number: Option<fn(f64) -> f64> = match computing {
+        DType::F64 => Some(|number| number),
+        DType::F32 => Some(|number| rounded(DType::F32, number)),
+        _ => None,
+    };
     threads::for_each(outputs, outputs.saturating_mul(geometry.count.max(1)), |position| {
         let mut starts = [0; Program::MAX_INPUTS];
         for (at, start) in starts.iter_mut().enumerate().take(inputs.len()) {
             *start = kept.offset(1 + at, position);
         }
         let line = Line { geometry, inputs: &inputs, reduced: &reduced, starts };
-        // Squares that overflow or vanish are those of numbers that a power of two has brought near 1.
-        let scale = if row.each == Each::Square { scale(line.values()) } else { 1.0 };
-        let values = line.values().map(|value| row.each.of(value / scale));
-        let total = match row.combine {
-            Combine::Add => values.collect::<Sum>().total(),
-            combine => values.fold(combine.identity(), |total, value| combine.of(total, value)),
-        };
-        let result = row.finish.of(total, geometry.count) * scale;
-        // SAFETY: each position is of one task, and the output addresses every element once.
-        unsafe { out.store(kept.offset(0, position), result) };
+        let place = kept.offset(0, position);
+        if let Some(number) = number {
+            let values = || {
+                let compute = move |given: &[f64], results: &mut [f64]| program.evaluate(given, number, results);
+                line.values(|tensor, offset| tensor.load(offset), compute)
+            };
+            // SAFETY: each position is of one task, and the output addresses every element once.
+            unsafe { out.store(place, row.value(values, *divisor)) };
+        } else {
+            let compute =
+                |given: &[i64], results: &mut [i64]| program.evaluate_integers(given, *computing, results);
+            let result = row.integer(line.values(|tensor, offset| tensor.load_integer(offset), compute));
+            // SAFETY: as above.
+            unsafe { out.store_integer(place, result) };
+        }
     });
-}
-
-/// A power of two near the largest magnitude; 1 where that is 0 or not finite.
-fn scale(values: impl Iterator<Item = f64>) -> f64 {
-    let most = values.fold(0.0, |most: f64, value| most.max(value.abs()));
-    let power = f64::from_bits(most.to_bits() & f64::INFINITY.to_bits());
-    if power > 0.0 && power.is_finite() { power } else { 1.0 }
 }

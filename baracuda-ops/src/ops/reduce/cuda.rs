@@ -13,7 +13,7 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
 use crate::ops::calls::calls;
-use crate::ops::pointwise::map::cuda::{Code, Lying, bits};
+use crate::ops::pointwise::map::cuda::{Code, Lying, bits, c_element};
 use crate::options::WorkspaceReq;
 
 /// Threads of a block, columns of accesses in a block, and accesses of a thread that are in flight at once, as in the kernels.
@@ -37,15 +37,21 @@ const fn c_combine(combine: Combine) -> sys::bops_combine {
         Combine::Add => sys::BOPS_COMBINE_ADD,
         Combine::Multiply => sys::BOPS_COMBINE_MULTIPLY,
         Combine::Greatest | Combine::Least => sys::BOPS_COMBINE_GREATEST,
+        Combine::Exponentials => sys::BOPS_COMBINE_EXPONENTIALS,
+        Combine::Moments => sys::BOPS_COMBINE_MOMENTS,
+        Combine::FirstGreatest | Combine::FirstLeast => sys::BOPS_COMBINE_POSITION,
+        Combine::Count => sys::BOPS_COMBINE_COUNT,
     }
 }
 
 const fn c_each(each: Each, combine: Combine) -> sys::bops_each {
     match (each, combine) {
-        (_, Combine::Least) => sys::BOPS_EACH_NEGATIVE,
+        (_, Combine::Least | Combine::FirstLeast) => sys::BOPS_EACH_NEGATIVE,
         (Each::Value, _) => sys::BOPS_EACH_VALUE,
         (Each::Magnitude, _) => sys::BOPS_EACH_MAGNITUDE,
         (Each::Square, _) => sys::BOPS_EACH_SQUARE,
+        (Each::IsNonzero, _) => sys::BOPS_EACH_NONZERO,
+        (Each::IsZero, _) => sys::BOPS_EACH_ZERO,
     }
 }
 
@@ -55,6 +61,21 @@ const fn c_finish(finish: Finish, combine: Combine) -> sys::bops_finish {
         (Finish::Total, _) => sys::BOPS_FINISH_TOTAL,
         (Finish::Mean, _) => sys::BOPS_FINISH_MEAN,
         (Finish::Root, _) => sys::BOPS_FINISH_ROOT,
+        (Finish::RootOfMean, _) => sys::BOPS_FINISH_ROOT_OF_MEAN,
+        (Finish::IsNone, _) => sys::BOPS_FINISH_NONE,
+    }
+}
+
+/// Bytes of what is held of the values of a piece, as the kernels have it. `values`: bytes of one.
+const fn held_bytes(combine: sys::bops_combine, values: u64) -> u64 {
+    match combine {
+        sys::BOPS_COMBINE_EXPONENTIALS => 2 * values,
+        sys::BOPS_COMBINE_MOMENTS => 3 * values,
+        sys::BOPS_COMBINE_COUNT => 8,
+        sys::BOPS_COMBINE_POSITION => 16,
+        sys::BOPS_COMBINE_ANY if values == 4 => 24,
+        sys::BOPS_COMBINE_ANY => 32,
+        _ => values,
     }
 }
 
@@ -73,7 +94,7 @@ struct Task<'v> {
 impl<'v> Task<'v> {
     fn new(valid: &'v Valid) -> Self {
         let geometry = &valid.derived;
-        let row = valid.fields.reduce.row();
+        let row = geometry.row;
         let out = valid.slots.always(OUTPUT).desc;
         let operands = std::iter::once(out).chain(geometry.inputs.iter().copied()).collect();
         Self {
@@ -96,7 +117,16 @@ impl<'v> Task<'v> {
                 self.geometry.inputs.len()
             )
         })?;
-        Ok(self.geometry.inputs[0].dtype())
+        let dtype = self.geometry.inputs[0].dtype();
+        Reason::unless(dtype.is_computed(), || {
+            format!("it reduces elements of f64, f32, f16 and bf16, not of {dtype}")
+        })?;
+        Ok(dtype)
+    }
+
+    /// Whether what is held of values is one of them.
+    fn is_scalar(&self) -> bool {
+        self.geometry.row.combine.is_scalar()
     }
 
     /// Whether elements of an input along the innermost of these extents are neighbours in whole accesses of `width`, which all other strides step over.
@@ -120,9 +150,10 @@ impl<'v> Task<'v> {
             out: self.kept.c_walked(0, 1)?,
             outputs: self.outputs,
             pieces,
-            count: self.geometry.count as f64,
+            count: self.geometry.divisor as f64,
             threads: word(threads),
             finish: self.finish,
+            combine: self.combine,
         })
     }
 
@@ -134,11 +165,12 @@ impl<'v> Task<'v> {
     }
 
     /// A candidate with the workspace and the launches that the pieces need.
-    fn with_pieces<'d>(&self, candidate: Candidate<'d>, pieces: u64) -> Candidate<'d> {
+    fn with_pieces<'d>(&self, candidate: Candidate<'d>, pieces: u64, combine: sys::bops_combine) -> Candidate<'d> {
         if self.outputs == 0 || pieces == 1 {
             return candidate;
         }
-        let bytes = pieces.saturating_mul(self.outputs).saturating_mul(self.geometry.computing.size_bytes());
+        let values = if self.geometry.computing == DType::F32 { 4 } else { 8 };
+        let bytes = pieces.saturating_mul(self.outputs).saturating_mul(held_bytes(combine, values));
         let workspace = if pieces == 0 { WorkspaceReq::NONE } else { WorkspaceReq::new(bytes, 16) };
         Candidate { workspace, launches: if pieces == 0 { 1 } else { 2 }, ..candidate }
     }
@@ -154,7 +186,7 @@ pub(super) fn rows<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
     let accesses = task.geometry.count / width;
     let threads = accesses.div_ceil(BATCH).next_power_of_two().clamp(FEWEST, THREADS).min(accesses.next_power_of_two());
     let pieces = accesses.div_ceil(threads * BATCH * BATCHES);
-    let is_short = width > 1 && accesses <= 2 * threads && pieces == 1;
+    let is_short = task.is_scalar() && width > 1 && accesses <= 2 * threads && pieces == 1;
     let rows = if is_short { ROWS } else { 1 };
     let batches = if rows > 1 { 1 } else { accesses.div_ceil(threads * BATCH).min(BATCHES) };
     let teams = task.outputs.div_ceil(rows).saturating_mul(pieces);
@@ -169,7 +201,7 @@ pub(super) fn rows<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
         batches: word(batches),
         each: task.each,
     };
-    let is_line = width > 1 && task.reduced.walk.dims.len() == 1;
+    let is_line = task.is_scalar() && width > 1 && task.reduced.walk.dims.len() == 1;
     let choice = sys::bops_reduce_choice {
         combine: task.combine,
         vec_bytes: word(width * dtype.size_bytes()),
@@ -180,7 +212,7 @@ pub(super) fn rows<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
     let candidate = calls!(bops_reduce_rows).candidate(task.outputs > 0, kernels, |located| {
         sys::bops_reduce_operands { in_: located.pointer(0).cast_const(), out: located.pointer(OUTPUT) }
     });
-    Ok(task.with_pieces(candidate, pieces))
+    Ok(task.with_pieces(candidate, pieces, choice.combine))
 }
 
 /// Whether elements of the largest input are nearer to each other along an extent that stays than along those that are reduced.
@@ -228,7 +260,7 @@ pub(super) fn columns<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let candidate = calls!(bops_reduce_columns).candidate(task.outputs > 0, kernels, |located| {
         sys::bops_reduce_operands { in_: located.pointer(0).cast_const(), out: located.pointer(OUTPUT) }
     });
-    Ok(task.with_pieces(candidate, pieces))
+    Ok(task.with_pieces(candidate, pieces, choice.combine))
 }
 
 /// Any program and any layout.
@@ -270,8 +302,10 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         (to.is_repeated, to.is_dense) = (0, 0);
     }
     let slots = if code.slots <= 8 { 8 } else { 0 };
-    let choice = sys::bops_reduce_program_choice { combine: task.combine, slots };
-    let kernels = (c_dtype(computing)?, params, choice, pieces.min(2));
+    let has_own = computing.is_float() && task.combine == sys::BOPS_COMBINE_ADD;
+    let combine = if has_own { task.combine } else { sys::BOPS_COMBINE_ANY };
+    let choice = sys::bops_reduce_program_choice { combine, slots };
+    let kernels = (c_element(computing), params, choice, pieces.min(2));
     let candidate = calls!(bops_reduce_program).candidate(task.outputs > 0, kernels, move |located| {
         let mut operands = sys::bops_reduce_program_operands { out: located.pointer(OUTPUT), ..Default::default() };
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
@@ -279,7 +313,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         }
         operands
     });
-    Ok(task.with_pieces(candidate, pieces))
+    Ok(task.with_pieces(candidate, pieces, choice.combine))
 }
 
 #[cfg(test)]
@@ -292,7 +326,8 @@ mod tests {
         for reduction in Reduction::ALL {
             let row = reduction.row();
             let is_least = row.combine == Combine::Least;
-            assert_eq!(c_each(row.each, row.combine) == sys::BOPS_EACH_NEGATIVE, is_least, "{reduction:?}");
+            let is_negative = is_least || row.combine == Combine::FirstLeast;
+            assert_eq!(c_each(row.each, row.combine) == sys::BOPS_EACH_NEGATIVE, is_negative, "{reduction:?}");
             assert_eq!(c_finish(row.finish, row.combine) == sys::BOPS_FINISH_NEGATIVE, is_least, "{reduction:?}");
         }
     }

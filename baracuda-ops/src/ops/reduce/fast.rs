@@ -28,12 +28,15 @@ const PIECE: u64 = CHAIN * BLOCK as u64;
 const PIECE_OF_COLUMNS: u64 = CHAIN * CHAIN;
 
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
-    let row = valid.fields.reduce.row();
+    let Geometry { row, computing, .. } = valid.derived;
     Reason::unless(
         row.each != Each::Square,
         || "squares may leave the range of their type; the reference scales them",
     )?;
-    let is_f64 = valid.derived.computing == DType::F64;
+    Reason::unless(row.combine.is_scalar() && computing.is_float(), || {
+        format!("it has no {} of {computing}", row.name)
+    })?;
+    let is_f64 = computing == DType::F64;
     Ok(Candidate::on_cpu(move || {
         let (geometry, outputs) = (valid.derived.clone(), Geometry::outputs(&valid.slots));
         let work = Reduced { row, kept: geometry.kept(), reduced: geometry.reduced(), geometry, outputs };
@@ -44,7 +47,7 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
 
 /// A reduction with its walks.
 struct Reduced {
-    row: &'static Row,
+    row: Row,
     geometry: Geometry,
     kept: Walk,
     reduced: Walk,
@@ -65,7 +68,7 @@ impl Reduced {
 
     /// Writes the result of an output.
     fn store(&self, out: &Tensor<'_>, output: u64, total: f64) {
-        let value = self.row.finish.of(total, self.geometry.count);
+        let value = self.row.finish.of(total, self.geometry.divisor);
         // SAFETY: each output is of one task, and the operand addresses every element once.
         unsafe { out.store(self.kept.offset(0, output), value) };
     }
@@ -146,7 +149,7 @@ impl<T: Lane + Converted + Folded> Task<'_, T> {
     /// The values of one output.
     #[inline(always)]
     fn row<const FUSED: bool>(&self, values: &mut Block<'_, T>, output: u64) -> f64 {
-        let Row { each, combine, .. } = *self.work.row;
+        let Row { each, combine, .. } = self.work.row;
         let mut lanes = [T::number(combine.identity()); LANES];
         let mut folded = [T::default(); BLOCK];
         let mut first = self.positions.start;
@@ -176,7 +179,7 @@ impl<T: Lane + Converted + Folded> Task<'_, T> {
     /// A block of neighbouring outputs.
     #[inline(always)]
     fn columns<const FUSED: bool>(&self, values: &mut Block<'_, T>, totals: &mut Vec<f64>) -> Result<(), Shortage> {
-        let Row { each, combine, .. } = *self.work.row;
+        let Row { each, combine, .. } = self.work.row;
         let length = to_usize(self.outputs.end - self.outputs.start);
         totals.resize(length, combine.identity());
         let mut chain: Vec<T> = room(BLOCK as u64)?;
@@ -251,6 +254,8 @@ macro_rules! folded {
                     // A NaN is not greater, nor is anything greater than it: the second test keeps it.
                     Combine::Greatest => zip(into, values, |x, y| if x > y || x.is_nan() { x } else { y }),
                     Combine::Least => zip(into, values, |x, y| if x < y || x.is_nan() { x } else { y }),
+                    // What is not one value has no blocks.
+                    _ => {}
                 }
             }
 
@@ -260,6 +265,8 @@ macro_rules! folded {
                     Each::Value => {}
                     Each::Magnitude => values.iter_mut().for_each(|value| *value = value.abs()),
                     Each::Square => values.iter_mut().for_each(|value| *value *= *value),
+                    // Of what is counted no blocks are folded.
+                    Each::IsNonzero | Each::IsZero => {}
                 }
             }
 

@@ -1,6 +1,7 @@
 //! How the operands of a reduction lie towards each other along the axes that stay and along those that are reduced.
 
 use super::OUTPUT;
+use super::reduction::Row;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::pointwise::program::Program;
@@ -14,10 +15,14 @@ pub(crate) struct Geometry {
     pub(crate) program: Program,
     /// The inputs, each with the extents that they broadcast to.
     pub(crate) inputs: Vec<TensorDesc>,
-    /// The type in which everything is computed: f32 or f64.
+    /// The type in which the program computes: f32, f64, i32, u32 or i64.
     pub(crate) computing: DType,
+    /// What becomes of the values; of bools it is not what the descriptor's reduction has.
+    pub(crate) row: Row,
     /// The values that are reduced to one.
     pub(crate) count: u64,
+    /// What a mean of them is divided by.
+    pub(crate) divisor: u64,
     /// The output and the inputs along the axes that stay.
     kept: Vec<TensorDesc>,
     /// The inputs along the axes that are reduced.
@@ -27,13 +32,14 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// `is_kept`: of each axis whether it is reduced and stays in the output with an extent of 1.
+    /// `is_kept`: of each axis whether it is reduced and stays in the output with an extent of 1. `correction`: what a count is lessened by.
     pub(super) fn new(
         program: Program,
         inputs: Vec<TensorDesc>,
         (output, is_kept): (TensorDesc, &[bool]),
         axes: &[usize],
         computing: DType,
+        (row, correction): (Row, u64),
     ) -> Result<Self> {
         let dims: Vec<u64> = inputs.first().map(|input| input.dims().to_vec()).unwrap_or_default();
         let (reduced, stay): (Vec<usize>, Vec<usize>) = (0..dims.len()).partition(|axis| axes.contains(axis));
@@ -54,8 +60,9 @@ impl Geometry {
             kept.push(part(input, &stay, input.strides())?);
         }
         let of_reduced = inputs.iter().map(|input| part(input, &reduced, input.strides())).collect::<Result<_>>()?;
-        let count = reduced.iter().map(|&axis| dims[axis]).product();
-        Ok(Self { program, inputs, computing, count, kept, reduced: of_reduced, repeated })
+        let count = reduced.iter().map(|&axis| dims[axis]).product::<u64>();
+        let divisor = count.saturating_sub(correction);
+        Ok(Self { program, inputs, computing, row, count, divisor, kept, reduced: of_reduced, repeated })
     }
 
     /// The extents that the inputs broadcast to.
@@ -80,9 +87,15 @@ impl Geometry {
         led(&self.kept, 1 + self.largest())
     }
 
-    /// The inputs along the axes that are reduced.
+    /// The inputs along the axes that are reduced: in the order in which the largest lies or, where positions count, in row-major order.
     pub(super) fn reduced(&self) -> Walk {
-        led(&self.reduced, self.largest())
+        match self.reduced.first() {
+            Some(first) if self.row.combine.is_position() => match TensorDesc::contiguous(DType::U8, first.dims()) {
+                Ok(positions) => led_by(positions, &self.reduced),
+                Err(_) => led(&self.reduced, self.largest()),
+            },
+            _ => led(&self.reduced, self.largest()),
+        }
     }
 
     /// Elements of the output.
@@ -93,8 +106,12 @@ impl Geometry {
 
 /// The walk of operands in the order in which one of them lies.
 fn led(operands: &[TensorDesc], leader: usize) -> Walk {
-    let first = operands.get(leader).into_iter();
-    let mut walk = Walk::new(&first.chain(operands).copied().collect::<Vec<_>>());
+    operands.get(leader).map_or_else(|| Walk::new(operands), |&leader| led_by(leader, operands))
+}
+
+/// The walk of operands in the order of another tensor of their extents.
+fn led_by(leader: TensorDesc, operands: &[TensorDesc]) -> Walk {
+    let mut walk = Walk::new(&[&[leader], operands].concat());
     walk.strides.remove(0);
     walk
 }

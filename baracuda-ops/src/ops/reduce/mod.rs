@@ -58,6 +58,7 @@ mod reduction;
 mod wgpu;
 
 pub(crate) use geometry::Geometry;
+use reduction::Combine;
 pub use reduction::Reduction;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::add_variants;
@@ -102,6 +103,8 @@ fields! {
         /// Those of the axes that stay, with an extent of 1.
         keep: Vec<usize> = default,
         output: Option<DType> = default,
+        /// Of a variance or standard deviation, if it is not 1.
+        correction: Option<u64> = default,
     }
 }
 
@@ -120,8 +123,30 @@ impl Fields {
         self.axes.sort_unstable();
         self.keep.sort_unstable();
         self.program = self.program.take().filter(|program| !program.is_identity());
-        self.output = self.output.filter(|&output| output != shared_type(&self.inputs));
+        let default = self.outputs().first().copied();
+        self.output = self.output.filter(|&output| Some(output) != default);
+        self.correction = self.correction.filter(|&correction| correction != 1 || !self.has_correction());
         Ok(())
+    }
+
+    /// Whether what is reduced is of type Bool.
+    fn is_bool(&self) -> bool {
+        let is_bool: Vec<bool> = self.inputs.iter().map(|input| input.dtype() == DType::Bool).collect();
+        match &self.program {
+            Some(program) => program.bools(&is_bool).first() == Some(&true),
+            None => is_bool.first() == Some(&true),
+        }
+    }
+
+    /// The types that the output may have, the default first.
+    fn outputs(&self) -> Vec<DType> {
+        let shared = shared_type(&self.inputs);
+        let values = if self.is_bool() { DType::Bool } else { shared };
+        self.reduce.row().outputs(shared, values)
+    }
+
+    fn has_correction(&self) -> bool {
+        self.reduce.row().combine == Combine::Moments
     }
 
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
@@ -130,17 +155,26 @@ impl Fields {
         require(op, "program", program.outputs() == 1, || {
             format!("must have one output, what is reduced; got {}", program.outputs())
         })?;
-        let output = self.output.unwrap_or_else(|| shared_type(&self.inputs));
-        require(op, "output", output.is_computed(), || format!("must be f64, f32, f16 or bf16, got {output}"))?;
-        for (name, input) in INPUTS.into_iter().zip(&self.inputs) {
-            let dtype = input.dtype();
-            let is_of_program = self.program.is_some() && dtype == DType::Bool;
-            require(op, name, dtype.is_computed() || is_of_program, || {
-                format!(
-                    "must be f64, f32, f16 or bf16, or beside these bool, of which a program makes numbers, got {dtype}; cast it first"
-                )
+        let (name, row, outputs) = (self.reduce.name(), *self.reduce.row(), self.outputs());
+        for (input, desc) in INPUTS.into_iter().zip(&self.inputs) {
+            let dtype = desc.dtype();
+            let is_known = dtype.is_computed() || dtype.is_integer() || dtype == DType::Bool;
+            require(op, input, is_known, || {
+                format!("must be f64, f32, f16, bf16, an integer or bool, got {dtype}; cast it first")
             })?;
         }
+        let values = if self.is_bool() { DType::Bool } else { shared_type(&self.inputs) };
+        require(op, "reduce", values.is_float() || !row.is_of_floats(), || {
+            format!("{name} is of floating-point numbers, what is reduced is {values}; cast it first")
+        })?;
+        let output = self.output.unwrap_or(outputs[0]);
+        require(op, "output", outputs.contains(&output), || {
+            let names: Vec<_> = outputs.iter().map(|dtype| dtype.name()).collect();
+            format!("{name} must have one of the types {}, got {output}", names.join(", "))
+        })?;
+        require(op, "correction", self.correction.is_none() || self.has_correction(), || {
+            format!("is of var and std, {name} has none")
+        })?;
         let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs)?;
         let is_kept = self.kept(op, dims.len())?;
         let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();
@@ -149,16 +183,27 @@ impl Fields {
             .filter(|&axis| is_kept[axis] || !self.axes.contains(&axis))
             .map(|axis| if is_kept[axis] { 1 } else { dims[axis] })
             .collect();
-        let (name, combine) = (self.reduce.name(), self.reduce.row().combine);
-        require(op, "reduce", combine.is_of_none() || !is_none || extents.contains(&0), || {
+        require(op, "reduce", row.combine.is_of_none() || !is_none || extents.contains(&0), || {
             format!("{name} has no result without elements, and there are none along axes {:?} of {dims:?}", self.axes)
+        })?;
+        let most = if row.combine.is_position() { count(&self.axes).saturating_sub(1) } else { count(&self.axes) };
+        let greatest = match output {
+            DType::I32 => Some(u64::from(i32::MAX.unsigned_abs())),
+            DType::U32 => Some(u64::from(u32::MAX)),
+            _ => None,
+        };
+        let fits = !row.is_counted() || greatest.is_none_or(|greatest| most <= greatest);
+        require(op, "output", fits, || {
+            format!("{name} may be {most}, which {output} does not hold; i64, the default, does")
         })?;
         for (at, input) in self.inputs.iter().enumerate() {
             slots.declare(at, *input)?;
         }
         let default = slots.derived(OUTPUT, TensorDesc::contiguous(output, &extents))?;
         let output = slots.declare(OUTPUT, default)?;
-        Geometry::new(program, operands, (output, &is_kept), &self.axes, computing)
+        let row = if self.is_bool() { row.of_bools() } else { row };
+        let correction = if self.has_correction() { self.correction.unwrap_or(1) } else { 0 };
+        Geometry::new(program, operands, (output, &is_kept), &self.axes, computing, (row, correction))
     }
 
     /// Of each axis, whether it is reduced and kept.
@@ -267,11 +312,18 @@ steps! { ReduceDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if one is not reduced or is named twice.
     keep(axes: Vec<usize>) = |it| it.with(|fields| fields.keep = axes);
-    /// The type of the output. By default it is the type that all inputs share, or f32.
+    /// The type of the output. By default it is, of floating-point numbers, the type that all inputs share, or f32; of a sum or product of integers or bools
+    /// i64; of a count or a position i64; else the type of the values, or bool.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is no floating-point type.
+    /// [`Error::InvalidDescriptor`] if the reduction has no results of that type, or if a count or a position may be too large for it.
     output(dtype: DType) = |it| it.with(|fields| fields.output = Some(dtype));
+    /// What the number of values is lessened by, of a variance or standard deviation: 1 unless this says otherwise, as in PyTorch, which estimates the variance
+    /// of what the values are a sample of; 0 for the variance of the values themselves. It is at most their number: it then divides by 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] of other reductions.
+    correction(correction: u64) = |it| it.with(|fields| fields.correction = Some(correction));
 }
 
 /// Operands of [`ReduceDescriptor`]; their shapes and types are in the [table](self).
@@ -334,6 +386,33 @@ mod tests {
     }
 
     #[test]
+    fn types_of_outputs_follow_from_the_reduction_and_the_values() {
+        use DType::{BF16, Bool, F16, F32, I8, I32, I64, U8, U32};
+        use Reduction::{All, ArgMax, CountNonzero, Max, Prod, Sum, Var};
+        for (reduce, dtype, output) in [
+            (Sum, F16, F16),
+            (Sum, U8, I64),
+            (Sum, Bool, I64),
+            (Prod, I32, I64),
+            (Max, I8, I8),
+            (Max, U32, U32),
+            (Max, Bool, Bool),
+            (ArgMax, BF16, I64),
+            (CountNonzero, F32, I64),
+            (All, I64, Bool),
+            (Var, F32, F32),
+        ] {
+            let x = TensorDesc::contiguous(dtype, &[2, 3]).unwrap();
+            let made = ReduceDescriptor::of(x, &[1], reduce).unwrap();
+            assert_eq!(made.0.slots[1].desc.dtype(), output, "{reduce:?} of {dtype}");
+            assert_eq!(made.clone().output(output).unwrap(), made);
+        }
+        let variance = ReduceDescriptor::of(dense(&[3]), &[0], Var).unwrap();
+        assert_eq!(variance.clone().correction(1).unwrap(), variance);
+        assert_ne!(variance.clone().correction(0).unwrap(), variance);
+    }
+
+    #[test]
     fn refusals_name_the_field_and_the_numbers() {
         let x = dense(&[2, 0, 4]);
         let of = |axes: &[usize], reduce| ReduceDescriptor::of(x, axes, reduce);
@@ -344,17 +423,37 @@ mod tests {
             (rule(of(&[1], Reduction::Sum).unwrap().keep(vec![0])), "keep: must be among the axes"),
             (
                 rule(of(&[1], Reduction::Sum).unwrap().output(DType::I32)),
-                "output: must be f64, f32, f16 or bf16, got i32",
+                "output: sum must have one of the types f32, f64, f16, bf16, got i32",
             ),
             (
-                rule(ReduceDescriptor::of(TensorDesc::contiguous(DType::Bool, &[3]).unwrap(), &[0], Reduction::Sum)),
-                "in0: must be f64, f32, f16 or bf16",
+                rule(ReduceDescriptor::of(TensorDesc::contiguous(DType::Bool, &[3]).unwrap(), &[0], Reduction::Mean)),
+                "reduce: mean is of floating-point numbers, what is reduced is bool; cast it first",
+            ),
+            (
+                rule(ReduceDescriptor::of(TensorDesc::contiguous(DType::F8E5M2, &[3]).unwrap(), &[0], Reduction::Sum)),
+                "in0: must be f64, f32, f16, bf16, an integer or bool, got f8e5m2; cast it first",
+            ),
+            (
+                rule(of(&[0], Reduction::Sum).unwrap().correction(0)),
+                "correction: is of var and std, sum has none",
+            ),
+            (
+                rule(
+                    ReduceDescriptor::of(dense(&[1 << 16, 1 << 16]), &[0, 1], Reduction::ArgMax)
+                        .unwrap()
+                        .output(DType::I32),
+                ),
+                "output: argmax may be 4294967295, which i32 does not hold; i64, the default, does",
             ),
         ] {
             assert!(refusal.contains(expected), "{refusal}");
         }
         // Nothing is written.
         assert!(of(&[0], Reduction::Max).is_ok());
+        // Positions from 0 to 2^32 - 1 are numbers of u32, counts up to 2^32 are not.
+        let large = |reduce| ReduceDescriptor::of(dense(&[1 << 16, 1 << 16]), &[0, 1], reduce).unwrap();
+        assert!(large(Reduction::ArgMin).output(DType::U32).is_ok());
+        assert!(large(Reduction::CountNonzero).output(DType::U32).is_err());
         let several = Program::builder();
         let mut b = several;
         let x = b.input("x");

@@ -57,7 +57,7 @@ const fn c_cost(function: Function) -> sys::bops_cost {
 }
 
 /// An element type of programs at the C ABI.
-const fn c_element(dtype: DType) -> sys::bops_dtype {
+pub(in crate::ops) const fn c_element(dtype: DType) -> sys::bops_dtype {
     match dtype {
         DType::F64 => sys::BOPS_F64,
         DType::F32 => sys::BOPS_F32,

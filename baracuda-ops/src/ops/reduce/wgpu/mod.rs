@@ -5,15 +5,16 @@
 
 mod variants;
 
-use super::reduction::{Combine, Each, Finish};
+use super::reduction::{Combine, Each, Finish, Row};
 use super::{Geometry, OUTPUT, Valid};
 use crate::backend::wgpu::{
     Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
 };
+use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
-use crate::ops::pointwise::map::wgpu::{Element, Lie, Tensor, accessors, reduced_text};
+use crate::ops::pointwise::map::wgpu::{Computing, Element, Lie, Output, Tensor, accessors, reduced_text};
 use crate::ops::walk::Walk;
 
 pub(in crate::ops) use variants::add_variants;
@@ -68,6 +69,43 @@ enum Axis {
     Reduced(usize),
 }
 
+/// What is held of values while they are combined: a file of `csrc/reduce`, the functions of programs that it calls, and the words that it has in memory.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    file: &'static str,
+    further: &'static [&'static str],
+    words: u64,
+    /// Whether results are integers of two words.
+    is_whole: bool,
+}
+
+impl Held {
+    /// # Errors
+    /// Shaders do not compute it.
+    fn of(row: Row, computing: DType, output: DType) -> Result<Self, Reason> {
+        let held = |file, further, words| Ok(Self { file, further, words, is_whole: false });
+        let whole = |file, words| Ok(Self { file, further: &[], words, is_whole: true });
+        match (row.combine, computing) {
+            (_, DType::I64) => Err("WGSL has no integers of 64 bits; cast to i32, where the numbers fit".into()),
+            (Combine::Count, _) => whole("reduce/held_counts", 1),
+            (Combine::FirstGreatest | Combine::FirstLeast, _) => whole("reduce/held_positions", 2),
+            (Combine::Exponentials, _) => {
+                let further = &["f_log", "literal", "natural_power", "rounded", "unless_nan"];
+                held("reduce/held_exponentials", further, 2)
+            }
+            (Combine::Moments, _) => held("reduce/held_moments", &["f_div", "f_sqrt", "literal", "rounded"], 3),
+            (_, DType::F32 | DType::F64) => {
+                held("reduce/held_numbers", &["f_div", "f_sqrt", "literal", "rounded", "unless_nan"], 1)
+            }
+            (Combine::Multiply, _) if output == DType::I64 => {
+                Err("WGSL has no products of 64 bits; ask for an output of i32 or u32, whose products wrap".into())
+            }
+            (Combine::Add, _) if output == DType::I64 => whole("reduce/held_pairs", 2),
+            _ => whole("reduce/held_words", 1),
+        }
+    }
+}
+
 /// A reduction as shaders see it.
 struct Task<'v> {
     valid: &'v Valid,
@@ -77,7 +115,9 @@ struct Task<'v> {
     extents: Vec<u64>,
     strides: Vec<Vec<u64>>,
     inputs: Vec<Tensor>,
-    output: Tensor,
+    output: Output,
+    computing: Computing,
+    held: Held,
 }
 
 impl<'v> Task<'v> {
@@ -101,9 +141,15 @@ impl<'v> Task<'v> {
         Reason::unless(positions <= MOST_POSITIONS, || {
             format!("the inputs have {positions} positions, the limit of 32-bit numbers is {MOST_POSITIONS}")
         })?;
+        let out = valid.slots.always(OUTPUT);
+        let of_output = out.desc.dtype();
+        let held = Held::of(geometry.row, geometry.computing, of_output)?;
         let tensor = |slot: &crate::slots::Slot, lie| {
-            let dtype = Element::of(slot.desc.dtype())?;
-            Ok(Tensor { name: slot.name, index: slot.index, dtype, lie, is_output: slot.index == OUTPUT })
+            let is_output = slot.index == OUTPUT;
+            // Integers of 64 bits are written as two words.
+            let is_long = is_output && of_output == DType::I64;
+            let dtype = if is_long { Element::U32 } else { Element::of(slot.desc.dtype())? };
+            Ok::<_, Reason>(Tensor { name: slot.name, index: slot.index, dtype, lie, is_output })
         };
         let lie = |strides: &[u64]| match strides.first() {
             _ if extents.is_empty() => Lie::Run,
@@ -114,8 +160,13 @@ impl<'v> Task<'v> {
         };
         let inputs = valid.slots.iter().zip(&strides).map(|(slot, strides)| tensor(slot, lie(strides)));
         let inputs = inputs.collect::<Result<_, Reason>>()?;
-        let output = tensor(valid.slots.always(OUTPUT), Lie::Scattered)?;
-        Ok(Self { valid, props, kept, extents, strides, inputs, output })
+        let output = Output {
+            tensor: tensor(out, Lie::Scattered)?,
+            is_whole: held.is_whole,
+            is_long: of_output == DType::I64,
+        };
+        let computing = Computing::of(geometry.computing)?;
+        Ok(Self { valid, props, kept, extents, strides, inputs, output, computing, held })
     }
 
     fn workgroup(&self) -> u32 {
@@ -138,7 +189,7 @@ impl<'v> Task<'v> {
             pieces
         };
         if pieces != 1 {
-            let bytes = (pieces * outputs * 4).next_multiple_of(16).max(16);
+            let bytes = (pieces * outputs * 4 * self.held.words).next_multiple_of(16).max(16);
             check_workspace(bytes, self.props)?;
             work.workspace_bytes = bytes;
             let place = Place::Workspace { offset: 0, bytes };
@@ -153,8 +204,8 @@ impl<'v> Task<'v> {
             let grid = groups(outputs.div_ceil(workgroup / threads), self.props)?;
             let mut step = StepBuilder {
                 entry: "reduce_partials",
-                files: vec!["reduce/reduce", "reduce/reduce_partials"],
-                generated: reduced_text(None, &[], Some(self.output), (1, self.kept.dims.len().max(1))),
+                files: self.files("reduce/reduce_partials"),
+                generated: self.text(false, true, 1),
                 params: self.params(grid, (outputs, 0, pieces), &[], &[]),
                 grid,
                 ..StepBuilder::default()
@@ -162,7 +213,7 @@ impl<'v> Task<'v> {
             step.constants = self.constants((threads, 4), 1, 1);
             step.bindings = vec![
                 Binding { name: "partials", place: Some(place), accessors: ["scattered_f32_in"; 2] },
-                self.bound(&self.output, false),
+                self.bound(&self.output.tensor, false),
             ];
             work.steps.push(self.complete(step, false));
         }
@@ -172,7 +223,6 @@ impl<'v> Task<'v> {
 
     /// The dispatch that reduces the inputs, and the pieces of each output.
     fn step(&self, entry: &'static str, outputs: u64) -> Result<(StepBuilder, u64), Reason> {
-        let program = &self.valid.derived.program;
         let is_columns = entry == "reduce_columns";
         let line = self.extents.first().copied().unwrap_or(1);
         let are_whole = |per_chunk: u64| {
@@ -182,8 +232,8 @@ impl<'v> Task<'v> {
         };
         let has_chunks = |tensor: &&Tensor| matches!(tensor.lie, Lie::Run | Lie::Scattered);
         let has_f32 = self.inputs.iter().filter(has_chunks).any(|tensor| tensor.dtype.bytes() == 4);
-        // Lines of whole chunks of four are better than cut chunks of eight.
-        let per_chunk = if has_f32 || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
+        // Lines of whole chunks of four are better than cut chunks of eight. Of what is held in several words a workgroup has no room for eight.
+        let per_chunk = if has_f32 || self.held.words > 1 || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
         let chunks_of_line = line.div_ceil(per_chunk);
         let (workgroup, count) = (u64::from(self.workgroup()), self.valid.derived.count);
         let items = if is_columns { count } else { count / line * chunks_of_line };
@@ -210,24 +260,39 @@ impl<'v> Task<'v> {
             .filter(|(input, _)| input.lie != Lie::Repeated)
             .map(|(_, strides)| &strides[..])
             .collect();
-        let stored = (pieces == 1).then_some(self.output);
         let mut step = StepBuilder {
             entry,
-            files: vec!["reduce/reduce", "common/chunk"],
-            generated: reduced_text(Some(program), &self.inputs, stored, (rank, self.kept.dims.len().max(1))),
+            files: self.files(if is_columns { "reduce/reduce_columns" } else { "reduce/reduce_rows" }),
+            generated: self.text(true, pieces == 1, rank),
             can_chunk: are_whole(per_chunk),
             params: self.params(grid, (rows, items, pieces), &extents, &moved),
             grid,
             flags: vec![("IS_SPLIT", pieces > 1)],
             ..StepBuilder::default()
         };
-        step.files.push(if is_columns { "reduce/reduce_columns" } else { "reduce/reduce_rows" });
+        step.files.push("common/chunk");
         step.constants = self.constants((threads, per_chunk), rank.div_ceil(4), moved.len().max(1));
         step.bindings = self.inputs.iter().map(|input| self.bound(input, per_chunk == 8)).collect();
         if pieces == 1 {
-            step.bindings.push(self.bound(&self.output, false));
+            step.bindings.push(self.bound(&self.output.tensor, false));
         }
         Ok((self.complete(step, pieces > 1), pieces))
+    }
+
+    /// Files of a kernel's text.
+    fn files(&self, kernel: &'static str) -> Vec<&'static str> {
+        let is_position = self.valid.derived.row.combine.is_position();
+        let keys = if self.computing == Computing::F32 { "reduce/keys_of_floats" } else { "reduce/keys_of_integers" };
+        let held = [self.held.file].into_iter().chain(is_position.then_some(keys));
+        ["reduce/reduce"].into_iter().chain(held).chain([kernel]).collect()
+    }
+
+    /// The generated text of a kernel that reads the inputs, stores the output, or both.
+    fn text(&self, reads: bool, stores: bool, rank: usize) -> String {
+        let program = reads.then_some(&self.valid.derived.program);
+        let inputs = if reads { &self.inputs[..] } else { &[] };
+        let ranks = (rank, self.kept.dims.len().max(1));
+        reduced_text(self.computing, program, inputs, stores.then_some(self.output), ranks, self.held.further)
     }
 
     /// `is_wide`: chunks have eight elements.
@@ -237,10 +302,14 @@ impl<'v> Task<'v> {
 
     /// With what every step has. `is_split`: the output is not bound.
     fn complete(&self, mut step: StepBuilder, is_split: bool) -> StepBuilder {
-        let finish = self.valid.fields.reduce.row().finish;
-        step.flags.extend([("IS_MEAN", finish == Finish::Mean), ("IS_ROOT", finish == Finish::Root)]);
+        let finish = self.valid.derived.row.finish;
+        step.flags.extend([
+            ("IS_MEAN", finish == Finish::Mean),
+            ("IS_ROOT", matches!(finish, Finish::Root | Finish::RootOfMean)),
+            ("IS_NONE", finish == Finish::IsNone),
+        ]);
         if is_split {
-            step.generated.push_str("fn store_result(position: u32, total: f32) {}\n");
+            step.generated.push_str("fn store_result(position: u32, held: Held, lane: u32) {}\n");
         } else if step.entry != "reduce_partials" {
             step.generated.push_str("fn partials_scatter(first: u32, step: u32, count: u32, chunk: vec4<u32>) {}\n");
         }
@@ -248,17 +317,27 @@ impl<'v> Task<'v> {
     }
 
     fn constants(&self, (threads, per_chunk): (u64, u64), vectors: usize, tensors: usize) -> Vec<(&'static str, u32)> {
-        let row = self.valid.fields.reduce.row();
-        let each = match row.each {
-            Each::Value => 0,
+        let Row { each, combine, .. } = self.valid.derived.row;
+        let of_each = match each {
+            Each::Value | Each::IsNonzero => 0,
             Each::Magnitude => 1,
             Each::Square => 2,
+            Each::IsZero => 3,
         };
-        let combine = match row.combine {
-            Combine::Add => 0,
+        let of_combine = match combine {
             Combine::Multiply => 1,
-            Combine::Greatest => 2,
-            Combine::Least => 3,
+            Combine::Greatest | Combine::FirstGreatest => 2,
+            Combine::Least | Combine::FirstLeast => 3,
+            _ => 0,
+        };
+        // Of the greatest of signed integers it is the sign bit, by which keys differ from the numbers.
+        let identity = match (self.computing, combine) {
+            (Computing::F32, _) => single(combine.identity()).to_bits(),
+            (_, Combine::Multiply) => 1,
+            (Computing::I32, Combine::Greatest | Combine::FirstGreatest | Combine::FirstLeast) => 1 << 31,
+            (Computing::I32, Combine::Least) => i32::MAX.unsigned_abs(),
+            (Computing::U32, Combine::Least) => u32::MAX,
+            _ => 0,
         };
         vec![
             ("WORKGROUP", self.workgroup()),
@@ -269,9 +348,11 @@ impl<'v> Task<'v> {
             ("VECTORS", word(vectors as u64)),
             ("TENSORS", word(tensors as u64)),
             ("OUTPUT_VECTORS", word(self.kept.dims.len().max(1).div_ceil(4) as u64)),
-            ("EACH", each),
-            ("COMBINE", combine),
-            ("IDENTITY", single(row.combine.identity()).to_bits()),
+            ("EACH", of_each),
+            ("COMBINE", of_combine),
+            ("IDENTITY", identity),
+            ("WORDS", word(self.held.words)),
+            ("NONZERO_BITS", if self.computing == Computing::F32 { u32::MAX >> 1 } else { u32::MAX }),
         ]
     }
 
@@ -287,7 +368,7 @@ impl<'v> Task<'v> {
         let line = self.extents.first().copied().unwrap_or(1);
         let outputs = Geometry::outputs(&self.valid.slots);
         let mut params = vec![word(outputs), grid[0], u32::MAX, word(line), word(rows), word(items), word(pieces)];
-        params.push(single(geometry.count as f64).to_bits());
+        params.push(single(geometry.divisor as f64).to_bits());
         let mut quads = |numbers: &mut dyn Iterator<Item = u32>, rank: usize| {
             let first = params.len();
             params.extend(numbers);

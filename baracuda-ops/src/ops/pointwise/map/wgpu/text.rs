@@ -11,7 +11,7 @@ use crate::ops::pointwise::program::{Argument, Instruction, Program};
 
 /// The type in which a program computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Computing {
+pub(in crate::ops) enum Computing {
     F32,
     I32,
     U32,
@@ -20,7 +20,7 @@ pub(super) enum Computing {
 impl Computing {
     /// # Errors
     /// Shaders do not compute in it.
-    pub(super) fn of(dtype: DType) -> Result<Self, Reason> {
+    pub(in crate::ops) fn of(dtype: DType) -> Result<Self, Reason> {
         match dtype {
             DType::F32 => Ok(Self::F32),
             DType::I32 => Ok(Self::I32),
@@ -220,21 +220,34 @@ pub(super) fn of(
     text.0
 }
 
+/// The output of a reduction.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Output {
+    /// Of an integer of 64 bits it has words.
+    pub(in crate::ops) tensor: Tensor,
+    /// Whether results are integers of two words, not floating-point numbers.
+    pub(in crate::ops) is_whole: bool,
+    /// Whether elements have two words.
+    pub(in crate::ops) is_long: bool,
+}
+
 /// The text for the inputs of a reduction in chunks that lie along the innermost of `rank` extents, if there is a program to compute, and for the output, whose
-/// elements along `output_rank` extents are stored one at a time, if it is stored.
+/// elements along `output_rank` extents are stored one at a time, if it is stored. `further`: functions that the files of the reduction call.
 pub(in crate::ops) fn of_reduction(
+    computing: Computing,
     program: Option<&Program>,
     inputs: &[Tensor],
-    output: Option<Tensor>,
+    output: Option<Output>,
     (rank, output_rank): (usize, usize),
+    further: &[&'static str],
 ) -> String {
     let mut text = Text(String::with_capacity(4 << 10));
-    text.line("alias Values = vec4<f32>;");
-    conversions(&mut text, &inputs.iter().copied().chain(output).collect::<Vec<_>>());
+    text.line(format_args!("alias Values = vec4<{}>;", computing.name()));
+    conversions(&mut text, &inputs.iter().copied().chain(output.map(|output| output.tensor)).collect::<Vec<_>>());
     if let Some(program) = program {
         places(&mut text, inputs, rank);
         loads(&mut text, inputs, &|tensor| place_of(tensor, inputs, Some(rank)));
-        evaluation(&mut text, program, Computing::F32, [&[], inputs], true);
+        evaluation(&mut text, program, computing, [&[], inputs], true);
     }
     text.line("fn place_of_output(position: u32) -> u32 {\n    var rest = position;\n    var at = 0u;");
     for axis in 0..output_rank {
@@ -250,17 +263,31 @@ pub(in crate::ops) fn of_reduction(
         }
     }
     text.line("    return at;\n}\n");
-    if let Some(output) = output {
-        let (name, suffix) = (output.name, output.suffix());
-        let bits = match output.dtype {
-            Element::F32 => "bitcast<vec4<u32>>(value)".to_string(),
-            _ => format!("vec4<u32>(round_to_half_{suffix}(value.x), 0u, 0u, 0u)"),
+    if let Some(Output { tensor, is_whole, is_long }) = output {
+        let (name, suffix) = (tensor.name, tensor.suffix());
+        text.line("fn store_result(position: u32, held: Held, lane: u32) {");
+        text.line("    let at = place_of_output(position);\n    let value = finished(held, lane);");
+        let is_float = matches!(tensor.dtype, Element::F32 | Element::F16 | Element::BF16);
+        if is_whole && is_float {
+            // Both products are exact, so that the sum is the nearest number.
+            text.line("    let number = f32(value.x >> 16u) * 65536.0 + f32(value.x & 0xffffu);");
+        } else if is_float {
+            text.line("    let number = value.x;");
+        }
+        let bits = match tensor.dtype {
+            Element::F32 => "bitcast<u32>(number)".to_string(),
+            Element::F16 | Element::BF16 => format!("round_to_half_{suffix}(number)"),
+            Element::I32 | Element::U32 => "value.x".into(),
+            Element::Bool => "select(0u, 1u, (value.x | value.y) != 0u)".into(),
+            Element::U8 | Element::I8 => "value.x & 0xffu".into(),
         };
-        text.line("fn store_result(position: u32, total: f32) {\n    let value = finished(total);");
-        text.line(format_args!("    {name}_scatter(place_of_output(position), 1u, 1u, {bits});\n}}"));
+        text.line(if is_long {
+            format!("    {name}_scatter(2u * at, 1u, 2u, vec4<u32>(value, 0u, 0u));\n}}")
+        } else {
+            format!("    {name}_scatter(at, 1u, 1u, vec4<u32>({bits}, 0u, 0u, 0u));\n}}")
+        });
     }
-    // With what `reduce.wgsl` calls.
-    text.0.insert_str(0, &definitions(&text.0, &["f_div", "f_sqrt", "literal", "rounded"]));
+    text.0.insert_str(0, &definitions(&text.0, further));
     text.0
 }
 
