@@ -186,7 +186,7 @@ mod cuda {
         sources.sort();
         let jobs: Vec<Job> = sources
             .iter()
-            .filter(|path| path.extension().is_some_and(|e| e == "cu"))
+            .filter(|path| path.extension().is_some_and(|e| e == "cu") && is_asked_for(path, csrc))
             .map(|path| Job::new(path, csrc, &out_dir, &archs))
             .collect();
         if jobs.is_empty() {
@@ -208,6 +208,7 @@ mod cuda {
             job.report();
         }
 
+        stand_ins(crate_dir, &out_dir);
         let mut archive = cc::Build::new();
         archive.cuda(true).cudart("static").cpp_link_stdlib(None);
         archive.objects(jobs.iter().map(|job| &job.object));
@@ -226,6 +227,48 @@ mod cuda {
         for path in &sources {
             println!("cargo::rerun-if-changed={}", path.display());
         }
+    }
+
+    /// The families, each a feature and a folder of `csrc`, with how the names of their functions start behind `bops_`.
+    const FAMILIES: &[(&str, &[&str])] = &[
+        ("conv", &["conv_"]),
+        ("gemm", &["gemm_"]),
+        ("movement", &["copy_strided_", "copy_tiles_", "pad_"]),
+        ("norm", &["row_norm_", "channel_norm_", "channels_last_norm_", "local_response_norm_"]),
+        ("pointwise", &["activation_", "pointwise_"]),
+        ("reduce", &["reduce_"]),
+        ("softmax", &["softmax_"]),
+    ];
+
+    fn is_on(family: &str) -> bool {
+        env::var_os(format!("CARGO_FEATURE_{}", family.to_uppercase())).is_some()
+    }
+
+    /// Whether a file belongs to no family, or to one whose feature is on.
+    fn is_asked_for(path: &Path, csrc: &Path) -> bool {
+        let folder = path.strip_prefix(csrc).ok().and_then(|path| path.iter().next()).and_then(|name| name.to_str());
+        FAMILIES.iter().all(|&(family, _)| Some(family) != folder || is_on(family))
+    }
+
+    /// Links functions of the families that are off: nothing calls them, since their ops are refused before, but the bindings name them. Their
+    /// status is `cudaErrorNotSupported`.
+    fn stand_ins(crate_dir: &Path, out_dir: &Path) {
+        let off: Vec<&str> =
+            FAMILIES.iter().filter(|(family, _)| !is_on(family)).flat_map(|(_, names)| *names).copied().collect();
+        if off.is_empty() {
+            return;
+        }
+        let bindings = crate_dir.join("src/bindings.rs");
+        let bindings = fs::read_to_string(&bindings)
+            .unwrap_or_else(|e| fail(&[format!("{}: {e}", bindings.display())]));
+        let names = bindings.split("pub fn bops_").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0));
+        let text: String = names
+            .filter(|name| off.iter().any(|start| name.starts_with(start)))
+            .map(|name| format!("int bops_{name}(void) {{ return 801; }}\n"))
+            .collect();
+        let source = out_dir.join("stand_ins.c");
+        fs::write(&source, text).expect("OUT_DIR is writable");
+        cc::Build::new().file(source).warnings(false).compile("baracuda_ops_stand_ins");
     }
 
     /// All C and CUDA files under `dir`.

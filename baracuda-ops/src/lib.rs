@@ -19,6 +19,8 @@ mod cache;
 mod check;
 mod dtype;
 mod error;
+#[cfg(feature = "cuda")]
+mod families;
 mod gradients;
 mod json;
 mod kernel;

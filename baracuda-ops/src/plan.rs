@@ -12,6 +12,8 @@ use crate::backend::{Backend, Buffer, Device, DeviceProps, Located, Queue, Queue
 use crate::check::{Contract, check};
 use crate::dtype::DType;
 use crate::error::{Error, Reason, Rejection, Result};
+#[cfg(feature = "cuda")]
+use crate::families;
 use crate::gradients::{self, Derivation, Differentiable, Step};
 use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
@@ -51,6 +53,9 @@ pub trait Descriptor:
     /// The family's table, which has those operands among others.
     #[doc(hidden)]
     const TABLE: &'static [OperandEntry];
+    /// The path of the module that declares it.
+    #[doc(hidden)]
+    const MODULE: &'static str;
     /// The operands of a run.
     type Args<'a>: Args<'a>;
     /// The operands that this descriptor declares, in the order of their positions.
@@ -294,6 +299,10 @@ fn admit<'d, D: Descriptor>(
     };
     if is_idle(descriptor.slots(), kernel.backend()) {
         return Ok(Candidate::idle(kernel.backend()));
+    }
+    #[cfg(feature = "cuda")]
+    if kernel.backend() == Backend::Cuda {
+        families::compiled(D::MODULE)?;
     }
     bounded(descriptor, kernel.backend())?;
     let candidate = kernel.accept(descriptor, options, props, ask)?;

@@ -273,6 +273,7 @@ macro_rules! descriptor {
             const NAME: &'static str = $name;
             const OPERANDS: &'static [&'static str] = $Args::OPERANDS;
             const TABLE: &'static [$crate::slots::OperandEntry] = $table::TABLE;
+            const MODULE: &'static str = module_path!();
             type Args<'a> = $Args<'a>;
 
             fn slots(&self) -> &[$crate::slots::Slot] {

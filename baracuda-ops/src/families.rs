@@ -1,0 +1,52 @@
+//! The families of ops whose CUDA kernels this build has, by its features.
+
+use crate::error::Reason;
+
+/// The features, by the folders of `ops` and of `csrc`, and whether they are on.
+const FAMILIES: &[(&str, bool)] = &[
+    ("conv", cfg!(feature = "conv")),
+    ("gemm", cfg!(feature = "gemm")),
+    ("movement", cfg!(feature = "movement")),
+    ("norm", cfg!(feature = "norm")),
+    ("pointwise", cfg!(feature = "pointwise")),
+    ("reduce", cfg!(feature = "reduce")),
+    ("softmax", cfg!(feature = "softmax")),
+];
+
+/// # Errors
+/// The family of the op that this module declares is not compiled.
+pub(crate) fn compiled(module: &'static str) -> Result<(), Reason> {
+    let family = family(module);
+    let is_compiled = FAMILIES.iter().any(|&(name, is_on)| name == family && is_on);
+    Reason::unless(is_compiled, || format!("this build has no CUDA kernels of it: its feature `{family}` is off"))
+}
+
+/// The folder of `ops` that a module lies in.
+fn family(module: &str) -> &str {
+    let below = module.split_once("::ops::").map_or(module, |(_, below)| below);
+    below.split_once("::").map_or(below, |(family, _)| family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Descriptor;
+
+    #[test]
+    fn every_op_has_a_family() {
+        let known = |module| FAMILIES.iter().any(|&(name, _)| name == family(module));
+        for module in [
+            crate::LayerNormDescriptor::MODULE,
+            crate::SoftmaxDescriptor::MODULE,
+            crate::GemmDescriptor::MODULE,
+            crate::ConvDescriptor::MODULE,
+            crate::ActivationDescriptor::MODULE,
+            crate::PointwiseDescriptor::MODULE,
+            crate::ReduceDescriptor::MODULE,
+            crate::CopyDescriptor::MODULE,
+        ] {
+            assert!(known(module), "{module}");
+        }
+        assert!(!known("baracuda_ops::ops::other"));
+    }
+}
