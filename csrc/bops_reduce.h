@@ -137,6 +137,35 @@ typedef struct {
 /* Specialised for the computing type: BOPS_F32, BOPS_F64, BOPS_I32, BOPS_U32 or BOPS_I64. Integers are combined in 64 bits, which wrap. */
 BOPS_FORM(bops_reduce_program, bops_dtype, bops_reduce_program_params, bops_reduce_program_choice, bops_reduce_program_operands)
 
+/* ---- of programs, along lines ------------------------------------------------ */
+
+/* What Rust chose.
+ * dtype: with is_uniform that of all inputs, not BOPS_F64, in accesses of 16 bytes; else BOPS_F32, for inputs of any types that compute in it, in accesses of
+ * four elements. Accesses lie at multiples of their size.
+ * slots: values that are live at once: 4 or 8. */
+typedef struct {
+    bops_dtype dtype;
+    uint32_t is_uniform, slots;
+} bops_reduce_lines_choice;
+
+/* What is reduced to an output is a line of each input: neighbours, or one repeated element. A team of threads takes a piece of it. Values are as in
+ * bops_pointwise_program_params. */
+typedef struct {
+    bops_reduce_results results;
+    uint64_t accesses, blocks; /* of an output; of the first launch */
+    uint32_t threads;          /* of a team: a power of two up to 256 */
+    uint32_t rounds;           /* accesses of a thread in a piece: a multiple of 4 */
+    bops_each each;
+    uint32_t inputs, instructions;
+    uint32_t result;
+    uint64_t instruction[BOPS_POINTWISE_INSTRUCTIONS];
+    uint64_t literal[BOPS_POINTWISE_LITERALS];
+    bops_walked input[BOPS_POINTWISE_INPUTS]; /* strides along the outputs; is_repeated along the line */
+} bops_reduce_lines_params;
+
+/* Specialised for the combination, BOPS_COMBINE_ADD. */
+BOPS_FORM(bops_reduce_lines, bops_combine, bops_reduce_lines_params, bops_reduce_lines_choice, bops_reduce_program_operands)
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,27 +1,10 @@
 // An interpreter of programs: any functions, operands of any types and strides.
 #include "program.cuh"
-#include "stock.cuh"
 
 namespace bops {
 namespace {
 
-// What kernels run on the values of a thread. Programs of any instructions, with so many slots, whose functions cost at most `most`:
-template <int slots_, int most> struct interpreted {
-    static constexpr int slots = slots_;
-    template <typename V> static __device__ __forceinline__ void run(V &values, const bops_pointwise_program_params &params) {
-        interpret<most>(values, params.instruction, params.instructions, params.literal);
-    }
-};
-
-// The stock program P:
-template <typename P> struct known {
-    static constexpr int slots = P::slots;
-    template <typename V> static __device__ __forceinline__ void run(V &values, const bops_pointwise_program_params &params) {
-        run_known<P>(values, params.literal);
-    }
-};
-
-// None, where outputs are inputs:
+// What kernels run where outputs are inputs.
 struct nothing {
     static constexpr int slots = 1;
     template <typename V> static __device__ __forceinline__ void run(V &, const bops_pointwise_program_params &) {}
@@ -120,32 +103,11 @@ template <typename From, typename To> __global__ void __launch_bounds__(pointwis
     }
 }
 
-// The greatest cost of a program's functions.
-inline bops_cost cost_of(const bops_pointwise_program_params &params) {
-    bops_cost most = BOPS_COST_LIGHT;
-    for (uint32_t i = 0; i < params.instructions; ++i) most = byte_of(params.instruction[i], 6) > most ? byte_of(params.instruction[i], 6) : most;
-    return most;
-}
-
-template <typename P> bool is_program(const bops_pointwise_program_params &params) {
-    if (params.inputs != P::inputs || params.outputs != P::outputs || params.instructions != P::instructions) return false;
-    for (int i = 0; i < P::instructions; ++i)
-        if (params.instruction[i] != P::code[i]) return false;
-    for (int i = 0; i < P::outputs; ++i)
-        if (params.result[i] != P::result[i]) return false;
-    return true;
-}
-
 // Whether kernels of casts have the type.
 inline bool is_float(bops_dtype dtype) { return dtype == BOPS_F32 || dtype == BOPS_F16 || dtype == BOPS_BF16; }
 
-// Calls f(tag of the stock program that this one is), or with none otherwise().
-template <typename F, typename G> bops_status with_stock(const bops_pointwise_program_params &, stock::list<>, const F &, const G &otherwise) {
-    return otherwise();
-}
-template <typename F, typename G, typename P, typename... Ps>
-bops_status with_stock(const bops_pointwise_program_params &params, stock::list<P, Ps...>, const F &f, const G &otherwise) {
-    return is_program<P>(params) ? f(type_tag<P>{}) : with_stock(params, stock::list<Ps...>{}, f, otherwise);
+inline written_program written(const bops_pointwise_program_params &params) {
+    return {params.instruction, params.result, params.inputs, params.outputs, params.instructions};
 }
 
 // What kernels are compiled for, by the types of operands: elements, accesses of a thread in dense walks, and the numbers of slots that they come in.
@@ -169,7 +131,8 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
             else
                 return for_value<4, 8>(choice.slots, [&](auto slots) {
                     if constexpr (std::is_same_v<A, float>)
-                        if (cost_of(params) == BOPS_COST_LIGHT) return with(type_tag<interpreted<slots, BOPS_COST_LIGHT>>{});
+                        if (cost_of(params.instruction, params.instructions) == BOPS_COST_LIGHT)
+                            return with(type_tag<interpreted<slots, BOPS_COST_LIGHT>>{});
                     return with(type_tag<interpreted<slots, BOPS_COST_SPECIAL>>{});
                 });
         };

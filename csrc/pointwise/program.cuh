@@ -5,6 +5,7 @@
 #include "casts.cuh"
 #include "integers.cuh"
 #include "special.cuh"
+#include "stock.cuh"
 #include "walk.cuh"
 
 namespace bops {
@@ -216,6 +217,54 @@ __device__ __forceinline__ void run_known(values<A, width, slots> &values, const
         if constexpr (byte_of(word, 4) != BOPS_VALUE_LAST) values.put(byte_of(word, 4));
         run_known<P, at + 1>(values, literals);
     }
+}
+
+// What kernels run on the values of a thread. Programs of any instructions, with so many slots, whose functions cost at most `most`:
+template <int slots_, int most> struct interpreted {
+    static constexpr int slots = slots_;
+    template <typename V, typename Params> static __device__ __forceinline__ void run(V &values, const Params &params) {
+        interpret<most>(values, params.instruction, params.instructions, params.literal);
+    }
+};
+
+// The stock program P:
+template <typename P> struct known {
+    static constexpr int slots = P::slots;
+    template <typename V, typename Params> static __device__ __forceinline__ void run(V &values, const Params &params) {
+        run_known<P>(values, params.literal);
+    }
+};
+
+// A program as params have it.
+struct written_program {
+    const uint64_t *code;
+    const uint32_t *result;
+    uint32_t inputs, outputs, instructions;
+};
+
+template <typename P> bool is_program(const written_program &program) {
+    if (program.inputs != P::inputs || program.outputs != P::outputs || program.instructions != P::instructions) return false;
+    for (int i = 0; i < P::instructions; ++i)
+        if (program.code[i] != P::code[i]) return false;
+    for (int i = 0; i < P::outputs; ++i)
+        if (program.result[i] != P::result[i]) return false;
+    return true;
+}
+
+// Calls f(tag of the stock program that this one is), or with none otherwise().
+template <typename F, typename G> bops_status with_stock(const written_program &, stock::list<>, const F &, const G &otherwise) {
+    return otherwise();
+}
+template <typename F, typename G, typename P, typename... Ps>
+bops_status with_stock(const written_program &program, stock::list<P, Ps...>, const F &f, const G &otherwise) {
+    return is_program<P>(program) ? f(type_tag<P>{}) : with_stock(program, stock::list<Ps...>{}, f, otherwise);
+}
+
+// The greatest cost of some instructions.
+inline bops_cost cost_of(const uint64_t *code, uint32_t instructions) {
+    bops_cost most = BOPS_COST_LIGHT;
+    for (uint32_t i = 0; i < instructions; ++i) most = byte_of(code[i], 6) > most ? byte_of(code[i], 6) : most;
+    return most;
 }
 
 } // namespace bops

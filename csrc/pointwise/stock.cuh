@@ -1,4 +1,4 @@
-// Programs that kernels are compiled for: the instructions that Rust makes of them, in words as bops_pointwise_program_params has them. A program that is
+// Programs that kernels are compiled for, of pointwise and of what is reduced: the instructions that Rust makes of them, in words as bops_pointwise_program_params has them. A program that is
 // equal but for the numbers of its literals runs as one of them. A test in Rust holds what stands between the marks.
 #pragma once
 #include "../bops_pointwise.h"
@@ -47,7 +47,30 @@ struct scale_shift_clamp {
     };
     static constexpr uint32_t result[] = {last};
 };
+struct product {
+    static constexpr int inputs = 2, outputs = 1, instructions = 1, slots = 2;
+    static constexpr uint64_t code[] = {
+        instruction(BOPS_FUNCTION_MUL, 0, 1, last, last, 2, BOPS_COST_LIGHT),
+    };
+    static constexpr uint32_t result[] = {last};
+};
+struct square {
+    static constexpr int inputs = 1, outputs = 1, instructions = 1, slots = 1;
+    static constexpr uint64_t code[] = {
+        instruction(BOPS_FUNCTION_MUL, 0, 0, last, last, 2, BOPS_COST_LIGHT),
+    };
+    static constexpr uint32_t result[] = {last};
+};
+struct squared_difference {
+    static constexpr int inputs = 2, outputs = 1, instructions = 2, slots = 2;
+    static constexpr uint64_t code[] = {
+        instruction(BOPS_FUNCTION_SUB, 0, 1, last, last, 2, BOPS_COST_LIGHT),
+        instruction(BOPS_FUNCTION_MUL, last, last, last, last, 2, BOPS_COST_LIGHT),
+    };
+    static constexpr uint32_t result[] = {last};
+};
 using programs = list<swiglu, swiglu_gradient, scale_shift_clamp>;
+using reduced = list<product, square, squared_difference>;
 // clang-format on
 
 } // namespace bops::stock

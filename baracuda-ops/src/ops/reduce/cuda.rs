@@ -15,6 +15,7 @@ use crate::narrow::word;
 use crate::ops::calls::calls;
 use crate::ops::pointwise::map::cuda::{Code, Lying, bits, c_element};
 use crate::options::WorkspaceReq;
+use crate::tensor::TensorDesc;
 
 /// Threads of a block, columns of accesses in a block, and accesses of a thread that are in flight at once, as in the kernels.
 const THREADS: u64 = sys::BOPS_REDUCE_THREADS as u64;
@@ -140,6 +141,22 @@ impl<'v> Task<'v> {
             && others.into_iter().all(|stride| stride.is_multiple_of(width))
     }
 
+    /// Whether what is reduced of each input is one element, or elements that are neighbours in whole accesses of `width`, which the strides along the
+    /// outputs step over.
+    fn are_lines(&self, width: u64) -> bool {
+        let [count] = self.reduced.walk.dims[..] else { return false };
+        let is_line = |(at, input): (usize, &TensorDesc)| match self.reduced.walk.strides[at][0] {
+            0 => true,
+            1 => {
+                let outer = &self.kept.walk.strides[1 + at];
+                input.align_bytes() >= (width * input.dtype().size_bytes()).min(16)
+                    && outer.iter().all(|stride| stride.is_multiple_of(width))
+            }
+            _ => false,
+        };
+        count.is_multiple_of(width) && self.geometry.inputs.iter().enumerate().all(is_line)
+    }
+
     /// `pieces`: of an output.
     #[expect(clippy::cast_precision_loss, reason = "a count is rounded to the computing type, in which it divides")]
     fn results(&self, pieces: u64) -> Result<sys::bops_reduce_results, Reason> {
@@ -261,6 +278,63 @@ pub(super) fn columns<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         sys::bops_reduce_operands { in_: located.pointer(0).cast_const(), out: located.pointer(OUTPUT) }
     });
     Ok(task.with_pieces(candidate, pieces, choice.combine))
+}
+
+/// Sums of what programs make of lines, in which elements of every input are neighbours or one is repeated.
+pub(super) fn lines<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let task = Task::new(valid);
+    Reason::unless(task.geometry.computing == DType::F32 && task.combine == sys::BOPS_COMBINE_ADD, || {
+        "it adds what is computed in f32, the program or the reduction is another one"
+    })?;
+    let code = Code::new(&task.geometry.program, |number| bits(DType::F32, number));
+    Reason::unless(code.slots <= 8, || {
+        format!("it holds 8 values at once, the program has {}", code.slots)
+    })?;
+    let dtype = task.reduced.dtype().filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16));
+    let uniform = dtype.filter(|dtype| task.are_lines(16 / dtype.size_bytes()));
+    let width = 16 / uniform.unwrap_or(DType::F32).size_bytes();
+    Reason::unless(uniform.is_some() || task.are_lines(width), || {
+        format!("what is reduced of an input is one element, or elements that are neighbours in whole accesses of {width}")
+    })?;
+    let accesses = task.geometry.count / width;
+    let threads = accesses.div_ceil(4).next_power_of_two().clamp(1, THREADS);
+    let rounds = accesses.div_ceil(threads).next_multiple_of(4).min(ROUNDS);
+    let pieces = accesses.div_ceil(threads * ROUNDS);
+    let teams = task.outputs.saturating_mul(pieces);
+    let inputs = code.inputs.len();
+    let mut params = sys::bops_reduce_lines_params {
+        results: task.results(pieces)?,
+        accesses,
+        blocks: Task::blocks(teams.div_ceil(THREADS / threads))?,
+        threads: word(threads),
+        rounds: word(rounds),
+        each: task.each,
+        inputs: word(inputs as u64),
+        instructions: word(code.instructions.len() as u64),
+        result: code.results[0],
+        ..Default::default()
+    };
+    params.instruction[..code.instructions.len()].copy_from_slice(&code.instructions);
+    params.literal[..code.literals.len()].copy_from_slice(&code.literals);
+    for (to, &input) in params.input.iter_mut().zip(&code.inputs) {
+        *to = task.kept.c_walked(1 + input, 1)?;
+        to.is_repeated = u32::from(task.reduced.walk.strides[input].last().is_none_or(|&stride| stride == 0));
+    }
+    let choice = sys::bops_reduce_lines_choice {
+        dtype: c_element(uniform.unwrap_or(DType::F32)),
+        is_uniform: uniform.is_some().into(),
+        slots: if code.slots <= 4 { 4 } else { 8 },
+    };
+    // Some programs have kernels of their own.
+    let kernels = (task.combine, params, choice, (pieces.min(2), params.inputs, params.instruction));
+    let candidate = calls!(bops_reduce_lines).candidate(task.outputs > 0, kernels, move |located| {
+        let mut operands = sys::bops_reduce_program_operands { out: located.pointer(OUTPUT), ..Default::default() };
+        for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
+            *to = located.pointer(input).cast_const();
+        }
+        operands
+    });
+    Ok(task.with_pieces(candidate, pieces, sys::BOPS_COMBINE_ADD))
 }
 
 /// Any program and any layout.

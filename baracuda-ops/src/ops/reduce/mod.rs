@@ -265,7 +265,7 @@ descriptor! {
     args: ReduceArgs of forward;
     plan: ReducePlan;
     kernels: kernels!(
-        cuda: {"rows" => cuda::rows, "columns" => cuda::columns, "program" => cuda::program};
+        cuda: {"rows" => cuda::rows, "columns" => cuda::columns, "lines" => cuda::lines, "program" => cuda::program};
         wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns};
         cpu: cpu::accept;
         before: {"fast" => fast::accept}

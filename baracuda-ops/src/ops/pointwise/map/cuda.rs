@@ -305,7 +305,10 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     for (at, input) in params.input[..inputs].iter_mut().enumerate() {
         *input = lying.c_walked(outputs + at, width)?;
     }
-    let kernels = (c_element(computing), params, choice, ());
+    // Some programs and casts have kernels of their own.
+    let types = [params.input[0].dtype, params.output[0].dtype];
+    let of_program = (params.inputs, params.outputs, params.instruction, params.result, types);
+    let kernels = (c_element(computing), params, choice, of_program);
     Ok(calls!(bops_pointwise_program).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let mut operands = sys::bops_pointwise_program_operands::default();
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
@@ -493,6 +496,20 @@ mod tests {
         vec![("swiglu", swiglu), ("swiglu_gradient", swiglu_gradient), ("scale_shift_clamp", scale_shift_clamp)]
     }
 
+    /// Programs that are reduced by kernels that are compiled for them.
+    fn reduced() -> Vec<(&'static str, Program)> {
+        let mut b = Program::builder();
+        let [x, y] = ["x", "y"].map(|name| b.input(name));
+        let difference = b.call(Function::Sub, [x, y]);
+        let squared = b.call(Function::Mul, [difference, difference]);
+        let squared_difference = b.finish([squared]).unwrap();
+        let mut b = Program::builder();
+        let x = b.input("x");
+        let squared = b.call(Function::Mul, [x, x]);
+        let square = b.finish([squared]).unwrap();
+        vec![("product", Program::of(Function::Mul)), ("square", square), ("squared_difference", squared_difference)]
+    }
+
     /// A stock program as csrc/pointwise/stock.cuh has it.
     fn stock_text(name: &str, program: &Program) -> String {
         let code = Code::new(program, f64::to_bits);
@@ -533,10 +550,14 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap();
         let (head, rest) = text.split_once("// clang-format off\n").unwrap();
         let (_, tail) = rest.split_once("// clang-format on\n").unwrap();
-        let programs = stock();
-        let structs: String = programs.iter().map(|(name, program)| stock_text(name, program)).collect();
-        let names = programs.iter().map(|&(name, _)| name).collect::<Vec<_>>().join(", ");
-        let own = format!("{structs}using programs = list<{names}>;\n");
+        let lists = [("programs", stock()), ("reduced", reduced())];
+        let structs: String =
+            lists.iter().flat_map(|(_, list)| list).map(|(name, program)| stock_text(name, program)).collect();
+        let list = |(of, list): &(&str, Vec<(&str, Program)>)| {
+            let names: Vec<_> = list.iter().map(|&(name, _)| name).collect();
+            format!("using {of} = list<{}>;\n", names.join(", "))
+        };
+        let own = format!("{structs}{}", lists.iter().map(list).collect::<String>());
         let renewed = format!("{head}// clang-format off\n{own}// clang-format on\n{tail}");
         if std::env::var_os("BOPS_RENEW_STOCK").is_some() {
             std::fs::write(path, &renewed).unwrap();
