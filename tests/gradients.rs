@@ -161,7 +161,34 @@ const FORWARDS: &[Forwards] = &[
             // An input that is repeated along the reduced axis, one along the other, and one along both.
             r#""program":{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["s","sigmoid","t"],["u","mul","s","z"]],"outputs":["u"]},"inputs":[{"dtype":"f64","dims":[3,1]},{"dtype":"f64","dims":[4]},{"dtype":"f64","dims":[]}],"axes":[1]"#,
         ],
-        options: &[&[r#""reduce":"sum""#, r#""reduce":"mean""#]],
+        options: &[&[
+            r#""reduce":"sum""#,
+            r#""reduce":"mean""#,
+            r#""reduce":"prod""#,
+            r#""reduce":"max""#,
+            r#""reduce":"min""#,
+            r#""reduce":"norm1""#,
+            r#""reduce":"norm2""#,
+            r#""reduce":"norm_inf""#,
+            r#""reduce":"logsumexp""#,
+            r#""reduce":"var","correction":0"#,
+        ]],
+    },
+    // Of one value there is no estimate of a variance, and no root of 0 that has a difference quotient.
+    Forwards {
+        op: "reduce",
+        tensors: &[
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2]}],"axes":[1]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2],"strides":[1,3,12]}],"axes":[0,2],"keep":[0,2]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4],"strides":[0,1]}],"axes":[0,1],"keep":[1]"#,
+            r#""program":{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["s","sigmoid","t"],["u","mul","s","z"]],"outputs":["u"]},"inputs":[{"dtype":"f64","dims":[3,1]},{"dtype":"f64","dims":[4]},{"dtype":"f64","dims":[]}],"axes":[1]"#,
+        ],
+        options: &[&[
+            r#""reduce":"var""#,
+            r#""reduce":"std""#,
+            r#""reduce":"std","correction":0"#,
+            r#""reduce":"std","correction":2"#,
+        ]],
     },
     Forwards {
         op: "copy",
@@ -599,4 +626,47 @@ fn what_has_no_gradient_is_named_with_what_has() {
     );
     let none = norm.gradients_all().unwrap()[0].descriptor.gradients(&["dx"], &["dy"]);
     assert_eq!(none, Err(Error::NoBackward { op: "batch_norm_backward" }));
+}
+
+/// The gradient of a reduction of one line, each of whose elements is an f64, by the steps alone.
+fn of_line(reduce: &str, x: &[f64]) -> Vec<f64> {
+    let json = format!(r#"{{"inputs":[{{"dtype":"f64","dims":[1,{}]}}],"axes":[1],"reduce":"{reduce}"}}"#, x.len());
+    let (forward, device) = (AnyDescriptor::parse("reduce", &json).unwrap(), Device::cpu());
+    let steps = forward.gradients(&["out0"], &["in0"]).unwrap();
+    check(&forward, &steps, &["out0"], &["in0"]).unwrap();
+    let tape = Tape::new(&device, &forward, &Values::from([("in0", x.to_vec())])).unwrap();
+    tape.forward().unwrap();
+    tape.gradients(&steps, &Values::from([("out0", vec![2.0])])).unwrap()["in0"].clone()
+}
+
+#[test]
+fn products_of_zeros_and_extremes_that_are_equal_have_gradients() {
+    for (reduce, x, dx) in [
+        ("prod", [2.0, 3.0, 5.0], [30.0, 20.0, 12.0]),
+        ("prod", [2.0, 0.0, 5.0], [0.0, 20.0, 0.0]),
+        ("prod", [0.0, 3.0, -0.0], [0.0, 0.0, 0.0]),
+        ("max", [1.0, 3.0, 3.0], [0.0, 1.0, 1.0]),
+        ("min", [1.0, 3.0, 3.0], [2.0, 0.0, 0.0]),
+        ("max", [1.0, 1.0, 1.0], [2.0 / 3.0; 3]),
+        ("norm_inf", [-3.0, 3.0, 1.0], [-1.0, 1.0, 0.0]),
+        ("norm1", [-3.0, 0.0, 1.0], [-2.0, 0.0, 2.0]),
+        ("norm2", [3.0, 0.0, 4.0], [1.2, 0.0, 1.6]),
+        ("norm2", [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+        ("std", [1.5, 1.5, 1.5], [0.0, 0.0, 0.0]),
+        ("logsumexp", [0.0, f64::NEG_INFINITY, 0.0], [1.0, 0.0, 1.0]),
+    ] {
+        let found = of_line(reduce, &x);
+        let is_near = found.iter().zip(&dx).all(|(found, dx)| (found - dx).abs() <= 1e-15);
+        assert!(is_near, "{reduce} of {x:?}: {found:?}, expected {dx:?}");
+    }
+}
+
+#[test]
+fn what_is_counted_has_no_gradient_and_says_so() {
+    for reduce in ["argmax", "argmin", "any", "all", "count_nonzero"] {
+        let json = format!(r#"{{"inputs":[{{"dtype":"f32","dims":[3]}}],"axes":[0],"reduce":"{reduce}"}}"#);
+        let error = AnyDescriptor::parse("reduce", &json).unwrap().gradients_all().unwrap_err();
+        assert!(matches!(error, Error::NoGradient { op: "reduce", .. }), "{reduce}: {error}");
+        assert!(error.to_string().contains("constant between their jumps"), "{reduce}: {error}");
+    }
 }

@@ -17,7 +17,8 @@ use crate::slots::{Access, Slot};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Forward's operand of this name, an input or an output, which forward's tape has kept. It lies as forward's slot says.
+    /// Forward's operand of this name, an input or an output, which forward's tape has kept. It lies as forward's slot says; a step that reads it in other
+    /// extents reads elements of it repeatedly, in as many bytes.
     Forward(&'static str),
     /// The gradient that arrives at forward's output of this name. A step that reads it in other extents than the output's reads elements of it repeatedly:
     /// it then lies as the output does, in as many bytes.
@@ -25,7 +26,8 @@ pub enum Role {
     /// Written: the gradient of each of these inputs of forward. They are several where one tensor is the gradient of several inputs, as that
     /// of a sum is. Its extents are those of the input, or 1 where forward repeats the input along a batch and the gradient is summed over it.
     GradientFor(Vec<&'static str>),
-    /// A tensor between the steps of one list, by its number from 0. The first step that has it writes it; later ones read it, if any do.
+    /// A tensor between the steps of one list, by its number from 0. The first step that has it writes it; later ones read it, if any do, also in other
+    /// extents, as one of forward.
     Intermediate(usize),
 }
 

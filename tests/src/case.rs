@@ -577,7 +577,13 @@ impl Case {
             DType::I64 | DType::F8E4M3 | DType::F8E5M2 => is_program,
             _ => false,
         };
-        let has_missing_types = self.slots().iter().any(|s| lacks(s.desc.dtype()));
+        let is_of_long = |slot: &Slot| slot.desc.dtype() == DType::I64;
+        // Reductions write integers of 8 bytes as two words, but products, and read none.
+        let line = self.descriptor.line();
+        let is_long_reduction = self.descriptor.name() == "reduce"
+            && self.slots().iter().any(|slot| is_of_long(slot) && (slot.access == Access::In || line.contains(r#":"prod""#)))
+            && !self.slots().iter().all(|slot| slot.access == Access::Out || slot.desc.dtype() == DType::Bool);
+        let has_missing_types = is_long_reduction || self.slots().iter().any(|s| lacks(s.desc.dtype()));
         match backend {
             Backend::Cpu => false,
             Backend::Cuda => self.is_cpu_only,

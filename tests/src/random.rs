@@ -282,9 +282,11 @@ fn reduction(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
     }
     axes.truncate(random.usize(..axes.len() + 1));
     let kept: Vec<usize> = axes.iter().copied().filter(|_| random.u32(..3) == 0).collect();
+    let dtype = if dtype.is_float() { dtype } else { DType::F32 };
     let reduce = Reduction::ALL[random.usize(..Reduction::ALL.len())];
     let mut json = json!({"inputs": [input], "axes": axes, "reduce": reduce, "keep": kept});
-    if dtype != DType::F64 && random.u32(..3) == 0 {
+    let gives_float = AnyDescriptor::parse("reduce", &json.to_string())?.slots()[1].desc.dtype().is_float();
+    if gives_float && dtype != DType::F64 && random.u32(..3) == 0 {
         json["output"] = json!([DType::F32, DType::F16, DType::BF16][random.usize(..3)]);
     }
     let kinds = [Data::Normal, Data::Normal, Data::Sparse, Data::Constant, Data::Ramp, Data::Nan];

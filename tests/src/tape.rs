@@ -153,6 +153,11 @@ fn span(desc: &TensorDesc) -> usize {
     (desc.span_bytes() / desc.dtype().size_bytes()) as usize
 }
 
+/// Whether elements of a tensor are read repeatedly, in as many bytes. Along an extent of 0 there are none.
+fn is_repeated(of: &TensorDesc, desc: &TensorDesc) -> bool {
+    of.dtype() == desc.dtype() && (of.span_bytes() == desc.span_bytes() || desc.is_empty())
+}
+
 /// Whether steps keep what roles promise.
 ///
 /// # Errors
@@ -169,13 +174,14 @@ pub fn check(forward: &AnyDescriptor, steps: &[Step], arriving: &[&str], wanted:
         for (slot, role) in step.slots() {
             let (is_read, desc) = (slot.access == Access::In, slot.desc);
             let holds = match role {
-                Role::Forward(name) => is_read && of_forward(name)?.desc == desc,
+                Role::Forward(name) => {
+                    let of = of_forward(name)?.desc;
+                    is_read && (of == desc || (of.dims() != desc.dims() && is_repeated(&of, &desc)))
+                }
                 Role::GradientOf(name) => {
                     let of = of_forward(name)?.desc;
-                    // Repeated along an extent of 0 it has no elements.
-                    let is_whole = of.dims() == desc.dims() || of.span_bytes() == desc.span_bytes();
-                    let has_elements = is_whole || desc.is_empty();
-                    is_read && arriving.contains(name) && of.dtype() == desc.dtype() && has_elements
+                    let is_whole = of.dims() == desc.dims() && of.dtype() == desc.dtype();
+                    is_read && arriving.contains(name) && (is_whole || is_repeated(&of, &desc))
                 }
                 Role::GradientFor(inputs) => {
                     let mut fit = !is_read && !inputs.is_empty();
@@ -188,7 +194,9 @@ pub fn check(forward: &AnyDescriptor, steps: &[Step], arriving: &[&str], wanted:
                     }
                     fit
                 }
-                Role::Intermediate(id) if is_read => *id < written && intermediates[*id] == desc,
+                Role::Intermediate(id) if is_read => {
+                    *id < written && (intermediates[*id] == desc || is_repeated(&intermediates[*id], &desc))
+                }
                 Role::Intermediate(id) => {
                     intermediates.push(desc);
                     *id == intermediates.len() - 1

@@ -323,7 +323,7 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
 }
 
 /// An element of an integer type or bool: mostly small, some of any size, some at the ends of the range.
-fn integer(dtype: DType, random: &mut Random) -> f64 {
+pub(super) fn integer(dtype: DType, random: &mut Random) -> f64 {
     let bits = 8 * dtype.size_bytes() as i32;
     let (least, most) = match dtype {
         DType::Bool => return f64::from(u8::from(random.uniform() < 0.5)),
@@ -391,7 +391,7 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
 }
 
 /// The value to expect of an output whose number is an integer, and its budget. What f64 does not tell apart is expected to differ if it does.
-fn of_integer(value: i128, actual: &Tensor, position: usize) -> (f64, f64) {
+pub(super) fn of_integer(value: i128, actual: &Tensor, position: usize) -> (f64, f64) {
     let found = actual.values[position];
     match actual.dtype {
         DType::Bool => (f64::from(u8::from(value != 0)), 0.0),

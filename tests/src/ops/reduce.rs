@@ -6,7 +6,7 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::pointwise::places;
+use super::pointwise::{integer, of_integer, places};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
@@ -27,6 +27,8 @@ pub(super) const REDUCE: Subject = Subject {
 
 /// Squares of differences.
 const ERRORS: &str = r#"{"inputs":["x","y"],"let":[["d","sub","x","y"],["e","mul","d","d"]],"outputs":["e"]}"#;
+/// A comparison.
+const BELOW: &str = r#"{"inputs":["x","y"],"let":[["z","lt","x","y"]],"outputs":["z"]}"#;
 /// Exponentials and products of three inputs, one of which is used twice.
 const GATED: &str = r#"{"inputs":["x","y","z"],"let":[["s","sigmoid","x"],["t","mul","s","y"],["u","mul","t","z"],["v","add","u","x"]],"outputs":["v"]}"#;
 
@@ -43,11 +45,18 @@ struct Form {
     output: Option<DType>,
     /// The strides of the output, if it is not dense.
     strides: Option<Vec<u64>>,
+    correction: Option<u64>,
+}
+
+/// Whether a reduction is refused without elements.
+fn has_order(reduce: Reduction) -> bool {
+    use Reduction::{ArgMax, ArgMin, Max, Min, NormInf};
+    matches!(reduce, Max | Min | NormInf | ArgMax | ArgMin)
 }
 
 impl Form {
     fn of(reduce: Reduction, x: TensorDesc, axes: &[usize]) -> Self {
-        Self { program: None, inputs: vec![x], axes: axes.into(), reduce, keep: vec![], output: None, strides: None }
+        Self { program: None, inputs: vec![x], axes: axes.into(), reduce, keep: vec![], output: None, strides: None, correction: None }
     }
 
     fn new(program: &'static str, inputs: impl Into<Vec<TensorDesc>>, axes: &[usize], reduce: Reduction) -> Self {
@@ -75,6 +84,9 @@ impl Form {
         if let Some(output) = self.output {
             descriptor = descriptor.output(output)?;
         }
+        if let Some(correction) = self.correction {
+            descriptor = descriptor.correction(correction)?;
+        }
         if let Some(strides) = &self.strides {
             let any = AnyDescriptor::new(descriptor.clone());
             let out = any.slots().last().expect("an output").desc;
@@ -92,7 +104,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
         for reduce in Reduction::ALL {
             // Rows, columns, and both with what is not a number.
             let x = dense(dtype, &[6, 40]);
-            let has_order = matches!(reduce, Reduction::Max | Reduction::Min);
+            let has_order = has_order(reduce);
             for data in [Data::Nan, Data::Inf, Data::NegInf, Data::Tiny, Data::Huge, Data::Sparse, Data::Constant] {
                 if data == Data::Huge || !matches!((reduce, data), (Reduction::Prod, Data::Tiny | Data::Constant)) {
                     add(Form::of(reduce, x, &[1]), data, false);
@@ -121,6 +133,10 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 add(Form::of(reduce, dense(dtype, &[3, n]), &[0]), Data::Normal, false);
                 add(Form::of(reduce, dense(dtype, &[n, 3]), &[1]), Data::Normal, false);
             }
+            for reduce in [Reduction::LogSumExp, Reduction::Var, Reduction::ArgMin, Reduction::CountNonzero] {
+                add(Form::of(reduce, dense(dtype, &[5, n]), &[1]), Data::Normal, false);
+                add(Form::of(reduce, dense(dtype, &[n, 5]), &[0]), Data::Normal, false);
+            }
         }
         // Several pieces; roundings of one sign.
         for dims in [[1, 70_001], [3, 40_000], [40_000, 3], [20_000, 16]] {
@@ -133,6 +149,65 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 );
             }
             add(Form::of(Reduction::Sum, dense(dtype, &dims), &[0, 1]), Data::Outlier, false);
+        }
+        // The same of what holds more than one number; means that are large beside the deviation, and equal values.
+        for dims in [[1, 70_001], [40_000, 3]] {
+            for (reduce, data) in [
+                (Reduction::LogSumExp, Data::Normal),
+                (Reduction::LogSumExp, Data::Ramp),
+                (Reduction::Var, Data::Normal),
+                (Reduction::Std, Data::LargeMean),
+                (Reduction::Var, Data::Constant),
+                (Reduction::Var, Data::Outlier),
+                (Reduction::ArgMax, Data::Normal),
+                (Reduction::ArgMin, Data::Sparse),
+                (Reduction::ArgMax, Data::Constant),
+                (Reduction::CountNonzero, Data::Sparse),
+                (Reduction::Any, Data::Sparse),
+                (Reduction::All, Data::Normal),
+            ] {
+                let axis = usize::from(dims[0] == 1);
+                let is_core = reduce == Reduction::Std || data == Data::Normal;
+                add(Form::of(reduce, dense(dtype, &dims), &[axis]), data, is_core);
+            }
+        }
+        let x = dense(dtype, &[9, 48]);
+        for correction in [0, 1, 2] {
+            for reduce in [Reduction::Var, Reduction::Std] {
+                for axes in [&[0][..], &[1]] {
+                    let form = Form { correction: Some(correction), ..Form::of(reduce, x, axes) };
+                    add(form, Data::LargeMean, correction == 0);
+                }
+            }
+        }
+        for (reduce, output) in [
+            (Reduction::ArgMax, DType::I32),
+            (Reduction::ArgMin, DType::U32),
+            (Reduction::CountNonzero, DType::I32),
+            (Reduction::CountNonzero, DType::U32),
+            (Reduction::CountNonzero, DType::F32),
+            (Reduction::CountNonzero, DType::BF16),
+        ] {
+            for axes in [&[0][..], &[1]] {
+                let form = Form { output: Some(output), ..Form::of(reduce, x, axes) };
+                add(form, Data::Sparse, output == DType::I32);
+            }
+        }
+        // Positions count in row-major order of the axes, however the elements lie.
+        let last = channels_last(dtype, &[2, 6, 4, 8]);
+        for x in [last, dense(dtype, &[2, 6, 4, 8])] {
+            for axes in [&[1][..], &[1, 2], &[0, 3], &[0, 1, 2, 3], &[3]] {
+                add(Form::of(Reduction::ArgMax, x, axes), Data::Normal, axes.len() == 2);
+                add(Form::of(Reduction::ArgMin, x, axes).keep(axes), Data::Sparse, false);
+            }
+        }
+        let turned = strided(dtype, &[37, 66], &[1, 37]);
+        for reduce in [Reduction::ArgMax, Reduction::LogSumExp, Reduction::Var, Reduction::All] {
+            for axes in [&[0][..], &[1], &[0, 1]] {
+                add(Form::of(reduce, turned, axes), Data::Normal, false);
+                add(Form::of(reduce, strided(dtype, &[6, 40], &[0, 1]), axes), Data::Normal, false);
+                add(Form::of(reduce, strided(dtype, &[7, 9], &[31, 3]), axes), Data::Normal, axes.len() == 2);
+            }
         }
         for data in [Data::Halves, Data::Ramp, Data::Stripes, Data::Blocks, Data::Wide, Data::Step] {
             add(Form::of(Reduction::Sum, dense(dtype, &[4, 3000]), &[1]), data, false);
@@ -199,11 +274,53 @@ fn forms() -> Vec<(Form, Data, bool)> {
         add(Form::new(ERRORS, [dense(dtype, &[3, 20_001]); 2], &[1], Reduction::Sum), Data::Normal, true);
         add(Form::new(ERRORS, [dense(dtype, &[20_001, 3]); 2], &[0], Reduction::Sum), Data::Normal, true);
         add(Form::new(ERRORS, [turned, dense(dtype, &[37, 66])], &[1], Reduction::Norm2), Data::Normal, false);
+        for reduce in [Reduction::LogSumExp, Reduction::Var, Reduction::ArgMax, Reduction::Prod, Reduction::NormInf] {
+            add(Form::new(ERRORS, [x, x], &[1], reduce), Data::Normal, reduce == Reduction::Var);
+            add(Form::new(ERRORS, [x, dense(dtype, &[9, 1])], &[0], reduce), Data::Normal, false);
+        }
+        // What is true of elements is counted.
+        for reduce in [Reduction::Sum, Reduction::Prod, Reduction::Max, Reduction::Min, Reduction::All] {
+            add(Form::new(BELOW, [x, x], &[1], reduce), Data::Normal, reduce == Reduction::Sum);
+            add(Form::new(BELOW, [x, x], &[0], reduce), Data::Normal, false);
+        }
         // Outputs of other types.
         for to in FLOATS.into_iter().filter(|to| *to != dtype) {
             let form = Form { output: Some(to), ..Form::of(Reduction::Sum, dense(dtype, &[5, 40]), &[1]) };
             add(form.clone(), Data::Normal, true);
             add(Form { axes: vec![0], ..form }, Data::Large, false);
+        }
+    }
+    // Integers and bools.
+    for dtype in [DType::I32, DType::U32, DType::I64, DType::U8, DType::I8, DType::Bool] {
+        use Reduction::{All, Any, ArgMax, ArgMin, CountNonzero, Max, Min, Prod, Sum};
+        for reduce in [Sum, Prod, Max, Min, CountNonzero, Any, All, ArgMax, ArgMin] {
+            let mut add = |form: Form, core: bool| forms.push((form, Data::Normal, core));
+            for (dims, axes, core) in [
+                (&[6, 40][..], &[1][..], true),
+                (&[40, 7], &[0], false),
+                (&[3, 5, 66], &[0, 2], reduce == Sum),
+                (&[3, 9001], &[1], reduce == Sum || reduce == ArgMax),
+                (&[9001, 3], &[0], false),
+                (&[7, 9], &[], false),
+                (&[0, 5], &[1], false),
+            ] {
+                add(Form::of(reduce, dense(dtype, dims), axes), core);
+            }
+            add(Form::of(reduce, strided(dtype, &[37, 66], &[1, 37]), &[1]), false);
+            if !has_order(reduce) {
+                add(Form::of(reduce, dense(dtype, &[5, 0]), &[1]), false);
+            }
+            if matches!(reduce, Sum | Prod | CountNonzero | ArgMax | ArgMin) {
+                for output in [DType::I32, DType::U32] {
+                    add(Form { output: Some(output), ..Form::of(reduce, dense(dtype, &[6, 40]), &[1]) }, false);
+                    add(Form { output: Some(output), ..Form::of(reduce, dense(dtype, &[40, 6]), &[0]) }, reduce == Prod);
+                }
+            }
+        }
+        if dtype != DType::Bool {
+            let x = dense(dtype, &[6, 40]);
+            forms.push((Form::new(ERRORS, [x, dense(dtype, &[40])], &[1], Sum), Data::Normal, true));
+            forms.push((Form::new(BELOW, [x, dense(dtype, &[40])], &[0], Sum), Data::Normal, false));
         }
     }
     // Types that differ.
@@ -234,6 +351,7 @@ struct Reduced {
     dims: Vec<u64>,
     axes: Vec<usize>,
     program: Option<Program>,
+    correction: u64,
 }
 
 impl Reduced {
@@ -253,6 +371,7 @@ impl Reduced {
             dims: (0..rank).rev().map(extent).collect(),
             axes: axes.map(|axis| axis as usize).collect(),
             program,
+            correction: json.get("correction").and_then(Value::as_u64).unwrap_or(1),
         })
     }
 
@@ -287,12 +406,16 @@ fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
 fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let reduced = Reduced::of(&case.descriptor)?;
     let elements = slot.desc.elements();
+    if !slot.desc.dtype().is_float() {
+        return Ok((0..elements).map(|_| integer(slot.desc.dtype(), random)).collect());
+    }
     let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
     let powers = if slot.desc.dtype() == DType::F64 { 1000 } else { 120 };
     let n = reduced.count().max(1) as f64;
     let largest = match reduced.reduce {
-        Reduction::Norm2 => 2f64.powi(powers / 2) / n.sqrt(),
-        Reduction::Max | Reduction::Min => f64::INFINITY,
+        Reduction::Norm2 | Reduction::Var | Reduction::Std => 2f64.powi(powers / 2 - 1) / n.sqrt(),
+        Reduction::Max | Reduction::Min | Reduction::NormInf | Reduction::ArgMax | Reduction::ArgMin => f64::INFINITY,
+        Reduction::CountNonzero | Reduction::Any | Reduction::All | Reduction::LogSumExp => f64::INFINITY,
         _ => 2f64.powi(powers) / n,
     };
     let huge = Huge::of(slot.desc.dtype()).at_most(largest, largest);
@@ -308,7 +431,7 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
 
 const CONTRACTS: &[Contract] = &[Contract {
     outputs: &["out0"],
-    budget: "u_o |y| + u_A (8 + L/4) sum|terms|, for a mean divided by n; products (8 + n) |y|, norms of squares (8 + L/4) |y|, max and min 0; and what the errors of the program make of it",
+    budget: "u_o |y| + u_A (8 + L/4) sum|terms|, for a mean divided by n; products (8 + n) |y|, norms of squares (8 + L/4) |y|; logsumexp 32 + L/4 + 2 |y| + sum(p |x - max|), p the terms' shares; variances (8 + L/4) (M + |mean| sqrt(n M) + u_A (8 + L/4) n mean^2) / (n - correction), M the sum of the squares; max, min, counts, positions and integers 0; and what the errors of the program make of it",
     why: "Sums of random terms err by the root of the number of additions, and means and norms are seldom near the largest error of their sum.",
 }];
 
@@ -324,64 +447,165 @@ fn total(terms: &[f64]) -> f64 {
     if sum.is_finite() { sum + lost } else { sum }
 }
 
+/// Values that are reduced to one, each with how far it may be off.
+#[derive(Default)]
+struct Terms {
+    values: Vec<f64>,
+    errors: Vec<f64>,
+}
+
 /// Expected values and budgets: docs/numerics.md, Budgets, "reduce".
-fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> Result<Vec<Expected>> {
+fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let reduced = Reduced::of(descriptor)?;
     let slots = descriptor.slots();
     let of_inputs = || slots.iter().filter(|slot| slot.access == Access::In);
     let out = slots.last().context("an output")?;
-    let computing = slots[0].desc.dtype().accumulator();
-    let arithmetic = Arithmetic { computing, backend: by.backend };
+    let actual = outputs.get(out.name).context("an output")?;
+    let number = of_inputs().map(|slot| slot.desc.dtype()).find(|&dtype| dtype != DType::Bool).unwrap_or(DType::F32);
     let places: Vec<Vec<usize>> = of_inputs().map(|slot| places(slot.desc.dims(), &reduced.dims)).collect();
-    let values = of_inputs().map(|slot| inputs.values(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
-    // Of each output the terms, and how far each may be off.
+    let tensors = of_inputs().map(|slot| inputs.get(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
     let count = out.desc.elements() as usize;
-    let (mut terms, mut errors) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    let (mut values, mut budgets) = (Vec::new(), Vec::new());
+    if number.is_integer() {
+        let computing = if matches!(number, DType::U8 | DType::I8) { DType::I32 } else { number };
+        let mut terms = vec![Vec::new(); count];
+        for (position, output) in reduced.outputs().into_iter().enumerate() {
+            let mut here = places.iter().zip(&tensors).map(|(places, tensor)| match &tensor.integers {
+                Some(integers) => i128::from(integers[places[position]]),
+                None => tensor.values[places[position]] as i128,
+            });
+            terms[output].push(match &reduced.program {
+                Some(program) => program.integers(computing, here)?.swap_remove(0),
+                None => here.next().context("an input")?,
+            });
+        }
+        for (position, terms) in terms.iter().enumerate() {
+            let (value, budget) = of_integer(whole(reduced.reduce, terms)?, actual, position);
+            values.push(value);
+            budgets.push(budget);
+        }
+        return Ok(vec![Expected { name: out.name.into(), values, budgets }]);
+    }
+    let computing = number.accumulator();
+    let arithmetic = Arithmetic { computing, backend: by.backend };
+    // Of each output the terms, and how far each may be off.
+    let mut terms: Vec<Terms> = (0..count).map(|_| Terms::default()).collect();
     for (position, output) in reduced.outputs().into_iter().enumerate() {
-        let here = places.iter().zip(&values).map(|(places, values)| values[places[position]]);
+        let here = places.iter().zip(&tensors).map(|(places, tensor)| tensor.values[places[position]]);
         let (value, error) = match &reduced.program {
             Some(program) => {
                 let allowed = program.outputs(arithmetic, here)?.swap_remove(0);
                 arithmetic.expected(DType::F64, allowed, allowed.value)
             }
-            None => (values[0][places[0][position]], 0.0),
+            None => (tensors[0].values[places[0][position]], 0.0),
         };
-        terms[output].push(value);
-        errors[output].push(finite(error));
+        terms[output].values.push(value);
+        terms[output].errors.push(finite(error));
     }
-    let (n, unit) = (reduced.count() as f64, computing.unit_roundoff());
+    for (terms, &found) in terms.iter().zip(&actual.values) {
+        let (value, allowance) = of_terms(&reduced, computing, terms, found)?;
+        let is_float = out.desc.dtype().is_float();
+        values.push(value);
+        budgets.push(if is_float { budget(out.desc.dtype(), computing, value, finite(allowance)) } else { 0.0 });
+    }
+    Ok(vec![Expected { name: out.name.into(), values, budgets }])
+}
+
+/// A reduction of integers, whose low 64 bits count.
+fn whole(reduce: Reduction, terms: &[i128]) -> Result<i128> {
+    // The first of those that none is better than.
+    let position = |best: Option<&i128>| terms.iter().position(|term| Some(term) == best).map_or(0, |at| at as i128);
+    let low = |number: i128| i128::from(number as i64);
+    Ok(match reduce {
+        Reduction::Sum => low(terms.iter().sum()),
+        Reduction::Prod => terms.iter().fold(1, |product, term| low(product * term)),
+        Reduction::Max => *terms.iter().max().context("a term")?,
+        Reduction::Min => *terms.iter().min().context("a term")?,
+        Reduction::CountNonzero => terms.iter().filter(|term| **term != 0).count() as i128,
+        Reduction::Any => terms.iter().any(|term| *term != 0).into(),
+        Reduction::All => terms.iter().all(|term| *term != 0).into(),
+        Reduction::ArgMax => position(terms.iter().max()),
+        Reduction::ArgMin => position(terms.iter().min()),
+        other => anyhow::bail!("{} is not of integers", other.name()),
+    })
+}
+
+/// The value to expect of floating-point terms, and the error that is allowed besides the rounding to the output, in units of the computing type's; `found`
+/// is what an implementation found.
+fn of_terms(reduced: &Reduced, computing: DType, of: &Terms, found: f64) -> Result<(f64, f64)> {
+    let Terms { values: terms, errors } = of;
+    let (n, unit) = (terms.len() as f64, computing.unit_roundoff());
     let flushed = if computing == DType::F64 { 2f64.powi(-511) } else { 2f64.powi(-63) };
-    let (mut expected, mut budgets) = (Vec::new(), Vec::new());
-    for (terms, errors) in terms.iter().zip(&errors) {
-        let magnitudes: f64 = terms.iter().map(|term| term.abs()).sum();
-        let (error, worst) = (errors.iter().sum::<f64>(), errors.iter().copied().fold(0.0, f64::max));
-        let of_sum = (8.0 + CHAIN / 4.0) * magnitudes + error / unit;
-        let has_nan = terms.iter().any(|term| term.is_nan());
-        let extreme = |pick: fn(f64, f64) -> f64, none: f64| {
-            if has_nan { f64::NAN } else { terms.iter().copied().fold(none, pick) }
-        };
-        let (value, allowance) = match reduced.reduce {
-            Reduction::Sum => (total(terms), of_sum),
-            Reduction::Mean => (total(terms) / n, (of_sum + magnitudes) / n),
-            Reduction::Prod => {
-                let product: f64 = terms.iter().product();
-                (product, (8.0 + n) * product.abs())
+    let magnitudes: f64 = terms.iter().map(|term| term.abs()).sum();
+    let (error, worst) = (errors.iter().sum::<f64>(), errors.iter().copied().fold(0.0, f64::max));
+    let length = 8.0 + CHAIN / 4.0;
+    let of_sum = length * magnitudes + error / unit;
+    let has_nan = terms.iter().any(|term| term.is_nan());
+    let extreme = |pick: fn(f64, f64) -> f64, none: f64| {
+        if has_nan { f64::NAN } else { terms.iter().copied().fold(none, pick) }
+    };
+    let count = |counts: fn(f64) -> bool| terms.iter().filter(|term| counts(**term)).count() as f64;
+    // The first NaN, or the first of those that none is better than; or where one was found that the program's errors allow, that.
+    let position = |best: f64| {
+        let is_best = |term: &f64| if has_nan { term.is_nan() } else { *term == best };
+        let expected = terms.iter().position(is_best).map_or(f64::NAN, |at| at as f64);
+        let at = found as usize;
+        let is_near = errors.get(at).is_some_and(|error| (terms[at] - best).abs() <= error + worst);
+        if worst > 0.0 && is_near { found } else { expected }
+    };
+    let (mean, divisor) = (total(terms) / n, (n - reduced.correction as f64).max(0.0));
+    let variance = || {
+        let squares = total(&terms.iter().map(|term| (term - mean) * (term - mean)).collect::<Vec<_>>());
+        let apart = terms.iter().zip(errors).map(|(term, error)| 2.0 * (term - mean).abs() * error).sum::<f64>();
+        let of_mean = mean.abs() * (n * squares).sqrt() + unit * length * n * mean * mean;
+        let allowance = length * (squares + of_mean) + (apart + worst * worst * n + 2.0 * n * flushed * flushed) / unit;
+        (squares / divisor, finite(allowance / divisor))
+    };
+    Ok(match reduced.reduce {
+        Reduction::Sum => (total(terms), of_sum),
+        Reduction::Mean => (mean, (of_sum + magnitudes) / n),
+        Reduction::Prod => {
+            let product: f64 = terms.iter().product();
+            let relative: f64 = terms.iter().zip(errors).map(|(term, error)| error / term.abs()).sum();
+            (product, (8.0 + n + finite(relative) / unit) * product.abs())
+        }
+        Reduction::Max => (extreme(f64::max, f64::NEG_INFINITY), worst / unit),
+        Reduction::Min => (extreme(f64::min, f64::INFINITY), worst / unit),
+        Reduction::NormInf => (extreme(|most, term| most.max(term.abs()), 0.0), worst / unit),
+        Reduction::Norm1 => (total(&terms.iter().map(|term| term.abs()).collect::<Vec<_>>()), of_sum),
+        Reduction::Norm2 => {
+            let squares: Vec<f64> = terms.iter().map(|term| term * term).collect();
+            let norm = total(&squares).sqrt();
+            // Squares that a kernel takes for 0, and errors of the terms, none of which moves the norm by more.
+            (norm, length * norm + (n.sqrt() * flushed + error) / unit)
+        }
+        Reduction::LogSumExp => {
+            let most = extreme(f64::max, f64::NEG_INFINITY);
+            if !most.is_finite() {
+                return Ok((most, 0.0));
             }
-            Reduction::Max => (extreme(f64::max, f64::NEG_INFINITY), worst / unit),
-            Reduction::Min => (extreme(f64::min, f64::INFINITY), worst / unit),
-            Reduction::Norm1 => (total(&terms.iter().map(|term| term.abs()).collect::<Vec<_>>()), of_sum),
-            Reduction::Norm2 => {
-                let squares: Vec<f64> = terms.iter().map(|term| term * term).collect();
-                let norm = total(&squares).sqrt();
-                // Squares that a kernel takes for 0, and errors of the terms, none of which moves the norm by more.
-                (norm, (8.0 + CHAIN / 4.0) * norm + (n.sqrt() * flushed + error) / unit)
-            }
-            other => anyhow::bail!("tests/src/ops/reduce.rs has no formula of {}", other.name()),
-        };
-        expected.push(value);
-        budgets.push(budget(out.desc.dtype(), computing, value, finite(allowance)));
-    }
-    Ok(vec![Expected { name: out.name.into(), values: expected, budgets }])
+            let powers: Vec<f64> = terms.iter().map(|term| (term - most).exp()).collect();
+            let sum = total(&powers);
+            let value = most + sum.ln();
+            let of_one = |((term, power), error): ((&f64, &f64), &f64)| {
+                if *power > 0.0 { power / sum * ((term - most).abs() + error / unit) } else { 0.0 }
+            };
+            let of_terms: f64 = terms.iter().zip(&powers).zip(errors).map(of_one).sum();
+            (value, 32.0 + CHAIN / 4.0 + 2.0 * value.abs() + of_terms)
+        }
+        Reduction::Var => variance(),
+        Reduction::Std => {
+            let (variance, allowance) = variance();
+            let (root, error) = (variance.sqrt(), allowance * unit);
+            (root, 4.0 * root + error.sqrt().min(error / (2.0 * root)) / unit)
+        }
+        Reduction::CountNonzero => (count(|term| term != 0.0), 0.0),
+        Reduction::Any => (count(|term| term != 0.0).min(1.0), 0.0),
+        Reduction::All => (f64::from(u8::from(count(|term| term == 0.0) == 0.0)), 0.0),
+        Reduction::ArgMax => (position(extreme(f64::max, f64::NEG_INFINITY)), 0.0),
+        Reduction::ArgMin => (position(extreme(f64::min, f64::INFINITY)), 0.0),
+        other => anyhow::bail!("tests/src/ops/reduce.rs has no formula of {}", other.name()),
+    })
 }
 
 fn run_typed(run: TypedRun<'_, '_>) -> Result<(), Error> {

@@ -39,10 +39,9 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::gradients::Derivation;
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::fields::require;
-use crate::ops::pointwise::map::{Forward, INPUTS, OUTPUTS, Spread, check_count, shared_type};
+use crate::ops::pointwise::map::{INPUTS, OUTPUTS, Spread, check_count, shared_type};
 use crate::ops::pointwise::program::Program;
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Access, OperandEntry, SlotsBuilder};
@@ -53,6 +52,7 @@ mod cpu;
 mod cuda;
 mod fast;
 mod geometry;
+mod gradients;
 mod reduction;
 #[cfg(feature = "wgpu")]
 mod wgpu;
@@ -227,25 +227,6 @@ impl Fields {
     }
 }
 
-/// The steps of the gradients of sums and means.
-fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) -> Result<()> {
-    let op = ReduceDescriptor::OP.name;
-    let Fields { inputs, reduce, .. } = &forward.0.fields;
-    let Geometry { program, .. } = &forward.0.derived;
-    let program = match reduce {
-        Reduction::Sum => program.clone(),
-        Reduction::Mean => program.divided(forward.0.derived.count)?,
-        _ => {
-            let why = "has a gradient only if the reduction is sum or mean";
-            let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
-            return Err(Error::NoGradient { op, operand, why, known: Vec::new() });
-        }
-    };
-    let dims = forward.0.derived.dims();
-    let dys = vec![forward.0.derived.repeated_output()?];
-    Forward { op, program: &program, inputs, dims, dys, arriving: vec![0] }.derive(derivation)
-}
-
 descriptor! {
     /// A reduction along some axes. See the [operands and rules](self).
     ///
@@ -272,7 +253,7 @@ descriptor! {
     );
     gradients: ["out0"] => [
         "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15"
-    ], derive;
+    ], gradients::derive;
     /// A reduction of what a program of one output makes of inputs of these shapes and types, which broadcast to each other. The axes are those of the
     /// extents that they broadcast to.
     ///

@@ -356,7 +356,8 @@ impl Reduction {
     /// The reduction of some values in f64: true is 1, and a variance has a correction of 1.
     pub fn value(self, values: &[f64]) -> f64 {
         let correction = u64::from(self.row().combine == Combine::Moments);
-        self.row().value(|| values.iter().copied(), (values.len() as u64).saturating_sub(correction))
+        let value = self.row().value(|| values.iter().copied(), (values.len() as u64).saturating_sub(correction));
+        if self.row().gives == Gives::Truth { value.min(1.0) } else { value }
     }
 }
 

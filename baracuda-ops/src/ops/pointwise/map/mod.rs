@@ -51,7 +51,7 @@ use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::fields::require;
-use crate::ops::pointwise::program::{Function, Origin, Program};
+use crate::ops::pointwise::program::{Function, Origin, Program, Through};
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::ops::walk::Walk;
@@ -282,6 +282,8 @@ pub(in crate::ops) struct Forward<'f> {
     pub(in crate::ops) dys: Vec<TensorDesc>,
     /// The outputs at which they arrive.
     pub(in crate::ops) arriving: Vec<usize>,
+    /// What reaches the output, if they arrive at what is made of it, with the further operands that this reads.
+    pub(in crate::ops) through: Option<(Through<'f>, Vec<(TensorDesc, Role)>)>,
 }
 
 /// The program of gradients, with its operands and their roles.
@@ -304,8 +306,12 @@ impl Forward<'_> {
         let Self { op, program, inputs, dys, arriving, .. } = self;
         let outputs = || arriving.iter().map(|&at| OUTPUTS[at]).collect();
         let independent = |at| Error::independent(op, INPUTS[at], outputs());
-        let gradient = program.gradient(arriving, wanted).map_err(independent)??;
+        let through = self.through.as_ref();
+        let gradient =
+            program.gradient(arriving, wanted, through.map(|(through, _)| through)).map_err(independent)??;
+        let further = through.map_or(&[][..], |(_, operands)| operands);
         let slot = |origin: &Origin| match *origin {
+            Origin::Further(at) => further[at].clone(),
             Origin::Input(at) => (inputs[at], Role::Forward(INPUTS[at])),
             Origin::GradientOf(output) => {
                 let at = arriving.iter().position(|&known| known == output).unwrap_or_default();
@@ -354,7 +360,7 @@ fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<
     let arriving: Vec<usize> = (0..OUTPUTS.len()).filter(|&at| derivation.arrives(OUTPUTS[at])).collect();
     let dys = arriving.iter().map(|&at| of_outputs[at]).collect();
     let dims = of_outputs[0].dims();
-    Forward { op: PointwiseDescriptor::OP.name, program, inputs, dims, dys, arriving }.derive(derivation)
+    Forward { op: PointwiseDescriptor::OP.name, program, inputs, dims, dys, arriving, through: None }.derive(derivation)
 }
 
 descriptor! {

@@ -21,15 +21,32 @@ pub(crate) enum Origin {
     Input(usize),
     /// The gradient that arrives at the output at this place.
     GradientOf(usize),
+    /// The further input at this place.
+    Further(usize),
+}
+
+/// What reaches the only output of a program, of a gradient that arrives at what is made of its values.
+pub(crate) struct Through<'t> {
+    /// How many inputs it needs besides.
+    pub(crate) further: usize,
+    /// Of the value, the gradient, and the further inputs.
+    pub(crate) of: &'t dyn Fn(&mut ProgramBuilder, Term, Term, &[Term]) -> Term,
 }
 
 impl Program {
     /// The program of the gradients of the inputs `wanted`, in this order, if gradients arrive at the outputs `arriving`; else the first of the wanted
-    /// inputs on which none of those outputs depends.
-    pub(crate) fn gradient(&self, arriving: &[usize], wanted: &[usize]) -> Result<Result<Gradient>, usize> {
+    /// inputs on which none of those outputs depends. Without `through` they arrive at the outputs themselves.
+    pub(crate) fn gradient(
+        &self,
+        arriving: &[usize],
+        wanted: &[usize],
+        through: Option<&Through<'_>>,
+    ) -> Result<Result<Gradient>, usize> {
         let mut b = ProgramBuilder::default();
         let inputs: Vec<Term> = (0..self.inputs()).map(|at| b.input(self.name(Argument::Input(at)))).collect();
         let dys: Vec<Term> = arriving.iter().map(|at| b.input(format!("d_out{at}"))).collect();
+        let count = through.map_or(0, |through| through.further);
+        let further: Vec<Term> = (0..count).map(|at| b.input(format!("d_of{at}"))).collect();
         let mut results: Vec<Term> = Vec::with_capacity(self.instructions().len());
         let term = |results: &[Term], argument: Argument| match argument {
             Argument::Input(at) => inputs[at],
@@ -43,7 +60,9 @@ impl Program {
         // The gradient that has reached each value so far.
         let mut reached = Reached { of_inputs: vec![None; inputs.len()], of_results: vec![None; results.len()] };
         for (&at, &dy) in arriving.iter().zip(&dys) {
-            reached.add(&mut b, self.results()[at], dy);
+            let output = self.results()[at];
+            let dy = through.map_or(dy, |through| (through.of)(&mut b, term(&results, output), dy, &further));
+            reached.add(&mut b, output, dy);
         }
         for (at, Instruction { function, arguments }) in self.instructions().iter().enumerate().rev() {
             let Some(dy) = reached.of_results[at] else { continue };
@@ -63,7 +82,9 @@ impl Program {
         for dx in gradients.iter_mut().filter(|dx| **dx == Term::NOTHING) {
             *dx = b.zero(dys[0]);
         }
-        let origins = (0..self.inputs()).map(Origin::Input).chain(arriving.iter().map(|&at| Origin::GradientOf(at)));
+        let origins = (0..self.inputs()).map(Origin::Input);
+        let origins = origins.chain(arriving.iter().map(|&at| Origin::GradientOf(at)));
+        let origins = origins.chain((0..count).map(Origin::Further));
         Ok(b.finish_with_used_inputs(gradients).map(|(program, used)| {
             let inputs = origins.zip(used).filter(|(_, is_used)| *is_used).map(|(origin, _)| origin).collect();
             Gradient { program, inputs }
@@ -103,7 +124,7 @@ mod tests {
         for function in Function::ALL.into_iter().filter(has_derivatives) {
             let program = Program::of(function);
             let wanted: Vec<usize> = (0..function.arity()).filter(|&at| !function.takes_bool(at)).collect();
-            let gradient = program.gradient(&[0], &wanted).unwrap().unwrap();
+            let gradient = program.gradient(&[0], &wanted, None).unwrap().unwrap();
             for at in [[0.3, 1.7, 0.9], [2.6, 0.4, 0.1], [0.01, 3.0, 2.0], [-0.7, 2.0, 0.4], [-2.3, 0.6, 1.1]] {
                 let (dy, h) = (1.5, 1e-6);
                 let inputs: Vec<f64> = gradient
@@ -111,7 +132,7 @@ mod tests {
                     .iter()
                     .map(|origin| match *origin {
                         Origin::Input(input) => at[input],
-                        Origin::GradientOf(_) => dy,
+                        _ => dy,
                     })
                     .collect();
                 let mut gradients = vec![0.0; wanted.len()];
@@ -139,13 +160,13 @@ mod tests {
             r#"{"inputs":["x","y"],"let":[["c","gt","x","y"],["t","exp","x"],["u","where","c","t","y"],["v","where","c",1,0]],"outputs":["u","v"]}"#,
         )
         .unwrap();
-        let gradient = program.gradient(&[0], &[0, 1]).unwrap().unwrap();
+        let gradient = program.gradient(&[0], &[0, 1], None).unwrap().unwrap();
         for (x, y, expected) in [(2.0, 1.0, [1.5 * 2f64.exp(), 0.0]), (1.0, 2.0, [0.0, 1.5])] {
             let mut got = [f64::NAN; 2];
             gradient.program.evaluate(&[x, y, 1.5], |number| number, &mut got);
             assert_eq!(got, expected);
         }
-        assert_eq!(program.gradient(&[1], &[0]).err(), Some(0));
+        assert_eq!(program.gradient(&[1], &[0], None).err(), Some(0));
     }
 
     #[test]
@@ -154,9 +175,9 @@ mod tests {
             r#"{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["u","add","t","z"],["v","exp","x"]],"outputs":["u","v"]}"#,
         )
         .unwrap();
-        let gradient = program.gradient(&[0], &[0, 2]).unwrap().unwrap();
+        let gradient = program.gradient(&[0], &[0, 2], None).unwrap().unwrap();
         assert_eq!(gradient.inputs, [Origin::Input(1), Origin::GradientOf(0)]);
         assert_eq!(gradient.program.instructions().len(), 1);
-        assert_eq!(program.gradient(&[1], &[0, 2]).err(), Some(2));
+        assert_eq!(program.gradient(&[1], &[0, 2], None).err(), Some(2));
     }
 }

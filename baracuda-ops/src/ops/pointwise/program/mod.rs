@@ -44,7 +44,7 @@ pub use builder::{ProgramBuilder, Term};
 #[cfg(feature = "cuda")]
 pub(crate) use functions::Cost;
 pub use functions::Function;
-pub(crate) use gradient::Origin;
+pub(crate) use gradient::{Origin, Through};
 pub(crate) use lanes::Lane;
 
 use crate::backend::cpu::rounded;
@@ -256,6 +256,29 @@ impl Program {
         for (output, argument) in outputs.iter_mut().zip(self.results()) {
             *output = value(&results, *argument);
         }
+    }
+
+    /// The program that makes something else of the value of its one output and of `further` inputs.
+    ///
+    /// # Errors
+    /// It has too many inputs or instructions.
+    pub(crate) fn with(&self, further: usize, of: impl Fn(&mut ProgramBuilder, Term, &[Term]) -> Term) -> Result<Self> {
+        let mut b = ProgramBuilder::default();
+        let inputs: Vec<Term> = (0..self.inputs()).map(|at| b.input(self.name(Argument::Input(at)))).collect();
+        let further: Vec<Term> = (0..further).map(|at| b.input(format!("of{at}"))).collect();
+        let mut results: Vec<Term> = Vec::with_capacity(self.instructions().len());
+        let term = |results: &[Term], argument: &Argument| match *argument {
+            Argument::Input(at) => inputs[at],
+            Argument::Result(at) => results[at],
+            literal @ Argument::Literal(_) => Term(literal),
+        };
+        for Instruction { function, arguments } in self.instructions() {
+            let arguments: Vec<Term> = arguments.iter().map(|argument| term(&results, argument)).collect();
+            results.push(b.call(*function, arguments));
+        }
+        let value = term(&results, &self.results()[0]);
+        let output = of(&mut b, value, &further);
+        b.finish([output])
     }
 
     /// Whether each output is of type Bool, if each input is or is not.
