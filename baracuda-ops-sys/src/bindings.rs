@@ -1283,6 +1283,38 @@ impl Default for bops_reduce_program_operands {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_reduce_lines_choice {
+    pub dtype: bops_dtype,
+    pub is_uniform: u32,
+    pub slots: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_reduce_lines_params {
+    pub results: bops_reduce_results,
+    pub accesses: u64,
+    pub blocks: u64,
+    pub threads: u32,
+    pub rounds: u32,
+    pub each: bops_each,
+    pub inputs: u32,
+    pub instructions: u32,
+    pub result: u32,
+    pub instruction: [u64; 64usize],
+    pub literal: [u64; 128usize],
+    pub input: [bops_walked; 16usize],
+}
+impl Default for bops_reduce_lines_params {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_specialisation {
     pub dtype: bops_dtype,
     pub weight_dtype: bops_dtype,
@@ -2371,6 +2403,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_reduce_lines_prepare(
+        of: *const bops_combine,
+        params: *const bops_reduce_lines_params,
+        choice: *const bops_reduce_lines_choice,
+    ) -> bops_status;
+    pub fn bops_reduce_lines_launch(
+        of: *const bops_combine,
+        params: *const bops_reduce_lines_params,
+        choice: *const bops_reduce_lines_choice,
+        operands: *const bops_reduce_program_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_row_norm_resident_prepare(
         of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
@@ -2867,6 +2912,10 @@ pub mod forms {
     pub mod bops_reduce_program {
         pub use super::super::bops_reduce_program_launch as launch;
         pub use super::super::bops_reduce_program_prepare as prepare;
+    }
+    pub mod bops_reduce_lines {
+        pub use super::super::bops_reduce_lines_launch as launch;
+        pub use super::super::bops_reduce_lines_prepare as prepare;
     }
     pub mod bops_row_norm_resident {
         pub use super::super::bops_row_norm_resident_launch as launch;

@@ -100,7 +100,7 @@ impl Lying {
     }
 
     /// The type that all operands have.
-    fn dtype(&self) -> Option<DType> {
+    pub(in crate::ops) fn dtype(&self) -> Option<DType> {
         let first = self.operands.first()?.dtype();
         self.operands.iter().all(|operand| operand.dtype() == first).then_some(first)
     }
