@@ -155,7 +155,8 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
             }
             if constexpr (std::is_same_v<A, float>)
                 return with_stock(
-                    params, stock::programs{}, [&](auto program) { return with(type_tag<known<typename decltype(program)::type>>{}); }, interpreter);
+                    written(params), stock::programs{}, [&](auto program) { return with(type_tag<known<typename decltype(program)::type>>{}); },
+                    interpreter);
             else return interpreter();
         }
     };

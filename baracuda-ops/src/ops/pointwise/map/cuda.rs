@@ -486,7 +486,7 @@ mod tests {
         let silu = b.call(Function::Silu, [x]);
         let product = b.call(Function::Mul, [silu, y]);
         let swiglu = b.finish([product]).unwrap();
-        let swiglu_gradient = swiglu.gradient(&[0], &[0, 1]).unwrap().unwrap().program;
+        let swiglu_gradient = swiglu.gradient(&[0], &[0, 1], None).unwrap().unwrap().program;
         let mut b = Program::builder();
         let x = b.input("x");
         let scaled = b.call(Function::Mul, [x, 0.5.into()]);
