@@ -43,7 +43,8 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
             for (int w = 0; w < width; ++w)
                 v[i][w] = each_of<combine>(params.each, v[i][w]);
         }
-        const uint64_t left = (params.items - first + params.deep - 1) / params.deep;
+        // `deep` is a power of two.
+        const uint64_t left = (params.items - first + params.deep - 1) >> (31 - __clz(int(params.deep)));
         const uint32_t present = left < reduce_batch ? uint32_t(left) : reduce_batch;
 #pragma unroll
         for (int w = 0; w < width; ++w) {
