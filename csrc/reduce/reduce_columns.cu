@@ -6,7 +6,10 @@ namespace {
 
 constexpr int across = BOPS_REDUCE_ACROSS, most_deep = reduce_threads / across;
 
-template <typename T, int bytes, int combine> __global__ void __launch_bounds__(reduce_threads)
+// Blocks of an SM that registers are allotted for; 0 leaves it to the compiler, which spills where much is held.
+template <int combine> constexpr int columns_blocks = is_scalar(combine) ? 0 : 1;
+
+template <typename T, int bytes, int combine> __global__ void __launch_bounds__(reduce_threads, columns_blocks<combine>)
     reduce_columns(const __grid_constant__ bops_reduce_columns_params params, const T *in, void *out,
                    typename fold<combine, accumulator_t<T>>::held *parts) {
     using A = accumulator_t<T>;
@@ -43,7 +46,8 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
             for (int w = 0; w < width; ++w)
                 v[i][w] = each_of<combine>(params.each, v[i][w]);
         }
-        const uint64_t left = (params.items - first + params.deep - 1) / params.deep;
+        // `deep` is a power of two.
+        const uint64_t left = (params.items - first + params.deep - 1) >> (31 - __clz(int(params.deep)));
         const uint32_t present = left < reduce_batch ? uint32_t(left) : reduce_batch;
 #pragma unroll
         for (int w = 0; w < width; ++w) {

@@ -577,12 +577,14 @@ impl Case {
             DType::I64 | DType::F8E4M3 | DType::F8E5M2 => is_program,
             _ => false,
         };
-        let is_of_long = |slot: &Slot| slot.desc.dtype() == DType::I64;
-        // Reductions write integers of 8 bytes as two words, but products, and read none.
+        // Reductions write integers of 8 bytes as two words, but products of integers, and read none.
         let line = self.descriptor.line();
+        let is_product = line.contains(r#":"prod""#) && !line.contains(r#""lt""#);
         let is_long_reduction = self.descriptor.name() == "reduce"
-            && self.slots().iter().any(|slot| is_of_long(slot) && (slot.access == Access::In || line.contains(r#":"prod""#)))
-            && !self.slots().iter().all(|slot| slot.access == Access::Out || slot.desc.dtype() == DType::Bool);
+            && self.slots().iter().any(|slot| slot.desc.dtype() == DType::I64)
+            && self.slots().iter().filter(|slot| slot.access == Access::In).any(|slot| {
+                slot.desc.dtype() == DType::I64 || (is_product && slot.desc.dtype().is_integer())
+            });
         let has_missing_types = is_long_reduction || self.slots().iter().any(|s| lacks(s.desc.dtype()));
         match backend {
             Backend::Cpu => false,

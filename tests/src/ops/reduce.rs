@@ -111,17 +111,20 @@ fn forms() -> Vec<(Form, Data, bool)> {
                     add(Form::of(reduce, x, &[0]), data, false);
                 }
             }
-            add(Form::of(reduce, dense(dtype, &[3, 5, 66]), &[0, 2]), Data::Normal, true);
-            add(Form::of(reduce, dense(dtype, &[3, 5, 66]), &[1]), Data::Normal, reduce == Reduction::Sum);
-            add(Form::of(reduce, dense(dtype, &[257, 19]), &[0]), Data::Normal, has_order);
-            add(Form::of(reduce, dense(dtype, &[4099]), &[0]), Data::Normal, false);
+            // Normal numbers are not 0.
+            let counts = matches!(reduce, Reduction::CountNonzero | Reduction::Any | Reduction::All);
+            let usual = if counts { Data::Sparse } else { Data::Normal };
+            add(Form::of(reduce, dense(dtype, &[3, 5, 66]), &[0, 2]), usual, true);
+            add(Form::of(reduce, dense(dtype, &[3, 5, 66]), &[1]), usual, reduce == Reduction::Sum);
+            add(Form::of(reduce, dense(dtype, &[257, 19]), &[0]), usual, has_order);
+            add(Form::of(reduce, dense(dtype, &[4099]), &[0]), usual, false);
             // None of the axes: each element by itself. No elements.
-            add(Form::of(reduce, dense(dtype, &[7, 9]), &[]), Data::Normal, false);
-            add(Form::of(reduce, dense(dtype, &[]), &[]), Data::Normal, reduce == Reduction::Mean);
-            add(Form::of(reduce, dense(dtype, &[0, 5]), &[1]), Data::Normal, reduce == Reduction::Max);
+            add(Form::of(reduce, dense(dtype, &[7, 9]), &[]), usual, false);
+            add(Form::of(reduce, dense(dtype, &[]), &[]), usual, reduce == Reduction::Mean);
+            add(Form::of(reduce, dense(dtype, &[0, 5]), &[1]), usual, reduce == Reduction::Max);
             if !has_order {
-                add(Form::of(reduce, dense(dtype, &[5, 0]), &[1]), Data::Normal, reduce == Reduction::Mean);
-                add(Form::of(reduce, dense(dtype, &[0]), &[0]), Data::Normal, false);
+                add(Form::of(reduce, dense(dtype, &[5, 0]), &[1]), usual, reduce == Reduction::Mean);
+                add(Form::of(reduce, dense(dtype, &[0]), &[0]), usual, false);
             }
         }
         // Around the width of a vector, a team, a block and a piece, of rows and of columns.
@@ -395,9 +398,11 @@ impl Reduced {
     }
 }
 
-/// Few elements may agree by chance.
+/// Few elements may agree by chance, and what is true of all or of any often is everywhere.
 fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
-    descriptor.slots().iter().any(|slot| slot.access == Access::Out && slot.desc.elements() < 64)
+    let is_truth = |slot: &Slot| slot.access == Access::Out && slot.desc.dtype() == DType::Bool;
+    descriptor.slots().iter().any(is_truth)
+        || descriptor.slots().iter().any(|slot| slot.access == Access::Out && slot.desc.elements() < 64)
         || Reduced::of(descriptor).is_ok_and(|of| of.count() == 0)
         || descriptor.slots().iter().any(|slot| slot.desc.strides().contains(&0))
 }

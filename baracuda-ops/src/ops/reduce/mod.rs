@@ -1,21 +1,25 @@
-//! Sums, means, products, extremes and norms along any axes, of elements or of what a program makes of them.
+//! Sums, means, products, extremes, norms, variances, counts and positions along any axes, of elements or of what a program makes of them.
 //!
 //! `out0[k] = finish(combine over r of each(program(in0[k, r], in1[k, r], ..)))`, where `k` is a position of the axes that stay and `r` one of those that
 //! are reduced; what `each`, `combine` and `finish` are, [`Reduction`] says. Without a program it is `in0[k, r]` that is reduced.
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `in0` | any, rank 0 to 8 | f64, or f32, f16, bf16 in any mixture; of programs bool besides | in | always |
+//! | `in0` | any, rank 0 to 8 | f64; f32, f16, bf16 in any mixture; i64; i32, u8, i8 in any mixture; u32; and bool beside any of these | in | always |
 //! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
-//! | `out0` | the inputs', broadcast, without the reduced axes; those that are [kept](ReduceDescriptor::keep) have an extent of 1 | a type beside the inputs' | out | always |
+//! | `out0` | the inputs', broadcast, without the reduced axes; those that are [kept](ReduceDescriptor::keep) have an extent of 1 | as below | out | always |
 //!
 //! Units: all values are plain numbers.
 //!
-//! Types: f64 inputs compute in f64 and are not mixed with others; else everything is computed in f32. The output has the type that all inputs share, or f32
-//! if they differ, unless [`output`](ReduceDescriptor::output) says otherwise.
+//! Types: a program computes as in [`pointwise`](crate::ops::pointwise::map): f64 in f64, other floating-point inputs in f32, integers in their own type.
+//! Floating-point values are combined in f64 or f32, and the output has the type that all inputs share, or f32 if they differ, unless
+//! [`output`](ReduceDescriptor::output) says otherwise. Integers are combined in 64 bits and wrap: sums and products are i64, or on request i32 or u32, of
+//! which they have the low bits; extremes have the values' type. Means, norms, variances and logsumexp are of floating-point numbers alone. Of bools, which a
+//! comparison gives, the sum is the number of those that are true, the greatest whether any is, and the product and the least whether all are. Counts and
+//! positions are i64, or i32 or u32 if all that are possible fit; a count may be of a floating-point type, too. `any` and `all` are bool.
 //!
 //! Layout and aliasing: any strides, 0 for inputs. The output is dense unless it is laid otherwise. No operand may overlap it. Axes count from 0 on;
-//! without any, each element is reduced by itself.
+//! without any, each element is reduced by itself. Positions count along the reduced axes in row-major order, however the elements lie.
 //!
 //! Accumulation: values are combined in short chains, whose results are combined in trees and further chains, in an order that follows from the descriptor
 //! alone: results repeat bit for bit, on any number of threads. On GPUs the order follows from the extents that are reduced and the layout, so that
@@ -24,17 +28,21 @@
 //!
 //! NaN, infinity, empty: as [`Reduction`] says. Infinities of both signs add up to NaN. Without output elements nothing is written.
 //!
-//! Gradients: of sums and means, by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the
-//! reduced axes. Others have none.
+//! Gradients: by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the reduced axes. What they need
+//! besides is forward's output if that is of the computing type, or steps reduce it: the mean of a variance; of products that of the factors that are not 0
+//! and the number of zeros, so that one factor that is 0 has a gradient; of extremes the number of values that are equal to them, which share the gradient
+//! evenly. Norms and standard deviations of 0 have gradients of 0. Counts and positions have none.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
-//! Source: the names and formulas are those of PyTorch's reductions; pairwise sums: N. J. Higham, "The Accuracy of Floating Point Summation", 1993.
+//! Source: the names and formulas are those of PyTorch's reductions; pairwise sums: N. J. Higham, "The Accuracy of Floating Point Summation", 1993; variances of
+//! parts: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 //!
 //! Kernels, in the order in which they are tried. On CUDA `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.cu`,
-//! `csrc/reduce/reduce_columns.cu`) for elements of one input, and `reduce_program` (`csrc/reduce/reduce_program.cu`), with an interpreter, for any
-//! program. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`, `csrc/reduce/reduce_columns.wgsl`), both of any layout,
-//! with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces. On the CPU `reduce_fast`, in blocks (`fast.rs`), and the reference
+//! `csrc/reduce/reduce_columns.cu`) for floating-point elements of one input, and `reduce_program` (`csrc/reduce/reduce_program.cu`), with an interpreter,
+//! for any program and type; what is held of values says `csrc/reduce/fold.cuh`. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`, `csrc/reduce/reduce_columns.wgsl`), both of any layout,
+//! with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces and one of the files `csrc/reduce/held_*.wgsl`; these read no i64, and have no
+//! products of 64 bits. On the CPU `reduce_fast`, in blocks (`fast.rs`), and the reference
 //! in `cpu.rs`.
 
 use crate::dtype::DType;

@@ -24,6 +24,20 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
     let gated = b.call(Function::Sigmoid, [product]);
     let program = b.finish([gated])?;
     for props in &Variants::devices() {
+        for dtype in [DType::I32, DType::U32, DType::U8, DType::I8, DType::Bool] {
+            let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims);
+            let whole = Reduction::ALL.into_iter().filter(|reduce| !reduce.row().is_of_floats());
+            for reduce in whole {
+                let name = format!("{} of {dtype}", reduce.name());
+                for (x, axes) in [(dense(&[16, 64])?, [0]), (dense(&[3, 40_000])?, [1]), (dense(&[7, 33])?, [0])] {
+                    let made = ReduceDescriptor::of(x, &axes, reduce)?;
+                    // Products of 64 bits have no shader.
+                    let is_product = reduce == Reduction::Prod && dtype != DType::Bool;
+                    let made = if is_product { made.output(DType::I32)? } else { made };
+                    add(variants, &name, &made.0, props);
+                }
+            }
+        }
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims);
             let (x, long, odd) = (dense(&[16, 64])?, dense(&[3, 40_000])?, dense(&[7, 33])?);
@@ -44,6 +58,12 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
             ] {
                 add(variants, &name, &ReduceDescriptor::of(x, axes, Reduction::Mean)?.0, props);
             }
+            let x_long = dense(&[40_000, 3])?;
+            for reduce in [Reduction::CountNonzero, Reduction::ArgMax] {
+                add(variants, &name, &ReduceDescriptor::of(x_long, &[0], reduce)?.output(DType::U32)?.0, props);
+            }
+            let counted = ReduceDescriptor::of(x, &[1], Reduction::CountNonzero)?.output(dtype)?;
+            add(variants, &name, &counted.0, props);
             let narrowed = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
             for axes in [vec![0], vec![1]] {
                 for other in [x, dense(&[64])?, dense(&[16, 1])?, dense(&[])?] {
