@@ -7,6 +7,7 @@ mod definitions;
 mod text;
 mod variants;
 
+pub(in crate::ops) use self::definitions::definitions;
 use self::text::Computing;
 pub(in crate::ops) use self::text::{Element, Lie, Tensor, of_reduction as reduced_text};
 use super::Valid;
