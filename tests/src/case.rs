@@ -577,7 +577,10 @@ impl Case {
             DType::I64 | DType::F8E4M3 | DType::F8E5M2 => is_program,
             _ => false,
         };
-        let has_missing_types = self.slots().iter().any(|s| lacks(s.desc.dtype()));
+        // Scans write indices of 64 bits as two words.
+        let is_number = |s: &Slot| self.descriptor.name() == "scan" && s.name != "indices";
+        let lacks_wide = |s: &Slot| s.desc.dtype() == DType::I64 && is_number(s);
+        let has_missing_types = self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));
         match backend {
             Backend::Cpu => false,
             Backend::Cuda => self.is_cpu_only,

@@ -39,7 +39,6 @@ impl Geometry {
     }
 
     /// Whether elements of y are nearer to each other along another axis.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn has_columns(&self) -> bool {
         let lines = self.lines();
         let (nearest, line) = (lines.strides[0].last(), lines.dims.last());

@@ -37,7 +37,7 @@
 //!
 //! Kernels, in the order in which they are tried. On CUDA `scan_columns` (`csrc/scan/scan_columns.cu`) where elements of y are nearer to each other along another
 //! axis, and `scan_rows` (`csrc/scan/scan_rows.cu`). Through wgpu the same two, both of them `csrc/scan/scan.wgsl`, with `csrc/scan/scan_pieces.wgsl` for long lines.
-//! On the CPU one, in `cpu.rs`.
+//! On the CPU `scan_fast`, in blocks (`fast.rs`), and the reference in `cpu.rs`.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -50,6 +50,7 @@ use crate::tensor::TensorDesc;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 mod geometry;
 mod gradients;
 mod scans;
@@ -187,7 +188,8 @@ descriptor! {
     kernels: kernels!(
         cuda: {"columns" => cuda::columns, "rows" => cuda::rows};
         wgpu: {"columns" => wgpu::columns, "rows" => wgpu::rows};
-        cpu: cpu::accept
+        cpu: cpu::accept;
+        before: {"fast" => fast::accept}
     );
     gradients: ["y"] => ["x"], gradients::derive;
     /// A scan of a tensor along an axis, from its beginning, with the element itself.
