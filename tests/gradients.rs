@@ -174,11 +174,7 @@ const FORWARDS: &[Forwards] = &[
     Forwards {
         op: "scan",
         tensors: SCANNED,
-        options: &[
-            &[r#""scan":"sum""#, r#""scan":"prod""#],
-            &["", r#""reverse":true"#],
-            &["", r#""exclusive":true"#],
-        ],
+        options: &[&[r#""scan":"sum""#, r#""scan":"prod""#], &["", r#""reverse":true"#], &["", r#""exclusive":true"#]],
     },
     // Exclusive ones begin with minus infinity, beside which differences are lost.
     Forwards { op: "scan", tensors: SCANNED, options: &[&[r#""scan":"logsumexp""#], &["", r#""reverse":true"#]] },
@@ -535,7 +531,10 @@ fn gradients_of_logarithms_do_not_read_what_exclusive_scans_begin_with() {
         tape.forward().unwrap();
         problem.gradients(&tape, &problem.forward.gradients_all().unwrap()).remove("x").expect("a gradient")
     });
-    assert!(whole.iter().zip(&exclusive).all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0)), "{whole:?} {exclusive:?}");
+    assert!(
+        whole.iter().zip(&exclusive).all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0)),
+        "{whole:?} {exclusive:?}"
+    );
 }
 
 #[test]

@@ -8,7 +8,8 @@ use baracuda_ops::{
     ConvDescriptor, ConvWindow, CopyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function,
     GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
     LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor,
-    Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
+    Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;

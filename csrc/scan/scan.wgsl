@@ -1,6 +1,6 @@
 // Scans of any layout: THREADS threads share a line, or a piece of it, tile by tile, of which each has STEPS neighbouring positions. Lines of a workgroup lie
 // side by side: those of columns thread by thread, those of rows team by team. How values are combined, decided on the bits where NaN matters, stands first; the
-// functions `load_bits`, `store_bits` and `store_index` are made from the operands.
+// functions `load_steps`, `store_steps` and `store_index` are made from the operands.
 const ADD: u32 = 0u;
 const MULTIPLY: u32 = 1u;
 const GREATEST: u32 = 2u;
@@ -164,11 +164,10 @@ fn scan(at: Invocation) {
         // 1. The thread's elements.
         let first = ((piece * params.tiles + tile) * THREADS + thread) * STEPS;
         let left = select(0u, params.length - min(first, params.length), is_there);
-        var bits: array<u32, STEPS>;
+        var bits = load_steps(places.x, first, left);
         var own = none();
         for (var i = 0u; i < STEPS; i++) {
             if (i < left) {
-                bits[i] = load_bits(places.x + element(first + i) * params.x_step);
                 own = both(own, of_element(bits[i], first + i));
             }
         }
@@ -198,16 +197,16 @@ fn scan(at: Invocation) {
             for (var i = 0u; i < STEPS; i++) {
                 if (i < left) {
                     let after = both(state, of_element(bits[i], first + i));
-                    let to = element(first + i);
+                    store_index(places.indices + element(first + i) * params.indices_step, element(after.other));
                     if (IS_EXCLUSIVE) {
-                        store_bits(places.y + to * params.y_step, result(state));
+                        bits[i] = result(state);
                     } else {
-                        store_bits(places.y + to * params.y_step, result(after));
+                        bits[i] = result(after);
                     }
-                    store_index(places.indices + to * params.indices_step, element(after.other));
                     state = after;
                 }
             }
+            store_steps(places.y, first, left, bits);
         }
     }
     if (IS_OF_TOTALS && is_there && thread == 0u) {

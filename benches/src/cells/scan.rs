@@ -14,7 +14,8 @@ const MATRIX: [u64; 2] = [16384, 4096];
 /// The cells of one label.
 pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
     let scan = if op.starts_with("log") { Scan::LogSumExp } else { Scan::Sum };
-    let (axis, shapes): (usize, &[&[u64]]) = if op.ends_with('0') { (0, &[&MATRIX, &[LARGE]]) } else { (1, &[&MATRIX]) };
+    let (axis, shapes): (usize, &[&[u64]]) =
+        if op.ends_with('0') { (0, &[&MATRIX, &[LARGE]]) } else { (1, &[&MATRIX]) };
     for dtype in [DType::BF16, DType::F32] {
         for shape in shapes {
             let x = TensorDesc::contiguous(dtype, shape)?;

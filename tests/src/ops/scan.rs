@@ -449,8 +449,7 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> 
             let mut state = if of.scan == Scan::Sum { 0i64 } else { 1 };
             for &place in &line {
                 let value = values[place] as i64;
-                let after =
-                    if of.scan == Scan::Sum { state.wrapping_add(value) } else { state.wrapping_mul(value) };
+                let after = if of.scan == Scan::Sum { state.wrapping_add(value) } else { state.wrapping_mul(value) };
                 let result = if of.is_exclusive { state } else { after };
                 expected[place] = match y.dtype() {
                     DType::I32 => f64::from(result as i32),
@@ -465,8 +464,20 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> 
         let none = match x.dtype() {
             DType::I64 if is_least => i64::MAX as f64,
             DType::I64 => i64::MIN as f64,
-            dtype if dtype.is_float() => if is_least { f64::INFINITY } else { f64::NEG_INFINITY },
-            dtype => if is_least { range(dtype).1 } else { range(dtype).0 },
+            dtype if dtype.is_float() => {
+                if is_least {
+                    f64::INFINITY
+                } else {
+                    f64::NEG_INFINITY
+                }
+            }
+            dtype => {
+                if is_least {
+                    range(dtype).1
+                } else {
+                    range(dtype).0
+                }
+            }
         };
         let mut state: Box<dyn Running> = match of.scan {
             Scan::Sum => Box::new(Sum::default()),

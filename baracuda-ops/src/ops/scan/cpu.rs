@@ -146,8 +146,7 @@ fn run(valid: &Valid, operands: &Operands<'_>) {
         for (at, start) in starts.iter_mut().enumerate().take(geometry.others.len()) {
             *start = walk.offset(at, line);
         }
-        let line =
-            Line { geometry, operands, starts, is_reverse: fields.reverse, is_exclusive: fields.exclusive };
+        let line = Line { geometry, operands, starts, is_reverse: fields.reverse, is_exclusive: fields.exclusive };
         match geometry.computing {
             DType::I64 => line.integers(scan.combine()),
             _ => line.floats(scan.combine()),

@@ -88,7 +88,8 @@ impl<'v> Task<'v> {
     fn side(&self, lying: &Lying, operand: usize) -> Result<sys::bops_scan_side, Reason> {
         let geometry = self.geometry();
         let Some(desc) = geometry.others.get(operand) else { return Ok(sys::bops_scan_side::default()) };
-        let starts_access = |elements: u64| elements.saturating_mul(desc.dtype().size_bytes()).is_multiple_of(VEC_BYTES);
+        let starts_access =
+            |elements: u64| elements.saturating_mul(desc.dtype().size_bytes()).is_multiple_of(VEC_BYTES);
         // y of another type than those that are computed in the same is stored one by one.
         let has_chunks = desc.dtype().is_computed() && desc.dtype().accumulator() == geometry.computing;
         let is_run = has_chunks
@@ -143,9 +144,7 @@ impl<'v> Task<'v> {
 }
 
 fn check_blocks(blocks: u64) -> Result<u64, Reason> {
-    Reason::unless(blocks <= MOST_BLOCKS, || {
-        format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}")
-    })?;
+    Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}"))?;
     Ok(blocks)
 }
 

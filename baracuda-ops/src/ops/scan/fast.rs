@@ -118,8 +118,20 @@ fn both(combine: Combine, before: f64, value: f64) -> f64 {
         Combine::Add | Combine::LogAddExp => before + value,
         Combine::Multiply => before * value,
         // A NaN stays; of equal values it is the later.
-        Combine::Greatest => if value < before || before.is_nan() { before } else { value },
-        Combine::Least => if value > before || before.is_nan() { before } else { value },
+        Combine::Greatest => {
+            if value < before || before.is_nan() {
+                before
+            } else {
+                value
+            }
+        }
+        Combine::Least => {
+            if value > before || before.is_nan() {
+                before
+            } else {
+                value
+            }
+        }
     }
 }
 

@@ -169,8 +169,7 @@ impl Scanned<'_> {
         let without = b.call(Function::Where, [has_none, term, 0.0.into()]);
         let with = b.call(Function::Where, [has_none, 0.0.into(), term]);
         let sides = [derivation.intermediate(), derivation.intermediate()];
-        let inputs =
-            vec![(self.y, Role::GradientOf("y")), (between, products), (between, count.clone()), of_x()];
+        let inputs = vec![(self.y, Role::GradientOf("y")), (between, products), (between, count.clone()), of_x()];
         self.push(derivation, b.finish([without, with])?, inputs, sides.to_vec(), false)?;
         let mut sums = Vec::new();
         for side in &sides {

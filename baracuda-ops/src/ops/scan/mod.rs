@@ -283,11 +283,20 @@ mod tests {
         let of = |dtype, scan| ScanDescriptor::of(dense(dtype, &[2, 3]), 1, scan);
         let rule = |made: Result<ScanDescriptor>| made.expect_err("a refusal").to_string();
         for (refusal, expected) in [
-            (rule(ScanDescriptor::of(dense(DType::F32, &[2, 3]), 2, Scan::Sum)), "axis: must be below the rank of x, 2; got 2"),
-            (rule(ScanDescriptor::of(dense(DType::F32, &[]), 1, Scan::Sum)), "axis: must be below the rank of x, 0; got 1"),
+            (
+                rule(ScanDescriptor::of(dense(DType::F32, &[2, 3]), 2, Scan::Sum)),
+                "axis: must be below the rank of x, 2; got 2",
+            ),
+            (
+                rule(ScanDescriptor::of(dense(DType::F32, &[]), 1, Scan::Sum)),
+                "axis: must be below the rank of x, 0; got 1",
+            ),
             (rule(of(DType::F8E4M3, Scan::Sum)), "x: f8e4m3 is stored and cast only"),
             (rule(of(DType::I32, Scan::LogSumExp)), "of which logsumexp is; got i32"),
-            (rule(of(DType::F32, Scan::Sum).unwrap().with_indices()), "indices: are those of max and min; sum has none"),
+            (
+                rule(of(DType::F32, Scan::Sum).unwrap().with_indices()),
+                "indices: are those of max and min; sum has none",
+            ),
             (rule(of(DType::F32, Scan::Max).unwrap().exclusive().unwrap().with_indices()), "indices: are not there"),
             (rule(of(DType::F32, Scan::Max).unwrap().indices(DType::U8)), "indices: must be i64, i32 or u32, got u8"),
             (rule(of(DType::F32, Scan::Max).unwrap().output(DType::F16)), "output: of max of f32 must be that of x"),

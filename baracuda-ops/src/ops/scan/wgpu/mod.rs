@@ -15,7 +15,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
-use crate::ops::pointwise::map::wgpu::{Element, definitions};
+use crate::ops::pointwise::map::wgpu::{Element, Lie, Tensor, accessors, definitions};
 use crate::ops::walk::Walk;
 
 pub(in crate::ops) use variants::add_variants;
@@ -75,7 +75,9 @@ impl<'v> Task<'v> {
         let (x, combine) = (Element::of(dtype(forward::X))?, valid.fields.scan.combine());
         Reason::unless(dtype(forward::Y) != DType::I64, || {
             let name = valid.fields.scan.name();
-            format!("WGSL has no integers of 64 bits, in which {name} of integers is by default; ask for i32 or u32 as the output")
+            format!(
+                "WGSL has no integers of 64 bits, in which {name} of integers is by default; ask for i32 or u32 as the output"
+            )
         })?;
         let y = Element::of(dtype(forward::Y))?;
         check_reach(valid.slots.iter(), &[], props)?;
@@ -149,7 +151,7 @@ impl<'v> Task<'v> {
                 ("WORKGROUP", self.workgroup()),
                 ("THREADS", word(threads)),
                 ("STEPS", word(STEPS)),
-                ("ELEMENTS", 8),
+                ("ELEMENTS", word(self.per_chunk() as u64)),
                 ("AXES", word(axes as u64)),
                 ("COMBINE", self.combine_number()),
             ],
@@ -162,7 +164,7 @@ impl<'v> Task<'v> {
                 ("IS_OF_TOTALS", phase == Phase::Totals),
                 ("HAS_CARRY", phase == Phase::Behind),
             ],
-            ignores_layouts: true,
+            can_chunk: !of_pieces && (self.is_run(0) || self.is_run(1)),
             params: self.params(grid, shape, of_pieces),
             grid,
             ..StepBuilder::default()
@@ -182,13 +184,17 @@ impl<'v> Task<'v> {
     }
 
     fn bindings(&self, phase: Phase, bytes: u64) -> Vec<Binding> {
-        let operand = |name, index, accessor| Binding { name, place: Some(Place::Operand(index)), accessors: [accessor; 2] };
+        let operand = |name, index, dtype, is_output, is_run| {
+            let lie = if is_run { Lie::Run } else { Lie::Scattered };
+            let tensor = Tensor { name, index, dtype, lie, is_output };
+            Binding { name, place: Some(Place::Operand(index)), accessors: accessors(&tensor, self.per_chunk() == 8) }
+        };
         let part = |name, offset, accessor| Binding {
             name,
             place: Some(Place::Workspace { offset, bytes }),
             accessors: [accessor; 2],
         };
-        let x = operand("x", forward::X, accessor(self.x, false));
+        let x = operand("x", forward::X, self.x, false, self.is_run(1));
         let totals = |accessor| part("totals", 0, accessor);
         let carries = |accessor| part("carries", bytes, accessor);
         let mut bindings = match phase {
@@ -197,11 +203,109 @@ impl<'v> Task<'v> {
             Phase::Pieces => return vec![totals("scattered_f32_in"), carries("scattered_f32_out")],
             Phase::Behind => vec![x, carries("scattered_f32_in")],
         };
-        bindings.push(operand("y", forward::Y, accessor(self.y, true)));
+        bindings.push(operand("y", forward::Y, self.y, true, self.is_run(0)));
         if self.valid.fields.indices.is_some() {
-            bindings.push(operand("indices", forward::INDICES, "scattered_f32_out"));
+            // Words, whatever the type.
+            bindings.push(operand("indices", forward::INDICES, Element::U32, true, false));
         }
         bindings
+    }
+
+    /// Whether a thread's elements of an operand, 0 of y and 1 of x, are whole chunks wherever they begin.
+    fn is_run(&self, operand: usize) -> bool {
+        let (geometry, strides) = (&self.valid.derived, &self.walk.strides[operand]);
+        geometry.steps[operand] == 1
+            && geometry.length.is_multiple_of(STEPS)
+            && strides.iter().all(|stride| stride.is_multiple_of(STEPS))
+    }
+
+    /// Elements of a chunk: as many of every operand, four if words are among them.
+    fn per_chunk(&self) -> usize {
+        let is_word = |(operand, dtype): (usize, Element)| dtype.bytes() == 4 && self.is_run(operand);
+        if [(0, self.y), (1, self.x)].into_iter().any(is_word) { 4 } else { 8 }
+    }
+
+    /// The place in memory of a step of a thread, which has whole chunks.
+    fn in_memory(&self, step: usize) -> usize {
+        if self.valid.fields.reverse { 7 - step } else { step }
+    }
+
+    /// Reads a thread's elements, as bits of the type in which values are combined.
+    fn loads(&self) -> String {
+        let value = |bits: String| match self.x {
+            Element::F32 | Element::I32 | Element::U32 | Element::U8 => bits,
+            Element::F16 | Element::BF16 => format!("bitcast<u32>(unpack_{}({bits}).x)", half(self.x).1),
+            Element::Bool => format!("select(0u, 1u, {bits} != 0u)"),
+            Element::I8 => format!("bitcast<u32>(bitcast<i32>({bits} << 24u) >> 24u)"),
+        };
+        if !self.is_run(1) {
+            let value = value("x_bits(start + element(first + i) * params.x_step)".into());
+            return format!(
+                "    for (var i = 0u; i < STEPS; i++) {{\n        if (i < left) {{\n            bits[i] = {value};\n        }}\n    }}"
+            );
+        }
+        let mut text = format!("    if (left > 0u) {{\n        let at = start + {};\n", self.first_in_memory());
+        let per_chunk = self.per_chunk();
+        for chunk in 0..8 / per_chunk {
+            let _ = writeln!(text, "        let chunk{chunk} = x_load(at + {}u, {per_chunk}u);", chunk * per_chunk);
+        }
+        for step in 0..8 {
+            let at = self.in_memory(step);
+            let (chunk, within) = (at / per_chunk, at % per_chunk);
+            let bits = match self.x.bytes() {
+                4 => format!("chunk{chunk}.{}", LANES[within]),
+                2 => format!("((chunk{chunk}.{} >> {}u) & 0xffffu)", LANES[within / 2], 16 * (within % 2)),
+                _ => format!("((chunk{chunk}.{} >> {}u) & 0xffu)", LANES[within / 4], 8 * (within % 4)),
+            };
+            let _ = writeln!(text, "        bits[{step}] = {};", value(bits));
+        }
+        text.push_str("    }");
+        text
+    }
+
+    /// Writes a thread's results.
+    fn stores(&self) -> String {
+        let stored = |bits: String| match self.y {
+            Element::F16 | Element::BF16 => format!("round_to_half_{}(bitcast<f32>({bits}))", half(self.y).1),
+            Element::F32 | Element::I32 | Element::U32 => bits,
+            Element::Bool | Element::U8 | Element::I8 => format!("({bits} & 0xffu)"),
+        };
+        if !self.is_run(0) {
+            let mut text = String::from(
+                "    var results = bits;\n    for (var i = 0u; i < STEPS; i++) {\n        if (i < left) {\n",
+            );
+            let _ = writeln!(
+                text,
+                "            y_scatter(start + element(first + i) * params.y_step, 1u, 1u, vec4<u32>({}, 0u, 0u, 0u));\n        }}\n    }}",
+                stored("results[i]".into())
+            );
+            return text;
+        }
+        let mut text = format!("    if (left > 0u) {{\n        let at = start + {};\n", self.first_in_memory());
+        let (per_chunk, per_word) = (self.per_chunk(), 4 / self.y.bytes() as usize);
+        for chunk in 0..8 / per_chunk {
+            let word = |word: usize| {
+                if word * per_word >= per_chunk {
+                    return "0u".into();
+                }
+                let at = |part: usize| {
+                    stored(format!("bits[{}]", self.in_memory(chunk * per_chunk + word * per_word + part)))
+                };
+                let parts: Vec<String> =
+                    (0..per_word).map(|part| format!("({} << {}u)", at(part), 32 / per_word * part)).collect();
+                parts.join(" | ")
+            };
+            let words: Vec<String> = (0..4).map(word).collect();
+            let (at, words) = (chunk * per_chunk, words.join(", "));
+            let _ = writeln!(text, "        y_store(at + {at}u, {per_chunk}u, vec4<u32>({words}));");
+        }
+        text.push_str("    }");
+        text
+    }
+
+    /// Where the first of a thread's neighbours lies along the axis.
+    fn first_in_memory(&self) -> &'static str {
+        if self.valid.fields.reverse { "params.length - first - STEPS" } else { "first" }
     }
 
     /// The functions that read and write.
@@ -217,29 +321,23 @@ impl<'v> Task<'v> {
             let halves = [self.x, self.y].into_iter().filter(|dtype| dtype.bytes() == 2);
             for dtype in halves.take(if self.x == self.y { 1 } else { 2 }) {
                 let (path, suffix) = half(dtype);
-                let renamed = ["pack", "pack_quads", "round_to_half"].iter().fold(file(path).to_string(), |text, name| {
-                    text.replace(&format!("{name}("), &format!("{name}_{suffix}("))
-                });
+                let renamed =
+                    ["pack", "pack_quads", "round_to_half"].iter().fold(file(path).to_string(), |text, name| {
+                        text.replace(&format!("{name}("), &format!("{name}_{suffix}("))
+                    });
                 line(&renamed);
             }
         }
-        let bits = "x_bits(at)";
-        let value = match self.x {
-            _ if !has_elements => "0u".into(),
-            Element::F32 | Element::I32 | Element::U32 | Element::U8 => bits.into(),
-            Element::F16 | Element::BF16 => format!("bitcast<u32>(unpack_{}({bits}).x)", half(self.x).1),
-            Element::Bool => format!("select(0u, 1u, {bits} != 0u)"),
-            Element::I8 => format!("bitcast<u32>(bitcast<i32>({bits} << 24u) >> 24u)"),
-        };
-        line(&format!("fn load_bits(at: u32) -> u32 {{\n    return {value};\n}}\n"));
-        line("fn store_bits(at: u32, bits: u32) {");
+        line(
+            "fn load_steps(start: u32, first: u32, left: u32) -> array<u32, STEPS> {\n    var bits: array<u32, STEPS>;",
+        );
+        if has_elements {
+            line(&self.loads());
+        }
+        line("    return bits;\n}\n");
+        line("fn store_steps(start: u32, first: u32, left: u32, bits: array<u32, STEPS>) {");
         if writes {
-            let stored = match self.y {
-                Element::F16 | Element::BF16 => format!("round_to_half_{}(bitcast<f32>(bits))", half(self.y).1),
-                Element::F32 | Element::I32 | Element::U32 => "bits".into(),
-                Element::Bool | Element::U8 | Element::I8 => "bits & 0xffu".into(),
-            };
-            line(&format!("    y_scatter(at, 1u, 1u, vec4<u32>({stored}, 0u, 0u, 0u));"));
+            line(&self.stores());
         }
         line("}\n\nfn store_index(at: u32, index: u32) {");
         if let Some(dtype) = self.valid.fields.indices.filter(|_| writes) {
@@ -318,17 +416,8 @@ struct Shape {
     pieces: u64,
 }
 
-/// What elements are read or written by, one at a time.
-fn accessor(dtype: Element, is_output: bool) -> &'static str {
-    match (dtype.bytes(), is_output) {
-        (1, false) => "scattered_byte_in",
-        (1, true) => "scattered_byte_out",
-        (2, false) => "scattered_half_in",
-        (2, true) => "scattered_half_out",
-        (_, false) => "scattered_f32_in",
-        (_, true) => "scattered_f32_out",
-    }
-}
+/// The components of a vector.
+const LANES: [&str; 4] = ["x", "y", "z", "w"];
 
 /// The file of a 16-bit type, and what its functions end in.
 fn half(dtype: Element) -> (&'static str, &'static str) {
