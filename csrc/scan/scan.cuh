@@ -183,6 +183,7 @@ template <typename T, typename A> __device__ __forceinline__ void put_chunk_as(v
 template <int combine, typename A> struct scan_output {
     const bops_scan_params &params;
     const bops_scan_operands &operands;
+    uint64_t length;     // of the thread's line, 0 if it has none
     uint64_t y, indices; // where the line begins
 
     using M = scanned<combine, A>;
@@ -202,7 +203,7 @@ template <int combine, typename A> struct scan_output {
     __device__ __forceinline__ uint64_t element(uint64_t position) const { return params.is_reverse ? params.length - 1 - position : position; }
 
     template <int count> __device__ __forceinline__ void store(typename M::state state, uint64_t first, const A (&v)[count]) const {
-        const uint64_t left = first < params.length ? params.length - first : 0;
+        const uint64_t left = first < length ? length - first : 0;
         A results[count];
         const uint64_t at = element(first), step = params.is_reverse ? 0 - params.y.step : params.y.step;
 #pragma unroll

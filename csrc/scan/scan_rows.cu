@@ -21,7 +21,7 @@ template <typename A, int combine> __global__ void __launch_bounds__(BOPS_SCAN_T
     const bool is_there = line < params.lines;
     const place<BOPS_POINTWISE_EXTENTS, true> at(params.walk, is_there ? line : 0, 1);
     const uint64_t x = at.offset(params.x.lines), length = is_there ? params.length : 0;
-    const scan_output<combine, A> output{params, operands, at.offset(params.y.lines),
+    const scan_output<combine, A> output{params, operands, length, at.offset(params.y.lines),
                                          combine == BOPS_SCAN_GREATEST_AT ? at.offset(params.indices.lines) : 0};
     const uint32_t lanes = threads < 32 ? threads : 32, lane = threadIdx.x % lanes, warp = thread / 32;
     scan_carry<M> carry(params.pieces > 1 && !is_of_totals ? parts[number] : M::none());
