@@ -278,7 +278,8 @@ fn emptied(case: &Case, is_large: bool) -> Vec<Case> {
 /// answers of products are not judged and the CPU does not compute them: what it does beside such an extent is tested in tests/hostile.rs.
 fn is_served_as_it_is_said(case: &Case, target: &Target, is_large: bool) -> Result<()> {
     let Ok(device) = &target.device else { return Ok(()) };
-    let is_unjudged = is_large && ["gemm", "conv", "reduce"].iter().any(|op| case.descriptor.name().starts_with(op));
+    let is_unjudged =
+        is_large && ["gemm", "conv", "reduce", "scan"].iter().any(|op| case.descriptor.name().starts_with(op));
     if is_unjudged && target.backend == Backend::Cpu {
         return Ok(());
     }

@@ -46,6 +46,14 @@ const STATS: &[&str] = &["", r#""stats":true"#];
 const RESIDUAL: &[&str] = &["", r#""residual":true"#];
 const RUNNING: &[&str] = &["", r#""momentum":0.1"#, r#""inference":true"#];
 
+const SCANNED: &[&str] = &[
+    r#""x":{"dtype":"f64","dims":[3,4]},"axis":1"#,
+    r#""x":{"dtype":"f64","dims":[3,4,2],"strides":[1,3,12]},"axis":0"#,
+    r#""x":{"dtype":"f64","dims":[3,4],"strides":[0,1]},"axis":1"#,
+    r#""x":{"dtype":"f64","dims":[]},"axis":0"#,
+    r#""x":{"dtype":"f64","dims":[3,4]},"axis":0,"layouts":{"y":{"dtype":"f64","dims":[3,4],"strides":[9,2]}}"#,
+];
+
 const FORWARDS: &[Forwards] = &[
     Forwards {
         op: "layer_norm",
@@ -191,6 +199,13 @@ const FORWARDS: &[Forwards] = &[
         ]],
     },
     Forwards {
+        op: "scan",
+        tensors: SCANNED,
+        options: &[&[r#""scan":"sum""#, r#""scan":"prod""#], &["", r#""reverse":true"#], &["", r#""exclusive":true"#]],
+    },
+    // Exclusive ones begin with minus infinity, beside which differences are lost.
+    Forwards { op: "scan", tensors: SCANNED, options: &[&[r#""scan":"logsumexp""#], &["", r#""reverse":true"#]] },
+    Forwards {
         op: "copy",
         tensors: &[
             r#""x":{"dtype":"f64","dims":[3,4]}"#,
@@ -263,6 +278,9 @@ const MIXED: &[&str] = &[
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[3,5]}],"outputs":["f16"]}"#,
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}]}"#,
     r#"reduce {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}],"axes":[0],"reduce":"mean","output":"f16"}"#,
+    r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"sum","output":"f32"}"#,
+    r#"scan {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"scan":"prod"}"#,
+    r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"logsumexp","reverse":true,"output":"f32"}"#,
     r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"silu","out":"f32","pre":"bf16"}"#,
     r#"gemm {"a":{"dtype":"f16","dims":[3,4]},"b":{"dtype":"f16","dims":[4,5]},"bias":"f16","activation":"gelu_tanh","out":"f32"}"#,
     r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"tanh","pre":"f32"}"#,
@@ -498,6 +516,61 @@ fn gradients_on(device: &Device, problem: &Problem) -> Values {
     let tape = problem.tape(device);
     tape.forward().unwrap();
     problem.gradients(&tape, &problem.forward.gradients_all().unwrap())
+}
+
+/// Difference quotients, with elements that are 0: none, one, and several of a line, at its ends and beside each other.
+#[test]
+fn gradients_of_products_are_right_where_elements_are_zero() {
+    let device = Device::cpu();
+    for options in ["", r#","reverse":true"#, r#","exclusive":true"#, r#","exclusive":true,"reverse":true"#] {
+        let line = format!(r#"scan {{"x":{{"dtype":"f64","dims":[6,5]}},"axis":1,"scan":"prod"{options}}}"#);
+        let mut problem = Problem::of(&line);
+        let zeros: [&[usize]; 6] = [&[], &[2], &[0], &[4], &[1, 3], &[0, 1, 4]];
+        for (row, zeros) in zeros.iter().enumerate() {
+            zeros.iter().for_each(|at| problem.inputs.get_mut("x").expect("x")[5 * row + at] = 0.0);
+        }
+        let tape = problem.tape(&device);
+        tape.forward().unwrap();
+        let gradients = problem.gradients(&tape, &problem.forward.gradients_all().unwrap());
+        let (units, words) = problem.worst(&tape, &problem.outputs, &gradients);
+        assert!(units <= 1.0, "{line}: {words}");
+    }
+}
+
+#[test]
+fn gradients_of_logarithms_do_not_read_what_exclusive_scans_begin_with() {
+    let device = Device::cpu();
+    let line = r#"scan {"x":{"dtype":"f64","dims":[3,5]},"axis":1,"scan":"logsumexp""#;
+    // The first result of the exclusive scan is minus infinity, its others are those of an inclusive one: so are the gradients of these.
+    let [whole, exclusive] = ["", r#","exclusive":true"#].map(|options| {
+        let mut problem = Problem::of(&format!("{line}{options}}}"));
+        problem.inputs = Problem::of(&format!("{line}}}")).inputs;
+        let cotangent = |i: usize| (i as f64).sin();
+        let first = usize::from(!options.is_empty());
+        let values = (0..15).map(|i| if first == 1 && i % 5 == 0 { 0.7 } else { cotangent(i - first) });
+        let mut values: Vec<f64> = values.collect();
+        if first == 0 {
+            // Of the last one no exclusive result depends on it.
+            [4, 9, 14].into_iter().for_each(|i| values[i] = 0.0);
+        }
+        problem.cotangents.insert("y", values);
+        let tape = problem.tape(&device);
+        tape.forward().unwrap();
+        problem.gradients(&tape, &problem.forward.gradients_all().unwrap()).remove("x").expect("a gradient")
+    });
+    assert!(
+        whole.iter().zip(&exclusive).all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0)),
+        "{whole:?} {exclusive:?}"
+    );
+}
+
+#[test]
+fn extremes_say_why_they_have_no_gradient() {
+    for scan in ["max", "min"] {
+        let forward = parsed(&format!(r#"scan {{"x":{{"dtype":"f32","dims":[6,5]}},"axis":1,"scan":"{scan}"}}"#));
+        let error = forward.gradients(&["y"], &["x"]).expect_err("a refusal").to_string();
+        assert!(error.contains("scatter to the indices"), "{error}");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use baracuda_ops::{
     ConvDescriptor, ConvWindow, CopyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function,
     GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
     LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor,
-    Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
+    Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -132,6 +133,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         2 => return gemm(random),
         3 => return conv(random),
         4 if random.bool() => return reduce(random),
+        4 if random.bool() => return scan(random),
         4 => return pointwise(random),
         5 => return movement(random),
         _ => {}
@@ -257,7 +259,7 @@ fn is_informative(error: &Error) {
         Error::NoGradient { op: "pointwise" | "reduce", operand, why, .. } => {
             assert!(operand.starts_with("in") && why.len() > 5, "{error}");
         }
-        Error::NoGradient { op: "pad", operand, why, .. } => {
+        Error::NoGradient { op: "pad" | "scan", operand, why, .. } => {
             assert!(operand == "x" && why.len() > 5, "{error}");
         }
         _ => panic!("an unexpected kind of error: {error:?}"),
@@ -334,6 +336,27 @@ fn pointwise(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     if random.u32(..3) == 0 {
         let name = pick(random, &["in0", "in1", "in15", "out0", "out1", "out7", "x", ""]);
         d = d.layout(name, other(random, x)?)?;
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
+/// A scan. Its axis, the types of its outputs and its indices may be wrong.
+fn scan(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let axis = if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    let mut d = ScanDescriptor::of(x, axis, pick(random, &Scan::ALL))?;
+    for _ in 0..random.u32(..4) {
+        d = match random.u32(..8) {
+            0 => d.reverse()?,
+            1 => d.exclusive()?,
+            2 => d.with_indices()?,
+            3 => d.indices(pick(random, &[DType::I64, DType::I32, DType::U32, DType::F32]))?,
+            4 => d.output(pick(random, &[DType::I64, DType::I32, DType::F32, DType::F64, DType::BF16]))?,
+            _ => {
+                let name = pick(random, &["x", "y", "indices", "nothing", ""]);
+                d.layout(name, if random.bool() { x } else { tensor(random)? })?
+            }
+        };
     }
     Ok(AnyDescriptor::new(d))
 }

@@ -1511,6 +1511,71 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
+pub const BOPS_SCAN_THREADS: _bindgen_ty_23 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_23 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_23 = 2;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_24 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_24 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_24 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_24 = 16;
+pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_25 = 8;
+pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_26 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_26 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_26 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_26 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_26 = 4;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scan_choice {
+    pub combine: bops_scan_combine,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scan_side {
+    pub lines: bops_walked,
+    pub step: u64,
+    pub is_run: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scan_params {
+    pub walk: bops_walk,
+    pub x: bops_scan_side,
+    pub y: bops_scan_side,
+    pub indices: bops_scan_side,
+    pub lines: u64,
+    pub length: u64,
+    pub pieces: u64,
+    pub blocks: u64,
+    pub groups: u64,
+    pub least: i64,
+    pub threads: u32,
+    pub tiles: u32,
+    pub is_reverse: u32,
+    pub is_exclusive: u32,
+    pub is_least: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scan_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+    pub indices: *mut ::core::ffi::c_void,
+}
+impl Default for bops_scan_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_rows_resident_choice {
@@ -2572,6 +2637,32 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_scan_rows_prepare(
+        of: *const bops_dtype,
+        params: *const bops_scan_params,
+        choice: *const bops_scan_choice,
+    ) -> bops_status;
+    pub fn bops_scan_rows_launch(
+        of: *const bops_dtype,
+        params: *const bops_scan_params,
+        choice: *const bops_scan_choice,
+        operands: *const bops_scan_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_scan_columns_prepare(
+        of: *const bops_dtype,
+        params: *const bops_scan_params,
+        choice: *const bops_scan_choice,
+    ) -> bops_status;
+    pub fn bops_scan_columns_launch(
+        of: *const bops_dtype,
+        params: *const bops_scan_params,
+        choice: *const bops_scan_choice,
+        operands: *const bops_scan_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_softmax_rows_resident_prepare(
         of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
@@ -2964,6 +3055,14 @@ pub mod forms {
     pub mod bops_row_norm_backward_parameters {
         pub use super::super::bops_row_norm_backward_parameters_launch as launch;
         pub use super::super::bops_row_norm_backward_parameters_prepare as prepare;
+    }
+    pub mod bops_scan_rows {
+        pub use super::super::bops_scan_rows_launch as launch;
+        pub use super::super::bops_scan_rows_prepare as prepare;
+    }
+    pub mod bops_scan_columns {
+        pub use super::super::bops_scan_columns_launch as launch;
+        pub use super::super::bops_scan_columns_prepare as prepare;
     }
     pub mod bops_softmax_rows_resident {
         pub use super::super::bops_softmax_rows_resident_launch as launch;

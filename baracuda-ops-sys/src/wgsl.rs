@@ -297,6 +297,11 @@ files! {
         REDUCE_PARTIALS = "reduce/reduce_partials.wgsl",
         REDUCE_ROWS = "reduce/reduce_rows.wgsl",
     }
+    /// Scans.
+    scan {
+        SCAN = "scan/scan.wgsl",
+        SCAN_PIECES = "scan/scan_pieces.wgsl",
+    }
     /// Softmax.
     softmax {
         SOFTMAX = "softmax/softmax.wgsl",

@@ -25,6 +25,7 @@ use crate::ops::norm::{
 };
 use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
 use crate::ops::reduce::ReduceDescriptor;
+use crate::ops::scan::ScanDescriptor;
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
@@ -50,6 +51,7 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ActivationBackwardDescriptor>(),
     OpEntry::of::<PointwiseDescriptor>(),
     OpEntry::of::<ReduceDescriptor>(),
+    OpEntry::of::<ScanDescriptor>(),
     OpEntry::of::<CopyDescriptor>(),
     OpEntry::of::<PadDescriptor>(),
     OpEntry::of::<ConcatDescriptor>(),

@@ -340,6 +340,7 @@ mod tests {
         ("activation_backward", r#""activation":"silu""#, "dx"),
         ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]}"#, "out0"),
         ("reduce", r#""axes":[],"reduce":"sum""#, "out0"),
+        ("scan", r#""axis":1,"scan":"sum""#, "y"),
         ("copy", r#""starts":[0,1,0],"extents":[2,3,3]"#, "x"),
         ("pad", r#""before":[0,0,0],"after":[0,0,0]"#, "y"),
         ("concat", r#""axis":1"#, "out"),

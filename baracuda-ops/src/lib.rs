@@ -71,6 +71,7 @@ pub use ops::pointwise::{
     ActivationPlan, Function, PointwiseArgs, PointwiseDescriptor, PointwisePlan, Program, ProgramBuilder, Term,
 };
 pub use ops::reduce::{ReduceArgs, ReduceDescriptor, ReducePlan, Reduction};
+pub use ops::scan::{Scan, ScanArgs, ScanDescriptor, ScanPlan};
 pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };

@@ -8,6 +8,7 @@ mod local_response_norm;
 mod movement;
 mod pointwise;
 mod reduce;
+mod scan;
 mod softmax;
 
 use baracuda_ops::{
@@ -149,6 +150,9 @@ pub const OPS: &[&str] = &[
     "reduce_norm_0",
     "sum_squares_0",
     "mse_0",
+    "cumsum_0",
+    "cumsum_1",
+    "logcumsumexp_1",
     "gemm_bias_none",
     "gemm_bias_relu",
     "gemm_bias_gelu_tanh",
@@ -204,6 +208,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in reduce::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         reduce::cells(&mut cells, op)?;
+    }
+    for op in scan::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        scan::cells(&mut cells, op)?;
     }
     for op in movement::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         movement::cells(&mut cells, op)?;

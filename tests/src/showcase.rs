@@ -35,6 +35,7 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("activation_backward", "activation_backward", "silu"),
     ("pointwise", "pointwise", "a program"),
     ("reduce", "reduce", "sum, last axis"),
+    ("scan", "scan", "sum, last axis"),
     ("copy", "copy", "transposed"),
     ("pad", "pad", "a constant around images"),
     ("concat", "concat", "along the last axis"),

@@ -12,6 +12,7 @@ pub mod norm;
 pub mod pointwise;
 pub mod reduce;
 mod rows;
+pub mod scan;
 pub mod softmax;
 mod valid;
 mod walk;
@@ -28,6 +29,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     softmax::add_variants(&mut variants);
     pointwise::add_variants(&mut variants)?;
     reduce::add_variants(&mut variants)?;
+    scan::add_variants(&mut variants)?;
     movement::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;

@@ -30,6 +30,7 @@ pub(crate) mod pointwise;
 mod reduce;
 mod rms_norm;
 mod row_norm;
+mod scan;
 mod softmax;
 
 /// Every op, forward and backward.
@@ -52,6 +53,7 @@ pub static SUBJECTS: &[Subject] = &[
     activation::BACKWARD,
     pointwise::POINTWISE,
     reduce::REDUCE,
+    scan::SCAN,
     copy::COPY,
     pad::PAD,
     concat::CONCAT,

@@ -66,7 +66,7 @@ fn number(parts: &[Part], name: &str) -> Option<usize> {
 }
 
 /// The definitions of what a text calls, and of further functions.
-pub(super) fn definitions(text: &str, further: &[&'static str]) -> String {
+pub(in crate::ops) fn definitions(text: &str, further: &[&'static str]) -> String {
     let parts = &*PARTS;
     let mut open: Vec<usize> =
         called(text).chain(further.iter().copied()).filter_map(|name| number(parts, name)).collect();

@@ -7,6 +7,7 @@ mod definitions;
 mod text;
 mod variants;
 
+pub(in crate::ops) use self::definitions::definitions;
 pub(in crate::ops) use self::text::{Computing, Element, Lie, Output, Tensor, of_reduction as reduced_text};
 use super::Valid;
 use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, check_reach, groups, params};
