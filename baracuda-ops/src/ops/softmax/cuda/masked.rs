@@ -5,8 +5,8 @@ use baracuda_ops_sys as sys;
 use super::super::masked::Lines;
 use super::super::{Valid, check_form};
 use super::{Along, Pass};
-use crate::backend::cuda::{Launch, Props, c_dtype};
 use crate::backend::Device;
+use crate::backend::cuda::{Launch, Props, c_dtype};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
@@ -30,7 +30,7 @@ const fn held(width: u64, dtype: DType) -> u64 {
 }
 
 /// Lines with a bias or a mask, of any layout.
-pub(in super::super) fn masked<'d, F: Pass>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
+pub(in super::super) fn masked<'d, F: Pass + 'static>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
     check_form(true, softmax.derived.is_some())?;
     let Some(lines) = &softmax.derived else { return Err("there is no mask".into()) };
     let descs: Vec<TensorDesc> = softmax.slots.iter().map(|slot| slot.desc).collect();

@@ -32,12 +32,8 @@ use crate::options::WorkspaceReq;
 type Calls<C, O> = calls::Calls<sys::bops_softmax_specialisation, sys::bops_softmax_params, C, O>;
 
 /// Those of the form of biases and masks.
-type MaskedCalls<O> = calls::Calls<
-    sys::bops_softmax_specialisation,
-    sys::bops_softmax_masked_params,
-    sys::bops_softmax_masked_choice,
-    O,
->;
+type MaskedCalls<O> =
+    calls::Calls<sys::bops_softmax_specialisation, sys::bops_softmax_masked_params, sys::bops_softmax_masked_choice, O>;
 
 /// What differs between the two passes.
 pub(super) trait Pass: Fields<Derived = Option<MaskedLines>> {

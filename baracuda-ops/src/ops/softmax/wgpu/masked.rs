@@ -2,9 +2,7 @@
 
 use super::super::masked::Lines;
 use super::super::{BackwardFields, ForwardFields, Valid, check_form};
-use crate::backend::wgpu::{
-    Binder, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, groups,
-};
+use crate::backend::wgpu::{Binder, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, groups};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::Ask;
@@ -74,7 +72,10 @@ pub(in super::super) fn masked<F: Masked>(softmax: &Valid<F>, props: &Props, _: 
     let rounds = chunks.div_ceil(threads);
     Reason::unless(rounds <= MOST_ROUNDS, || {
         let most = MOST_ROUNDS * ELEMENTS * workgroup;
-        format!("lines of {} elements are longer than {most}, beyond which too many additions follow one another", lines.dim)
+        format!(
+            "lines of {} elements are longer than {most}, beyond which too many additions follow one another",
+            lines.dim
+        )
     })?;
     let grid = groups(lines.count.div_ceil(workgroup / threads), props)?;
     let (is_log, scale) = softmax.fields.numbers();
