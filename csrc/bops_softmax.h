@@ -83,9 +83,44 @@ typedef struct {
     double scale;
 } bops_softmax_params;
 
-/* y may be x where their types agree. */
+/* ---- biases and masks ------------------------------------------------------ */
+
+/* Threads of the largest team, and extents. */
+enum { BOPS_SOFTMAX_MASKED_THREADS = 512, BOPS_SOFTMAX_MASKED_EXTENTS = 7 };
+
+/* A team of threads takes a line.
+ * width: elements of an access, 1 or, forward, as many of y as 16 bytes have. With several, the elements of a line of x and y are neighbours, and lines
+ * start at multiples of an access and are a whole number of them.
+ * is_held: forward, whether the team holds the line: a thread holds 32 elements, with a width of 1 it holds 16, of f64 8. If not, width is 1. */
 typedef struct {
-    const void *x;
+    uint32_t width, is_held;
+    uint32_t threads; /* of a line: a power of two up to BOPS_SOFTMAX_MASKED_THREADS */
+    uint32_t lines;   /* of a block, which has a multiple of 32 threads */
+    uint32_t grid;    /* blocks, enough for all lines */
+} bops_softmax_masked_choice;
+
+/* Elements between those that the extents of the lines count. */
+typedef struct {
+    uint64_t strides[BOPS_SOFTMAX_MASKED_EXTENTS];
+} bops_softmax_masked_strides;
+
+/* Lines of any strides. Operands in this order: forward y, x, bias; backward dx, y, dy. Backward is that of log-softmax, where places at which y is
+ * -infinity are masked. */
+typedef struct {
+    uint64_t dim;
+    uint32_t lines, rank;
+    uint32_t queries;                              /* under a causal mask, the innermost extent; else 0 */
+    uint32_t extents[BOPS_SOFTMAX_MASKED_EXTENTS]; /* `rank` of them, outermost first */
+    bops_softmax_masked_strides strides[3];
+    uint64_t steps[3]; /* between the elements of a line */
+    double scale;
+    uint32_t has_bias, bias_is_f32; /* else of the type of x */
+    uint32_t bias_is_neighbours;    /* whether accesses of the bias are as those of x */
+} bops_softmax_masked_params;
+
+/* y may be x where their types agree. The bias is for the form `masked`, and null without one. */
+typedef struct {
+    const void *x, *bias;
     void *y;
 } bops_softmax_operands;
 
@@ -110,6 +145,10 @@ BOPS_SOFTMAX_FORM(rows_shared, backward_)
 BOPS_SOFTMAX_FORM(channels_resident, backward_)
 BOPS_SOFTMAX_FORM(split, backward_)
 BOPS_FORM(bops_softmax_backward_channels_shared, bops_softmax_specialisation, bops_softmax_params, bops_softmax_backward_channels_shared_choice,
+          bops_softmax_backward_operands)
+
+BOPS_FORM(bops_softmax_masked, bops_softmax_specialisation, bops_softmax_masked_params, bops_softmax_masked_choice, bops_softmax_operands)
+BOPS_FORM(bops_softmax_backward_masked, bops_softmax_specialisation, bops_softmax_masked_params, bops_softmax_masked_choice,
           bops_softmax_backward_operands)
 
 #ifdef __cplusplus

@@ -126,6 +126,34 @@ const FORWARDS: &[Forwards] = &[
         options: &[&[r#""axis":0"#, r#""axis":1"#, r#""axis":2"#], &["", r#""log":true"#], &["", r#""scale":-0.7"#]],
     },
     Forwards {
+        op: "softmax",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,3,5]},"axis":2"#,
+            r#""x":{"dtype":"f64","dims":[2,3,5],"strides":[15,1,3]},"axis":2"#,
+        ],
+        options: &[
+            &["", r#""causal":true"#],
+            &[
+                "",
+                r#""bias":{"dtype":"f64","dims":[3,5]}"#,
+                r#""bias":{"dtype":"f64","dims":[2,1,5]}"#,
+                r#""bias":{"dtype":"f64","dims":[3,1]}"#,
+                r#""bias":{"dtype":"f64","dims":[2,3,5],"strides":[0,5,1]}"#,
+                r#""bias":{"dtype":"f64","dims":[2,3,5]}"#,
+            ],
+            &["", r#""log":true"#],
+            &["", r#""scale":-0.7"#],
+        ],
+    },
+    Forwards {
+        op: "softmax",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[5,3]},"axis":1,"causal":true"#,
+            r#""x":{"dtype":"f64","dims":[5,3]},"axis":0,"bias":{"dtype":"f64","dims":[3]}"#,
+        ],
+        options: &[&["", r#""log":true"#]],
+    },
+    Forwards {
         op: "activation",
         tensors: &[
             r#""x":{"dtype":"f64","dims":[3,4]}"#,
@@ -275,6 +303,9 @@ const MIXED: &[&str] = &[
     r#"instance_norm {"x":{"dtype":"bf16","dims":[2,3,8]},"eps":1e-5,"weight":"bf16","bias":"bf16","inference":true}"#,
     r#"softmax {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"output":"f32"}"#,
     r#"softmax {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"log":true,"output":"f32"}"#,
+    r#"softmax {"x":{"dtype":"bf16","dims":[2,3,5]},"axis":2,"scale":0.5,"causal":true,"bias":{"dtype":"f32","dims":[3,5]},"output":"f32"}"#,
+    r#"softmax {"x":{"dtype":"f16","dims":[3,5]},"axis":1,"log":true,"causal":true,"bias":{"dtype":"f32","dims":[3,5]}}"#,
+    r#"softmax {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"bias":{"dtype":"f16","dims":[5]}}"#,
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[3,5]}],"outputs":["f16"]}"#,
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}]}"#,
     r#"reduce {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}],"axes":[0],"reduce":"mean","output":"f16"}"#,
@@ -414,9 +445,14 @@ impl Problem {
     fn quotients(&self, tape: &Tape<'_>, arriving: &[&str], input: &str) -> BTreeMap<u64, f64> {
         let loss = || -> f64 {
             tape.forward().unwrap();
+            // What is -infinity, as the logarithm at a masked place, is a constant.
             let of = |output: &&str| {
                 let values = tape.values(output).unwrap();
-                values.iter().zip(&self.cotangents[*output]).map(|(value, cotangent)| value * cotangent).sum::<f64>()
+                let terms = values
+                    .iter()
+                    .zip(&self.cotangents[*output])
+                    .filter(|(value, _)| value.is_finite() || value.is_nan());
+                terms.map(|(value, cotangent)| value * cotangent).sum::<f64>()
             };
             arriving.iter().map(of).sum()
         };

@@ -113,12 +113,21 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let axis = if random.u32(..8) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
     let mut d = SoftmaxDescriptor::new(x, axis)?;
     for _ in 0..random.u32(..4) {
-        d = match random.u32(..4) {
+        d = match random.u32(..6) {
             0 => d.log()?,
+            4 => d.causal()?,
+            5 => {
+                let mut bias = if random.u32(..8) == 0 { tensor(random)? } else { x };
+                let rank = bias.rank();
+                if random.bool() && rank > 0 {
+                    bias = bias.narrow(random.usize(..rank), 0, 1)?.0;
+                }
+                d.bias(bias)?
+            }
             1 => d.scale(eps(random))?,
             2 => d.output(pick(random, &[DType::F32, DType::F32, DType::F64, DType::BF16]))?,
             _ => {
-                let name = pick(random, &["x", "y", "dy", "dx", "nothing", ""]);
+                let name = pick(random, &["x", "y", "bias", "dy", "dx", "nothing", ""]);
                 d.layout(name, if random.bool() { x } else { tensor(random)? })?
             }
         };

@@ -1640,10 +1640,43 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_23 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_23 = 7;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_softmax_masked_choice {
+    pub width: u32,
+    pub is_held: u32,
+    pub threads: u32,
+    pub lines: u32,
+    pub grid: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_softmax_masked_strides {
+    pub strides: [u64; 7usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_masked_params {
+    pub dim: u64,
+    pub lines: u32,
+    pub rank: u32,
+    pub queries: u32,
+    pub extents: [u32; 7usize],
+    pub strides: [bops_softmax_masked_strides; 3usize],
+    pub steps: [u64; 3usize],
+    pub scale: f64,
+    pub has_bias: u32,
+    pub bias_is_f32: u32,
+    pub bias_is_neighbours: u32,
+}
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_operands {
     pub x: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
     pub y: *mut ::core::ffi::c_void,
 }
 impl Default for bops_softmax_operands {
@@ -2780,6 +2813,32 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_softmax_masked_prepare(
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_masked_params,
+        choice: *const bops_softmax_masked_choice,
+    ) -> bops_status;
+    pub fn bops_softmax_masked_launch(
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_masked_params,
+        choice: *const bops_softmax_masked_choice,
+        operands: *const bops_softmax_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_masked_prepare(
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_masked_params,
+        choice: *const bops_softmax_masked_choice,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_masked_launch(
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_masked_params,
+        choice: *const bops_softmax_masked_choice,
+        operands: *const bops_softmax_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
 }
 
 #[cfg(feature = "cuda")]
@@ -3099,5 +3158,13 @@ pub mod forms {
     pub mod bops_softmax_backward_channels_shared {
         pub use super::super::bops_softmax_backward_channels_shared_launch as launch;
         pub use super::super::bops_softmax_backward_channels_shared_prepare as prepare;
+    }
+    pub mod bops_softmax_masked {
+        pub use super::super::bops_softmax_masked_launch as launch;
+        pub use super::super::bops_softmax_masked_prepare as prepare;
+    }
+    pub mod bops_softmax_backward_masked {
+        pub use super::super::bops_softmax_backward_masked_launch as launch;
+        pub use super::super::bops_softmax_backward_masked_prepare as prepare;
     }
 }

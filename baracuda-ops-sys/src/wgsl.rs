@@ -307,8 +307,11 @@ files! {
         SOFTMAX = "softmax/softmax.wgsl",
         SOFTMAX_BACKWARD = "softmax/softmax_backward.wgsl",
         SOFTMAX_BACKWARD_CHANNELS = "softmax/softmax_backward_channels.wgsl",
+        SOFTMAX_BACKWARD_MASKED = "softmax/softmax_backward_masked.wgsl",
         SOFTMAX_BACKWARD_ROWS = "softmax/softmax_backward_rows.wgsl",
         SOFTMAX_CHANNELS = "softmax/softmax_channels.wgsl",
+        SOFTMAX_LINES = "softmax/softmax_lines.wgsl",
+        SOFTMAX_MASKED = "softmax/softmax_masked.wgsl",
         SOFTMAX_ROWS = "softmax/softmax_rows.wgsl",
     }
 }

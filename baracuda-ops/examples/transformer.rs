@@ -94,16 +94,16 @@ impl Model {
         self.graph.op(add, &[("in0", x), ("in1", y)], "out0")
     }
 
-    /// Each head looks at the characters before its own: the mask is -infinity at the later ones.
-    fn attention(&mut self, x: Tensor, mask: Tensor) -> Result<Tensor> {
+    /// Each head looks at its own character and those before it.
+    fn attention(&mut self, x: Tensor) -> Result<Tensor> {
         let size = WIDTH / HEADS;
         let heads = TensorDesc::strided(DType::F32, &[BATCH, HEADS, LENGTH, size], &[LENGTH * WIDTH, size, WIDTH, 1])?;
         let mut project = || Ok::<_, Box<dyn Error>>(Tensor { desc: heads, ..self.linear(x, WIDTH)? });
         let (q, k, v) = (project()?, project()?, project()?);
-        let scores = GemmDescriptor::new(q.desc, GemmFactor::transposed(k.desc))?.alpha(1.0 / (size as f64).sqrt())?;
+        let scores = GemmDescriptor::new(q.desc, GemmFactor::transposed(k.desc))?;
         let scores = self.graph.op(scores, &[("a", q), ("b", k)], "out")?;
-        let scores = self.add(scores, mask)?;
-        let weights = self.graph.op(SoftmaxDescriptor::new(scores.desc, 3)?, &[("x", scores)], "y")?;
+        let weights = SoftmaxDescriptor::new(scores.desc, 3)?.scale(1.0 / (size as f64).sqrt())?.causal()?;
+        let weights = self.graph.op(weights, &[("x", scores)], "y")?;
         let mixed = GemmDescriptor::new(weights.desc, v.desc)?.layout("out", heads)?;
         let mixed = self.graph.op(mixed, &[("a", weights), ("b", v)], "out")?;
         self.linear(mixed.viewed(&[BATCH * LENGTH, WIDTH])?, WIDTH)
@@ -137,16 +137,13 @@ fn main() -> Result<()> {
     let nothing = vec![0.0; (rows * letters) as usize];
     let [x, next] = [0; 2].map(|_| model.graph.tensor(&nothing, &[rows, letters], false));
     let (x, next) = (x?, next?);
-    let mask: Vec<f32> =
-        (0..LENGTH * LENGTH).map(|at| if at % LENGTH > at / LENGTH { f32::NEG_INFINITY } else { 0.0 }).collect();
-    let mask = model.graph.tensor(&mask, &[LENGTH, LENGTH], false)?;
     let places = model.parameter(&[LENGTH, WIDTH], 0.1)?;
     // A row of the embedding for each letter, by a product with ones and zeros.
     let embedded = model.linear(x, WIDTH)?.viewed(&[BATCH, LENGTH, WIDTH])?;
     let mut h = model.add(embedded, places)?.viewed(&[rows, WIDTH])?;
     for _ in 0..LAYERS {
         let y = model.norm(h)?;
-        let y = model.attention(y, mask)?;
+        let y = model.attention(y)?;
         h = model.add(h, y)?;
         let y = model.norm(h)?;
         let y = model.feed_forward(y)?;

@@ -99,6 +99,8 @@ pub const OPS: &[&str] = &[
     "softmax",
     "log_softmax",
     "softmax_channel",
+    "softmax_causal",
+    "softmax_bias",
     "local_response_norm",
     "batch_norm_train_add_relu",
     "instance_norm",

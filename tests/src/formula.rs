@@ -572,12 +572,37 @@ impl Op<'_> {
     fn softmax(&self) -> Result<Values> {
         let (x, scale) = (self.input("x")?, self.number("scale", 1.0));
         let mut y = vec![0.0; x.len()];
+        // Scaled before anything is subtracted, which costs f64 no more than its own roundings.
+        let mut t: Vec<f64> = x.iter().map(|x| scale * x).collect();
+        let has_mask = self.is_set("causal") || !self.json["bias"].is_null();
+        if let Some(bias) = self.inputs.values("bias") {
+            let dims: Vec<u64> = serde_json::from_value(self.json["bias"]["dims"].clone())?;
+            let new = self.dims.len() - dims.len();
+            for (i, t) in t.iter_mut().enumerate() {
+                // The place in the bias, from the last extent on.
+                let (mut rest, mut at, mut step) = (i, 0, 1);
+                for (axis, &dim) in self.dims.iter().enumerate().rev() {
+                    let own = axis.checked_sub(new).map_or(1, |axis| dims[axis] as usize);
+                    at += if own == 1 { 0 } else { rest % dim as usize * step };
+                    step *= own;
+                    rest /= dim as usize;
+                }
+                *t += bias[at];
+            }
+        }
+        let is_hidden = |i: usize| {
+            let Some(&[queries, keys]) = self.dims.last_chunk().filter(|_| self.is_set("causal")) else { return false };
+            let (query, key) = (i as u64 / keys % queries, i as u64 % keys);
+            key + queries > query + keys
+        };
         for line in self.lines(self.index("axis")) {
-            // Scaled before anything is subtracted, which costs f64 no more than its own roundings.
-            let largest = line.iter().map(|&i| scale * x[i]).fold(f64::NEG_INFINITY, f64::max);
-            let log_sum = line.iter().map(|&i| (scale * x[i] - largest).exp()).sum::<f64>().ln();
-            for i in line {
-                let log = scale * x[i] - largest - log_sum;
+            let (hidden, shown): (Vec<usize>, Vec<usize>) = line.iter().partition(|&&i| is_hidden(i));
+            let largest = shown.iter().map(|&i| t[i]).fold(f64::NEG_INFINITY, f64::max);
+            let log_sum = shown.iter().map(|&i| (t[i] - largest).exp()).sum::<f64>().ln();
+            let is_blank = has_mask && shown.iter().all(|&i| t[i] == f64::NEG_INFINITY);
+            for &i in &line {
+                let is_masked = is_blank || hidden.contains(&i);
+                let log = if is_masked { f64::NEG_INFINITY } else { t[i] - largest - log_sum };
                 y[i] = if self.is_set("log") { log } else { log.exp() };
             }
         }
@@ -590,9 +615,13 @@ impl Op<'_> {
         for line in self.lines(self.index("axis")) {
             // A column of the Jacobian after the other: of log-softmax delta - exp(y), of softmax y (delta - y).
             let log = self.is_set("log");
-            let sum: f64 = line.iter().map(|&j| if log { dy[j] } else { y[j] * dy[j] }).sum();
+            let is_masked = |i: usize| log && self.is_set("masked") && y[i] == f64::NEG_INFINITY;
+            let counted = line.iter().filter(|&&j| !is_masked(j));
+            let sum: f64 = counted.map(|&j| if log { dy[j] } else { y[j] * dy[j] }).sum();
             for i in line {
-                dx[i] = if log {
+                dx[i] = if is_masked(i) {
+                    0.0
+                } else if log {
                     scale * dy[i] - scale * y[i].exp() * sum
                 } else {
                     scale * y[i] * dy[i] - scale * y[i] * sum

@@ -49,17 +49,25 @@ struct Setup {
     output: Option<DType>,
     /// The layout of y, and of dy in backward.
     y: Option<TensorDesc>,
+    causal: bool,
+    bias: Option<TensorDesc>,
 }
 
 impl Setup {
     fn plain(x: TensorDesc, axis: usize) -> Self {
-        Self { x, axis, log: false, scale: 1.0, output: None, y: None }
+        Self { x, axis, log: false, scale: 1.0, output: None, y: None, causal: false, bias: None }
     }
 
     fn forward(&self) -> Result<SoftmaxDescriptor, Error> {
         let mut descriptor = SoftmaxDescriptor::new(self.x, self.axis)?.scale(self.scale)?;
         if self.log {
             descriptor = descriptor.log()?;
+        }
+        if self.causal {
+            descriptor = descriptor.causal()?;
+        }
+        if let Some(bias) = self.bias {
+            descriptor = descriptor.bias(bias)?;
         }
         if let Some(output) = self.output {
             descriptor = descriptor.output(output)?;
@@ -276,6 +284,86 @@ fn widening(dtype: DType) -> Vec<(Setup, Data, bool)> {
     setups
 }
 
+/// Biases and causal masks: odd extents, more queries than keys and fewer, lines that a thread of CUDA holds and longer ones, layouts.
+fn masks(dtype: DType) -> Vec<(Setup, Data, bool)> {
+    let mut setups = Vec::new();
+    let mut add = |setup: Setup, data: Data, core: bool| {
+        setups.push((setup.clone(), data, core));
+        setups.push((Setup { log: !setup.log, ..setup }, data, core));
+    };
+    let last = |dims: &[u64]| Setup::plain(dense(dtype, dims), dims.len() - 1);
+    let causal = |dims: &[u64]| Setup { causal: true, ..last(dims) };
+    let biased = |dims: &[u64], bias: &[u64]| Setup { bias: Some(dense(dtype, bias)), ..last(dims) };
+    let shapes: [(&[u64], bool); 12] = [
+        (&[2, 3, 17, 17], true),
+        (&[5, 3], true),
+        (&[3, 40], true),
+        (&[2, 64, 64], false),
+        (&[1, 1], false),
+        (&[7, 1], false),
+        (&[1, 9], false),
+        (&[3, 0], false),
+        (&[0, 3], false),
+        (&[2, 9, 1032], false),
+        (&[4, 8195], false),
+        (&[2, 33_000], false),
+    ];
+    for (dims, core) in shapes {
+        add(causal(dims), Data::Normal, core);
+        add(
+            Setup { scale: 0.1118, bias: Some(dense(dtype, &dims[dims.len() - 2..])), ..causal(dims) },
+            Data::Normal,
+            core,
+        );
+    }
+    let biases: [(&[u64], &[u64], bool); 9] = [
+        (&[2, 3, 8, 16], &[8, 16], true),
+        (&[2, 3, 8, 16], &[1, 3, 1, 16], false),
+        (&[2, 3, 8, 16], &[2, 3, 8, 16], false),
+        (&[2, 3, 7, 9], &[2, 1, 1, 9], false),
+        (&[2, 3, 7, 9], &[7, 1], false),
+        (&[6, 33], &[], false),
+        (&[6, 256], &[1, 256], false),
+        (&[3, 5000], &[5000], false),
+        (&[0, 4], &[4], false),
+    ];
+    for (dims, bias, core) in biases {
+        add(biased(dims, bias), Data::Normal, core);
+        add(Setup { scale: -0.7, ..biased(dims, bias) }, Data::Large, false);
+    }
+    let x = dense(dtype, &[6, 40]);
+    // Layouts: columns as lines, repeated and padded rows, a promise that allows single elements alone.
+    for axis in [0, 1] {
+        let bias = Some(strided(dtype, &[6, 40], &[0, 2]));
+        add(Setup { bias, ..Setup::plain(strided(dtype, &[6, 40], &[1, 6]), axis) }, Data::Normal, axis == 0);
+        add(Setup { bias, y: Some(strided(dtype, &[6, 40], &[48, 1])), ..Setup::plain(x, axis) }, Data::Normal, false);
+    }
+    let least = x.align(dtype.size_bytes()).expect("a promise");
+    add(Setup { causal: true, ..Setup::plain(least, 1) }, Data::Normal, false);
+    add(Setup { causal: true, ..Setup::plain(strided(dtype, &[6, 40], &[0, 1]), 1) }, Data::Normal, false);
+    let heads = strided(dtype, &[2, 3, 5, 32], &[480, 32, 96, 1]);
+    let bias = Some(strided(dtype, &[3, 5, 32], &[0, 40, 1]));
+    add(Setup { causal: true, bias, ..Setup::plain(heads, 3) }, Data::Normal, false);
+    // NaN and infinities, which a mask may hide; equal and large numbers.
+    for data in [Data::Nan, Data::Inf, Data::NegInf, Data::Constant, Data::Large] {
+        for dims in [[8, 24], [3, 1500]] {
+            add(causal(&dims), data, false);
+            add(biased(&dims, &dims[1..]), data, false);
+        }
+    }
+    if dtype.size_bytes() == 2 {
+        let output = Some(DType::F32);
+        for dims in [[6, 64], [7, 17]] {
+            let bias = Some(dense(DType::F32, &dims));
+            add(Setup { bias, causal: true, ..last(&dims) }, Data::Normal, dims[1] == 64);
+            add(Setup { bias, output, ..last(&dims) }, Data::Normal, dims[1] == 64);
+            add(Setup { causal: true, output, ..last(&dims) }, Data::Normal, false);
+            add(Setup { output, ..biased(&dims, &dims[1..]) }, Data::Normal, false);
+        }
+    }
+    setups
+}
+
 /// Every setup with the data it runs on, and whether it runs in every mode.
 fn setups() -> Vec<(Setup, Data, bool)> {
     let mut setups = Vec::new();
@@ -353,6 +441,7 @@ fn setups() -> Vec<(Setup, Data, bool)> {
     for dtype in [DType::F16, DType::BF16] {
         setups.extend(widening(dtype));
     }
+    setups.extend(FLOATS.into_iter().flat_map(masks));
     // f16 differs from bf16 only in how elements are read and written.
     let is_special = |data| matches!(data, Data::Large | Data::Huge);
     setups.retain(|(setup, data, core)| setup.x.dtype() != DType::F16 || *core || is_special(*data));
@@ -443,6 +532,8 @@ struct Fields {
     axis: usize,
     log: bool,
     scale: f64,
+    /// Of forward a bias or a causal mask, of backward whether -infinity is a mask.
+    masked: bool,
 }
 
 impl Fields {
@@ -454,7 +545,9 @@ impl Fields {
         // A tensor of rank 0 is a line of one element.
         let dim = dims.get(axis).copied().unwrap_or(1);
         let (log, scale) = (json["log"].as_bool().unwrap_or(false), json["scale"].as_f64().unwrap_or(1.0));
-        Ok(Self { outer, dim, inner, axis, log, scale, json })
+        let is_set = |field: &str| json[field].as_bool().unwrap_or(false);
+        let masked = is_set("causal") || !json["bias"].is_null() || (log && is_set("masked"));
+        Ok(Self { outer, dim, inner, axis, log, scale, masked, json })
     }
 
     /// Indices of the elements of each line, in row-major order of the tensor.
@@ -469,23 +562,52 @@ impl Fields {
     /// The JSON of forward over dense f64 operands of these extents.
     fn forward_json(&self) -> Value {
         let first = if self.json["x"].is_null() { &self.json["y"] } else { &self.json["x"] };
-        serde_json::json!({
+        let mut json = serde_json::json!({
             "x": {"dtype": "f64", "dims": first["dims"]},
             "axis": self.axis,
             "log": self.log,
             "scale": self.scale,
-        })
+            "causal": self.json["causal"].as_bool().unwrap_or(false),
+        });
+        if let Some(dims) = self.bias_dims() {
+            json["bias"] = serde_json::json!({"dtype": "f64", "dims": dims});
+        }
+        json
+    }
+
+    fn bias_dims(&self) -> Option<Vec<u64>> {
+        serde_json::from_value(self.json["bias"]["dims"].clone()).ok()
+    }
+
+    /// For each element the one of the bias that is added to it.
+    fn bias_places(&self) -> Option<Vec<usize>> {
+        let bias = self.bias_dims()?;
+        let dims: Vec<u64> = serde_json::from_value(self.json["x"]["dims"].clone()).ok()?;
+        let strides: Vec<u64> = (0..bias.len()).map(|axis| bias[axis + 1..].iter().product()).collect();
+        let new = dims.len() - bias.len();
+        let place = |element: u64| {
+            let coordinate = |axis: usize| element / dims[axis + 1..].iter().product::<u64>() % dims[axis];
+            let own = |axis: usize| if bias[axis] == 1 { 0 } else { coordinate(axis + new) * strides[axis] };
+            (0..bias.len()).map(own).sum::<u64>() as usize
+        };
+        Some((0..dims.iter().product()).map(place).collect())
     }
 }
 
 fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     let is_repeated = |axis: usize| descriptor.slots()[0].desc.strides()[axis] == 0;
-    Fields::of(descriptor).is_ok_and(|fields| fields.dim <= 1 || fields.scale == 0.0 || is_repeated(fields.axis))
+    Fields::of(descriptor).is_ok_and(|fields| {
+        let has_no_mask = fields.json["bias"].is_null() && fields.json["causal"].is_null();
+        fields.dim <= 1 || (has_no_mask && (fields.scale == 0.0 || is_repeated(fields.axis)))
+    })
 }
 
 /// GPUs take lines whose elements lie side by side, and lines that lie side by side.
 fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
     let Ok(fields) = Fields::of(descriptor) else { return false };
+    if fields.masked {
+        return false;
+    }
     let is_dense = |axis: usize| descriptor.slots().iter().all(|slot| slot.desc.strides()[axis] == 1);
     let dims = descriptor.slots()[0].desc.dims();
     let others = || (0..dims.len()).filter(|&axis| axis != fields.axis && dims[axis] > 1);
@@ -506,6 +628,19 @@ fn lines_of(data: Data, dtype: DType, fields: &Fields, random: &mut Random) -> V
 }
 
 fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    if slot.name == "bias" {
+        let data = if case.data == Data::Large { Data::Large } else { Data::Normal };
+        let mut values = data.rows(slot.desc.dtype(), 1, slot.desc.elements(), random);
+        // About a quarter of the places are masked, and the first row.
+        let (row, count) = (slot.desc.dims().last().copied().unwrap_or(1) as usize, values.len());
+        for (i, value) in values.iter_mut().enumerate() {
+            let is_masked = *value > 0.7 || (i < row && row < count);
+            if is_masked && data == Data::Normal && count > 1 {
+                *value = f64::NEG_INFINITY;
+            }
+        }
+        return Ok(values);
+    }
     Ok(lines_of(case.data, slot.desc.dtype(), &Fields::of(&case.descriptor)?, random))
 }
 
@@ -519,14 +654,24 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) ->
         return Ok(lines_of(data, dtype, &fields, random));
     }
     let data = if matches!(case.data, Data::Nan | Data::Inf) { Data::Normal } else { case.data };
-    let x = lines_of(data, dtype, &fields, random);
+    let mut x = lines_of(data, dtype, &fields, random);
+    if fields.masked {
+        // Every fifth element is masked, and all of the second line.
+        for (number, line) in fields.lines().enumerate() {
+            line.into_iter().filter(|at| number == 1 || at % 5 == 2).for_each(|at| x[at] = f64::NEG_INFINITY);
+        }
+    }
     let mut result = run_in_f64("softmax", &fields.forward_json(), &BTreeMap::from([("x", x.as_slice())]))?;
-    result.remove("y").context("no y")
+    let mut y = result.remove("y").context("no y")?;
+    // A line of -infinity alone is NaN where there is no mask.
+    y.iter_mut().filter(|y| fields.masked && y.is_nan()).for_each(|y| *y = f64::NEG_INFINITY);
+    Ok(y)
 }
 
 const FORWARD_CONTRACTS: &[Contract] = &[Contract {
     outputs: &["y"],
-    budget: "u_o |y| + u_A (12 + 48/4 + |t|) y, t = scale (x - max); log: u_o |y| + u_A (|t| + 48/4 + 16)",
+    budget: "u_o |y| + u_A (12 + 48/4 + |t|) y, t = scale (x - max); log: u_o |y| + u_A (|t| + 48/4 + 16); with a bias or a mask and the \
+             roundings r of scale x + bias: in place of |t| |t| + r + sum(y r)",
     why: "The bound lets the roundings of all exponentials have one sign and allows for 48 additions one after the other; |t| is there \
           for the subtraction, whose rounding is often 0.",
 }];
@@ -543,8 +688,16 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensor
     let x = inputs.values("x").context("no x")?;
     let dtype = outputs.get("y").context("no y")?.dtype;
     let accumulator = dtype.accumulator();
-    let mut reference = run_in_f64("softmax", &fields.forward_json(), &BTreeMap::from([("x", x)]))?;
+    let bias = inputs.values("bias");
+    let mut operands = BTreeMap::from([("x", x)]);
+    operands.extend(bias.map(|bias| ("bias", bias)));
+    let mut reference = run_in_f64("softmax", &fields.forward_json(), &operands)?;
     let values = reference.remove("y").context("no y")?;
+    if fields.masked {
+        let budgets = masked_budgets(&fields, x, bias, &values).into_iter().zip(&values);
+        let budgets = budgets.map(|(own, y)| budget(dtype, accumulator, *y, own)).collect();
+        return Ok(vec![Expected { name: "y".into(), values, budgets }]);
+    }
     let mut budgets = vec![0.0; values.len()];
     for line in fields.lines() {
         let scaled = |x: f64| fields.scale * x;
@@ -567,6 +720,34 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensor
     Ok(vec![Expected { name: "y".into(), values, budgets }])
 }
 
+/// What the elements of y may differ by under a bias or a mask, in `u_A`: docs/numerics.md, Budgets, "softmax with a bias or a mask".
+fn masked_budgets(fields: &Fields, x: &[f64], bias: Option<&[f64]>, y: &[f64]) -> Vec<f64> {
+    let places = fields.bias_places();
+    let added = |at: usize| places.as_ref().zip(bias).map(|(places, bias)| bias[places[at]]);
+    let t = |at: usize| fields.scale * x[at] + added(at).unwrap_or(0.0);
+    // The roundings of t.
+    let of_t = |at: usize| {
+        let product = if fields.scale == 1.0 { 0.0 } else { 2.0 * (fields.scale * x[at]).abs() };
+        product + added(at).map_or(0.0, |_| t(at).abs())
+    };
+    let weight = |at: usize| if fields.log { y[at].exp() } else { y[at] };
+    let mut budgets = vec![0.0; y.len()];
+    for line in fields.lines() {
+        let shown: Vec<usize> = line.into_iter().filter(|&at| weight(at) > 0.0 || y[at].is_finite()).collect();
+        let largest = shown.iter().map(|&at| t(at)).fold(f64::NEG_INFINITY, f64::max);
+        let of_sum: f64 = shown.iter().filter(|&&at| weight(at) > 0.0).map(|&at| weight(at) * of_t(at)).sum();
+        for at in shown {
+            let own = (t(at) - largest).abs() + CHAIN / 4.0 + of_t(at) + of_sum;
+            budgets[at] = match fields.log {
+                true => own + 16.0,
+                false if y[at] == 0.0 => 0.0,
+                false => (own + 12.0) * y[at],
+            };
+        }
+    }
+    budgets
+}
+
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "softmax, dx" and "log-softmax, dx".
 fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, _: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
@@ -577,13 +758,17 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     let object = json.as_object_mut().context("the JSON of a descriptor is an object")?;
     let first = object.remove("x").context("x")?;
     object.insert("y".into(), first);
+    object.remove("causal");
+    object.insert("masked".into(), fields.masked.into());
     let mut reference = run_in_f64("softmax_backward", &json, &BTreeMap::from([("y", y), ("dy", dy)]))?;
     let values = reference.remove("dx").context("no dx")?;
     let mut budgets = vec![0.0; values.len()];
     for line in fields.lines() {
-        let terms: f64 = line.iter().map(|&i| if fields.log { dy[i].abs() } else { (dy[i] * y[i]).abs() }).sum();
+        let counted = line.iter().filter(|&&i| !fields.masked || y[i] != f64::NEG_INFINITY);
+        let terms: f64 = counted.map(|&i| if fields.log { dy[i].abs() } else { (dy[i] * y[i]).abs() }).sum();
         for i in line {
             let own = match fields.log {
+                true if y[i] == f64::NEG_INFINITY && fields.masked => 0.0,
                 true if y[i] == f64::NEG_INFINITY => 8.0 * dy[i].abs(),
                 true => 8.0 * dy[i].abs() + y[i].exp() * (8.0 + CHAIN / 4.0 + y[i].abs()) * terms,
                 false => y[i].abs() * (8.0 * dy[i].abs() + (8.0 + CHAIN / 4.0) * terms),
@@ -595,7 +780,8 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
 }
 
 fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
-    let args = SoftmaxArgs::new(run.input("x"), run.output("y"));
+    let mut args = SoftmaxArgs::new(run.input("x"), run.output("y"));
+    args.bias = run.named.mem("bias");
     run.plan::<SoftmaxDescriptor>(args)
 }
 
@@ -617,6 +803,8 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
         ("last axis", rows.clone()),
         ("log, last axis", Setup { log: true, ..rows.clone() }),
         ("scale", Setup { scale: 0.125, ..rows.clone() }),
+        ("causal", Setup { causal: true, ..rows.clone() }),
+        ("bias", Setup { bias: Some(dense(dtype, &[1024])), ..rows.clone() }),
         ("negative scale", Setup { scale: -1.0, ..rows }),
         ("rows apart", Setup::plain(strided(dtype, &[64, 1024], &[2048, 1]), 1)),
         ("one row of 262144", Setup::plain(dense(dtype, &[1, 262144]), 1)),

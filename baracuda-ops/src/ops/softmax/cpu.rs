@@ -1,7 +1,8 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
+use super::masked::Lines;
 use super::{BackwardFields, ForwardFields, Valid, backward, forward};
-use crate::backend::cpu::{Operands, Outcome, Sum, threads};
+use crate::backend::cpu::{Operands, Outcome, Sum, held, threads};
 use crate::kernel::Accepted;
 use crate::ops::lines::{Line, line_count};
 
@@ -32,7 +33,11 @@ pub(super) fn backward(softmax: &Valid<BackwardFields>) -> Accepted<'_> {
     Ok(softmax.on_cpu(compute_backward))
 }
 
-fn compute_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {
+fn compute_forward(softmax: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {
+    let fields = &softmax.fields;
+    if let Some(lines) = &softmax.derived {
+        return compute_masked(fields, lines, operands);
+    }
     let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return Ok(()) };
     let scale = fields.scale.get();
     threads::try_for_each(line_count(x.desc(), fields.axis), x.desc().elements(), |line| {
@@ -48,6 +53,42 @@ fn compute_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Opera
     })
 }
 
+/// Forward with a bias or a causal mask: a line without a visible place has no largest element, and nothing is divided by its sum of 0.
+fn compute_masked(fields: &ForwardFields, lines: &Lines, operands: &Operands<'_>) -> Outcome {
+    let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return Ok(()) };
+    let bias = operands.get(forward::BIAS);
+    let scale = fields.scale.get();
+    let blank = if fields.log { f64::NEG_INFINITY } else { 0.0 };
+    threads::try_for_each(lines.count, x.desc().elements(), |line| {
+        // y, x, and the bias.
+        let place = |operand: usize, i: u64| lines.offset(operand, line) + i * lines.steps[operand];
+        let t = |i: u64| {
+            let scaled = scale * x.load(place(1, i));
+            bias.map_or(scaled, |bias| scaled + bias.load(place(2, i)))
+        };
+        let visible = lines.visible(line);
+        let mut values = held(visible, (0..visible).map(t))?;
+        let extreme = extreme(&values, 1.0);
+        let is_blank = values.is_empty() || extreme == f64::NEG_INFINITY;
+        if !is_blank {
+            values.iter_mut().for_each(|value| *value = scaled_difference(1.0, *value, extreme));
+        }
+        let sum = if is_blank { 1.0 } else { values.iter().map(|t| t.exp()).collect::<Sum>().total() };
+        let log_sum = sum.ln();
+        let result = |t: f64| match fields.log {
+            _ if is_blank => blank,
+            true => t - log_sum,
+            false => t.exp() / sum,
+        };
+        let shown = values.iter().map(|&t| result(t)).chain(std::iter::repeat(blank));
+        for (i, value) in (0..lines.dim).zip(shown) {
+            // SAFETY: each line is one task, what is visible of it was read before, and outputs address every element once.
+            unsafe { y.store(place(0, i), value) };
+        }
+        Ok(())
+    })
+}
+
 fn compute_backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Operands<'_>) -> Outcome {
     let (Some(y), Some(dy), Some(dx)) =
         (operands.get(backward::Y), operands.get(backward::DY), operands.get(backward::DX))
@@ -59,8 +100,18 @@ fn compute_backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Ope
         let [y, dy] = [y, dy].map(|tensor| Line::new(tensor, fields.axis, line).load_all());
         let (y, dy) = (y?, dy?);
         let pairs = || y.iter().zip(&dy);
-        let sum = pairs().map(|(y, dy)| if fields.log { *dy } else { dy * y }).collect::<Sum>().total();
-        let gradient = pairs().map(|(y, dy)| scale * if fields.log { dy - y.exp() * sum } else { y * (dy - sum) });
+        let is_masked = |y: f64| fields.is_masked() && y == f64::NEG_INFINITY;
+        let term = |(&y, &dy): (&f64, &f64)| match fields.log {
+            true if is_masked(y) => 0.0,
+            true => dy,
+            false => dy * y,
+        };
+        let sum = pairs().map(term).collect::<Sum>().total();
+        let gradient = pairs().map(|(&y, &dy)| match fields.log {
+            true if is_masked(y) => 0.0,
+            true => scale * (dy - y.exp() * sum),
+            false => scale * (y * (dy - sum)),
+        });
         // SAFETY: each line is one task, and the whole line of dy was read before.
         unsafe { Line::new(dx, fields.axis, line).store_all(gradient) };
         Ok(())

@@ -5,13 +5,17 @@
 //! - softmax: `y = exp(t - max(t)) / sum(exp(t - max(t)))`; backward: `dx = scale * y * (dy - sum(dy * y))`;
 //! - log-softmax: `y = t - max(t) - log(sum(exp(t - max(t))))`; backward: `dx = scale * (dy - exp(y) * sum(dy))`.
 //!
+//! With a `bias`, `t = scale * x + bias`, with its extents repeated as NumPy's rules of broadcasting say. [`causal`](SoftmaxDescriptor::causal) masks
+//! all places but those of keys `j <= i + keys - queries` for query `i`, where the last two extents are queries and keys: the last query sees every key.
+//!
 //! A tensor of rank 0 is a line of one element along axis 0.
 //!
-//! The largest element is subtracted before the scale multiplies, the smallest if the scale is negative.
+//! Without bias and mask the largest element is subtracted before the scale multiplies, the smallest if the scale is negative.
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `x` | any | f64, f32, f16, bf16 | in | always |
+//! | `bias` | broadcasts to x | of x, or f32 where x is f16 or bf16 | in | the field |
 //! | `y` | of x | of x, or f32 where x is f16 or bf16 | out | always |
 //!
 //! | backward operand | shape | type | access | declared by |
@@ -24,13 +28,24 @@
 //!
 //! Layout and aliasing: any strides on the CPU. On GPUs either the axis is dense in every operand (rows: the last axis of a contiguous
 //! tensor, the channels of a channels-last one), or the same other axes are, in the same order (channels of a contiguous tensor); what
-//! remains collapses to at most three strides. `y` may lie at `x`, `dx` at `dy`, where the layouts and the types agree.
+//! remains collapses to at most three strides. With a bias or a mask every backend takes any strides, of the bias also 0. `y` may lie at `x`, `dx` at
+//! `dy`, where the layouts and the types agree.
 //!
 //! Accumulation: f32, for f64 operands f64; sums and maxima meet in a fixed order; the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: where a line along the axis has a NaN, where scaled it has +infinity, or only -infinity, its `y` is NaN
 //! throughout; another -infinity gives `y = 0`, of log-softmax -infinity. Backward is what the formula says. With a zero extent nothing
 //! is written.
+//!
+//! Masked places: with a bias or a mask a place is masked where `t` is -infinity, or where the causal mask says so, whatever x is there, which is then not
+//! read. Its `y` is 0, of log-softmax -infinity, and a line of masked places alone is no exception: 0 or -infinity throughout, no NaN. A NaN
+//! or a `t` of +infinity at a place that is not masked makes the line NaN but for what the causal mask hides. `t` is
+//! computed in the accumulator's type, where it has to be finite for a result.
+//!
+//! Gradients: of x, the backward. Softmax has `y = 0` at masked places, so that its gradient there is 0 by the formula; of log-softmax, whose `y` is
+//! -infinity there, [`masked`](SoftmaxBackwardDescriptor::masked) makes it 0 and leaves `dy` at these places out of the sum, as JAX does with `where`.
+//! Of the bias, the gradient of `t`, which is dx where the scale is 1, summed over what is repeated, by the op [`reduce`](crate::ops::reduce). It has y's type
+//! before it is summed.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
@@ -42,21 +57,28 @@
 //! `softmax_rows_shared` for rows that registers, or the shared memory of a cluster, hold; `softmax_channels_resident` for lines side by side that
 //! registers hold, of gradients `softmax_backward_channels_shared` for those that shared memory holds beside them; `softmax_split` for all others,
 //! which it reads twice. Through wgpu (`csrc/softmax/*.wgsl`) `softmax_rows_resident`; `softmax_rows_twice` for many longer rows, forward alone;
-//! `softmax_channels_resident`; `softmax_split`. Backward, names begin with `softmax_backward`. On the CPU the reference in `cpu.rs`.
+//! `softmax_channels_resident`; `softmax_split`. Bias and masks are for `softmax_masked` (`csrc/softmax/softmax_masked.cu`, `softmax_masked.wgsl`) alone.
+//! Backward, names begin with `softmax_backward`. On the CPU the reference in `cpu.rs`.
 
 use crate::dtype::{DType, Real};
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
+use crate::gradients::{Derivation, Role};
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, float, in_range, require};
+use crate::ops::fields::{beside, float, in_range, relay, require};
+use crate::ops::pointwise::map::PointwiseDescriptor;
+use crate::ops::pointwise::program::Program;
+use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
+use masked::Lines;
 
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 mod geometry;
+mod masked;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 #[cfg(feature = "wgpu")]
@@ -66,6 +88,7 @@ operands! { $
     /// Operands of the forward op.
     mod forward {
         X x: In, always, in place y => "Input.";
+        BIAS bias: In, if bias => "Added to the scaled input.", step "Where the bias lies.";
         Y y: Out, always => "Output.";
     }
 }
@@ -81,25 +104,28 @@ operands! { $
 
 fields! {
     /// The fields of a forward descriptor.
-    ForwardFields: Fields<Kind = (), Derived = ()> + normalise {
+    ForwardFields: Fields<Kind = (), Derived = Option<Lines>> + normalise {
         x: TensorDesc,
         axis: usize,
         log: bool = default,
         scale: Real = one,
         /// The type of y where it is not that of x.
         output: Option<DType> = default,
+        causal: bool = default,
+        bias: Option<TensorDesc> = default,
     }
 }
 
 fields! {
     /// The fields of a backward descriptor.
-    BackwardFields: Fields<Kind = (), Derived = ()> + normalise {
+    BackwardFields: Fields<Kind = (), Derived = Option<Lines>> + normalise {
         y: TensorDesc,
         axis: usize,
         log: bool = default,
         scale: Real = one,
         /// The type of dx, which is that of forward's input, where it is not that of y.
         input: Option<DType> = default,
+        masked: bool = default,
     }
 }
 
@@ -127,10 +153,44 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
 impl ForwardFields {
     fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.output = self.output.filter(|output| *output != self.x.dtype());
-        Ok(())
+        match &mut self.bias {
+            Some(bias) => relay(SoftmaxDescriptor::OP.name, &mut self.layouts, [("bias", bias)]),
+            None => Ok(()),
+        }
     }
 
-    fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+    /// Requires a bias that broadcasts to x, of its type or f32, and of a causal mask that the axis is the last of two or more.
+    fn check_masks(&self, op: &'static str) -> Result<()> {
+        let Self { x, axis, .. } = self;
+        require(op, "causal", !self.causal || (x.rank() >= 2 && axis + 1 == x.rank()), || {
+            format!(
+                "needs x as [.., queries, keys] and the last axis; x has rank {}, the axis is {axis}: permute x, or add the mask as a bias",
+                x.rank()
+            )
+        })?;
+        let Some(bias) = &self.bias else { return Ok(()) };
+        float(op, "bias", bias)?;
+        let (of_x, of_bias) = (x.dtype(), bias.dtype());
+        let fits = of_bias == of_x || (of_bias == DType::F32 && of_x.size_bytes() == 2);
+        require(op, "bias", fits, || match of_x {
+            DType::F16 | DType::BF16 => format!("must be {of_x}, the type of x, or f32; got {of_bias}"),
+            _ => format!("must be {of_x}, the type of x; got {of_bias}"),
+        })?;
+        require(op, "bias", bias.broadcast_to(x.dims()).is_ok(), || {
+            format!(
+                "must broadcast to x, {:?}: counted from the last, extents must be equal or 1; got {:?}",
+                x.dims(),
+                bias.dims()
+            )
+        })
+    }
+
+    fn is_masked(&self) -> bool {
+        self.causal || self.bias.is_some()
+    }
+
+    /// With a bias or a mask the lines of y, x and the bias, in this order.
+    fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Option<Lines>> {
         let x = self.x;
         check_axis(op.name, "x", &x, self.axis)?;
         in_range(op.name, "scale", self.scale, &x)?;
@@ -141,18 +201,31 @@ impl ForwardFields {
                 of_x => format!("must be {of_x}, the type of x; got {output}"),
             })?;
         }
-        slots.declare(forward::Y, slots.derived(forward::Y, beside_of(&x, self.output))?)?;
-        Ok(())
+        self.check_masks(op.name)?;
+        if let Some(bias) = self.bias {
+            slots.declare(forward::BIAS, bias)?;
+        }
+        let y = slots.declare(forward::Y, slots.derived(forward::Y, beside_of(&x, self.output))?)?;
+        let mut operands = vec![y, x];
+        if let Some(bias) = self.bias {
+            operands.push(bias.broadcast_to(x.dims())?);
+        }
+        self.is_masked().then(|| Lines::new(&operands, self.axis, self.causal)).transpose()
     }
 }
 
 impl BackwardFields {
+    fn is_masked(&self) -> bool {
+        self.masked && self.log
+    }
+
     fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.input = self.input.filter(|input| *input != self.y.dtype());
         Ok(())
     }
 
-    fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+    /// With a mask the lines of dx, y and dy, in this order.
+    fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Option<Lines>> {
         let y = self.y;
         check_axis(op.name, "y", &y, self.axis)?;
         in_range(op.name, "scale", self.scale, &y)?;
@@ -163,10 +236,65 @@ impl BackwardFields {
             })?;
         }
         slots.declare(backward::Y, y)?;
-        slots.declare(backward::DY, slots.derived(backward::DY, beside(&y))?)?;
-        slots.declare(backward::DX, slots.derived(backward::DX, beside_of(&y, self.input))?)?;
-        Ok(())
+        let dy = slots.declare(backward::DY, slots.derived(backward::DY, beside(&y))?)?;
+        let dx = slots.declare(backward::DX, slots.derived(backward::DX, beside_of(&y, self.input))?)?;
+        self.is_masked().then(|| Lines::new(&[dx, y, dy], self.axis, false)).transpose()
     }
+}
+
+/// Whether kernels of masks serve, or all others.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+fn check_form(is_for_masks: bool, is_masked: bool) -> Result<(), Reason> {
+    match (is_for_masks, is_masked) {
+        (true, false) => Err("it serves masks, and there is none: other forms are faster".into()),
+        (false, true) => Err("it has no masks".into()),
+        _ => Ok(()),
+    }
+}
+
+/// The steps of the gradients of x and of the bias.
+fn derive(forward: &SoftmaxDescriptor, derivation: &mut Derivation) -> Result<()> {
+    let ForwardFields { x, scale, bias, .. } = &forward.0.fields;
+    let backward = forward.backward()?;
+    let Some(bias) = bias.filter(|_| derivation.wants("bias")) else {
+        derivation.push(backward, &[]);
+        return Ok(());
+    };
+    let is_whole = bias.dims() == x.dims();
+    if is_whole && bias.dtype() == x.dtype() && scale.get() == 1.0 {
+        let role = derivation.gradient_for(&["x", "bias"]);
+        derivation.push(backward, &[("dx", role)]);
+        return Ok(());
+    }
+    if derivation.wants("x") {
+        derivation.push(backward, &[]);
+    }
+    // The gradient of t, in y's type.
+    let BackwardFields { y, axis, log, masked, .. } = forward.backward()?.0.fields;
+    let fields = BackwardFields { log, masked, ..BackwardFields::minimal(y, axis) };
+    let of_t = SoftmaxBackwardDescriptor(Valid::new(SoftmaxBackwardDescriptor::OP, fields)?);
+    let dt = of_t.0.slots.at(backward::DX).map_or(y, |slot| slot.desc);
+    let wanted = Role::GradientFor(vec!["bias"]);
+    if is_whole && bias.dtype() == dt.dtype() {
+        derivation.push(of_t, &[("dx", wanted)]);
+        return Ok(());
+    }
+    let between = derivation.intermediate();
+    derivation.push(of_t, &[("dx", between.clone())]);
+    let roles = [("in0", between), ("out0", wanted)];
+    if is_whole {
+        let cast = PointwiseDescriptor::new(Program::identity(), vec![dt])?.outputs(vec![bias.dtype()])?;
+        derivation.push(cast, &roles);
+        return Ok(());
+    }
+    // Extents in front that the bias does not have are removed, its own of 1 stay.
+    let front = x.rank() - bias.rank();
+    let is_repeated = |&axis: &usize| axis >= front && bias.dims()[axis - front] != x.dims()[axis];
+    let kept: Vec<usize> = (0..x.rank()).filter(is_repeated).collect();
+    let axes: Vec<usize> = (0..front).chain(kept.iter().copied()).collect();
+    let sum = ReduceDescriptor::of(dt, &axes, Reduction::Sum)?.keep(kept)?.output(bias.dtype())?;
+    derivation.push(sum, &roles);
+    Ok(())
 }
 
 descriptor! {
@@ -180,7 +308,10 @@ descriptor! {
     /// let classes = SoftmaxDescriptor::new(logits, 1)?.log()?;
     /// // PyTorch's `softmax(scores, 3, dtype=torch.float32)`.
     /// let exact = SoftmaxDescriptor::new(scores, 3)?.output(DType::F32)?;
-    /// # let _ = (attention, classes, exact);
+    /// // Attention to what came before, with a bias for each head, and to no padding: -infinity masks a place.
+    /// let bias = TensorDesc::contiguous(DType::F32, &[12, 1, 128])?;
+    /// let masked = SoftmaxDescriptor::new(scores, 3)?.scale(0.125)?.causal()?.bias(bias)?;
+    /// # let _ = (attention, classes, exact, masked);
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
     SoftmaxDescriptor(ForwardFields): "softmax", ();
@@ -189,18 +320,15 @@ descriptor! {
     kernels: kernels!(
         cuda: {
             "rows_resident" => cuda::rows_resident, "rows_shared" => cuda::rows_shared,
-            "channels_resident" => cuda::channels_resident, "split" => cuda::split
+            "channels_resident" => cuda::channels_resident, "split" => cuda::split, "masked" => cuda::masked
         };
         wgpu: {
             "rows_resident" => wgpu::rows_resident, "rows_twice" => wgpu::rows_twice,
-            "channels_resident" => wgpu::channels_resident, "split" => wgpu::split
+            "channels_resident" => wgpu::channels_resident, "split" => wgpu::split, "masked" => wgpu::masked
         };
         cpu: cpu::forward
     );
-    gradients: ["y"] => ["x"], |forward, derivation| {
-        derivation.push(forward.backward()?, &[]);
-        Ok(())
-    };
+    gradients: ["y"] => ["x", "bias"], derive;
     /// Softmax of `x` along `axis`, counted from 0.
     ///
     /// # Errors
@@ -210,15 +338,17 @@ descriptor! {
 }
 
 impl SoftmaxDescriptor {
-    /// The backward with the same types, layouts and options: `y` and `dy` are as forward's `y`, `dx` as `x`.
+    /// The backward with the same types, layouts and options: `y` and `dy` are as forward's `y`, `dx` as `x`. Masks of log-softmax are its
+    /// [`masked`](SoftmaxBackwardDescriptor::masked); of softmax they show in `y`. The gradient of a bias is one of [`gradients`](crate::Descriptor::gradients).
     ///
     /// # Errors
     /// None that a valid forward leads to.
     pub fn backward(&self) -> Result<SoftmaxBackwardDescriptor> {
         let ForwardFields { x, axis, log, scale, output, .. } = self.0.fields;
+        let masked = log && self.0.fields.is_masked();
         let y = self.0.slots.at(forward::Y).map_or(x, |slot| slot.desc);
         let (input, layouts) = (output.map(|_| x.dtype()), Layouts::from([("dx".into(), beside(&x)?)]));
-        let fields = BackwardFields { y, axis, log, scale, input, layouts };
+        let fields = BackwardFields { y, axis, log, scale, input, masked, layouts };
         Valid::new(SoftmaxBackwardDescriptor::OP, fields).map(SoftmaxBackwardDescriptor)
     }
 }
@@ -241,6 +371,16 @@ steps! { SoftmaxDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given y one of another type.
     output(dtype: DType) = |it| it.with(|f| f.output = Some(dtype));
+    /// Lets query `i` see the keys `j <= i + keys - queries` alone, where the last two extents are queries and keys.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if x has fewer than two extents, or if the axis is not the last.
+    causal() = |it| it.with(|f| f.causal = true);
+    /// Adds a tensor to the scaled x, of which extents of 1 and missing ones in front are repeated; -infinity masks a place.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it does not broadcast to x, or if its type is neither x's nor, where x is of 16 bits, f32.
+    bias(bias: TensorDesc) = |it| it.with(|f| f.bias = Some(bias));
 }
 
 descriptor! {
@@ -252,11 +392,11 @@ descriptor! {
         cuda: {
             "rows_resident" => cuda::rows_resident, "rows_shared" => cuda::rows_shared,
             "channels_resident" => cuda::channels_resident, "channels_shared" => cuda::channels_shared,
-            "split" => cuda::split
+            "split" => cuda::split, "masked" => cuda::masked
         };
         wgpu: {
             "rows_resident" => wgpu::rows_resident, "channels_resident" => wgpu::channels_resident,
-            "split" => wgpu::split
+            "split" => wgpu::split, "masked" => wgpu::masked
         };
         cpu: cpu::backward
     );
@@ -285,13 +425,20 @@ steps! { SoftmaxBackwardDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given dx one of another type.
     input(dtype: DType) = |it| it.with(|f| f.input = Some(dtype));
+    /// Of log-softmax, takes places where `y` is -infinity for masked: their `dx` is 0, and their `dy` does not count. Softmax needs no such rule, and
+    /// this changes nothing there.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    masked() = |it| it.with(|f| f.masked = true);
 }
 
 args! {
     /// Operands of [`SoftmaxDescriptor`]; their shapes and types are in the [tables](self).
     SoftmaxArgs of forward {
-        /// The operands.
+        /// The operands that are always there.
         new(x, y);
+        bias(bias);
     }
 }
 

@@ -5,6 +5,7 @@
 //! its name; `choice` has the limits and the numbers.
 
 mod choice;
+mod masked;
 
 use std::fmt::Debug;
 
@@ -13,7 +14,10 @@ use baracuda_ops_sys as sys;
 use choice::{ChannelsResident, Lines, RowsResident, RowsShared, Split};
 
 use super::geometry::{Geometry, Tensors, check_channels, check_rows};
-use super::{BackwardFields, ForwardFields, Valid, backward, forward};
+use super::masked::Lines as MaskedLines;
+pub(super) use masked::masked;
+
+use super::{BackwardFields, ForwardFields, Valid, backward, check_form, forward};
 use crate::backend::cuda::{Launch, Numbers, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::error::Reason;
@@ -27,14 +31,20 @@ use crate::options::WorkspaceReq;
 /// The C functions of a form with the choice `C` and the operands `O`.
 type Calls<C, O> = calls::Calls<sys::bops_softmax_specialisation, sys::bops_softmax_params, C, O>;
 
+/// Those of the form of biases and masks.
+type MaskedCalls<O> =
+    calls::Calls<sys::bops_softmax_specialisation, sys::bops_softmax_masked_params, sys::bops_softmax_masked_choice, O>;
+
 /// What differs between the two passes.
-pub(super) trait Pass: Fields {
+pub(super) trait Pass: Fields<Derived = Option<MaskedLines>> {
     type Operands: 'static;
     const IS_BACKWARD: bool;
     const ROWS_RESIDENT: Calls<RowsResident, Self::Operands>;
     const ROWS_SHARED: Calls<RowsShared, Self::Operands>;
     const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands>;
     const SPLIT: Calls<Split, Self::Operands>;
+    /// The form of biases and masks.
+    const MASKED: MaskedCalls<Self::Operands>;
     fn along(&self) -> Along;
     fn operands(located: &Located<'_>) -> Self::Operands;
 }
@@ -53,6 +63,7 @@ impl Pass for ForwardFields {
     const ROWS_SHARED: Calls<RowsShared, Self::Operands> = calls!(bops_softmax_rows_shared);
     const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> = calls!(bops_softmax_channels_resident);
     const SPLIT: Calls<Split, Self::Operands> = calls!(bops_softmax_split);
+    const MASKED: MaskedCalls<Self::Operands> = calls!(bops_softmax_masked);
 
     fn along(&self) -> Along {
         Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
@@ -70,6 +81,7 @@ impl Pass for BackwardFields {
     const ROWS_SHARED: Calls<RowsShared, Self::Operands> = calls!(bops_softmax_backward_rows_shared);
     const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> = calls!(bops_softmax_backward_channels_resident);
     const SPLIT: Calls<Split, Self::Operands> = calls!(bops_softmax_backward_split);
+    const MASKED: MaskedCalls<Self::Operands> = calls!(bops_softmax_backward_masked);
 
     fn along(&self) -> Along {
         Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
@@ -81,28 +93,33 @@ impl Pass for BackwardFields {
 }
 
 pub(super) fn rows_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+    check_form(false, softmax.derived.is_some())?;
     check_rows(&softmax.slots, softmax.fields.along().axis)?;
     Task::new(softmax)?.candidate(F::ROWS_RESIDENT, |lines| choice::rows_resident(lines, props))
 }
 
 pub(super) fn rows_shared<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+    check_form(false, softmax.derived.is_some())?;
     check_rows(&softmax.slots, softmax.fields.along().axis)?;
     Task::new(softmax)?.candidate(F::ROWS_SHARED, |lines| choice::rows_shared(lines, props))
 }
 
 pub(super) fn channels_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+    check_form(false, softmax.derived.is_some())?;
     check_channels(&softmax.slots, softmax.fields.along().axis)?;
     Task::new(softmax)?.candidate(F::CHANNELS_RESIDENT, |lines| choice::channels_resident(lines, props))
 }
 
 /// Backward alone: y, and a part of dy, in shared memory.
 pub(super) fn channels_shared<'d>(softmax: &'d Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
+    check_form(false, softmax.derived.is_some())?;
     check_channels(&softmax.slots, softmax.fields.axis)?;
     Task::new(softmax)?
         .candidate(calls!(bops_softmax_backward_channels_shared), |lines| choice::channels_shared(lines, props))
 }
 
 pub(super) fn split<'d, F: Pass>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
+    check_form(false, softmax.derived.is_some())?;
     let task = Task::new(softmax)?;
     let (choice, workspace_bytes) = choice::split(&task.lines)?;
     let candidate = task.candidate(F::SPLIT, |_| Ok(choice))?;

@@ -1,10 +1,11 @@
 //! The WGSL kernels: what they bind, and the dispatches of forward and backward.
 
+mod masked;
 mod spread;
 mod variants;
 
 use super::geometry::{Tensors, check_channels, check_rows};
-use super::{BackwardFields, ForwardFields, Valid};
+use super::{BackwardFields, ForwardFields, Valid, check_form};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded, params,
@@ -15,6 +16,7 @@ use crate::narrow::{single, stride, word};
 use crate::ops::valid::Fields;
 use crate::slots::Slots;
 
+pub(super) use masked::masked;
 use spread::{ShaderLines, Spread, Tables};
 pub(in crate::ops) use variants::add_variants;
 
@@ -131,6 +133,7 @@ pub(super) trait Pass: Fields {
 impl Pass for ForwardFields {
     fn work(softmax: &Valid<Self>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
         let fields = &softmax.fields;
+        check_form(false, softmax.derived.is_some())?;
         form.check_axis(&softmax.slots, fields.axis)?;
         let scale = Scale::new(fields.scale.get());
         let flags = vec![
@@ -171,6 +174,7 @@ impl Pass for ForwardFields {
 impl Pass for BackwardFields {
     fn work(softmax: &Valid<Self>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
         let fields = &softmax.fields;
+        check_form(false, softmax.derived.is_some())?;
         form.check_axis(&softmax.slots, fields.axis)?;
         let flags = vec![("LOG", fields.log)];
         work(&BACKWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {
