@@ -237,6 +237,7 @@ mod cuda {
         ("norm", &["row_norm_", "channel_norm_", "channels_last_norm_", "local_response_norm_"]),
         ("pointwise", &["activation_", "pointwise_"]),
         ("reduce", &["reduce_"]),
+        ("scan", &["scan_"]),
         ("softmax", &["softmax_"]),
     ];
 

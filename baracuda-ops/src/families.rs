@@ -10,6 +10,7 @@ const FAMILIES: &[(&str, bool)] = &[
     ("norm", cfg!(feature = "norm")),
     ("pointwise", cfg!(feature = "pointwise")),
     ("reduce", cfg!(feature = "reduce")),
+    ("scan", cfg!(feature = "scan")),
     ("softmax", cfg!(feature = "softmax")),
 ];
 
@@ -43,6 +44,7 @@ mod tests {
             crate::ActivationDescriptor::MODULE,
             crate::PointwiseDescriptor::MODULE,
             crate::ReduceDescriptor::MODULE,
+            crate::ScanDescriptor::MODULE,
             crate::CopyDescriptor::MODULE,
         ] {
             assert!(known(module), "{module}");
