@@ -1640,9 +1640,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_23 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_23 = 7;
-pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_27 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_27 = 7;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
