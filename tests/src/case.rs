@@ -582,9 +582,11 @@ impl Case {
         let is_product = line.contains(r#":"prod""#) && !line.contains(r#""lt""#);
         let is_long_reduction = self.descriptor.name() == "reduce"
             && self.slots().iter().any(|slot| slot.desc.dtype() == DType::I64)
-            && self.slots().iter().filter(|slot| slot.access == Access::In).any(|slot| {
-                slot.desc.dtype() == DType::I64 || (is_product && slot.desc.dtype().is_integer())
-            });
+            && self
+                .slots()
+                .iter()
+                .filter(|slot| slot.access == Access::In)
+                .any(|slot| slot.desc.dtype() == DType::I64 || (is_product && slot.desc.dtype().is_integer()));
         let has_missing_types = is_long_reduction || self.slots().iter().any(|s| lacks(s.desc.dtype()));
         match backend {
             Backend::Cpu => false,
