@@ -104,8 +104,8 @@ template <typename F> __device__ __forceinline__ F of_results(const bops_reduce_
 }
 
 // Stores the total of what is held.
-template <typename F> __device__ __forceinline__ void store_held(const F &fold, const bops_reduce_results &results, void *out, uint64_t at,
-                                                                 const typename F::held &held) {
+template <typename F>
+__device__ __forceinline__ void store_held(const F &fold, const bops_reduce_results &results, void *out, uint64_t at, const typename F::held &held) {
     if constexpr (std::is_empty_v<F>) store_result(results, out, at, fold.total(held));
     else {
         fold.with([&](auto of) {

@@ -43,8 +43,7 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
         for (int i = 0; i < reduce_batch; ++i) {
             unpack<T>(loaded[i], v[i]);
 #pragma unroll
-            for (int w = 0; w < width; ++w)
-                v[i][w] = each_of<combine>(params.each, v[i][w]);
+            for (int w = 0; w < width; ++w) v[i][w] = each_of<combine>(params.each, v[i][w]);
         }
         // `deep` is a power of two.
         const uint64_t left = (params.items - first + params.deep - 1) >> (31 - __clz(int(params.deep)));

@@ -5,9 +5,12 @@ namespace bops {
 namespace {
 
 // Blocks of an SM that registers are allotted for.
-template <typename T, int extents, int combine> constexpr int rows_blocks = is_scalar(combine) && extents == 1 ? 3 : is_scalar(combine) || sizeof(T) < 8 ? 2 : 1;
+template <typename T, int extents, int combine> constexpr int rows_blocks = is_scalar(combine) && extents == 1    ? 3
+                                                                            : is_scalar(combine) || sizeof(T) < 8 ? 2
+                                                                                                                  : 1;
 
-template <typename T, int bytes, int extents, int combine, int rows> __global__ void __launch_bounds__(reduce_threads, rows_blocks<T, extents, combine>)
+template <typename T, int bytes, int extents, int combine, int rows>
+__global__ void __launch_bounds__(reduce_threads, rows_blocks<T, extents, combine>)
     reduce_rows(const __grid_constant__ bops_reduce_rows_params params, const T *in, void *out,
                 typename fold<combine, accumulator_t<T>>::held *parts) {
     using A = accumulator_t<T>;

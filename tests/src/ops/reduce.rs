@@ -56,7 +56,16 @@ fn has_order(reduce: Reduction) -> bool {
 
 impl Form {
     fn of(reduce: Reduction, x: TensorDesc, axes: &[usize]) -> Self {
-        Self { program: None, inputs: vec![x], axes: axes.into(), reduce, keep: vec![], output: None, strides: None, correction: None }
+        Self {
+            program: None,
+            inputs: vec![x],
+            axes: axes.into(),
+            reduce,
+            keep: vec![],
+            output: None,
+            strides: None,
+            correction: None,
+        }
     }
 
     fn new(program: &'static str, inputs: impl Into<Vec<TensorDesc>>, axes: &[usize], reduce: Reduction) -> Self {
@@ -316,7 +325,10 @@ fn forms() -> Vec<(Form, Data, bool)> {
             if matches!(reduce, Sum | Prod | CountNonzero | ArgMax | ArgMin) {
                 for output in [DType::I32, DType::U32] {
                     add(Form { output: Some(output), ..Form::of(reduce, dense(dtype, &[6, 40]), &[1]) }, false);
-                    add(Form { output: Some(output), ..Form::of(reduce, dense(dtype, &[40, 6]), &[0]) }, reduce == Prod);
+                    add(
+                        Form { output: Some(output), ..Form::of(reduce, dense(dtype, &[40, 6]), &[0]) },
+                        reduce == Prod,
+                    );
                 }
             }
         }

@@ -66,8 +66,7 @@ fn run(valid: &Valid, operands: &Operands<'_>) {
             // SAFETY: each position is of one task, and the output addresses every element once.
             unsafe { out.store(place, row.value(values, *divisor)) };
         } else {
-            let compute =
-                |given: &[i64], results: &mut [i64]| program.evaluate_integers(given, *computing, results);
+            let compute = |given: &[i64], results: &mut [i64]| program.evaluate_integers(given, *computing, results);
             let result = row.integer(line.values(|tensor, offset| tensor.load_integer(offset), compute));
             // SAFETY: as above.
             unsafe { out.store_integer(place, result) };

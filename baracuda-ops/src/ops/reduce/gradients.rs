@@ -8,10 +8,10 @@ use super::reduction::{Combine, Each, Finish};
 use super::{Fields, Geometry, INPUTS, OUTPUTS, ReduceDescriptor, Reduction};
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
-use crate::ops::valid::Described;
-use crate::plan::Descriptor;
 use crate::ops::pointwise::map::{Forward, PointwiseDescriptor};
 use crate::ops::pointwise::program::{Function, Program, ProgramBuilder, Term, Through};
+use crate::ops::valid::Described;
+use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
 
 /// An operand of a step.
@@ -111,7 +111,8 @@ impl Reduced<'_> {
         let zero = || Term::from(0.0);
         let others = self.geometry.program.with(0, |b, value, _| where_equal(b, value, zero(), 1.0.into(), value))?;
         let product = self.reduction(others, Reduction::Prod)?;
-        let are_zero = self.geometry.program.with(0, |b, value, _| where_equal(b, value, zero(), 1.0.into(), zero()))?;
+        let are_zero =
+            self.geometry.program.with(0, |b, value, _| where_equal(b, value, zero(), 1.0.into(), zero()))?;
         let zeros = self.reduction(are_zero, Reduction::Sum)?;
         self.through(dy, vec![product, zeros], &|b, value, dy, of| {
             let quotient = b.call(Function::Div, [of[0], value]);
@@ -136,7 +137,8 @@ impl Reduced<'_> {
             let own = (output, Role::Forward(OUTPUTS[0]));
             (value, if is_exact { own } else { self.reduction(program.clone(), self.fields.reduce)? })
         } else {
-            let kept = PointwiseDescriptor::new(program.clone(), self.fields.inputs.clone())?.outputs(vec![*computing])?;
+            let kept =
+                PointwiseDescriptor::new(program.clone(), self.fields.inputs.clone())?.outputs(vec![*computing])?;
             let desc = kept.slots()[self.fields.inputs.len()].desc;
             let value = (desc, written(self.derivation, kept, &[]));
             let extreme = self.reduction_of(&[value.clone()], Program::identity(), self.fields.reduce)?;
@@ -162,8 +164,8 @@ impl Reduced<'_> {
     fn reduction_of(&mut self, operands: &[Operand], program: Program, reduce: Reduction) -> Result<Operand> {
         let (descs, roles): (Vec<_>, Vec<_>) = operands.iter().cloned().unzip();
         let roles: Vec<_> = INPUTS.into_iter().zip(roles).collect();
-        let mut step = ReduceDescriptor::new(program, descs, self.fields.axes.clone(), reduce)?
-            .output(self.geometry.computing)?;
+        let mut step =
+            ReduceDescriptor::new(program, descs, self.fields.axes.clone(), reduce)?.output(self.geometry.computing)?;
         if let Some(correction) = self.fields.correction.filter(|_| reduce == self.fields.reduce) {
             step = step.correction(correction)?;
         }
@@ -172,7 +174,10 @@ impl Reduced<'_> {
     }
 
     /// Of a variance `2 (x - mean) / (n - correction)`; of its root, which is 0 where that is, the quotient with twice the root.
-    #[expect(clippy::cast_precision_loss, reason = "a literal is rounded to the computing type, which holds fewer digits")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a literal is rounded to the computing type, which holds fewer digits"
+    )]
     fn moments(&mut self, dy: TensorDesc, is_root: bool) -> Result<()> {
         let mean = self.reduction(self.geometry.program.clone(), Reduction::Mean)?;
         let divisor = self.geometry.divisor as f64;

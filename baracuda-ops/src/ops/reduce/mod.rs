@@ -422,10 +422,7 @@ mod tests {
                 rule(ReduceDescriptor::of(TensorDesc::contiguous(DType::F8E5M2, &[3]).unwrap(), &[0], Reduction::Sum)),
                 "in0: must be f64, f32, f16, bf16, an integer or bool, got f8e5m2; cast it first",
             ),
-            (
-                rule(of(&[0], Reduction::Sum).unwrap().correction(0)),
-                "correction: is of var and std, sum has none",
-            ),
+            (rule(of(&[0], Reduction::Sum).unwrap().correction(0)), "correction: is of var and std, sum has none"),
             (
                 rule(
                     ReduceDescriptor::of(dense(&[1 << 16, 1 << 16]), &[0, 1], Reduction::ArgMax)

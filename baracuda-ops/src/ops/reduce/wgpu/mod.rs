@@ -160,11 +160,8 @@ impl<'v> Task<'v> {
         };
         let inputs = valid.slots.iter().zip(&strides).map(|(slot, strides)| tensor(slot, lie(strides)));
         let inputs = inputs.collect::<Result<_, Reason>>()?;
-        let output = Output {
-            tensor: tensor(out, Lie::Scattered)?,
-            is_whole: held.is_whole,
-            is_long: of_output == DType::I64,
-        };
+        let output =
+            Output { tensor: tensor(out, Lie::Scattered)?, is_whole: held.is_whole, is_long: of_output == DType::I64 };
         let computing = Computing::of(geometry.computing)?;
         Ok(Self { valid, props, kept, extents, strides, inputs, output, computing, held })
     }
