@@ -208,6 +208,37 @@ impl<T: Copy> Visitor<'_> for OneOf<T> {
     }
 }
 
+/// A whole number in JSON, which f64 may not have.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Whole {
+    Signed(i64),
+    Unsigned(u64),
+}
+
+impl Whole {
+    /// The nearest number of f64.
+    #[expect(clippy::cast_precision_loss, reason = "rounding is what it is for")]
+    pub(crate) fn nearest(self) -> f64 {
+        match self {
+            Self::Signed(number) => number as f64,
+            Self::Unsigned(number) => number as f64,
+        }
+    }
+
+    /// The number, if f64 does not have it.
+    pub(crate) fn inexact(self) -> Option<i128> {
+        let number = match self {
+            Self::Signed(number) => i128::from(number),
+            Self::Unsigned(number) => i128::from(number),
+        };
+        // f64 has what fits into 53 bits but for zeros behind them.
+        let digits = number.unsigned_abs();
+        let is_exact = digits == 0 || digits >> digits.trailing_zeros() < 1 << 53;
+        (!is_exact).then_some(number)
+    }
+}
+
 /// Any JSON whose objects have different keys.
 #[derive(Serialize)]
 pub(crate) struct Tree(pub(crate) Value);

@@ -39,7 +39,7 @@ use crate::backend::cpu::Operands as CpuOperands;
 use crate::dtype::{DType, F8E4M3, F8E5M2};
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
-use crate::json;
+use crate::json::{self, Whole};
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::single;
 use crate::operands::{args, operands};
@@ -92,12 +92,17 @@ impl Mode {
 /// A number; there is one NaN, and -0 is not 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Word", into = "Word")]
-pub(crate) struct Number(u64);
+pub(crate) struct Number {
+    bits: u64,
+    /// The whole number of the JSON, if f64 does not have it.
+    inexact: Option<i128>,
+}
 
 /// A number in JSON, which has no digits for some.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "a number, \"inf\", \"-inf\" or \"nan\"")]
 enum Word {
+    Whole(Whole),
     Number(f64),
     Name(String),
 }
@@ -107,11 +112,11 @@ const NAMES: [(&str, f64); 3] = [("inf", f64::INFINITY), ("-inf", f64::NEG_INFIN
 
 impl Number {
     fn new(value: f64) -> Self {
-        Self(if value.is_nan() { f64::NAN } else { value }.to_bits())
+        Self { bits: if value.is_nan() { f64::NAN } else { value }.to_bits(), inexact: None }
     }
 
     const fn get(self) -> f64 {
-        f64::from_bits(self.0)
+        f64::from_bits(self.bits)
     }
 }
 
@@ -120,6 +125,7 @@ impl TryFrom<Word> for Number {
 
     fn try_from(word: Word) -> Result<Self, String> {
         match word {
+            Word::Whole(value) => Ok(Self { inexact: value.inexact(), ..Self::new(value.nearest()) }),
             Word::Number(value) => Ok(Self::new(value)),
             Word::Name(name) => match NAMES.iter().find(|(known, _)| *known == name) {
                 Some((_, value)) => Ok(Self::new(*value)),
@@ -213,6 +219,10 @@ impl Fields {
 
     fn normalise(&mut self, &Op { name: op, .. }: &Op<()>) -> Result<()> {
         relay(op, &mut self.layouts, [("x", &mut self.x)])?;
+        // A floating-point type has the nearest number.
+        if self.x.dtype() != DType::I64 {
+            self.value.inexact = None;
+        }
         // Between no two elements there is nothing.
         for (interior, &extent) in self.interior.iter_mut().zip(self.x.dims()) {
             if extent <= 1 {
@@ -250,6 +260,11 @@ impl Fields {
             "must be of the mode constant: others take elements of x",
         )?;
         let dims = (0..rank).map(|axis| self.extent(op, axis)).collect::<Result<Vec<_>>>()?;
+        if let Some(number) = value.inexact {
+            let rule =
+                format!("must be a number of i64 that f64 has, which beyond 2^53 not every one is; got {number}");
+            return Err(Error::InvalidDescriptor { op, field: "value", rule });
+        }
         let outside = match mode {
             Mode::Constant => {
                 Outside::Constant(bits(x.dtype(), value.get()).ok_or_else(|| Error::InvalidDescriptor {
@@ -459,5 +474,23 @@ mod tests {
         assert_eq!(bits(DType::I64, -1.0), Some(u64::MAX));
         assert_eq!((bits(DType::I64, 9.3e18), bits(DType::I32, 0.5), bits(DType::U32, -1.0)), (None, None, None));
         assert_eq!((bits(DType::I64, f64::NAN), bits(DType::U32, f64::INFINITY)), (None, None));
+    }
+
+    #[test]
+    fn a_whole_constant_that_f64_does_not_have_is_refused_for_integers() {
+        use crate::plan::Descriptor;
+        let read = |dtype: &str, value: &str| {
+            let json = format!(r#"{{"x":{{"dtype":"{dtype}","dims":[2]}},"before":[1],"after":[0],"value":{value}}}"#);
+            PadDescriptor::from_json(&json)
+        };
+        for value in ["9007199254740993", "-9223372036854775807", "9223372036854775807"] {
+            let error = read("i64", value).unwrap_err().to_string();
+            assert!(error.contains("value: must be a number of i64 that f64 has"), "{error}");
+            assert!(error.contains(&format!("got {value}")), "{error}");
+            // A floating-point type has the nearest number, and is told apart by that alone.
+            let rounded = value.parse::<f64>().unwrap();
+            assert_eq!(read("f32", value).unwrap(), read("f32", &format!("{rounded:e}")).unwrap());
+        }
+        read("i64", "-9223372036854775808").unwrap();
     }
 }

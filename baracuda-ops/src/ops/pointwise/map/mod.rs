@@ -523,6 +523,17 @@ mod tests {
             (&exp.replace("exp", "popcount"), &[F32], "instruction 0, popcount, is a function of integers"),
             (&select.replace(",1]", ",0.5]"), &[Bool, I32], "the number 0.5 is none of i32"),
             (
+                &select.replace(",1]", ",9007199254740993]"),
+                &[Bool, I64],
+                "the number 9007199254740993 is none of a program, which holds numbers as f64",
+            ),
+            (
+                &select.replace(",1]", ",9223372036854775808]"),
+                &[Bool, I64],
+                "the number 9223372036854775808 is none of i64, in which the program computes: whole, from \
+                 -9223372036854775808 to 9223372036854774784",
+            ),
+            (
                 &select.replace("\"c\",\"x\",1", "2,\"x\",1"),
                 &[Bool, F32],
                 "a number that stands for a bool is 0 or 1, got 2",
@@ -530,6 +541,11 @@ mod tests {
         ] {
             let error = of(json, types).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
+        }
+        // Whole numbers that f64 has, of any size, and those of floating-point types, which are rounded.
+        for (number, dtype) in [("-9223372036854775808", I64), ("4611686018427387904", I64), ("9007199254740993", F32)]
+        {
+            of(&select.replace(",1]", &format!(",{number}]")), &[Bool, dtype]).unwrap();
         }
     }
 

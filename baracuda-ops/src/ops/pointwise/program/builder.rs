@@ -104,7 +104,7 @@ impl ProgramBuilder {
             function,
             arguments: arguments.into_iter().map(moved).collect(),
         });
-        let names = Names { inputs: named.collect(), results: Vec::new() };
+        let names = Names { inputs: named.collect(), ..Names::default() };
         let program = Program::checked(names, instructions.collect(), outputs.into_iter().map(moved).collect())?;
         Ok((program, inputs))
     }

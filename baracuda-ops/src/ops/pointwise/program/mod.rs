@@ -16,7 +16,8 @@
 //! assert_eq!((program.inputs(), program.outputs()), (2, 1));
 //! ```
 //!
-//! In JSON numbers stand for themselves; `"inf"`, `"-inf"` and `"nan"` are the others, which no value is named. Names are the program's own: they do
+//! In JSON numbers stand for themselves; `"inf"`, `"-inf"` and `"nan"` are the others, which no value is named. They are held as f64: programs of integers
+//! refuse whole numbers that it does not have, beyond 2^53. Names are the program's own: they do
 //! not count for equality.
 
 mod builder;
@@ -50,7 +51,7 @@ pub(crate) use lanes::Lane;
 use crate::backend::cpu::rounded;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::Object;
+use crate::json::{Object, Whole};
 use crate::narrow::whole;
 
 /// A function of the elements at one position. See the [module](self).
@@ -127,6 +128,8 @@ impl Literal {
 struct Names {
     inputs: Vec<String>,
     results: Vec<String>,
+    /// The first whole number of the JSON that f64 does not have: floating-point types compute with the nearest one, integers cannot.
+    inexact: Option<i128>,
 }
 
 /// Names do not count.
@@ -164,14 +167,14 @@ impl Program {
     pub fn of(function: Function) -> Self {
         let instruction = Instruction { function, arguments: (0..function.arity()).map(Argument::Input).collect() };
         let names = ["x", "y", "z"].iter().take(function.arity()).map(|name| (*name).to_string()).collect();
-        let names = Names { inputs: names, results: Vec::new() };
+        let names = Names { inputs: names, ..Names::default() };
         let (instructions, outputs) = (vec![instruction], vec![Argument::Result(0)]);
         Self(Arc::new(Parts { names, inputs: function.arity(), instructions, outputs }))
     }
 
     /// The program that returns its input.
     pub(crate) fn identity() -> Self {
-        let names = Names { inputs: vec!["x".into()], results: Vec::new() };
+        let names = Names { inputs: vec!["x".into()], ..Names::default() };
         Self(Arc::new(Parts { names, inputs: 1, instructions: Vec::new(), outputs: vec![Argument::Input(0)] }))
     }
 
@@ -195,7 +198,7 @@ impl Program {
             outputs.push(Argument::Result(instructions.len()));
             instructions.push(Instruction { function: Function::Div, arguments: vec![output, count] });
         }
-        let names = Names { inputs: self.0.names.inputs.clone(), results: Vec::new() };
+        let names = Names { results: Vec::new(), ..self.0.names.clone() };
         Self::checked(names, instructions, outputs)
     }
 
@@ -389,14 +392,22 @@ impl Program {
             DType::I64 => Some((-(2f64.powi(63)), 2f64.powi(63).next_down())),
             _ => None,
         };
+        if let (Some(_), Some(number)) = (range, self.0.names.inexact) {
+            let rule = format!(
+                "the number {number} is none of a program, which holds numbers as f64: beyond 2^53 not every whole one; pass it as an input"
+            );
+            return Err(Error::InvalidDescriptor { op, field: "program", rule });
+        }
         for literal in literals {
             let rule = match range {
                 None if literal.is_finite() && !rounded(computing, literal).is_finite() => {
                     format!("the number {literal:e} is beyond the range of {computing}, in which the program computes")
                 }
                 Some((least, most)) if literal.fract() != 0.0 || !(least..=most).contains(&literal) => {
+                    // All digits of whole numbers: `{}` ends the shortest that tell them from their neighbours in zeros.
+                    let number = if literal.fract() == 0.0 { format!("{literal:.0}") } else { literal.to_string() };
                     format!(
-                        "the number {literal} is none of {computing}, in which the program computes: whole, from {least} to {most}"
+                        "the number {number} is none of {computing}, in which the program computes: whole, from {least:.0} to {most:.0}"
                     )
                 }
                 _ => continue,
@@ -408,7 +419,7 @@ impl Program {
 
     /// What a value is called.
     fn name(&self, argument: Argument) -> String {
-        let Names { inputs, results } = &self.0.names;
+        let Names { inputs, results, .. } = &self.0.names;
         match argument {
             Argument::Input(at) => inputs[at].clone(),
             Argument::Result(at) => results.get(at).cloned().unwrap_or_else(|| {
@@ -459,6 +470,7 @@ struct Json {
 #[serde(untagged, expecting = "a name or a number")]
 enum Word {
     Name(String),
+    Whole(Whole),
     Number(f64),
 }
 
@@ -478,6 +490,7 @@ impl TryFrom<Object<Json>> for Program {
         for (at, name) in inputs.iter().enumerate() {
             add(&mut known, "inputs", name, Argument::Input(at))?;
         }
+        let mut inexact = None;
         let mut results = Vec::with_capacity(instructions.len());
         let mut checked = Vec::with_capacity(instructions.len());
         for (at, words) in instructions.into_iter().enumerate() {
@@ -493,14 +506,18 @@ impl TryFrom<Object<Json>> for Program {
                 Error::InvalidDescriptor { op: "program", field: "let", rule }
             };
             let function = found.ok_or_else(unknown)?;
-            let argument = |word: &Word| match word {
+            let mut argument = |word: &Word| match word {
+                Word::Whole(number) => {
+                    inexact = inexact.or_else(|| number.inexact());
+                    Ok(Argument::Literal(Literal::new(number.nearest())))
+                }
                 Word::Number(number) => Ok(Argument::Literal(Literal::new(*number))),
                 Word::Name(name) => match NUMBERS.iter().find(|(number, _)| number == name) {
                     Some((_, value)) => Ok(Argument::Literal(Literal::new(*value))),
                     None => known.get(name).copied().ok_or_else(|| unnamed("let", at, name)),
                 },
             };
-            let arguments = given.iter().map(argument).collect::<Result<_>>()?;
+            let arguments = given.iter().map(&mut argument).collect::<Result<_>>()?;
             add(&mut known, "let", result, Argument::Result(at))?;
             results.push(result.clone());
             checked.push(Instruction { function, arguments });
@@ -508,7 +525,7 @@ impl TryFrom<Object<Json>> for Program {
         let output =
             |(at, name): (usize, &String)| known.get(name).copied().ok_or_else(|| unnamed("outputs", at, name));
         let outputs = outputs.iter().enumerate().map(output).collect::<Result<_>>()?;
-        Self::checked(Names { inputs, results }, checked, outputs)
+        Self::checked(Names { inputs, results, inexact }, checked, outputs)
     }
 }
 
