@@ -121,8 +121,7 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
         using A = typename E::A;
         const auto with = [&](auto what) {
             using R = typename decltype(what)::type;
-            // Of 16-bit elements an access has twice as many values.
-            constexpr int words = words_of<E, accesses, R>, most = E::width > 4 ? 16 : 32, fitting = words <= most ? accesses : 1;
+            constexpr int fitting = words_of<E, accesses, R> <= 32 ? accesses : 1;
             return run(pointwise_program<E, fitting, extents, R>, E::width * fitting);
         };
         const auto interpreter = [&] {
@@ -175,7 +174,9 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
     if (choice.is_uniform)
         return for_narrow(choice.dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
-            return vectors(type_tag<uniform<T>>{}, one, two);
+            // Of 16-bit elements an access has twice as many values.
+            if constexpr (sizeof(T) == 4) return vectors(type_tag<uniform<T>>{}, one, two);
+            else return vectors(type_tag<uniform<T>>{}, one, one);
         });
     switch (choice.dtype) {
     case BOPS_F64: return walked(type_tag<double>{});

@@ -62,13 +62,17 @@ template <typename E, typename R> __global__ void __launch_bounds__(reduce_threa
             }
         }
         R::run(values, params);
-        A v[width * batch];
+        A v[width * batch], of_batch[batch];
         values.get(params.result, params.literal, v);
 #pragma unroll
-        for (int i = 0; i < width * batch; ++i) v[i] = each_of<BOPS_COMBINE_ADD>(params.each, v[i]);
-        const uint64_t accesses = (params.accesses - first + params.threads - 1) / params.threads;
-        const uint32_t present = width * (accesses < batch ? uint32_t(accesses) : batch);
-        total = F::both(total, F::of(v, present, 0, 0));
+        for (int k = 0; k < batch; ++k) {
+            A of_access[width];
+#pragma unroll
+            for (int j = 0; j < width; ++j) of_access[j] = each_of<BOPS_COMBINE_ADD>(params.each, v[k * width + j]);
+            const bool is_in = first + uint64_t(k) * params.threads < params.accesses;
+            of_batch[k] = is_in ? paired<F>(of_access) : F::none();
+        }
+        total = F::both(total, paired<F>(of_batch));
     }
     // 2. The team.
     total = over_threads(F{}, total, held, thread, params.threads, 1);
