@@ -130,6 +130,10 @@ impl Fields {
         require(op, "program", program.outputs() == 1, || {
             format!("must have one output, what is reduced; got {}", program.outputs())
         })?;
+        require(op, "program", program.sources().is_empty(), || {
+            "must have no sources (positions and random numbers); a pointwise program before this op may have them"
+                .into()
+        })?;
         let output = self.output.unwrap_or_else(|| shared_type(&self.inputs));
         require(op, "output", output.is_computed(), || format!("must be f64, f32, f16 or bf16, got {output}"))?;
         for (name, input) in INPUTS.into_iter().zip(&self.inputs) {
@@ -141,7 +145,7 @@ impl Fields {
                 )
             })?;
         }
-        let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs)?;
+        let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs, (None, None))?;
         let is_kept = self.kept(op, dims.len())?;
         let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();
         let is_none = count(&self.axes) == 0;
