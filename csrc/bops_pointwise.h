@@ -220,6 +220,55 @@ typedef struct {
  * of any. */
 BOPS_FORM(bops_pointwise_program, bops_dtype, bops_pointwise_program_params, bops_pointwise_program_choice, bops_pointwise_program_operands)
 
+/* ---- programs with sources ------------------------------------------------ */
+
+/* The most sources, and numbers of a program that has some. */
+enum { BOPS_POINTWISE_SOURCES = 4, BOPS_POINTWISE_SOURCE_LITERALS = 64 };
+
+/* What a source gives: the position along an extent, or random numbers. */
+typedef uint32_t bops_source_kind;
+enum { BOPS_SOURCE_INDEX, BOPS_SOURCE_UNIFORM, BOPS_SOURCE_BERNOULLI, BOPS_SOURCE_RANDINT, BOPS_SOURCE_NORMAL, BOPS_SOURCE_EXPONENTIAL };
+
+/* A source: an operand whose elements would be their own numbers, which are an index, or the positions of random numbers. */
+typedef struct {
+    bops_walked walked;
+    bops_source_kind kind;
+    uint32_t stream;
+    uint32_t digits;      /* of uniform numbers: 1 to 24, of f64 to 53 */
+    uint32_t seed_stride; /* elements between the words of the seed */
+    uint64_t range;       /* of integers how many there are, at most 2^32; bools are true of words below it */
+    int64_t low;          /* the least integer */
+} bops_pointwise_source;
+
+/* What Rust chose.
+ * extents: that the walk may have: 4, of walks that are not long; 8: all, one position to an access.
+ * slots: 8 in registers; or with 8 extents 0, where values lie in local memory. */
+typedef struct {
+    uint32_t extents, slots;
+} bops_pointwise_source_choice;
+
+/* As bops_pointwise_program_params; sources are in the slots behind those of the inputs. */
+typedef struct {
+    bops_walk walk;
+    uint32_t inputs, sources, outputs, instructions;
+    uint32_t result[BOPS_POINTWISE_OUTPUTS];
+    uint64_t instruction[BOPS_POINTWISE_INSTRUCTIONS];
+    uint64_t literal[BOPS_POINTWISE_SOURCE_LITERALS];
+    bops_walked input[BOPS_POINTWISE_INPUTS];
+    bops_pointwise_source source[BOPS_POINTWISE_SOURCES];
+    bops_walked output[BOPS_POINTWISE_OUTPUTS];
+} bops_pointwise_source_params;
+
+typedef struct {
+    const void *input[BOPS_POINTWISE_INPUTS];
+    const uint32_t *seed[BOPS_POINTWISE_SOURCES]; /* two words, and one; of random sources */
+    const uint32_t *offset[BOPS_POINTWISE_SOURCES];
+    void *output[BOPS_POINTWISE_OUTPUTS]; /* may be inputs that lie alike */
+} bops_pointwise_source_operands;
+
+/* Specialised for the computing type, as bops_pointwise_program. */
+BOPS_FORM(bops_pointwise_source, bops_dtype, bops_pointwise_source_params, bops_pointwise_source_choice, bops_pointwise_source_operands)
+
 #ifdef __cplusplus
 }
 #endif

@@ -1052,8 +1052,77 @@ impl Default for bops_pointwise_program_operands {
         }
     }
 }
-pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_16 = 8;
+pub const BOPS_POINTWISE_SOURCES: _bindgen_ty_16 = 4;
+pub const BOPS_POINTWISE_SOURCE_LITERALS: _bindgen_ty_16 = 64;
 pub type _bindgen_ty_16 = ::core::ffi::c_uint;
+pub type bops_source_kind = u32;
+pub const BOPS_SOURCE_INDEX: _bindgen_ty_17 = 0;
+pub const BOPS_SOURCE_UNIFORM: _bindgen_ty_17 = 1;
+pub const BOPS_SOURCE_BERNOULLI: _bindgen_ty_17 = 2;
+pub const BOPS_SOURCE_RANDINT: _bindgen_ty_17 = 3;
+pub const BOPS_SOURCE_NORMAL: _bindgen_ty_17 = 4;
+pub const BOPS_SOURCE_EXPONENTIAL: _bindgen_ty_17 = 5;
+pub type _bindgen_ty_17 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_source {
+    pub walked: bops_walked,
+    pub kind: bops_source_kind,
+    pub stream: u32,
+    pub digits: u32,
+    pub seed_stride: u32,
+    pub range: u64,
+    pub low: i64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_source_choice {
+    pub extents: u32,
+    pub slots: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_source_params {
+    pub walk: bops_walk,
+    pub inputs: u32,
+    pub sources: u32,
+    pub outputs: u32,
+    pub instructions: u32,
+    pub result: [u32; 8usize],
+    pub instruction: [u64; 64usize],
+    pub literal: [u64; 64usize],
+    pub input: [bops_walked; 16usize],
+    pub source: [bops_pointwise_source; 4usize],
+    pub output: [bops_walked; 8usize],
+}
+impl Default for bops_pointwise_source_params {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_source_operands {
+    pub input: [*const ::core::ffi::c_void; 16usize],
+    pub seed: [*const u32; 4usize],
+    pub offset: [*const u32; 4usize],
+    pub output: [*mut ::core::ffi::c_void; 8usize],
+}
+impl Default for bops_pointwise_source_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_18 = 8;
+pub type _bindgen_ty_18 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_movement_strides {
@@ -1117,11 +1186,11 @@ pub struct bops_copy_tiles_params {
     pub strides: [bops_movement_strides; 6usize],
 }
 pub type bops_outside = u32;
-pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_17 = 0;
-pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_17 = 1;
-pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_17 = 2;
-pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_17 = 3;
-pub type _bindgen_ty_17 = ::core::ffi::c_uint;
+pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_19 = 0;
+pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_19 = 1;
+pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_19 = 2;
+pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_19 = 3;
+pub type _bindgen_ty_19 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pad_edge {
@@ -1138,36 +1207,36 @@ pub struct bops_pad_params {
     pub value: u64,
     pub outside: bops_outside,
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_18 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_18 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_18 = 8;
-pub type _bindgen_ty_18 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_19 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_19 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_19 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_19 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_19 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_19 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_19 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_19 = 7;
-pub type _bindgen_ty_19 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_20 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_20 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_20 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_20 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_20 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_20 = 5;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_20 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_20 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_20 = 8;
 pub type _bindgen_ty_20 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_21 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_21 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_21 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_21 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_21 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_21 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_21 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_21 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_21 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_21 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_21 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_21 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_21 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_21 = 7;
 pub type _bindgen_ty_21 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_22 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_22 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_22 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_22 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_22 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_22 = 5;
+pub type _bindgen_ty_22 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_23 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_23 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_23 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_23 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_23 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_23 = 5;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1478,11 +1547,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_22 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_22 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_22 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_22 = 16;
-pub type _bindgen_ty_22 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_24 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_24 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_24 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_24 = 16;
+pub type _bindgen_ty_24 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1511,24 +1580,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_23 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_23 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_23 = 2;
-pub type _bindgen_ty_23 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_24 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_24 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_24 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_24 = 16;
-pub type _bindgen_ty_24 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_25 = 8;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_25 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_25 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_25 = 2;
 pub type _bindgen_ty_25 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_26 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_26 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_26 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_26 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_26 = 4;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_26 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_26 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_26 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_26 = 16;
 pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_27 = 8;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_28 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_28 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_28 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_28 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_28 = 4;
+pub type _bindgen_ty_28 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -1640,9 +1709,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_27 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_27 = 7;
-pub type _bindgen_ty_27 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_29 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_29 = 7;
+pub type _bindgen_ty_29 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2423,6 +2492,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_pointwise_source_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_source_params,
+        choice: *const bops_pointwise_source_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_source_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_source_params,
+        choice: *const bops_pointwise_source_choice,
+        operands: *const bops_pointwise_source_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_copy_strided_prepare(
         of: *const u32,
         params: *const bops_copy_strided_params,
@@ -3038,6 +3120,10 @@ pub mod forms {
     pub mod bops_pointwise_program {
         pub use super::super::bops_pointwise_program_launch as launch;
         pub use super::super::bops_pointwise_program_prepare as prepare;
+    }
+    pub mod bops_pointwise_source {
+        pub use super::super::bops_pointwise_source_launch as launch;
+        pub use super::super::bops_pointwise_source_prepare as prepare;
     }
     pub mod bops_copy_strided {
         pub use super::super::bops_copy_strided_launch as launch;

@@ -264,6 +264,7 @@ files! {
         FUNCTIONS_NUMBERS = "pointwise/functions/numbers.wgsl",
         FUNCTIONS_POW = "pointwise/functions/pow.wgsl",
         FUNCTIONS_POWER = "pointwise/functions/power.wgsl",
+        FUNCTIONS_RANDOM = "pointwise/functions/random.wgsl",
         FUNCTIONS_SELU = "pointwise/functions/selu.wgsl",
         FUNCTIONS_SIGMOID = "pointwise/functions/sigmoid.wgsl",
         FUNCTIONS_SILU = "pointwise/functions/silu.wgsl",

@@ -68,7 +68,8 @@ pub use ops::norm::{
 };
 pub use ops::pointwise::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
-    ActivationPlan, Function, PointwiseArgs, PointwiseDescriptor, PointwisePlan, Program, ProgramBuilder, Term,
+    ActivationPlan, Distribution, Function, PointwiseArgs, PointwiseDescriptor, PointwisePlan, Program, ProgramBuilder,
+    Term,
 };
 pub use ops::reduce::{ReduceArgs, ReduceDescriptor, ReducePlan, Reduction};
 pub use ops::scan::{Scan, ScanArgs, ScanDescriptor, ScanPlan};

@@ -292,9 +292,11 @@ impl<'l> SlotsBuilder<'l> {
 
     /// Lets each declared output lie at the range of any declared input with the identical descriptor: the op reads an element only to compute those at
     /// its position. The first input that is no other output's is the partner that is named.
-    pub(crate) fn share_places(&mut self) {
-        self.slots.iter_mut().for_each(|slot| slot.is_of_positions = true);
-        let (inputs, outputs): (Vec<&Slot>, Vec<&Slot>) = self.slots.iter().partition(|slot| slot.access == Access::In);
+    pub(crate) fn share_places(&mut self, is_read_alike: impl Fn(usize) -> bool) {
+        let is_shared = |slot: &Slot| slot.access == Access::Out || is_read_alike(slot.index);
+        self.slots.iter_mut().for_each(|slot| slot.is_of_positions = is_shared(slot));
+        let shared = self.slots.iter().filter(|slot| slot.is_of_positions);
+        let (inputs, outputs): (Vec<&Slot>, Vec<&Slot>) = shared.partition(|slot| slot.access == Access::In);
         let mut pairs: Vec<[usize; 2]> = Vec::new();
         for output in outputs {
             let is_free = |input: &&&Slot| input.desc == output.desc && pairs.iter().all(|pair| pair[0] != input.index);

@@ -741,10 +741,81 @@ enum Term {
     Number(f64),
 }
 
+/// A source: its name and its arguments, of which seed and offset are inputs.
+#[derive(Debug)]
+struct Source {
+    name: String,
+    arguments: Vec<Term>,
+}
+
+impl Source {
+    fn number(&self, at: usize) -> f64 {
+        match self.arguments.get(at) {
+            Some(Term::Number(number)) => *number,
+            _ => 0.0,
+        }
+    }
+
+    /// The inputs that are its seed and its offset.
+    fn keys(&self) -> Option<[usize; 2]> {
+        match self.arguments[..] {
+            [Term::Value(seed), Term::Value(offset), ..] => Some([seed, offset]),
+            _ => None,
+        }
+    }
+}
+
+/// The names of sources.
+const SOURCES: [&str; 6] = ["index", "uniform", "bernoulli", "randint", "normal", "exponential"];
+
+/// Ten rounds of Philox 4x32.
+fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let [mut a, mut b, mut c, mut d] = counter.map(u64::from);
+    let mut key = key.map(u64::from);
+    let (word, low) = (1u64 << 32, u64::from(u32::MAX));
+    for _ in 0..10 {
+        let (first, second) = (0xD251_1F53 * a, 0xCD9E_8D57 * c);
+        (a, b, c, d) = ((second / word) ^ b ^ key[0], second & low, (first / word) ^ d ^ key[1], first & low);
+        key = [(key[0] + 0x9E37_79B9) & low, (key[1] + 0xBB67_AE85) & low];
+    }
+    [a, b, c, d].map(|word| word as u32)
+}
+
+/// `-log(u)` of `u = (2 w + 1) / (2 2^bits)`.
+fn waiting(w: u64, bits: u32) -> f64 {
+    let whole = 2f64.powi(bits as i32 + 1);
+    let odd = 2.0 * w as f64 + 1.0;
+    if w >> (bits - 1) == 0 { -(odd / whole).ln() } else { -(-((whole - odd) / whole)).ln_1p() }
+}
+
+/// Cosine and sine of `2 pi w / 2^64`: of the distance to the nearest quarter of a turn.
+fn turned(w: u64) -> [f64; 2] {
+    let quarters = (u128::from(w) + (1 << 61)) >> 62;
+    let rest = (i128::from(w) - (quarters << 62) as i128) as f64 / 2f64.powi(64) * std::f64::consts::TAU;
+    let mut point = [rest.cos(), rest.sin()];
+    for _ in 0..quarters % 4 {
+        point = [-point[1], point[0]];
+    }
+    point
+}
+
+/// The digits of numbers of a type.
+fn digits(dtype: DType) -> u32 {
+    match dtype {
+        DType::F64 => 53,
+        DType::F16 => 11,
+        DType::BF16 => 8,
+        DType::F8E4M3 => 4,
+        DType::F8E5M2 => 3,
+        _ => 24,
+    }
+}
+
 /// A program, as its JSON has it.
 #[derive(Debug)]
 pub struct Program {
     inputs: usize,
+    sources: Vec<Source>,
     instructions: Vec<(String, Vec<Term>)>,
     outputs: Vec<usize>,
 }
@@ -758,7 +829,7 @@ impl Program {
         let list = |json: &Value| json.as_array().cloned().unwrap_or_default();
         let word = |json: &Value| json.as_str().map(String::from).with_context(|| format!("{json} is no name"));
         let mut names = list(&json["inputs"]).iter().map(word).collect::<Result<Vec<_>>>()?;
-        let (inputs, mut instructions) = (names.len(), Vec::new());
+        let (inputs, mut instructions, mut sources) = (names.len(), Vec::new(), Vec::new());
         let find = |names: &[String], name: &str| {
             names.iter().position(|known| known == name).with_context(|| format!("nothing is named {name}"))
         };
@@ -776,12 +847,85 @@ impl Program {
                     name => Term::Value(find(&names, name)?),
                 })
             };
-            let arguments = words[2..].iter().map(term).collect::<Result<_>>()?;
-            instructions.push((word(&words[1])?, arguments));
+            let arguments = words[2..].iter().map(term).collect::<Result<Vec<_>>>()?;
+            let name = word(&words[1])?;
+            if SOURCES.contains(&&*name) {
+                ensure!(instructions.is_empty(), "sources come first");
+                sources.push(Source { name, arguments });
+            } else {
+                instructions.push((name, arguments));
+            }
             names.push(word(&words[0])?);
         }
         let outputs = list(&json["outputs"]).iter().map(|name| find(&names, &word(name)?)).collect::<Result<_>>()?;
-        Ok(Self { inputs, instructions, outputs })
+        Ok(Self { inputs, sources, instructions, outputs })
+    }
+
+    /// Whether an input is the seed or the offset of a source.
+    pub fn is_key(&self, input: usize) -> bool {
+        self.sources.iter().filter_map(Source::keys).any(|keys| keys.contains(&input))
+    }
+
+    /// The values of the sources at a position of extents, in a program that computes in a type and has outputs of these types; `words` are those of an
+    /// input.
+    pub fn sources(
+        &self,
+        arithmetic: Arithmetic,
+        (dims, position): (&[u64], u64),
+        outputs: &[DType],
+        words: impl Fn(usize) -> Vec<u32>,
+    ) -> Vec<Allowed> {
+        let is_double = arithmetic.computing == DType::F64;
+        let of = |(at, source): (usize, &Source)| {
+            if source.name == "index" {
+                let axis = source.number(0) as usize;
+                let inner: u64 = dims[axis + 1..].iter().product();
+                return Allowed::only((position / inner % dims[axis]) as f64);
+            }
+            let [seed, offset] = source.keys().unwrap_or_default().map(&words);
+            let block = |number: u64| {
+                philox([number as u32, (number >> 32) as u32, offset[0], source.number(2) as u32], [seed[0], seed[1]])
+            };
+            let word = |position: u64| block(position / 4)[(position % 4) as usize];
+            let first = (self.inputs + at, source.number(3));
+            // With the value of a word in the upper bits.
+            let wide = |position: u64| match is_double {
+                true => {
+                    let block = block(position / 2);
+                    let at = 2 * (position % 2) as usize;
+                    u64::from(block[at]) << 32 | u64::from(block[at + 1])
+                }
+                false => u64::from(word(position)) << 32,
+            };
+            let logarithm = |position: u64| {
+                if is_double { waiting(wide(position) >> 11, 53) } else { waiting(wide(position) >> 32, 32) }
+            };
+            let real = |value: f64| arithmetic.rounded(Allowed::only(value), 16.0);
+            match &*source.name {
+                "uniform" => {
+                    let own = self.outputs.iter().zip(outputs).filter(|(output, _)| **output == first.0);
+                    let least = own.filter(|(_, dtype)| dtype.is_float()).map(|(_, &dtype)| digits(dtype));
+                    let digits = match source.number(3) as u32 {
+                        0 => least.fold(digits(arithmetic.computing), u32::min),
+                        digits => digits,
+                    };
+                    Allowed::only((wide(position) >> (64 - digits)) as f64 / 2f64.powi(digits as i32))
+                }
+                "bernoulli" => {
+                    Allowed::only(truth(f64::from(word(position)) < (first.1 * 2f64.powi(32)).round_ties_even()))
+                }
+                "randint" => {
+                    let range = (source.number(4) - first.1) as u64;
+                    Allowed::only(first.1 + ((u64::from(word(position)) * range) >> 32) as f64)
+                }
+                "exponential" => real(logarithm(position)),
+                _ => {
+                    let even = position & !1;
+                    real((2.0 * logarithm(even)).sqrt() * turned(wide(even + 1))[(position % 2) as usize])
+                }
+            }
+        };
+        self.sources.iter().enumerate().map(of).collect()
     }
 
     /// The numbers of the program.
@@ -841,8 +985,23 @@ impl Program {
     /// # Errors
     /// A function without a formula.
     pub fn outputs(&self, arithmetic: Arithmetic, inputs: impl IntoIterator<Item = f64>) -> Result<Vec<Allowed>> {
+        self.outputs_beside(arithmetic, inputs, Vec::new())
+    }
+
+    /// The same with the values of sources.
+    ///
+    /// # Errors
+    /// A function without a formula.
+    pub fn outputs_beside(
+        &self,
+        arithmetic: Arithmetic,
+        inputs: impl IntoIterator<Item = f64>,
+        sources: Vec<Allowed>,
+    ) -> Result<Vec<Allowed>> {
         let mut values: Vec<Allowed> = inputs.into_iter().map(|value| arithmetic.exact(value)).collect();
         ensure!(values.len() == self.inputs, "{} inputs in place of {}", values.len(), self.inputs);
+        ensure!(sources.len() == self.sources.len(), "{} sources in place of {}", sources.len(), self.sources.len());
+        values.extend(sources);
         for (name, arguments) in &self.instructions {
             let of = |argument: &Term| match *argument {
                 Term::Value(at) => values[at],

@@ -44,11 +44,13 @@ struct Form {
     outputs: Vec<DType>,
     /// The layout of the first output, if it is not the default.
     out: Option<TensorDesc>,
+    /// The extents of the outputs, if inputs do not say them; `outputs` are given then.
+    dims: Option<Vec<u64>>,
 }
 
 impl Form {
     fn new(program: impl Into<String>, inputs: impl Into<Vec<TensorDesc>>) -> Self {
-        Self { program: program.into(), inputs: inputs.into(), outputs: Vec::new(), out: None }
+        Self { program: program.into(), inputs: inputs.into(), outputs: Vec::new(), out: None, dims: None }
     }
 
     /// A function of inputs that lie alike.
@@ -62,7 +64,12 @@ impl Form {
 
     fn descriptor(&self) -> Result<AnyDescriptor, Error> {
         let program = serde_json::from_str(&self.program).expect("the case lists hold valid programs");
-        let mut descriptor = PointwiseDescriptor::new(program, self.inputs.clone())?;
+        let mut descriptor = match &self.dims {
+            Some(dims) => {
+                PointwiseDescriptor::generated(program, self.inputs.clone(), dims.clone(), self.outputs.clone())?
+            }
+            None => PointwiseDescriptor::new(program, self.inputs.clone())?,
+        };
         if !self.outputs.is_empty() {
             descriptor = descriptor.outputs(self.outputs.clone())?;
         }
@@ -185,6 +192,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
         }
     }
     forms.extend(forms_of_integers_and_bools());
+    forms.extend(forms_of_sources());
     // Types that differ.
     let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
     for (inputs, outputs) in [
@@ -267,7 +275,94 @@ fn forms_of_integers_and_bools() -> Vec<(Form, Data, bool)> {
     forms
 }
 
+/// Positions and random numbers, with every distribution, in every type, and in layouts other than the order by which numbers are drawn.
+fn forms_of_sources() -> Vec<(Form, Data, bool)> {
+    let mut forms: Vec<(Form, Data, bool)> = Vec::new();
+    let mut add = |form: Form, core: bool| forms.push((form, Data::Normal, core));
+    let generated = |program: &str, inputs: Vec<TensorDesc>, dims: &[u64], output: DType| Form {
+        outputs: vec![output],
+        dims: Some(dims.to_vec()),
+        ..Form::new(program, inputs)
+    };
+    let keys = || vec![dense(DType::U32, &[2]), dense(DType::U32, &[])];
+    let arange = r#"{"inputs":[],"let":[["i","index",0],["t","mul","i",2],["u","add","t",3]],"outputs":["u"]}"#;
+    let eye = r#"{"inputs":[],"let":[["i","index",0],["j","index",1],["c","eq","i","j"],["u","where","c",1,0]],"outputs":["u"]}"#;
+    let full = r#"{"inputs":[],"let":[["u","maximum",7,7]],"outputs":["u"]}"#;
+    for dtype in [FLOATS[0], DType::F32, DType::F16, DType::I32, DType::U32, DType::I64, DType::U8] {
+        add(generated(arange, vec![], &[61], dtype), dtype == DType::F32);
+        add(generated(arange, vec![], &[5, 3, 4], dtype), false);
+        add(generated(eye, vec![], &[7, 9], dtype), true);
+        add(Form { out: Some(strided(dtype, &[7, 9], &[1, 7])), ..generated(eye, vec![], &[7, 9], dtype) }, false);
+        add(generated(full, vec![], &[5, 7], dtype), false);
+    }
+    add(generated(arange, vec![], &[], DType::F32).without_axis(), false);
+    let one_hot = r#"{"inputs":["x"],"let":[["j","index",1],["c","eq","x","j"]],"outputs":["c"]}"#;
+    add(generated(one_hot, vec![dense(DType::I32, &[12, 1])], &[12, 16], DType::F32), true);
+    let causal = r#"{"inputs":["x"],"let":[["i","index",0],["j","index",1],["c","ge","i","j"],["y","where","c","x","-inf"]],"outputs":["y"]}"#;
+    let of_channel = r#"{"inputs":["x"],"let":[["i","index",1],["j","index",3],["t","mul","x","i"],["y","add","t","j"]],"outputs":["y"]}"#;
+    let dropout = r#"{"inputs":["x","seed","offset"],"let":[["k","bernoulli","seed","offset",5,0.75],["t","mul","x",1.25],["y","where","k","t",0]],"outputs":["y"]}"#;
+    let noisy = r#"{"inputs":["seed","x","offset"],"let":[["n","normal","seed","offset",0],["e","exponential","seed","offset",1],["u","uniform","seed","offset",1],["i","index",0],["a","mul","n","x"],["b","add","a","e"],["y","add","b","i"]],"outputs":["y","u"]}"#;
+    for dtype in FLOATS {
+        let layouts = [
+            dense(dtype, &[9, 33]),
+            dense(dtype, &[37, 64]),
+            strided(dtype, &[37, 66], &[1, 37]),
+            strided(dtype, &[6, 40], &[48, 1]),
+            dense(dtype, &[3, 0]),
+            dense(dtype, &[1, 1]),
+        ];
+        for (at, x) in layouts.into_iter().enumerate() {
+            add(Form::new(causal, [x]), at == 0);
+            add(Form::new(dropout, [vec![x], keys()].concat()), at != 2);
+            add(Form::new(noisy, [keys()[0], x, keys()[1]]), at == 1);
+        }
+        let image = dense(dtype, &[2, 6, 4, 8]);
+        let last = channels_last(dtype, &[2, 6, 4, 8]);
+        add(Form::new(of_channel, [image]), false);
+        add(Form::new(of_channel, [last]), true);
+        add(Form::new(dropout, [vec![last], keys()].concat()), false);
+        add(Form { out: Some(last), ..Form::new(dropout, [vec![image], keys()].concat()) }, false);
+        let row = dense(dtype, &[1, 40]);
+        let wide = Form { dims: Some(vec![6, 40]), outputs: vec![dtype], ..Form::new(causal, [row]) };
+        add(wide, false);
+        let apart = strided(DType::U32, &[2], &[3]);
+        add(Form::new(dropout, [dense(dtype, &[4096]), apart, dense(DType::U32, &[])]), false);
+    }
+    let random = |of: &str| {
+        format!(
+            r#"{{"inputs":["seed","offset"],"let":[["u",{}]],"outputs":["u"]}}"#,
+            of.replace('@', r#""seed","offset""#)
+        )
+    };
+    for (of, types) in [
+        (r#""uniform",@,0"#, &[DType::F32, DType::F64, DType::F16, DType::BF16][..]),
+        (r#""uniform",@,7,5"#, &[DType::F32, DType::F16]),
+        (r#""normal",@,0"#, &[DType::F32, DType::F64, DType::F16, DType::BF16]),
+        (r#""exponential",@,4000000000"#, &[DType::F32, DType::F64, DType::BF16]),
+        (r#""bernoulli",@,1,0.3"#, &[DType::F32, DType::Bool, DType::I32, DType::I64, DType::F64]),
+        (r#""bernoulli",@,1,1"#, &[DType::Bool]),
+        (r#""bernoulli",@,1,0"#, &[DType::Bool]),
+        (r#""randint",@,2,3,1000"#, &[DType::I32, DType::U32, DType::I64, DType::F32, DType::F64]),
+        (r#""randint",@,2,-2147483648,2147483648"#, &[DType::I32, DType::I64]),
+    ] {
+        for &dtype in types {
+            let program = random(of);
+            add(generated(&program, keys(), &[1001], dtype), true);
+            add(generated(&program, keys(), &[7, 64], dtype), false);
+            let turned = strided(dtype, &[7, 66], &[1, 7]);
+            add(Form { out: Some(turned), ..generated(&program, keys(), &[7, 66], dtype) }, false);
+        }
+    }
+    forms
+}
+
 impl Form {
+    /// A program of rank 0 that has no axis.
+    fn without_axis(mut self) -> Self {
+        self.program = r#"{"inputs":[],"let":[["u","maximum",7,7]],"outputs":["u"]}"#.into();
+        self
+    }
+
     /// With another second input.
     fn with(mut self, y: TensorDesc) -> Self {
         self.inputs[1] = y;
@@ -351,26 +446,41 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
     let program = program_of(descriptor)?;
     let slots = descriptor.slots();
     let of = |access: Access| slots.iter().filter(move |slot| slot.access == access);
-    let number = of(Access::In).map(|slot| slot.desc.dtype()).find(|&dtype| dtype != DType::Bool);
+    let values = of(Access::In).enumerate().filter(|(at, _)| !program.is_key(*at)).map(|(_, slot)| slot.desc.dtype());
+    let types: Vec<DType> = of(Access::Out).map(|slot| slot.desc.dtype()).collect();
+    let mut values = values.peekable();
+    let is_number = |dtype: &DType| *dtype != DType::Bool;
+    let number = match values.peek() {
+        Some(_) => values.find(is_number),
+        None => types.iter().copied().find(is_number),
+    };
     let computing = computing(number.unwrap_or(DType::Bool));
     let arithmetic = Arithmetic { computing, backend: by.backend };
     let dims = of(Access::Out).next().context("an output")?.desc.dims();
     // Where each input has the element of a position: in row-major order of its own extents, counted from the last.
-    let places = of(Access::In).map(|slot| places(slot.desc.dims(), dims));
+    let elements = dims.iter().product::<u64>() as usize;
+    let places = of(Access::In).enumerate().map(|(at, slot)| match program.is_key(at) {
+        true => vec![0; elements],
+        false => places(slot.desc.dims(), dims),
+    });
     let places: Vec<Vec<usize>> = places.collect();
     let tensors = of(Access::In).map(|slot| inputs.get(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
     let mut expected: Vec<Expected> = of(Access::Out)
         .map(|slot| Expected { name: slot.name.into(), values: Vec::new(), budgets: Vec::new() })
         .collect();
     let actual = of(Access::Out).map(|slot| outputs.get(slot.name).context("an output")).collect::<Result<Vec<_>>>()?;
-    for position in 0..dims.iter().product::<u64>() as usize {
+    for position in 0..elements {
+        let words = |input: usize| tensors[input].values.iter().map(|&word| word as u32).collect();
+        let sources = program.sources(arithmetic, (dims, position as u64), &types, words);
         if !computing.is_float() {
             let here = places.iter().zip(&tensors).map(|(places, tensor)| match &tensor.integers {
                 Some(integers) => i128::from(integers[places[position]]),
                 None => tensor.values[places[position]] as i128,
             });
-            for (value, (expected, actual)) in
-                program.integers(computing, here)?.into_iter().zip(expected.iter_mut().zip(&actual))
+            for (value, (expected, actual)) in program
+                .integers(computing, here.chain(sources.iter().map(|of| of.value as i128)))?
+                .into_iter()
+                .zip(expected.iter_mut().zip(&actual))
             {
                 let (value, budget) = of_integer(value, actual, position);
                 expected.values.push(value);
@@ -380,7 +490,7 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
         }
         let here = places.iter().zip(&tensors).map(|(places, tensor)| tensor.values[places[position]]);
         for (allowed, (expected, actual)) in
-            program.outputs(arithmetic, here)?.into_iter().zip(expected.iter_mut().zip(&actual))
+            program.outputs_beside(arithmetic, here, sources)?.into_iter().zip(expected.iter_mut().zip(&actual))
         {
             let (value, budget) = arithmetic.expected(actual.dtype, allowed, actual.values[position]);
             expected.values.push(value);

@@ -408,11 +408,26 @@ impl fmt::Debug for Queue {
 /// Kernels have no such elements.
 pub(crate) fn c_dtype(dtype: DType) -> Result<baracuda_ops_sys::bops_dtype, Reason> {
     match dtype {
-        DType::F64 => Ok(baracuda_ops_sys::BOPS_F64),
-        DType::F32 => Ok(baracuda_ops_sys::BOPS_F32),
-        DType::F16 => Ok(baracuda_ops_sys::BOPS_F16),
-        DType::BF16 => Ok(baracuda_ops_sys::BOPS_BF16),
+        DType::F64 | DType::F32 | DType::F16 | DType::BF16 => Ok(c_element(dtype)),
         _ => Err(format!("its kernels have no elements of {dtype}").into()),
+    }
+}
+
+/// Any element type at the C ABI.
+pub(crate) const fn c_element(dtype: DType) -> baracuda_ops_sys::bops_dtype {
+    match dtype {
+        DType::F64 => baracuda_ops_sys::BOPS_F64,
+        DType::F32 => baracuda_ops_sys::BOPS_F32,
+        DType::F16 => baracuda_ops_sys::BOPS_F16,
+        DType::BF16 => baracuda_ops_sys::BOPS_BF16,
+        DType::I64 => baracuda_ops_sys::BOPS_I64,
+        DType::I32 => baracuda_ops_sys::BOPS_I32,
+        DType::U32 => baracuda_ops_sys::BOPS_U32,
+        DType::Bool => baracuda_ops_sys::BOPS_BOOL,
+        DType::U8 => baracuda_ops_sys::BOPS_U8,
+        DType::I8 => baracuda_ops_sys::BOPS_I8,
+        DType::F8E4M3 => baracuda_ops_sys::BOPS_F8E4M3,
+        DType::F8E5M2 => baracuda_ops_sys::BOPS_F8E5M2,
     }
 }
 

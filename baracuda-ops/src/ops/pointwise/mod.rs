@@ -13,7 +13,7 @@ pub use activation::{
     ActivationPlan,
 };
 pub use map::{PointwiseArgs, PointwiseDescriptor, PointwisePlan};
-pub use program::{Function, Program, ProgramBuilder, Term};
+pub use program::{Distribution, Function, Program, ProgramBuilder, Term};
 
 /// # Errors
 /// A descriptor that is not valid.

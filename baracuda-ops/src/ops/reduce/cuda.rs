@@ -7,13 +7,13 @@ use baracuda_ops_sys as sys;
 
 use super::reduction::{Combine, Each, Finish};
 use super::{Geometry, OUTPUT, Valid};
-use crate::backend::cuda::{Props, c_dtype};
+use crate::backend::cuda::{Props, c_dtype, c_element};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
 use crate::ops::calls::calls;
-use crate::ops::pointwise::map::cuda::{Code, Lying, bits, c_element};
+use crate::ops::pointwise::map::cuda::{Code, Lying, bits};
 use crate::options::WorkspaceReq;
 use crate::tensor::TensorDesc;
 

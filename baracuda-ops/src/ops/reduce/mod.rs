@@ -163,6 +163,10 @@ impl Fields {
         require(op, "program", program.outputs() == 1, || {
             format!("must have one output, what is reduced; got {}", program.outputs())
         })?;
+        require(op, "program", program.sources().is_empty(), || {
+            "must have no sources (positions and random numbers); a pointwise program before this op may have them"
+                .into()
+        })?;
         let (name, row, outputs) = (self.reduce.name(), *self.reduce.row(), self.outputs());
         for (input, desc) in INPUTS.into_iter().zip(&self.inputs) {
             let dtype = desc.dtype();
@@ -183,7 +187,7 @@ impl Fields {
         require(op, "correction", self.correction.is_none() || self.has_correction(), || {
             format!("is of var and std, {name} has none")
         })?;
-        let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs)?;
+        let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs, (None, None))?;
         let is_kept = self.kept(op, dims.len())?;
         let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();
         let is_none = count(&self.axes) == 0;

@@ -3,13 +3,15 @@
 use baracuda_ops_sys as sys;
 
 use super::{FIRST_OUTPUT, Valid};
-use crate::backend::cuda::{Props, c_dtype};
+use crate::backend::cuda::{Props, c_dtype, c_element};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::{single, whole, word};
 use crate::ops::calls::calls;
-use crate::ops::pointwise::program::{Argument, Cost, Function, Instruction, Program};
+use crate::ops::pointwise::program::{
+    Argument, Cost, Draw, Function, Instruction, Kind, Literal, Program, range, threshold,
+};
 use crate::ops::walk::Walk;
 use crate::tensor::TensorDesc;
 
@@ -29,8 +31,10 @@ const _: () = {
     assert!(sys::BOPS_POINTWISE_OUTPUTS as usize == Program::MAX_OUTPUTS);
     assert!(sys::BOPS_POINTWISE_INSTRUCTIONS as usize == Program::MAX_INSTRUCTIONS);
     assert!(sys::BOPS_POINTWISE_LITERALS as usize == Program::MAX_NUMBERS);
+    assert!(sys::BOPS_POINTWISE_SOURCES as usize == Program::MAX_SOURCES);
+    assert!(sys::BOPS_POINTWISE_SOURCE_LITERALS as usize == Program::MAX_NUMBERS_BESIDE_SOURCES);
     // A slot for each input and each result has a number below that of the accumulator.
-    assert!(Program::MAX_INPUTS + Program::MAX_INSTRUCTIONS < sys::BOPS_VALUE_LAST as usize);
+    assert!(Program::MAX_INPUTS + Program::MAX_SOURCES + Program::MAX_INSTRUCTIONS < sys::BOPS_VALUE_LAST as usize);
 };
 
 /// A function at the C ABI, which numbers them in the order of their declaration.
@@ -53,24 +57,6 @@ const fn c_cost(function: Function) -> sys::bops_cost {
         }
         Cost::Exponential | Cost::Special => sys::BOPS_COST_SPECIAL,
         Cost::Digits => sys::BOPS_COST_DIGITS,
-    }
-}
-
-/// An element type of programs at the C ABI.
-pub(in crate::ops) const fn c_element(dtype: DType) -> sys::bops_dtype {
-    match dtype {
-        DType::F64 => sys::BOPS_F64,
-        DType::F32 => sys::BOPS_F32,
-        DType::F16 => sys::BOPS_F16,
-        DType::BF16 => sys::BOPS_BF16,
-        DType::I64 => sys::BOPS_I64,
-        DType::I32 => sys::BOPS_I32,
-        DType::U32 => sys::BOPS_U32,
-        DType::Bool => sys::BOPS_BOOL,
-        DType::U8 => sys::BOPS_U8,
-        DType::I8 => sys::BOPS_I8,
-        DType::F8E4M3 => sys::BOPS_F8E4M3,
-        DType::F8E5M2 => sys::BOPS_F8E5M2,
     }
 }
 
@@ -113,16 +99,22 @@ impl Lying {
     /// The most extents that kernels for accesses to `width` neighbours have, 1 or [`VECTOR_EXTENTS`], if they serve: along the innermost extent each
     /// operand is repeated or has neighbours, in whole accesses that are aligned; the last access of the only extent may be shorter.
     fn vectors(&self, width: u64) -> Option<usize> {
+        self.vectors_beside(width, self.operands.len())
+    }
+
+    /// The same if operands from `sources` on lie in no memory.
+    fn vectors_beside(&self, width: u64, sources: usize) -> Option<usize> {
         let (inner, outer) = self.walk.dims.split_last()?;
-        let serves = |(operand, strides): (&TensorDesc, &Vec<u64>)| match strides.split_last() {
+        let serves = |(at, (operand, strides)): (usize, (&TensorDesc, &Vec<u64>))| match strides.split_last() {
             Some((0, _)) => true,
+            Some((1, _)) if at >= sources => true,
             Some((1, outer)) => {
                 let bytes = (width * operand.dtype().size_bytes()).min(VEC_BYTES);
                 operand.align_bytes() >= bytes && outer.iter().all(|stride| stride.is_multiple_of(width))
             }
             _ => false,
         };
-        if !self.operands.iter().zip(&self.walk.strides).all(serves) {
+        if !self.operands.iter().zip(&self.walk.strides).enumerate().all(serves) {
             return None;
         }
         if outer.is_empty() {
@@ -204,6 +196,7 @@ fn type_of(function: Function, lying: &Lying) -> Option<DType> {
 /// One function of operands of one type.
 pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let (program, operands) = (&valid.fields.program, &valid.derived.operands);
+    Reason::unless(program.sources().is_empty(), || "it has no positions and no random numbers")?;
     let [Instruction { function, arguments }] = program.instructions() else {
         let count = program.instructions().len();
         return Err(format!("it computes one function, the program has {count} instructions").into());
@@ -265,6 +258,10 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
 /// An interpreter of any program.
 pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let (program, operands, computing) = (&valid.fields.program, &valid.derived.operands, valid.derived.computing);
+    Reason::unless(
+        program.sources().is_empty(),
+        || "it has no positions and no random numbers; pointwise_source does",
+    )?;
     let code = Code::new(program, |number| bits(computing, number));
     let (inputs, outputs) = (code.inputs.len(), program.outputs());
     let lying = Lying::new(
@@ -321,6 +318,82 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     }))
 }
 
+/// An interpreter of programs with sources.
+pub(super) fn source<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let (program, operands, computing) = (valid.program(), &valid.derived.operands, valid.derived.computing);
+    let draws: Vec<Option<Draw>> = program.sources().iter().map(|source| source.draw().copied()).collect();
+    Reason::unless(!draws.is_empty(), || "it computes positions or random numbers, the program has none")?;
+    let code = Code::new(&program, |number| bits(computing, number));
+    let (inputs, outputs) = (code.inputs.len(), program.outputs());
+    let of_inputs = code.inputs.iter().map(|&input| operands[input]);
+    let in_memory = operands[program.inputs()..].iter().copied().chain(of_inputs);
+    let lying = Lying::new(in_memory.chain(valid.derived.sources.iter().copied()).collect());
+    let has_registers = code.slots <= 8;
+    let full = VEC_BYTES / computing.size_bytes();
+    let is_vector = has_registers && lying.vectors_beside(full, outputs + inputs).is_some() && !lying.is_long(full);
+    let (width, extents) = if is_vector { (full, VECTOR_EXTENTS) } else { (1, EXTENTS) };
+    let slots = if has_registers { 8 } else { 0 };
+    let choice = sys::bops_pointwise_source_choice { extents: word(extents as u64), slots };
+    let mut params = sys::bops_pointwise_source_params {
+        walk: lying.c_walk(width)?,
+        inputs: word(inputs as u64),
+        sources: word(draws.len() as u64),
+        outputs: word(outputs as u64),
+        instructions: word(code.instructions.len() as u64),
+        ..Default::default()
+    };
+    params.result[..outputs].copy_from_slice(&code.results);
+    params.instruction[..code.instructions.len()].copy_from_slice(&code.instructions);
+    params.literal[..code.literals.len()].copy_from_slice(&code.literals);
+    for (at, output) in params.output[..outputs].iter_mut().enumerate() {
+        *output = lying.c_walked(at, width)?;
+    }
+    for (at, input) in params.input[..inputs].iter_mut().enumerate() {
+        *input = lying.c_walked(outputs + at, width)?;
+    }
+    for (at, (source, draw)) in params.source.iter_mut().zip(&draws).enumerate() {
+        source.walked = lying.c_walked(outputs + inputs + at, width)?;
+        let Some(draw) = draw else { continue };
+        let numbers = draw.numbers.map(Literal::get);
+        (source.kind, source.stream, source.digits) = (c_kind(draw.kind), draw.stream, draw.digits);
+        let stride = valid.fields.inputs[draw.seed].strides().first().copied().unwrap_or(0);
+        Reason::unless(stride <= u32::MAX.into(), || format!("the words of a seed are {stride} elements apart"))?;
+        source.seed_stride = word(stride);
+        (source.range, source.low) = match draw.kind {
+            Kind::Bernoulli => (threshold(numbers[0]), 0),
+            Kind::RandInt => (range(numbers), whole(numbers[0])),
+            Kind::Uniform | Kind::Normal | Kind::Exponential => (0, 0),
+        };
+    }
+    let kernels = (c_element(computing), params, choice, ());
+    Ok(calls!(bops_pointwise_source).candidate(lying.walk.elements() > 0, kernels, move |located| {
+        let mut operands = sys::bops_pointwise_source_operands::default();
+        for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
+            *to = located.pointer(input).cast_const();
+        }
+        for ((seed, offset), draw) in operands.seed.iter_mut().zip(&mut operands.offset).zip(&draws) {
+            if let Some(draw) = draw {
+                (*seed, *offset) = (located.pointer(draw.seed).cast(), located.pointer(draw.offset).cast());
+            }
+        }
+        for (to, at) in operands.output[..outputs].iter_mut().zip(FIRST_OUTPUT..) {
+            *to = located.pointer(at);
+        }
+        operands
+    }))
+}
+
+/// A distribution at the C ABI.
+const fn c_kind(kind: Kind) -> sys::bops_source_kind {
+    match kind {
+        Kind::Uniform => sys::BOPS_SOURCE_UNIFORM,
+        Kind::Bernoulli => sys::BOPS_SOURCE_BERNOULLI,
+        Kind::RandInt => sys::BOPS_SOURCE_RANDINT,
+        Kind::Normal => sys::BOPS_SOURCE_NORMAL,
+        Kind::Exponential => sys::BOPS_SOURCE_EXPONENTIAL,
+    }
+}
+
 /// A program as the interpreter is told it.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::ops) struct Code {
@@ -342,7 +415,9 @@ impl Code {
         let (needed, ends) = lifetimes(program);
         let inputs: Vec<usize> = (0..program.inputs()).filter(|&input| ends.of_inputs[input].is_some()).collect();
         // Of each slot, where the value that it holds is used last.
-        let mut slots: Vec<usize> = inputs.iter().filter_map(|&input| ends.of_inputs[input]).collect();
+        let of_inputs = inputs.iter().filter_map(|&input| ends.of_inputs[input]);
+        let mut slots: Vec<usize> = of_inputs.chain(ends.of_sources.iter().copied()).collect();
+        let source = |at: usize| index(Some(inputs.len() + at));
         let mut places = vec![sys::BOPS_VALUE_LAST; program.instructions().len()];
         let mut literals: Vec<u64> = Vec::new();
         let mut instructions = Vec::with_capacity(needed.len());
@@ -351,6 +426,7 @@ impl Code {
             let before = at.checked_sub(1).map(|before| needed[before]);
             let mut place = |argument: &Argument| match *argument {
                 Argument::Input(input) => index(inputs.iter().position(|&known| known == input)),
+                Argument::Source(at) => source(at),
                 Argument::Result(result) if Some(result) == before => sys::BOPS_VALUE_LAST,
                 Argument::Result(result) => places[result],
                 Argument::Literal(literal) => {
@@ -385,6 +461,7 @@ impl Code {
         }
         let result = |output: &Argument| match *output {
             Argument::Input(input) => index(inputs.iter().position(|&known| known == input)),
+            Argument::Source(at) => source(at),
             Argument::Result(result) => places[result],
             Argument::Literal(_) => sys::BOPS_VALUE_LAST,
         };
@@ -401,6 +478,7 @@ fn index(place: Option<usize>) -> u32 {
 /// Of each value the place of the instruction, among those that are needed, that uses it last.
 struct Ends {
     of_inputs: Vec<Option<usize>>,
+    of_sources: Vec<usize>,
     of_results: Vec<Option<usize>>,
 }
 
@@ -421,9 +499,14 @@ fn lifetimes(program: &Program) -> (Vec<usize>, Ends) {
         }
     }
     let needed: Vec<usize> = (0..is_needed.len()).filter(|&at| is_needed[at]).collect();
-    let mut ends = Ends { of_inputs: vec![None; program.inputs()], of_results: vec![None; is_needed.len()] };
+    let mut ends = Ends {
+        of_inputs: vec![None; program.inputs()],
+        of_sources: vec![0; program.sources().len()],
+        of_results: vec![None; is_needed.len()],
+    };
     let mut extend = |argument: &Argument, end: usize| match *argument {
         Argument::Input(input) => ends.of_inputs[input] = Some(end),
+        Argument::Source(source) => ends.of_sources[source] = end,
         Argument::Result(result) => ends.of_results[result] = Some(end),
         Argument::Literal(_) => {}
     };

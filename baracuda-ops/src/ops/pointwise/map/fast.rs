@@ -11,7 +11,7 @@ use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, odd, room, rounde
 use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::{single, to_usize};
-use crate::ops::pointwise::program::{Argument, Function, Instruction, Lane, Program};
+use crate::ops::pointwise::program::{Argument, Function, Instruction, Lane, Program, Source, Stream};
 use crate::ops::walk::Walk;
 
 /// Positions of a block: those of a few values fit into the first cache together.
@@ -28,13 +28,14 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
         _ => run::<f32>,
     };
     Ok(Candidate::on_cpu(move || {
-        let (program, outputs) = (valid.fields.program.clone(), valid.fields.program.outputs());
+        let (program, outputs) = (valid.program(), valid.fields.program.outputs());
         let walk = valid.derived.walk(outputs);
-        move |operands: &Operands<'_>| run(&program, &walk, operands)
+        let computing = valid.derived.computing;
+        move |operands: &Operands<'_>| run(&program, computing, &walk, operands)
     }))
 }
 
-fn run<T: Lane + Converted>(program: &Program, walk: &Walk, operands: &Operands<'_>) -> Outcome {
+fn run<T: Lane + Converted>(program: &Program, computing: DType, walk: &Walk, operands: &Operands<'_>) -> Outcome {
     let outputs = FIRST_OUTPUT..FIRST_OUTPUT + program.outputs();
     // In the order of the walk; where there are elements, all operands have memory.
     let mut tensors: Vec<Tensor<'_>> = room((outputs.len() + program.inputs()) as u64)?;
@@ -42,8 +43,24 @@ fn run<T: Lane + Converted>(program: &Program, walk: &Walk, operands: &Operands<
     let elements = walk.elements();
     threads::try_for_each(elements.div_ceil(PIECE), elements, |piece| {
         let positions = piece * PIECE..elements.min((piece + 1) * PIECE);
-        widest(Task::<T> { program, walk, tensors: &tensors, positions, of: PhantomData })
+        let streams = streams(program, computing, &tensors[program.outputs()..]);
+        widest(Task::<T> { program, walk, tensors: &tensors, streams, positions, of: PhantomData })
     })
+}
+
+/// The sources of a program, with what the seeds and offsets among its inputs are.
+pub(super) fn streams(program: &Program, computing: DType, inputs: &[Tensor<'_>]) -> Vec<Stream> {
+    let word = |input: usize, at: u64| {
+        let tensor = &inputs[input];
+        let stride = tensor.desc().strides().first().copied().unwrap_or(0);
+        u32::try_from(tensor.load_integer(at * stride)).unwrap_or_default()
+    };
+    let stream = |&source: &Source| {
+        let keys = source.draw().map(|draw| ([0, 1].map(|at| word(draw.seed, at)), word(draw.offset, 0)));
+        let (seed, offset) = keys.unwrap_or_default();
+        Stream::new(source, computing, seed, offset)
+    };
+    program.sources().iter().map(stream).collect()
 }
 
 /// Work that is compiled for several sets of instructions.
@@ -91,7 +108,7 @@ pub(in crate::ops) fn widest<W: Widest>(work: W) -> W::Output {
     work.run::<false>()
 }
 
-/// The values of a program at the positions of a block: inputs, numbers, results.
+/// The values of a program at the positions of a block: inputs and sources, numbers, results.
 pub(in crate::ops) struct Block<'p, T> {
     program: &'p Program,
     inputs: Vec<T>,
@@ -107,7 +124,8 @@ impl<'p, T: Lane> Block<'p, T> {
             memory.resize(count * BLOCK, T::default());
             Ok(memory)
         };
-        let [inputs, mut constants, computed] = [program.inputs(), numbers, program.instructions().len()].map(blocks);
+        let [inputs, mut constants, computed] =
+            [program.inputs() + program.sources().len(), numbers, program.instructions().len()].map(blocks);
         // What is the same at every position is written once.
         let mut literals = program.instructions().iter().flat_map(|instruction| &instruction.arguments);
         if let Ok(constants) = &mut constants {
@@ -120,7 +138,7 @@ impl<'p, T: Lane> Block<'p, T> {
         Ok(Self { program, inputs: inputs?, constants: constants?, computed: computed? })
     }
 
-    /// The values of an input.
+    /// The values of an input, or behind them of a source.
     #[inline(always)]
     pub(in crate::ops) fn input(&mut self, at: usize) -> &mut [T] {
         &mut self.inputs[at * BLOCK..][..BLOCK]
@@ -135,6 +153,7 @@ impl<'p, T: Lane> Block<'p, T> {
             for (value, argument) in values.iter_mut().zip(arguments) {
                 let (memory, place): (&[T], usize) = match *argument {
                     Argument::Input(at) => (&self.inputs, at),
+                    Argument::Source(at) => (&self.inputs, self.program.inputs() + at),
                     Argument::Result(at) => (before, at),
                     Argument::Literal(_) => (&self.constants, number),
                 };
@@ -150,6 +169,7 @@ impl<'p, T: Lane> Block<'p, T> {
     pub(in crate::ops) fn output(&self, at: usize) -> &[T] {
         match self.program.results()[at] {
             Argument::Input(at) => &self.inputs[at * BLOCK..][..BLOCK],
+            Argument::Source(at) => &self.inputs[(self.program.inputs() + at) * BLOCK..][..BLOCK],
             Argument::Result(at) => &self.computed[at * BLOCK..][..BLOCK],
             // No output is a number.
             Argument::Literal(_) => &[],
@@ -183,6 +203,7 @@ struct Task<'t, T> {
     program: &'t Program,
     walk: &'t Walk,
     tensors: &'t [Tensor<'t>],
+    streams: Vec<Stream>,
     positions: Range<u64>,
     of: PhantomData<T>,
 }
@@ -192,10 +213,10 @@ impl<T: Lane + Converted> Widest for Task<'_, T> {
 
     #[inline(always)]
     fn run<const FUSED: bool>(self) -> Self::Output {
-        let Self { program, walk, tensors, positions, .. } = self;
+        let Self { program, walk, tensors, mut streams, positions, .. } = self;
         let (inputs, outputs) = (program.inputs(), program.outputs());
         let mut values = Block::<T>::new(program)?;
-        for at in (0..inputs).filter(|at| walk.is_repeated(outputs + at)) {
+        for at in (0..inputs).filter(|&at| walk.is_repeated(outputs + at) && !program.is_key(at)) {
             let block = values.input(at);
             load(&tensors[outputs + at], walk, outputs + at, positions.start..positions.start + 1, &mut block[..1]);
             let value = block[0];
@@ -208,6 +229,9 @@ impl<T: Lane + Converted> Widest for Task<'_, T> {
             for at in (0..inputs).filter(|at| !walk.is_repeated(outputs + at)) {
                 let given = &mut values.input(at)[..length];
                 load(&tensors[outputs + at], walk, outputs + at, block.clone(), given);
+            }
+            for (at, stream) in streams.iter_mut().enumerate() {
+                draw(stream, walk, outputs + inputs + at, block.clone(), &mut values.input(inputs + at)[..length]);
             }
             values.evaluate(length);
             for (at, tensor) in tensors[..outputs].iter().enumerate() {
@@ -267,6 +291,15 @@ impl Iterator for Segments<'_> {
 fn load<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: Range<u64>, values: &mut [T]) {
     for Segment { first, step, places } in Segments::new(walk, operand, block) {
         T::read(tensor, first, step, &mut values[places]);
+    }
+}
+
+/// Draws the values of a source at the positions of a block.
+fn draw<T: Lane>(stream: &mut Stream, walk: &Walk, operand: usize, block: Range<u64>, values: &mut [T]) {
+    for Segment { first, step, places } in Segments::new(walk, operand, block) {
+        for (value, at) in values[places].iter_mut().zip(0..) {
+            *value = T::number(stream.value(first + at * step));
+        }
     }
 }
 

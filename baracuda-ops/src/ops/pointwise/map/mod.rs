@@ -5,15 +5,20 @@
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `in0` | any, rank 0 to 8 | f64; f32, f16, bf16, f8e4m3, f8e5m2 in any mixture; i64; i32, u8, i8 in any mixture; u32; and bool beside any of these | in | always |
+//! | `in0` | any, rank 0 to 8; of a seed `[2]`, of an offset `[]` | f64; f32, f16, bf16, f8e4m3, f8e5m2 in any mixture; i64; i32, u8, i8 in any mixture; u32; and bool beside any of these; u32 of a seed and of an offset | in | the program's inputs |
 //! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
 //! | `out0` | the inputs', broadcast | any | out | always |
 //! | `out1`, `out2`, `out3`, `out4`, `out5`, `out6`, `out7` | of out0 | any | out | the program's outputs |
 //!
+//! Sources: a program may take the position along an axis of the outputs (`["i", "index", 0]`) and random numbers (`["u", "uniform", "seed", "offset", 0]`,
+//! by a seed and an offset that are inputs, and by a stream that is a number of the program; with the numbers of the [`Distribution`] behind it). They are
+//! the same for every layout. [`dims`](PointwiseDescriptor::generated) are the extents of the outputs where no input says them.
+//!
 //! Units: all values are plain numbers.
 //!
 //! Types: the inputs that are not bool say in which type the program computes: f64 in f64; f32, f16, bf16, f8e4m3 and f8e5m2 in f32; i64 in i64; u32 in u32;
-//! i32, u8 and i8 in i32. Those that compute in different types do not mix. If all are bool, numbers are of f32. Each function takes numbers of the
+//! i32, u8 and i8 in i32. Those that compute in different types do not mix. If all are bool, numbers are of f32; if there is none but seeds and offsets, they
+//! are of the type in which the first output that is not bool computes, as `outputs` has it. Each function takes numbers of the
 //! computing type, or bool, as [`Function`] says, which is checked when a descriptor is made; a bool is a byte, of which all but 0 are true, and 1 is written.
 //! An output has type bool if its value is one; a number has the type that all inputs but bools share, or if they differ the computing type; unless
 //! [`outputs`](PointwiseDescriptor::outputs) says otherwise: a program without instructions casts.
@@ -23,26 +28,31 @@
 //! their low bits, and rounded once to floating-point types. True is 1.
 //!
 //! Layout and aliasing: any strides, 0 for inputs. An output lies as the first input of its extents does, or dense where that repeats elements.
-//! It may lie in the place of any input of an identical descriptor.
+//! It may lie in the place of any input of an identical descriptor that is no seed and no offset.
 //!
 //! Accumulation: nothing is added up. Each function is computed in the computing type, its result is not rounded further, and an output is cast once
 //! to its type, so that its bits depend on nothing but its inputs at the position. f32 results beyond the range of a 16-bit type become infinite.
 //!
 //! NaN, infinity, empty: as each function says; no comparison but `ne` holds of a NaN. Integers wrap. Without elements nothing is written.
 //!
+//! Random numbers: those of Philox 4x32-10, of which an element takes the word of its row-major position; of uniform numbers, bools and integers the bits are
+//! equal on all backends.
+//!
 //! Gradients: one step, a program of its own, for all inputs of floating-point types that are not repeated; for each that is, a sum over the positions that
 //! read one element of it, by the op [`reduce`](crate::ops::reduce), whose map is the program of the gradient. None passes through comparisons; `where`
-//! passes it to the argument that it took.
+//! passes it to the argument that it took. Gradients draw the same random numbers again; an input that is repeated has a step of its own before the sum then.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
 //! Source: of the functions, [`Function`] says; the rules of broadcasting are those of NumPy's user guide.
 //!
 //! Kernels, in the order in which they are tried. On CUDA `pointwise_function` (`csrc/pointwise/pointwise_function.cu`) for one function of operands of
-//! one type, and `pointwise_program` (`csrc/pointwise/pointwise_program.cu`), an interpreter, for any program. Through wgpu `pointwise_dense` and
+//! one type, and `pointwise_program` (`csrc/pointwise/pointwise_program.cu`), an interpreter, for any program without sources; with sources it is `pointwise_source`
+//! (`csrc/pointwise/pointwise_source.cu`). Through wgpu `pointwise_dense` and
 //! `pointwise_strided` (`csrc/pointwise/pointwise_dense.wgsl`, `csrc/pointwise/pointwise_strided.wgsl`, with the functions of `csrc/pointwise/functions`).
 //! On the CPU `pointwise_fast`, in blocks (`fast.rs`), and the reference in `cpu.rs`.
 //!
+//! [`Distribution`]: super::program::Distribution
 //! [`Function`]: super::program::Function
 //! [`Program`]: super::program::Program
 
@@ -51,7 +61,7 @@ use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::fields::require;
-use crate::ops::pointwise::program::{Function, Origin, Program, Through};
+use crate::ops::pointwise::program::{Function, Origin, Program, Source, Through};
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::ops::walk::Walk;
@@ -99,7 +109,7 @@ mod forward {
         let (mut rows, mut at) = ([row; COUNT], 0);
         while at < COUNT {
             let access = if at < FIRST_OUTPUT { Access::In } else { Access::Out };
-            let declared = if at == 0 || at == FIRST_OUTPUT { "always" } else { "if program" };
+            let declared = if at == FIRST_OUTPUT { "always" } else { "if program" };
             rows[at] = OperandEntry { name: NAMES[at], access, declared, in_place: None };
             at += 1;
         }
@@ -113,6 +123,8 @@ fields! {
         program: Program,
         inputs: Vec<TensorDesc>,
         outputs: Vec<DType> = default,
+        /// The extents of the outputs, if they are not those that the inputs broadcast to.
+        dims: Option<Vec<u64>> = default,
     }
 }
 
@@ -121,37 +133,65 @@ fields! {
 pub(crate) struct Geometry {
     /// The operands, inputs first, each with the extents of the outputs.
     pub(crate) operands: Vec<TensorDesc>,
+    /// The program's sources, each as an operand that lies so that the number of an element is the value, or the position by which it is drawn.
+    pub(crate) sources: Vec<TensorDesc>,
     /// The type in which the program computes: f32, f64, i32, u32 or i64.
     pub(crate) computing: DType,
 }
 
 impl Geometry {
-    /// How the operands lie towards each other, in the order of the outputs, which come first.
+    /// How the operands lie towards each other: outputs, which come first in its order, inputs, sources.
     pub(crate) fn walk(&self, outputs: usize) -> Walk {
         let (inputs, of_outputs) = self.operands.split_at(self.operands.len() - outputs);
-        Walk::new(&[of_outputs, inputs].concat())
+        Walk::new(&[of_outputs, inputs, &self.sources].concat())
+    }
+}
+
+impl Geometry {
+    /// The program with all that outputs of these types say of its sources.
+    pub(crate) fn program_of(&self, program: &Program, outputs: &[TensorDesc]) -> Program {
+        let types: Vec<DType> = outputs.iter().map(TensorDesc::dtype).collect();
+        program.with_digits(&types, self.computing)
     }
 }
 
 type Valid = valid::Valid<Fields>;
 
+impl Valid {
+    /// The program with all that its outputs say of its sources.
+    fn program(&self) -> Program {
+        self.derived.program_of(&self.fields.program, &self.derived.operands[self.fields.inputs.len()..])
+    }
+}
+
 impl Fields {
-    /// Layouts of inputs are those of their descriptors; types of outputs that are the default are left out.
+    /// Layouts of inputs are those of their descriptors; types of outputs that are the default are left out, and so are extents.
     fn normalise(&mut self, &Op { name: op, .. }: &Op<()>) -> Result<()> {
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
-        if !self.outputs.is_empty() && self.outputs == self.default_outputs() {
+        // Without a value among the inputs the types of the outputs say in what is computed.
+        if !self.outputs.is_empty() && !self.values().is_empty() && self.outputs == self.default_outputs() {
             self.outputs.clear();
+        }
+        let values = self.inputs.iter().enumerate().filter(|(at, _)| !self.program.is_key(*at));
+        if self.dims.is_some() && self.dims == broadcast(op, values).ok() {
+            self.dims = None;
         }
         Ok(())
     }
 
     fn default_outputs(&self) -> Vec<DType> {
         let is_bool: Vec<bool> = self.inputs.iter().map(|input| input.dtype() == DType::Bool).collect();
-        let shared = shared_type(&self.inputs);
+        let shared = shared_type(&self.values());
         let of = |is_bool| if is_bool { DType::Bool } else { shared };
         self.program.bools(&is_bool).into_iter().map(of).collect()
+    }
+
+    /// The inputs with a value at each position.
+    fn values(&self) -> Vec<TensorDesc> {
+        let is_value = |at: &usize| !self.program.is_key(*at);
+        (0..self.inputs.len()).filter(is_value).map(|at| self.inputs[at]).collect()
     }
 
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
@@ -161,12 +201,25 @@ impl Fields {
         require(op, "outputs", outputs.len() == program.outputs(), || {
             format!("must be {} types, one for each output of the program; got {}", program.outputs(), outputs.len())
         })?;
-        let Spread { dims, operands, computing } = Spread::new(op, program, inputs)?;
-        let mut geometry = Geometry { operands, computing };
+        // Without a value among the inputs the outputs say in what is computed.
+        let asked = self.outputs.iter().copied().find(|&dtype| dtype != DType::Bool);
+        let asked = if self.values().is_empty() { asked } else { None };
+        let Spread { dims, operands, computing } = Spread::new(op, program, inputs, (self.dims.as_deref(), asked))?;
+        program.check_positions(op, computing, &dims, inputs)?;
+        let source = |source: &Source| {
+            let strides: Vec<u64> = match source {
+                Source::Index { axis } => (0..dims.len()).map(|at| u64::from(at == *axis)).collect(),
+                Source::Random(_) => TensorDesc::contiguous(DType::U8, &dims)?.strides().to_vec(),
+            };
+            TensorDesc::strided(DType::U8, &dims, &strides)
+        };
+        let sources = program.sources().iter().map(source).collect::<Result<_>>()?;
+        let mut geometry = Geometry { operands, sources, computing };
         for (at, input) in inputs.iter().enumerate() {
             slots.declare(at, *input)?;
         }
-        let like = inputs.iter().find(|input| input.dims() == dims && input.is_injective());
+        let values = self.values();
+        let like = values.iter().find(|input| input.dims() == dims && input.is_injective());
         for (at, dtype) in outputs.into_iter().enumerate() {
             let default = match like {
                 Some(input) => TensorDesc::strided(dtype, &dims, input.strides()),
@@ -176,7 +229,7 @@ impl Fields {
             let output = slots.declare(index, slots.derived(index, default)?)?;
             geometry.operands.push(output);
         }
-        slots.share_places();
+        slots.share_places(|input| !program.is_key(input));
         Ok(geometry)
     }
 }
@@ -206,16 +259,43 @@ pub(in crate::ops) struct Spread {
 }
 
 impl Spread {
+    /// `asked`: the extents to which inputs broadcast, if they do not follow from these; and the type whose elements are computed where there is no input.
+    ///
     /// # Errors
     /// Types that do not mix, an instruction that does not take its arguments, a number that the computing type does not hold, or extents that do not
     /// broadcast.
-    pub(in crate::ops) fn new(op: &'static str, program: &Program, inputs: &[TensorDesc]) -> Result<Self> {
-        let computing = computing_of(op, inputs)?;
+    pub(in crate::ops) fn new(
+        op: &'static str,
+        program: &Program,
+        inputs: &[TensorDesc],
+        asked: (Option<&[u64]>, Option<DType>),
+    ) -> Result<Self> {
+        let values = || inputs.iter().enumerate().filter(|(at, _)| !program.is_key(*at));
+        let computing = match asked.1 {
+            Some(dtype) => computing(dtype),
+            None => computing_of(op, values())?,
+        };
         let types: Vec<DType> = inputs.iter().map(TensorDesc::dtype).collect();
         program.check_types(op, &types, computing)?;
         program.check_literals(op, computing)?;
-        let dims = broadcast(op, inputs)?;
-        let operands = inputs.iter().map(|input| input.broadcast_to(&dims)).collect::<Result<_>>()?;
+        let own = broadcast(op, values())?;
+        let dims = match asked.0 {
+            None => own,
+            Some(dims) => {
+                let fits = |(&own, &dim): (&u64, &u64)| own == dim || own == 1;
+                let are_fitting = own.len() <= dims.len() && own.iter().rev().zip(dims.iter().rev()).all(fits);
+                require(op, "dims", are_fitting, || {
+                    format!("must be the extents that those of the inputs, {own:?}, broadcast to; got {dims:?}")
+                })?;
+                dims.to_vec()
+            }
+        };
+        // A seed and an offset are one element at every position.
+        let repeated = |(at, input): (usize, &TensorDesc)| match program.is_key(at) {
+            true => TensorDesc::strided(input.dtype(), &dims, &vec![0; dims.len()]),
+            false => input.broadcast_to(&dims),
+        };
+        let operands = inputs.iter().enumerate().map(repeated).collect::<Result<_>>()?;
         Ok(Self { dims, operands, computing })
     }
 }
@@ -229,8 +309,9 @@ fn computing(dtype: DType) -> DType {
 }
 
 /// The type in which a program of these inputs computes.
-fn computing_of(op: &'static str, inputs: &[TensorDesc]) -> Result<DType> {
-    let mut numbers = INPUTS.into_iter().zip(inputs).filter(|(_, input)| input.dtype() != DType::Bool);
+fn computing_of<'i>(op: &'static str, inputs: impl Iterator<Item = (usize, &'i TensorDesc)>) -> Result<DType> {
+    let named = inputs.map(|(at, input)| (INPUTS[at], input));
+    let mut numbers = named.filter(|(_, input)| input.dtype() != DType::Bool);
     let Some((first, of_first)) = numbers.next() else { return Ok(DType::F32) };
     let computed = computing(of_first.dtype());
     match numbers.find(|(_, input)| computing(input.dtype()) != computed) {
@@ -248,23 +329,24 @@ fn computing_of(op: &'static str, inputs: &[TensorDesc]) -> Result<DType> {
 }
 
 /// The extents that those of the inputs broadcast to.
-fn broadcast(op: &'static str, inputs: &[TensorDesc]) -> Result<Vec<u64>> {
-    let rank = inputs.iter().map(TensorDesc::rank).max().unwrap_or(0).min(MAX_RANK);
+fn broadcast<'i>(op: &'static str, inputs: impl Iterator<Item = (usize, &'i TensorDesc)>) -> Result<Vec<u64>> {
+    let inputs: Vec<(usize, &TensorDesc)> = inputs.collect();
+    let rank = inputs.iter().map(|(_, input)| input.rank()).max().unwrap_or(0).min(MAX_RANK);
     let mut dims = vec![1; rank];
     let mut named = vec![0; rank];
-    for (at, input) in inputs.iter().enumerate() {
+    for (place, &(at, input)) in inputs.iter().enumerate() {
         let own = &mut dims[rank - input.rank()..];
         for (axis, (dim, &extent)) in own.iter_mut().zip(input.dims()).enumerate() {
             let named = &mut named[rank - input.rank() + axis];
             if extent != 1 {
                 require(op, INPUTS[at], *dim == 1 || *dim == extent, || {
-                    let (other, of_other) = (INPUTS[*named], inputs[*named].dims());
+                    let (other, of_other) = (INPUTS[inputs[*named].0], inputs[*named].1.dims());
                     let own = input.dims();
                     format!(
                         "{own:?} does not broadcast with {of_other:?} of {other}: counted from the last, extents must be equal or 1; {extent} is beside {dim}"
                     )
                 })?;
-                (*dim, *named) = (extent, at);
+                (*dim, *named) = (extent, place);
             }
         }
     }
@@ -337,8 +419,17 @@ impl Forward<'_> {
     }
 
     fn derive_repeated(&self, derivation: &mut Derivation, wanted: usize) -> Result<()> {
-        let (program, descs, mut roles) = self.gradient(&[wanted])?;
+        let (mut program, mut descs, mut roles) = self.gradient(&[wanted])?;
         let input = self.inputs[wanted];
+        if !program.sources().is_empty() {
+            // Sums read what has been drawn.
+            let drawn = PointwiseDescriptor::new(program, descs)?.outputs(vec![input.dtype().accumulator()])?;
+            let at_each = derivation.intermediate();
+            roles.push((OUTPUTS[0], at_each.clone()));
+            (program, descs) = (Program::identity(), vec![drawn.0.slots[drawn.0.slots.len() - 1].desc]);
+            derivation.push(drawn, &roles);
+            roles = vec![(INPUTS[0], at_each)];
+        }
         // Extents in front that the input does not have are removed, its own of 1 stay.
         let front = self.dims.len() - input.rank();
         let is_repeated = |&axis: &usize| axis >= front && input.dims()[axis - front] != self.dims[axis];
@@ -357,6 +448,8 @@ impl Forward<'_> {
 fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<()> {
     let Fields { program, inputs, .. } = &forward.0.fields;
     let of_outputs = &forward.0.derived.operands[inputs.len()..];
+    // The gradients have other outputs, which would say otherwise how many digits random numbers have.
+    let program = &forward.0.derived.program_of(program, of_outputs);
     let arriving: Vec<usize> = (0..OUTPUTS.len()).filter(|&at| derivation.arrives(OUTPUTS[at])).collect();
     let dys = arriving.iter().map(|&at| of_outputs[at]).collect();
     let dims = of_outputs[0].dims();
@@ -382,7 +475,7 @@ descriptor! {
     args: PointwiseArgs of forward;
     plan: PointwisePlan;
     kernels: kernels!(
-        cuda: {"function" => cuda::function, "program" => cuda::program};
+        cuda: {"function" => cuda::function, "program" => cuda::program, "source" => cuda::source};
         wgpu: {"dense" => wgpu::dense, "strided" => wgpu::strided};
         cpu: cpu::accept;
         before: {"fast" => fast::accept}
@@ -396,6 +489,19 @@ descriptor! {
     /// [`Error::InvalidDescriptor`] if there are not as many as the program has inputs, if they do not broadcast, if their types compute in different ones,
     /// if a function takes others, or if a number of the program is none of the computing type.
     fn new(program: Program, inputs: Vec<TensorDesc>) = Fields::minimal(program, inputs);
+    /// A program whose outputs have these extents, to which inputs broadcast, and these types, in the first of which that is not bool it computes where no
+    /// input but seeds and offsets says otherwise.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, PointwiseDescriptor, Program};
+    /// let positions = PointwiseDescriptor::generated(Program::arange(0, 0.0, 1.0)?, vec![], vec![5], vec![DType::I64])?;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`new`](Self::new) and [`outputs`](Self::outputs); and if the extents are not those that the inputs broadcast to, or have no axis that a source names.
+    fn generated(program: Program, inputs: Vec<TensorDesc>, dims: Vec<u64>, outputs: Vec<DType>) =
+        Fields { outputs, dims: Some(dims), ..Fields::minimal(program, inputs) };
     /// A function of one argument.
     ///
     /// # Errors
@@ -560,7 +666,7 @@ mod tests {
             (vec![vec![0], vec![2]], None),
         ] {
             let inputs: Vec<_> = dims.iter().map(|dims: &Vec<u64>| contiguous(dims)).collect();
-            assert_eq!(broadcast("pointwise", &inputs).ok(), expected, "{dims:?}");
+            assert_eq!(broadcast("pointwise", inputs.iter().enumerate()).ok(), expected, "{dims:?}");
         }
     }
 }

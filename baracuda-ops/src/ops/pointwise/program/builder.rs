@@ -1,6 +1,6 @@
 //! Programs made by code, without names.
 
-use super::{Argument, Function, Instruction, Literal, Names, Program};
+use super::{Argument, Distribution, Draw, Function, Instruction, Literal, Names, Program, Source};
 use crate::error::Result;
 
 /// What an instruction takes: a value of the program, or a number.
@@ -35,6 +35,7 @@ impl From<f64> for Term {
 #[derive(Debug, Default)]
 pub struct ProgramBuilder {
     inputs: Vec<String>,
+    sources: Vec<Source>,
     calls: Vec<(Function, Vec<Term>)>,
 }
 
@@ -55,11 +56,46 @@ impl ProgramBuilder {
         Term(Argument::Result(at))
     }
 
+    /// The position along an axis of the outputs, as a number of the computing type.
+    pub fn index(&mut self, axis: usize) -> Term {
+        self.source(Source::Index { axis })
+    }
+
+    /// A random number at each position, drawn by Philox 4x32-10. `seed` and `offset` are inputs, U32 of extents `[2]` and `[]`, and nothing else: a
+    /// change of theirs makes other numbers. Equal numbers with another `stream` are others.
+    ///
+    /// ```
+    /// use baracuda_ops::{Distribution, Function, Program};
+    /// let mut b = Program::builder();
+    /// let [x, seed, step] = ["x", "seed", "step"].map(|name| b.input(name));
+    /// let noise = b.random(Distribution::Normal, seed, step, 0);
+    /// let noisy = b.call(Function::Add, [x, noise]);
+    /// let program = b.finish([noisy])?;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    pub fn random(&mut self, distribution: Distribution, seed: Term, offset: Term, stream: u32) -> Term {
+        // What is no input is refused when the program is finished.
+        let input = |Term(argument): Term| match argument {
+            Argument::Input(at) => at,
+            Argument::Source(_) | Argument::Result(_) | Argument::Literal(_) => usize::MAX,
+        };
+        self.source(Source::random(distribution, input(seed), input(offset), stream))
+    }
+
+    /// A source. Equal ones are one.
+    pub(super) fn source(&mut self, source: Source) -> Term {
+        let at = self.sources.iter().position(|known| *known == source).unwrap_or_else(|| {
+            self.sources.push(source);
+            self.sources.len() - 1
+        });
+        Term(Argument::Source(at))
+    }
+
     /// The program of these results. What none of them needs is left out, inputs stay.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`](crate::Error::InvalidDescriptor) if there are too many inputs, results or instructions, if a function has another
-    /// number of arguments, if two inputs have one name, or if an output is a number.
+    /// number of arguments, if two inputs have one name, if an output is a number, or if a source's seed or offset is no input or has another use.
     pub fn finish(self, outputs: impl IntoIterator<Item = Term>) -> Result<Program> {
         let is_kept = vec![true; self.inputs.len()];
         self.finished(outputs.into_iter().collect(), is_kept).map(|(program, _)| program)
@@ -73,11 +109,12 @@ impl ProgramBuilder {
 
     /// The program of these results and of the inputs that they need or that are kept, which it returns as well.
     fn finished(self, outputs: Vec<Term>, mut inputs: Vec<bool>) -> Result<(Program, Vec<bool>)> {
-        let mut calls = vec![false; self.calls.len()];
+        let (mut calls, mut sources) = (vec![false; self.calls.len()], vec![false; self.sources.len()]);
         let mut need = |calls: &mut [bool], terms: &[Term]| {
             for Term(argument) in terms {
                 let is_needed = match *argument {
                     Argument::Input(at) => inputs.get_mut(at),
+                    Argument::Source(at) => sources.get_mut(at),
                     Argument::Result(at) => calls.get_mut(at),
                     Argument::Literal(_) => None,
                 };
@@ -90,11 +127,15 @@ impl ProgramBuilder {
                 need(&mut calls, &self.calls[at].1);
             }
         }
-        let [input_places, call_places] = [&inputs, &calls].map(|kept| places(kept));
+        for (source, _) in self.sources.iter().zip(&sources).filter(|(_, is_needed)| **is_needed) {
+            source.keys().for_each(|key| inputs.get_mut(key).into_iter().for_each(|is_needed| *is_needed = true));
+        }
+        let [input_places, source_places, call_places] = [&inputs, &sources, &calls].map(|kept| places(kept));
         // Terms of another builder keep places that this one may not have, which the check of the program refuses.
         let place = |places: &[usize], at: usize| places.get(at).copied().unwrap_or(usize::MAX);
         let moved = |Term(argument): Term| match argument {
             Argument::Input(at) => Argument::Input(place(&input_places, at)),
+            Argument::Source(at) => Argument::Source(place(&source_places, at)),
             Argument::Result(at) => Argument::Result(place(&call_places, at)),
             literal @ Argument::Literal(_) => literal,
         };
@@ -105,7 +146,16 @@ impl ProgramBuilder {
             arguments: arguments.into_iter().map(moved).collect(),
         });
         let names = Names { inputs: named.collect(), ..Names::default() };
-        let program = Program::checked(names, instructions.collect(), outputs.into_iter().map(moved).collect())?;
+        let kept = self.sources.into_iter().zip(sources).filter(|(_, is_kept)| *is_kept).map(|(source, _)| source);
+        let sources = kept.map(|source| match source {
+            Source::Random(draw) => {
+                let [seed, offset] = [draw.seed, draw.offset].map(|key| place(&input_places, key));
+                Source::Random(Draw { seed, offset, ..draw })
+            }
+            index @ Source::Index { .. } => index,
+        });
+        let outputs = outputs.into_iter().map(moved).collect();
+        let program = Program::checked(names, sources.collect(), instructions.collect(), outputs)?;
         Ok((program, inputs))
     }
 }

@@ -47,9 +47,11 @@ impl Program {
         let dys: Vec<Term> = arriving.iter().map(|at| b.input(format!("d_out{at}"))).collect();
         let count = through.map_or(0, |through| through.further);
         let further: Vec<Term> = (0..count).map(|at| b.input(format!("d_of{at}"))).collect();
+        let sources: Vec<Term> = self.sources().iter().map(|&source| b.source(source)).collect();
         let mut results: Vec<Term> = Vec::with_capacity(self.instructions().len());
         let term = |results: &[Term], argument: Argument| match argument {
             Argument::Input(at) => inputs[at],
+            Argument::Source(at) => sources[at],
             Argument::Result(at) => results[at],
             literal @ Argument::Literal(_) => Term(literal),
         };
@@ -71,7 +73,7 @@ impl Program {
             let call = Call { x, y: results[at], dy };
             let numbers = (0..).zip(arguments).filter(|&(at, _)| !function.takes_bool(at));
             for (derivative, (_, argument)) in function.row().derivatives.iter().zip(numbers) {
-                if !matches!(argument, Argument::Literal(_)) {
+                if !matches!(argument, Argument::Literal(_) | Argument::Source(_)) {
                     let dx = if dy == Term::NOTHING { dy } else { derivative(&mut b, call) };
                     reached.add(&mut b, *argument, dx);
                 }
@@ -103,7 +105,8 @@ impl Reached {
         let held = match to {
             Argument::Input(at) => &mut self.of_inputs[at],
             Argument::Result(at) => &mut self.of_results[at],
-            Argument::Literal(_) => return,
+            // Sources depend on no input.
+            Argument::Source(_) | Argument::Literal(_) => return,
         };
         *held = Some(match *held {
             Some(before) if dx == Term::NOTHING => before,

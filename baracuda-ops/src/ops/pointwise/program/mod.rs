@@ -33,6 +33,8 @@ mod lanes;
     reason = "coefficients of polynomials are as they were fitted"
 )]
 mod single;
+mod source;
+mod stock;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,12 +49,15 @@ pub(crate) use functions::Cost;
 pub use functions::Function;
 pub(crate) use gradient::{Origin, Through};
 pub(crate) use lanes::Lane;
+pub use source::Distribution;
+pub(crate) use source::{Draw, Kind, Source, Stream, range, threshold};
 
 use crate::backend::cpu::rounded;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::json::{Object, Whole};
 use crate::narrow::whole;
+use crate::tensor::TensorDesc;
 
 /// A function of the elements at one position. See the [module](self).
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,6 +68,8 @@ pub struct Program(Arc<Parts>);
 struct Parts {
     names: Names,
     inputs: usize,
+    /// In the order of their places.
+    sources: Vec<Source>,
     instructions: Vec<Instruction>,
     outputs: Vec<Argument>,
 }
@@ -90,6 +97,8 @@ impl Instruction {
 pub(crate) enum Argument {
     /// An input, by its place.
     Input(usize),
+    /// A source, by its place.
+    Source(usize),
     /// The result of an instruction, by its place.
     Result(usize),
     /// A number.
@@ -102,7 +111,7 @@ impl Argument {
     pub(crate) const fn input(&self) -> Option<usize> {
         match *self {
             Self::Input(at) => Some(at),
-            Self::Result(_) | Self::Literal(_) => None,
+            Self::Source(_) | Self::Result(_) | Self::Literal(_) => None,
         }
     }
 }
@@ -127,6 +136,7 @@ impl Literal {
 #[derive(Clone, Debug, Default)]
 struct Names {
     inputs: Vec<String>,
+    sources: Vec<String>,
     results: Vec<String>,
     /// The first whole number of the JSON that f64 does not have: floating-point types compute with the nearest one, integers cannot.
     inexact: Option<i128>,
@@ -157,6 +167,10 @@ impl Program {
     pub const MAX_INSTRUCTIONS: usize = 64;
     /// The most different numbers.
     pub const MAX_NUMBERS: usize = 128;
+    /// The most sources: positions and random numbers.
+    pub const MAX_SOURCES: usize = 4;
+    /// The most different numbers of a program with sources.
+    pub const MAX_NUMBERS_BESIDE_SOURCES: usize = 64;
 
     /// A program in the making.
     pub fn builder() -> ProgramBuilder {
@@ -169,13 +183,14 @@ impl Program {
         let names = ["x", "y", "z"].iter().take(function.arity()).map(|name| (*name).to_string()).collect();
         let names = Names { inputs: names, ..Names::default() };
         let (instructions, outputs) = (vec![instruction], vec![Argument::Result(0)]);
-        Self(Arc::new(Parts { names, inputs: function.arity(), instructions, outputs }))
+        Self(Arc::new(Parts { names, inputs: function.arity(), sources: Vec::new(), instructions, outputs }))
     }
 
     /// The program that returns its input.
     pub(crate) fn identity() -> Self {
         let names = Names { inputs: vec!["x".into()], ..Names::default() };
-        Self(Arc::new(Parts { names, inputs: 1, instructions: Vec::new(), outputs: vec![Argument::Input(0)] }))
+        let (sources, instructions) = (Vec::new(), Vec::new());
+        Self(Arc::new(Parts { names, inputs: 1, sources, instructions, outputs: vec![Argument::Input(0)] }))
     }
 
     /// Whether it returns its input and nothing else.
@@ -199,7 +214,7 @@ impl Program {
             instructions.push(Instruction { function: Function::Div, arguments: vec![output, count] });
         }
         let names = Names { results: Vec::new(), ..self.0.names.clone() };
-        Self::checked(names, instructions, outputs)
+        Self::checked(names, self.sources().to_vec(), instructions, outputs)
     }
 
     /// The number of inputs.
@@ -212,6 +227,23 @@ impl Program {
         self.0.outputs.len()
     }
 
+    /// What it has in place of further inputs.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.0.sources
+    }
+
+    /// Whether an input is the seed or the offset of a source; the others have a value at each position.
+    pub(crate) fn is_key(&self, input: usize) -> bool {
+        self.sources().iter().any(|source| source.keys().any(|key| key == input))
+    }
+
+    /// The program with as many other sources.
+    fn with_sources(&self, sources: Vec<Source>) -> Self {
+        let Parts { names, inputs, instructions, outputs, .. } = &*self.0;
+        let (names, instructions, outputs) = (names.clone(), instructions.clone(), outputs.clone());
+        Self(Arc::new(Parts { names, inputs: *inputs, sources, instructions, outputs }))
+    }
+
     pub(crate) fn instructions(&self) -> &[Instruction] {
         &self.0.instructions
     }
@@ -221,11 +253,13 @@ impl Program {
         &self.0.outputs
     }
 
-    /// The outputs of one position, in f64, which the reference computes; `number` brings a literal into the computing type.
+    /// The outputs of one position, in f64, which the reference computes; `inputs` are followed by the sources, `number` brings a literal into the computing
+    /// type.
     pub(crate) fn evaluate(&self, inputs: &[f64], number: fn(f64) -> f64, outputs: &mut [f64]) {
         let mut results = [0.0; Self::MAX_INSTRUCTIONS];
         let value = |results: &[f64], argument: Argument| match argument {
             Argument::Input(at) => inputs[at],
+            Argument::Source(at) => inputs[self.inputs() + at],
             Argument::Result(at) => results[at],
             Argument::Literal(literal) => number(literal.get()),
         };
@@ -246,6 +280,7 @@ impl Program {
         let mut results = [0; Self::MAX_INSTRUCTIONS];
         let value = |results: &[i64], argument: Argument| match argument {
             Argument::Input(at) => inputs[at],
+            Argument::Source(at) => inputs[self.inputs() + at],
             Argument::Result(at) => results[at],
             Argument::Literal(literal) => whole(literal.get()),
         };
@@ -270,8 +305,10 @@ impl Program {
         let inputs: Vec<Term> = (0..self.inputs()).map(|at| b.input(self.name(Argument::Input(at)))).collect();
         let further: Vec<Term> = (0..further).map(|at| b.input(format!("of{at}"))).collect();
         let mut results: Vec<Term> = Vec::with_capacity(self.instructions().len());
+        let sources: Vec<Term> = self.sources().iter().map(|&source| b.source(source)).collect();
         let term = |results: &[Term], argument: &Argument| match *argument {
             Argument::Input(at) => inputs[at],
+            Argument::Source(at) => sources[at],
             Argument::Result(at) => results[at],
             literal @ Argument::Literal(_) => Term(literal),
         };
@@ -288,6 +325,7 @@ impl Program {
     pub(crate) fn bools(&self, is_bool: &[bool]) -> Vec<bool> {
         let is_bool = |output: &Argument| match *output {
             Argument::Input(at) => is_bool.get(at).copied().unwrap_or_default(),
+            Argument::Source(at) => self.sources()[at].gives_bool(),
             Argument::Result(at) => self.instructions()[at].function.gives_bool(),
             Argument::Literal(_) => false,
         };
@@ -309,6 +347,7 @@ impl Program {
                 let takes_bool = function.takes_bool(place);
                 let is_bool = match *argument {
                     Argument::Input(input) => inputs[input] == DType::Bool,
+                    Argument::Source(source) => self.sources()[source].gives_bool(),
                     Argument::Result(result) => self.instructions()[result].function.gives_bool(),
                     Argument::Literal(literal) if takes_bool => {
                         if ![0.0, 1.0].contains(&literal.get()) {
@@ -339,9 +378,18 @@ impl Program {
     }
 
     /// A program whose arguments are inputs, earlier results and numbers.
-    fn checked(names: Names, instructions: Vec<Instruction>, outputs: Vec<Argument>) -> Result<Self> {
+    fn checked(
+        names: Names,
+        sources: Vec<Source>,
+        instructions: Vec<Instruction>,
+        outputs: Vec<Argument>,
+    ) -> Result<Self> {
         let inputs = names.inputs.len();
-        bounded("inputs", inputs, 1..=Self::MAX_INPUTS)?;
+        bounded("inputs", inputs, 0..=Self::MAX_INPUTS)?;
+        require("let", sources.len() <= Self::MAX_SOURCES, || {
+            format!("must have at most {} sources, got {}", Self::MAX_SOURCES, sources.len())
+        })?;
+        Self::check_sources(&names, &sources, &instructions, &outputs)?;
         bounded("outputs", outputs.len(), 1..=Self::MAX_OUTPUTS)?;
         bounded("let", instructions.len(), 0..=Self::MAX_INSTRUCTIONS)?;
         for (at, name) in names.inputs.iter().enumerate() {
@@ -357,6 +405,7 @@ impl Program {
             for argument in arguments {
                 let is_known = match *argument {
                     Argument::Input(input) => input < inputs,
+                    Argument::Source(source) => source < sources.len(),
                     Argument::Result(result) => result < at,
                     Argument::Literal(_) => true,
                 };
@@ -368,18 +417,71 @@ impl Program {
         let mut numbers: Vec<Literal> = instructions.iter().flat_map(Instruction::literals).collect();
         numbers.sort_unstable_by_key(|literal| literal.0);
         numbers.dedup();
-        require("let", numbers.len() <= Self::MAX_NUMBERS, || {
-            format!("has {} different numbers, at most {} are possible", numbers.len(), Self::MAX_NUMBERS)
+        let most = if sources.is_empty() { Self::MAX_NUMBERS } else { Self::MAX_NUMBERS_BESIDE_SOURCES };
+        require("let", numbers.len() <= most, || {
+            let beside = if sources.is_empty() { "" } else { " beside sources" };
+            format!("has {} different numbers, at most {most} are possible{beside}", numbers.len())
         })?;
         for (at, output) in outputs.iter().enumerate() {
             let is_known = match *output {
                 Argument::Input(input) => input < inputs,
+                Argument::Source(source) => source < sources.len(),
                 Argument::Result(result) => result < instructions.len(),
                 Argument::Literal(_) => false,
             };
             require("outputs", is_known, || format!("output {at} must be an input or a result"))?;
         }
-        Ok(Self(Arc::new(Parts { names, inputs, instructions, outputs })))
+        Ok(Self(Arc::new(Parts { names, inputs, sources, instructions, outputs })))
+    }
+
+    /// Refuses sources of numbers that they do not have, and inputs that are a seed or an offset and something else.
+    fn check_sources(
+        names: &Names,
+        sources: &[Source],
+        instructions: &[Instruction],
+        outputs: &[Argument],
+    ) -> Result<()> {
+        let used = || instructions.iter().flat_map(|instruction| &instruction.arguments).chain(outputs);
+        for (at, source) in sources.iter().enumerate() {
+            source.check().map_err(|rule| source::refused("program", "let", at, source, &rule))?;
+            let Some(draw) = source.draw() else { continue };
+            for (key, is_other, what) in [
+                (draw.seed, sources.iter().filter_map(Source::draw).any(|other| other.offset == draw.seed), "seed"),
+                (draw.offset, false, "offset"),
+            ] {
+                let Some(name) = names.inputs.get(key) else {
+                    return Err(source::refused("program", "let", at, source, &format!("its {what} is no input")));
+                };
+                let is_value = used().any(|argument| *argument == Argument::Input(key));
+                require("let", !is_value && !is_other, || {
+                    format!("source {at}, {}: its {what}, {name:?}, must be nothing else", source.name())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses sources that the computing type does not hold, axes that the outputs do not have, and other seeds and offsets than U32[2] and U32[].
+    pub(crate) fn check_positions(
+        &self,
+        op: &'static str,
+        computing: DType,
+        dims: &[u64],
+        inputs: &[TensorDesc],
+    ) -> Result<()> {
+        for (at, source) in self.sources().iter().enumerate() {
+            let refused = |rule: &str| source::refused(op, "program", at, source, rule);
+            source.check_type(computing, dims).map_err(|rule| refused(&rule))?;
+            let Some(draw) = source.draw() else { continue };
+            for (key, wanted, what) in [(draw.seed, &[2][..], "seed"), (draw.offset, &[], "offset")] {
+                let input = &inputs[key];
+                if input.dtype() != DType::U32 || input.dims() != wanted {
+                    let (name, dtype, dims) = (self.name(Argument::Input(key)), input.dtype(), input.dims());
+                    return Err(refused(&format!("its {what}, {name}, must be u32 {wanted:?}, got {dtype} {dims:?}")));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Refuses numbers that the computing type does not have: they would be infinite, or no integers.
@@ -419,21 +521,27 @@ impl Program {
 
     /// What a value is called.
     fn name(&self, argument: Argument) -> String {
-        let Names { inputs, results, .. } = &self.0.names;
+        let Names { inputs, sources, results, .. } = &self.0.names;
         match argument {
             Argument::Input(at) => inputs[at].clone(),
-            Argument::Result(at) => results.get(at).cloned().unwrap_or_else(|| {
-                // Longer than every input's name, if one could be it.
-                let taken = |prefix: &str| inputs.iter().any(|name| name.starts_with(prefix));
-                let mut prefix = String::from("t");
-                while taken(&prefix) {
-                    prefix.push('t');
-                }
-                format!("{prefix}{at}")
-            }),
+            Argument::Source(at) => {
+                sources.get(at).cloned().unwrap_or_else(|| format!("{}{at}", free_prefix("s", inputs)))
+            }
+            Argument::Result(at) => {
+                results.get(at).cloned().unwrap_or_else(|| format!("{}{at}", free_prefix("t", inputs)))
+            }
             Argument::Literal(literal) => literal.get().to_string(),
         }
     }
+}
+
+/// A letter, so often that no input's name begins with it.
+fn free_prefix(letter: &str, inputs: &[String]) -> String {
+    let mut prefix = letter.to_string();
+    while inputs.iter().any(|name| name.starts_with(&prefix)) {
+        prefix.push_str(letter);
+    }
+    prefix
 }
 
 impl fmt::Debug for Program {
@@ -474,12 +582,28 @@ enum Word {
     Number(f64),
 }
 
+impl Word {
+    /// The number, of whole numbers the nearest one of f64, or else the name.
+    fn number(&self) -> Result<f64, &str> {
+        match self {
+            Self::Name(name) => Err(name),
+            Self::Whole(number) => Ok(number.nearest()),
+            Self::Number(number) => Ok(*number),
+        }
+    }
+}
+
 impl TryFrom<Object<Json>> for Program {
     type Error = Error;
 
     fn try_from(Object(Json { inputs, instructions, outputs }): Object<Json>) -> Result<Self> {
-        bounded("inputs", inputs.len(), 1..=Self::MAX_INPUTS)?;
-        bounded("let", instructions.len(), 0..=Self::MAX_INSTRUCTIONS)?;
+        bounded("inputs", inputs.len(), 0..=Self::MAX_INPUTS)?;
+        let is_of_source = |words: &&Vec<Word>| matches!(words.get(1), Some(Word::Name(name)) if is_source(name));
+        let count = instructions.iter().filter(|words| !is_of_source(words)).count();
+        bounded("let", count, 0..=Self::MAX_INSTRUCTIONS)?;
+        require("let", instructions.len() - count <= Self::MAX_SOURCES, || {
+            format!("must have at most {} sources, got {}", Self::MAX_SOURCES, instructions.len() - count)
+        })?;
         let mut known: HashMap<String, Argument> = HashMap::new();
         let add = |known: &mut HashMap<String, Argument>, field, name: &str, argument| {
             let is_number = NUMBERS.iter().any(|(number, _)| *number == name);
@@ -490,7 +614,7 @@ impl TryFrom<Object<Json>> for Program {
         for (at, name) in inputs.iter().enumerate() {
             add(&mut known, "inputs", name, Argument::Input(at))?;
         }
-        let mut inexact = None;
+        let (mut names, mut sources) = (Names::default(), Vec::new());
         let mut results = Vec::with_capacity(instructions.len());
         let mut checked = Vec::with_capacity(instructions.len());
         for (at, words) in instructions.into_iter().enumerate() {
@@ -498,6 +622,16 @@ impl TryFrom<Object<Json>> for Program {
                 let rule = format!("instruction {at} must be the name of its result, a function, and its arguments");
                 return Err(Error::InvalidDescriptor { op: "program", field: "let", rule });
             };
+            if is_source(function) {
+                add(&mut known, "let", result, Argument::Source(sources.len()))?;
+                names.sources.push(result.clone());
+                let given: Vec<_> = given.iter().map(Word::number).collect();
+                sources.push(read_source(function, &given, &inputs).map_err(|rule| {
+                    let rule = format!("instruction {at}, {function}: {rule}");
+                    Error::InvalidDescriptor { op: "program", field: "let", rule }
+                })?);
+                continue;
+            }
             let found = Function::ALL.into_iter().find(|known| known.name() == function);
             let unknown = || {
                 let known: Vec<_> = Function::ALL.iter().map(|known| known.name()).collect();
@@ -508,7 +642,7 @@ impl TryFrom<Object<Json>> for Program {
             let function = found.ok_or_else(unknown)?;
             let mut argument = |word: &Word| match word {
                 Word::Whole(number) => {
-                    inexact = inexact.or_else(|| number.inexact());
+                    names.inexact = names.inexact.or_else(|| number.inexact());
                     Ok(Argument::Literal(Literal::new(number.nearest())))
                 }
                 Word::Number(number) => Ok(Argument::Literal(Literal::new(*number))),
@@ -518,15 +652,78 @@ impl TryFrom<Object<Json>> for Program {
                 },
             };
             let arguments = given.iter().map(&mut argument).collect::<Result<_>>()?;
-            add(&mut known, "let", result, Argument::Result(at))?;
+            add(&mut known, "let", result, Argument::Result(checked.len()))?;
             results.push(result.clone());
             checked.push(Instruction { function, arguments });
         }
         let output =
             |(at, name): (usize, &String)| known.get(name).copied().ok_or_else(|| unnamed("outputs", at, name));
         let outputs = outputs.iter().enumerate().map(output).collect::<Result<_>>()?;
-        Self::checked(Names { inputs, results, inexact }, checked, outputs)
+        Self::checked(Names { inputs, results, ..names }, sources, checked, outputs)
     }
+}
+
+/// Whether an instruction of this name is a source.
+fn is_source(name: &str) -> bool {
+    name == source::INDEX || Kind::ALL.iter().any(|kind| kind.name() == name)
+}
+
+/// A source from its arguments: of an index an axis; of random numbers seed, offset, stream, the distribution's numbers, and of uniform ones their digits.
+fn read_source(name: &str, given: &[Result<f64, &str>], inputs: &[String]) -> Result<Source, String> {
+    let natural = |word: &Result<f64, &str>, what: &str| match word {
+        Ok(number) if number.fract() == 0.0 && (0.0..4_294_967_296.0).contains(number) => {
+            Ok(u32::try_from(whole(*number)).unwrap_or_default())
+        }
+        Ok(number) => Err(format!("{what} must be a whole number from 0 to 2^32 - 1, got {number}")),
+        Err(name) => Err(format!("{what} must be a number, got {name:?}")),
+    };
+    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == name) else {
+        let [axis] = given else { return Err(format!("takes an axis, got {} arguments", given.len())) };
+        return Ok(Source::Index { axis: crate::narrow::to_usize(natural(axis, "axis")?.into()) });
+    };
+    let takes = || {
+        let numbers = kind.numbers().iter().map(|name| format!(", {name}")).collect::<String>();
+        format!("takes seed, offset, stream{numbers}, got {} arguments", given.len())
+    };
+    let [seed, offset, stream, numbers @ ..] = given else { return Err(takes()) };
+    let input = |word: &Result<f64, &str>, what: &str| match word {
+        Err(name) => {
+            let at = inputs.iter().position(|known| known == name);
+            at.ok_or_else(|| format!("its {what}, {name:?}, names no input"))
+        }
+        Ok(number) => Err(format!("its {what} must be the name of an input, got {number}")),
+    };
+    let (seed, offset, stream) = (input(seed, "seed")?, input(offset, "offset")?, natural(stream, "stream")?);
+    let (numbers, digits) = match (kind, numbers) {
+        (Kind::Uniform, [digits]) => (&[][..], natural(digits, "digits")?),
+        (_, numbers) => (numbers, 0),
+    };
+    if numbers.len() != kind.numbers().len() {
+        return Err(takes());
+    }
+    let mut own = [Literal::ZERO; 2];
+    for (own, (number, what)) in own.iter_mut().zip(numbers.iter().zip(kind.numbers())) {
+        let Ok(number) = number else { return Err(format!("{what} must be a number")) };
+        *own = Literal::new(*number);
+    }
+    Ok(Source::Random(Draw { kind, numbers: own, seed, offset, stream, digits }))
+}
+
+/// What a source is serialised as.
+fn write_source(program: &Program, at: usize, source: &Source) -> Vec<Word> {
+    #[expect(clippy::cast_precision_loss, reason = "axes are few")]
+    let number = |number: usize| Word::Number(number as f64);
+    let mut words = vec![Word::Name(program.name(Argument::Source(at))), Word::Name(source.name().into())];
+    match *source {
+        Source::Index { axis } => words.push(number(axis)),
+        Source::Random(Draw { kind, numbers, seed, offset, stream, digits }) => {
+            words.extend([seed, offset].map(|key| Word::Name(program.name(Argument::Input(key)))));
+            words.push(Word::Number(stream.into()));
+            words.extend(numbers.iter().take(kind.numbers().len()).map(|number| Word::Number(number.get())));
+            words.extend((digits > 0).then(|| Word::Number(digits.into())));
+        }
+    }
+    words
 }
 
 /// A name that no input and no earlier instruction has.
@@ -550,9 +747,10 @@ impl From<Program> for Json {
             let head = [Word::Name(program.name(Argument::Result(at))), Word::Name(function.name().into())];
             head.into_iter().chain(arguments.iter().map(word)).collect()
         };
+        let sources = program.sources().iter().enumerate().map(|(at, source)| write_source(&program, at, source));
         Self {
             inputs: (0..program.inputs()).map(|at| program.name(Argument::Input(at))).collect(),
-            instructions: program.instructions().iter().enumerate().map(instruction).collect(),
+            instructions: sources.chain(program.instructions().iter().enumerate().map(instruction)).collect(),
             outputs: program.results().iter().map(|&output| program.name(output)).collect(),
         }
     }
@@ -602,7 +800,47 @@ mod tests {
         }
         let inputs: Vec<String> = (0..17).map(|at| format!("\"x{at}\"")).collect();
         let error = read(&format!(r#"{{"inputs":[{}],"outputs":["x0"]}}"#, inputs.join(","))).unwrap_err();
-        assert!(error.contains("inputs: must be 1 to 16, got 17"), "{error}");
+        assert!(error.contains("inputs: must be 0 to 16, got 17"), "{error}");
+    }
+
+    #[test]
+    fn sources_are_read_where_they_are_written_and_come_first() {
+        let json = r#"{"inputs":["x","seed","step"],"let":[["k","bernoulli","seed","step",3,0.25],["i","index",1],["u","uniform","seed","step",0],["n","randint","seed","step",1,-2,7],["t","where","k","x","i"],["r","mul","t","u"]],"outputs":["r","n"]}"#;
+        let program = read(json).unwrap();
+        assert_eq!(
+            serde_json::to_string(&program).unwrap(),
+            json.replace("3,0.25", "3.0,0.25")
+                .replace("\"index\",1", "\"index\",1.0")
+                .replace("\"step\",0]", "\"step\",0.0]")
+                .replace("1,-2,7", "1.0,-2.0,7.0")
+        );
+        assert_eq!((program.sources().len(), program.instructions().len()), (4, 2));
+        assert!(!program.is_key(0) && program.is_key(1) && program.is_key(2));
+        let source = |words: &str| {
+            read(&format!(r#"{{"inputs":["x","seed","step"],"let":[["t","neg","x"],["s",{words}]],"outputs":["s"]}}"#))
+                .unwrap_err()
+        };
+        for (words, expected) in [
+            (r#""index""#, "instruction 1, index: takes an axis, got 0 arguments"),
+            (r#""index",-1"#, "axis must be a whole number from 0 to 2^32 - 1, got -1"),
+            (r#""index","x""#, "axis must be a number, got \"x\""),
+            (r#""normal","seed","step""#, "takes seed, offset, stream, got 2 arguments"),
+            (r#""normal",1,"step",0"#, "its seed must be the name of an input, got 1"),
+            (r#""normal","t","step",0"#, "its seed, \"t\", names no input"),
+            (r#""bernoulli","seed","step",0"#, "takes seed, offset, stream, p, got 3 arguments"),
+            (r#""bernoulli","seed","step",0,1.5"#, "source 0, bernoulli: p must be from 0 to 1, got 1.5"),
+            (r#""bernoulli","x","step",0,0.5"#, "its seed, \"x\", must be nothing else"),
+            (r#""uniform","seed","seed",0"#, "its seed, \"seed\", must be nothing else"),
+            (r#""randint","seed","step",0,3,3"#, "high must be above low by 1 to 2^32, got 3 and 3"),
+            (r#""randint","seed","step",0,0.5,3"#, "low and high must be whole"),
+            (r#""uniform","seed","step",0,54"#, "digits must be at most 53, got 54"),
+        ] {
+            let error = source(words);
+            assert!(error.contains(expected), "{words}: {error}");
+        }
+        let many: Vec<String> = (0..5).map(|at| format!(r#"["i{at}","index",{at}]"#)).collect();
+        let error = read(&format!(r#"{{"inputs":[],"let":[{}],"outputs":["i0"]}}"#, many.join(","))).unwrap_err();
+        assert!(error.contains("let: must have at most 4 sources, got 5"), "{error}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bind
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{stride, word};
+use crate::ops::pointwise::program::Program;
 use crate::ops::walk::Walk;
 
 pub(in crate::ops::pointwise) use variants::add_variants;
@@ -29,7 +30,7 @@ const HELD_CHUNKS: usize = 8;
 pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
     let task = Task::new(valid, props)?;
     let (walk, elements) = (&task.walk, task.walk.elements());
-    for (at, tensor) in task.tensors.iter().enumerate() {
+    for (at, tensor) in task.walked().enumerate() {
         let is_in_order = walk.is_dense(at) || elements == 0 || (!tensor.is_output && walk.is_repeated(at));
         Reason::unless(is_in_order, || {
             let Tensor { name, .. } = tensor;
@@ -54,7 +55,7 @@ pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Re
     task.work(StepBuilder {
         entry: "pointwise_dense",
         files: vec!["pointwise/pointwise", "common/chunk", "pointwise/pointwise_dense"],
-        generated: text::of(&valid.fields.program, task.computing, &task.tensors, None, per_chunk),
+        generated: text::of(&task.generator(None), per_chunk),
         constants: task.constants(per_chunk),
         can_chunk: elements.is_multiple_of(per_chunk),
         params,
@@ -73,10 +74,12 @@ pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, 
     let extents: Vec<u64> = task.walk.dims.iter().rev().copied().collect();
     let line = extents.first().copied().unwrap_or(1);
     let strides = |at: usize| task.walk.strides[at].iter().rev().copied();
-    let moved = || task.tensors.iter().enumerate().filter(|(_, tensor)| tensor.lie != Lie::Repeated);
+    let moved = || task.walked().enumerate().filter(|(_, tensor)| tensor.lie != Lie::Repeated);
     let are_whole = |per_chunk: u64| {
         let begins_chunks = |at| strides(at).skip(1).all(|stride| stride.is_multiple_of(per_chunk));
-        line.is_multiple_of(per_chunk) && moved().all(|(at, tensor)| tensor.lie != Lie::Run || begins_chunks(at))
+        let is_memory = |at| at < task.tensors.len();
+        let are_chunks = |(at, tensor): (usize, &Tensor)| tensor.lie != Lie::Run || !is_memory(at) || begins_chunks(at);
+        line.is_multiple_of(per_chunk) && moved().all(are_chunks)
     };
     // Lines of whole chunks of four are better than cut chunks of eight.
     let per_chunk = if task.has_words() || (are_whole(4) && !are_whole(8)) { 4 } else { 8 };
@@ -99,7 +102,7 @@ pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, 
     task.work(StepBuilder {
         entry: "pointwise_strided",
         files: vec!["pointwise/pointwise_strided", "common/chunk"],
-        generated: text::of(&valid.fields.program, task.computing, &task.tensors, Some(rank), per_chunk),
+        generated: text::of(&task.generator(Some(rank)), per_chunk),
         constants: [task.constants(per_chunk), sizes.to_vec()].concat(),
         can_chunk: are_whole(per_chunk),
         params: bytemuck::cast_slice(&params).to_vec(),
@@ -114,9 +117,15 @@ struct Task<'v> {
     props: &'v Props,
     computing: Computing,
     walk: Walk,
-    /// In the order of the walk: outputs first.
+    program: Program,
+    /// In the order of the walk: outputs first, then inputs.
     tensors: Vec<Tensor>,
+    /// The program's sources, as operands whose elements would be their positions.
+    sources: Vec<Tensor>,
 }
+
+/// What the sources are called in a text.
+const SOURCES: [&str; Program::MAX_SOURCES] = ["s0", "s1", "s2", "s3"];
 
 impl<'v> Task<'v> {
     /// # Errors
@@ -125,20 +134,50 @@ impl<'v> Task<'v> {
         let outputs = valid.fields.program.outputs();
         let (of_inputs, of_outputs) = valid.slots.split_at(valid.slots.len() - outputs);
         let walk = valid.derived.walk(outputs);
+        let lie_of = |at: usize| match walk.strides[at].last() {
+            _ if walk.dims.is_empty() => Lie::Run,
+            _ if walk.is_repeated(at) => Lie::Repeated,
+            Some(0) => Lie::Splat,
+            Some(1) => Lie::Run,
+            _ => Lie::Scattered,
+        };
+        let program = valid.program();
         let tensor = |(at, slot): (usize, &crate::slots::Slot)| {
-            let lie = match walk.strides[at].last() {
-                _ if walk.dims.is_empty() => Lie::Run,
-                _ if walk.is_repeated(at) => Lie::Repeated,
-                Some(0) => Lie::Splat,
-                Some(1) => Lie::Run,
-                _ => Lie::Scattered,
-            };
+            let is_key = at >= outputs && program.is_key(at - outputs);
+            let lie = if is_key { Lie::Repeated } else { lie_of(at) };
             let dtype = Element::of(slot.desc.dtype())?;
             Ok(Tensor { name: slot.name, index: slot.index, dtype, lie, is_output: at < outputs })
         };
         let tensors = of_outputs.iter().chain(of_inputs).enumerate().map(tensor).collect::<Result<_, Reason>>()?;
         check_reach(valid.slots.iter(), &[], props)?;
-        Ok(Self { valid, props, computing: Computing::of(valid.derived.computing)?, walk, tensors })
+        let source = |(at, name)| {
+            let lie = lie_of(valid.slots.len() + at);
+            Tensor { name, index: usize::MAX, dtype: Element::U32, lie, is_output: false }
+        };
+        let sources = SOURCES.into_iter().take(program.sources().len()).enumerate().map(source).collect();
+        let computing = Computing::of(valid.derived.computing)?;
+        Ok(Self { valid, props, computing, walk, program, tensors, sources })
+    }
+
+    /// What lies in the walk, in its order.
+    fn walked(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.iter().chain(&self.sources)
+    }
+
+    /// What a text is made of. `rank`: the number of extents, or none if all operands are dense or repeated.
+    fn generator(&self, rank: Option<usize>) -> text::Generator<'_> {
+        let seed_strides = self.program.sources().iter().map(|source| match source.draw() {
+            Some(draw) => self.valid.fields.inputs[draw.seed].strides().first().copied().map_or(0, stride),
+            None => 0,
+        });
+        text::Generator {
+            program: &self.program,
+            computing: self.computing,
+            tensors: &self.tensors,
+            sources: &self.sources,
+            seed_strides: seed_strides.collect(),
+            rank,
+        }
     }
 
     /// Whether chunks of an operand are of 32-bit elements.

@@ -7,7 +7,7 @@ use crate::backend::wgpu::file;
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, whole};
-use crate::ops::pointwise::program::{Argument, Instruction, Program};
+use crate::ops::pointwise::program::{Argument, Draw, Instruction, Kind, Literal, Program, Source, range, threshold};
 
 /// The type in which a program computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,24 +187,33 @@ impl Text {
     }
 }
 
-/// The text for operands in the order of the walk, outputs first, and chunks of so many elements. `rank`: the number of extents, or none if all operands are
-/// dense or repeated.
-pub(super) fn of(
-    program: &Program,
-    computing: Computing,
-    tensors: &[Tensor],
-    rank: Option<usize>,
-    per_chunk: u64,
-) -> String {
-    let (outputs, inputs) = tensors.split_at(program.outputs());
+/// What a text is made of.
+pub(super) struct Generator<'g> {
+    pub(super) program: &'g Program,
+    pub(super) computing: Computing,
+    /// In the order of the walk, outputs first.
+    pub(super) tensors: &'g [Tensor],
+    pub(super) sources: &'g [Tensor],
+    /// Of each source how far apart the words of its seed are.
+    pub(super) seed_strides: Vec<u32>,
+    /// The number of extents, or none if all operands are dense or repeated.
+    pub(super) rank: Option<usize>,
+}
+
+/// The text for chunks of so many elements.
+pub(super) fn of(generator: &Generator<'_>, per_chunk: u64) -> String {
+    let &Generator { program, computing, tensors: operands, sources, rank, .. } = generator;
+    let (outputs, inputs) = operands.split_at(program.outputs());
+    let tensors = &[operands, sources].concat()[..];
     let mut text = Text(String::with_capacity(8 << 10));
     text.line(format_args!("alias Values = vec4<{}>;", computing.name()));
-    conversions(&mut text, tensors);
+    conversions(&mut text, operands);
     if let Some(rank) = rank {
         places(&mut text, tensors, rank);
     }
-    loads(&mut text, inputs, &|tensor| place_of(tensor, tensors, rank));
-    evaluation(&mut text, program, computing, [outputs, inputs], false);
+    let place = |tensor: &Tensor| place_of(tensor, tensors, rank);
+    loads(&mut text, program, [inputs, sources], &place, &generator.seed_strides);
+    evaluation(&mut text, (program, computing), [outputs, inputs], &sources_of(generator, &place), false);
     text.line("fn store(at: Places, y: array<Results, QUADS>) {");
     for (at, tensor) in outputs.iter().enumerate() {
         let (name, chunk) = (tensor.name, tensor.chunk(at, computing, per_chunk));
@@ -246,8 +255,8 @@ pub(in crate::ops) fn of_reduction(
     conversions(&mut text, &inputs.iter().copied().chain(output.map(|output| output.tensor)).collect::<Vec<_>>());
     if let Some(program) = program {
         places(&mut text, inputs, rank);
-        loads(&mut text, inputs, &|tensor| place_of(tensor, inputs, Some(rank)));
-        evaluation(&mut text, program, computing, [&[], inputs], true);
+        loads(&mut text, program, [inputs, &[]], &|tensor| place_of(tensor, inputs, Some(rank)), &[]);
+        evaluation(&mut text, (program, computing), [&[], inputs], &[], true);
     }
     text.line("fn place_of_output(position: u32) -> u32 {\n    var rest = position;\n    var at = 0u;");
     for axis in 0..output_rank {
@@ -363,17 +372,38 @@ fn places(text: &mut Text, tensors: &[Tensor], rank: usize) {
 }
 
 /// The bits that inputs have in a chunk, and what loads them.
-fn loads(text: &mut Text, inputs: &[Tensor], place: &dyn Fn(&Tensor) -> Place) {
-    let repeated = || inputs.iter().filter(|input| input.lie == Lie::Repeated);
+fn loads(
+    text: &mut Text,
+    program: &Program,
+    [inputs, sources]: [&[Tensor]; 2],
+    place: &dyn Fn(&Tensor) -> Place,
+    seed_strides: &[u32],
+) {
+    let values = || inputs.iter().enumerate().filter(|(at, _)| !program.is_key(*at)).map(|(_, input)| input);
+    let repeated = || values().filter(|input| input.lie == Lie::Repeated);
+    let draws = || program.sources().iter().map(Source::draw).zip(sources).zip(seed_strides);
+    let draws = || draws().filter_map(|((draw, source), stride)| Some((draw?, source.name, stride)));
     for Tensor { name, .. } in repeated() {
         text.line(format_args!("var<private> {name}_everywhere: Values;"));
+    }
+    for (_, name, _) in draws() {
+        text.line(format_args!("var<private> {name}_key: vec4<u32>;"));
     }
     text.line("\nfn load_repeated() {");
     for input @ Tensor { name, .. } in repeated() {
         text.line(format_args!("    {name}_everywhere = {};", input.value(&format!("{name}_bits(0u)"))));
     }
+    for (&Draw { seed, offset, stream, .. }, name, stride) in draws() {
+        let (seed, offset) = (inputs[seed].name, inputs[offset].name);
+        let words = format!("{seed}_bits(0u), {seed}_bits({stride}u), {offset}_bits(0u), {stream}u");
+        text.line(format_args!("    {name}_key = vec4<u32>({words});"));
+    }
     text.line("}\n\nstruct Loaded {\n    count: u32,");
-    let moved = || inputs.iter().filter(|input| input.lie != Lie::Repeated);
+    let moved = || values().filter(|input| input.lie != Lie::Repeated);
+    let at_places = || sources.iter().filter(|source| source.lie != Lie::Repeated);
+    for Tensor { name, .. } in at_places() {
+        text.line(format_args!("    {name}: u32,"));
+    }
     for Tensor { name, lie, .. } in moved() {
         let bits = if *lie == Lie::Splat { "u32" } else { "vec4<u32>" };
         text.line(format_args!("    {name}: {bits},"));
@@ -387,15 +417,64 @@ fn loads(text: &mut Text, inputs: &[Tensor], place: &dyn Fn(&Tensor) -> Place) {
             Lie::Run | Lie::Repeated => format!("    x.{name} = {name}_load({first}, at.count);"),
         });
     }
+    for source in at_places() {
+        text.line(format_args!("    x.{} = {};", source.name, place(source).first));
+    }
     text.line("    return x;\n}\n");
+}
+
+/// Lines of text for the positions of each source, called by its name, and its values.
+fn sources_of(generator: &Generator<'_>, place: &dyn Fn(&Tensor) -> Place) -> Vec<[String; 2]> {
+    let Generator { program, computing, sources, .. } = generator;
+    let of = |(source, tensor): (&Source, &Tensor)| {
+        let (name, step) = (tensor.name, place(tensor).step);
+        let positions = match tensor.lie {
+            Lie::Repeated => "vec4<u32>()".into(),
+            Lie::Splat => format!("vec4<u32>(x.{name})"),
+            Lie::Run => format!("vec4<u32>(x.{name} + 4u * part) + vec4<u32>(0u, 1u, 2u, 3u)"),
+            Lie::Scattered => {
+                format!("vec4<u32>(x.{name}) + (vec4<u32>(4u * part) + vec4<u32>(0u, 1u, 2u, 3u)) * {step}")
+            }
+        };
+        let words = format!("random_words({name}, {name}_key)");
+        let values = match source {
+            Source::Index { .. } => format!("Values({name})"),
+            Source::Random(Draw { kind, numbers, digits, .. }) => {
+                let numbers = numbers.map(Literal::get);
+                match kind {
+                    Kind::Uniform => format!("random_uniform({words}, {digits}u)"),
+                    Kind::Bernoulli => match threshold(numbers[0]).checked_sub(1) {
+                        Some(last) => format!("random_bernoulli({words}, {last}u)"),
+                        None => "Values()".into(),
+                    },
+                    Kind::RandInt => {
+                        let below = match u32::try_from(range(numbers)) {
+                            Ok(range) => format!("random_below({words}, {range}u)"),
+                            // All words.
+                            Err(_) => words,
+                        };
+                        format!("Values({below}) + {}", value(*computing, Argument::Literal(Literal::new(numbers[0]))))
+                    }
+                    Kind::Exponential => format!("random_exponential({words})"),
+                    Kind::Normal => {
+                        let [even, odd] = ["& vec4<u32>(~1u)", "| vec4<u32>(1u)"]
+                            .map(|of| format!("random_words({name} {of}, {name}_key)"));
+                        format!("random_normal({even}, {odd}, {name})")
+                    }
+                }
+            }
+        };
+        [positions, values]
+    };
+    program.sources().iter().zip(*sources).map(of).collect()
 }
 
 /// The instructions. `is_used_further`: something is made of the results.
 fn evaluation(
     text: &mut Text,
-    program: &Program,
-    computing: Computing,
+    (program, computing): (&Program, Computing),
     [outputs, inputs]: [&[Tensor]; 2],
+    sources: &[[String; 2]],
     is_used_further: bool,
 ) {
     text.line("struct Results {");
@@ -403,7 +482,13 @@ fn evaluation(
         text.line(format_args!("    y{at}: Values,"));
     }
     text.line("}\n\nfn evaluate(x: Loaded, part: u32) -> Results {");
-    for (at, input @ Tensor { name, lie, .. }) in inputs.iter().enumerate() {
+    for (at, [positions, values]) in sources.iter().enumerate() {
+        text.line(format_args!("    let s{at} = {positions};"));
+        // Compilers may merge the last operation with those that follow.
+        let values = if computing == Computing::F32 { format!("rounded({values})") } else { values.clone() };
+        text.line(format_args!("    let s{at}_values = {values};"));
+    }
+    for (at, input @ Tensor { name, lie, .. }) in inputs.iter().enumerate().filter(|(at, _)| !program.is_key(*at)) {
         let value = match lie {
             Lie::Repeated => format!("{name}_everywhere"),
             Lie::Splat => input.value(&format!("x.{name}")),
@@ -437,6 +522,7 @@ fn evaluation(
 fn value(computing: Computing, argument: Argument) -> String {
     match argument {
         Argument::Input(at) => format!("x{at}"),
+        Argument::Source(at) => format!("s{at}_values"),
         Argument::Result(at) => format!("t{at}"),
         Argument::Literal(literal) => match computing {
             Computing::F32 => format!("literal({:#010x}u)", single(literal.get()).to_bits()),
