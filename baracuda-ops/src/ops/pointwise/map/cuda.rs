@@ -46,16 +46,8 @@ const fn c_function(function: Function) -> sys::bops_function {
 const fn c_cost(function: Function) -> sys::bops_cost {
     match function.row().cost {
         Cost::Light => sys::BOPS_COST_LIGHT,
-        // One exponential or logarithm; the others are several of them.
-        Cost::Exponential
-            if matches!(
-                function,
-                Function::Cbrt | Function::Exp | Function::Log | Function::Sigmoid | Function::Tanh
-            ) =>
-        {
-            sys::BOPS_COST_EXPONENTIAL
-        }
-        Cost::Exponential | Cost::Special => sys::BOPS_COST_SPECIAL,
+        Cost::Exponential => sys::BOPS_COST_EXPONENTIAL,
+        Cost::Exponentials | Cost::Special => sys::BOPS_COST_SPECIAL,
         Cost::Digits => sys::BOPS_COST_DIGITS,
     }
 }
@@ -529,6 +521,27 @@ mod tests {
         let declared: Vec<String> = Function::ALL.into_iter().map(|function| function.name().to_uppercase()).collect();
         assert_eq!(listed, declared);
         assert_eq!(c_function(Function::Div), sys::BOPS_FUNCTION_DIV);
+    }
+
+    #[test]
+    fn the_kernels_of_a_cost_name_each_of_its_functions() {
+        let read = |file: &str| {
+            let path = format!("{}/../csrc/pointwise/{file}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).unwrap()
+        };
+        let [functions, special] = ["functions.cuh", "special.cuh"].map(read);
+        let mut by_default = Vec::new();
+        for function in Function::ALL.into_iter().filter(|function| function.computes_in(DType::F32)) {
+            let is_special = c_cost(function) == sys::BOPS_COST_SPECIAL;
+            let [own, other] = if is_special { [&special, &functions] } else { [&functions, &special] };
+            let case = format!("case BOPS_FUNCTION_{}:", function.name().to_uppercase());
+            assert!(!other.contains(&case), "{function:?} is in the file of another cost");
+            if !own.contains(&case) {
+                by_default.push(function.name());
+            }
+        }
+        // The last one of each switch is its default.
+        assert_eq!(by_default, ["hardswish", "remainder", "fma", "tanh", "logit", "atan2", "div"]);
     }
 
     #[test]

@@ -10,9 +10,11 @@ use crate::json;
 pub(crate) enum Cost {
     /// A few instructions, within 4 ulp of the computing type.
     Light,
-    /// What exponentials and logarithms make, within 8 ulp.
+    /// One exponential, logarithm or root, within 8 ulp.
     Exponential,
-    /// What takes several of them, or the reduction of an angle, within 16 ulp.
+    /// What takes several of them, within 8 ulp.
+    Exponentials,
+    /// What is further off, or takes the reduction of an angle, within 16 ulp.
     Special,
     /// Remainders, whose quotients are found digit by digit: rounded at most once.
     Digits,
@@ -23,7 +25,7 @@ impl Cost {
     pub(crate) const fn ulps(self) -> f64 {
         match self {
             Self::Light => 4.0,
-            Self::Exponential => 8.0,
+            Self::Exponential | Self::Exponentials => 8.0,
             Self::Special => 16.0,
             Self::Digits => 1.0,
         }
@@ -403,7 +405,7 @@ functions! {
         b.mul(at.dy, slope)
     }];
     /// `x / (1 + e^-x)`; of -infinity NaN.
-    Silu = "silu"(x) Exponential, double::silu(x), [|b, at| {
+    Silu = "silu"(x) Exponentials, double::silu(x), [|b, at| {
         let [sigmoid, opposite] = b.sigmoids(at.x[0]);
         let slope = b.mul(at.x[0], opposite);
         let slope = b.add(slope, 1.0);
@@ -411,12 +413,12 @@ functions! {
         b.mul(at.dy, slope)
     }];
     /// `log(1 + e^x)`.
-    Softplus = "softplus"(x) Exponential, double::softplus(x), [|b, at| {
+    Softplus = "softplus"(x) Exponentials, double::softplus(x), [|b, at| {
         let slope = b.of(Function::Sigmoid, at.x[0]);
         b.mul(at.dy, slope)
     }];
     /// `-log(1 + e^-x)`, the logarithm of the sigmoid.
-    LogSigmoid = "log_sigmoid"(x) Exponential, -double::softplus(-x), [|b, at| {
+    LogSigmoid = "log_sigmoid"(x) Exponentials, -double::softplus(-x), [|b, at| {
         let [_, opposite] = b.sigmoids(at.x[0]);
         b.mul(at.dy, opposite)
     }];
@@ -436,7 +438,7 @@ functions! {
         b.mul(at.dy, slope)
     }];
     /// `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`; of -infinity NaN.
-    GeluTanh = "gelu_tanh"(x) Exponential, double::gelu_tanh(x), [|b, at| {
+    GeluTanh = "gelu_tanh"(x) Exponentials, double::gelu_tanh(x), [|b, at| {
         // It is x s(t) with the sigmoid s, t = x (a + c x^2); the slope is s(t) + x s(t) s(-t) (a + 3 c x^2).
         let (x, a, c) = (at.x[0], 1.595_769_121_605_730_8, 0.071_354_816_272_600_25);
         let square = b.mul(x, x);
@@ -461,7 +463,7 @@ functions! {
         b.mul(at.dy, slope)
     }];
     /// `x tanh(log(1 + e^x))`; of -infinity NaN.
-    Mish = "mish"(x) Exponential, double::mish(x), [|b, at| {
+    Mish = "mish"(x) Exponentials, double::mish(x), [|b, at| {
         // With t = tanh(p), p = softplus(x): t + x s(x) tanh'(p), tanh'(p) = 4 s(2p) s(-2p).
         let x = at.x[0];
         let p = b.of(Function::Softplus, x);
@@ -477,31 +479,31 @@ functions! {
         b.mul(at.dy, slope)
     }];
     /// x above 0, else `1.6732632423543772 (e^x - 1)`; all of it times `1.0507009873554805`.
-    Selu = "selu"(x) Exponential, double::selu(x), [|b, at| {
+    Selu = "selu"(x) Exponentials, double::selu(x), [|b, at| {
         let power = b.exp_below_zero(at.x[0]);
         let below = b.mul(power, 1.758_099_340_847_376_8);
         let slope = b.above_or_below_zero(at.x[0], 1.050_700_987_355_480_5, below);
         b.mul(at.dy, slope)
     }];
     /// `e^x - 1`.
-    Expm1 = "expm1"(x) Exponential, x.exp_m1(), [|b, at| {
+    Expm1 = "expm1"(x) Exponentials, x.exp_m1(), [|b, at| {
         let slope = b.of(Function::Exp, at.x[0]);
         b.mul(at.dy, slope)
     }];
     /// `log(1 + x)`; of -1 -infinity, of a number below -1 NaN.
-    Log1p = "log1p"(x) Exponential, x.ln_1p(), [|b, at| { let sum = b.add(at.x[0], 1.0); b.div(at.dy, sum) }];
+    Log1p = "log1p"(x) Exponentials, x.ln_1p(), [|b, at| { let sum = b.add(at.x[0], 1.0); b.div(at.dy, sum) }];
     /// `2^x`.
-    Exp2 = "exp2"(x) Exponential, x.exp2(), [|b, at| {
+    Exp2 = "exp2"(x) Exponentials, x.exp2(), [|b, at| {
         let slope = b.mul(at.y, std::f64::consts::LN_2);
         b.mul(at.dy, slope)
     }];
     /// The logarithm to base 2; of 0 -infinity, of a number below 0 NaN.
-    Log2 = "log2"(x) Exponential, x.log2(), [|b, at| {
+    Log2 = "log2"(x) Exponentials, x.log2(), [|b, at| {
         let scaled = b.mul(at.dy, std::f64::consts::LOG2_E);
         b.div(scaled, at.x[0])
     }];
     /// The logarithm to base 10; of 0 -infinity, of a number below 0 NaN.
-    Log10 = "log10"(x) Exponential, x.log10(), [|b, at| {
+    Log10 = "log10"(x) Exponentials, x.log10(), [|b, at| {
         let scaled = b.mul(at.dy, std::f64::consts::LOG10_E);
         b.div(scaled, at.x[0])
     }];
@@ -523,7 +525,7 @@ functions! {
         b.mul(at.dy, slope)
     }];
     /// `x - tanh(x)`, without loss where that is small.
-    Tanhshrink = "tanhshrink"(x) Exponential, double::tanhshrink(x), [|b, at| {
+    Tanhshrink = "tanhshrink"(x) Exponentials, double::tanhshrink(x), [|b, at| {
         let tanh = b.of(Function::Tanh, at.x[0]);
         let slope = b.mul(tanh, tanh);
         b.mul(at.dy, slope)
@@ -543,34 +545,34 @@ functions! {
         b.div(at.dy, sum)
     }];
     /// `(e^x - e^-x) / 2`.
-    Sinh = "sinh"(x) Exponential, x.sinh(), [|b, at| { let slope = b.of(Function::Cosh, at.x[0]); b.mul(at.dy, slope) }];
+    Sinh = "sinh"(x) Exponentials, x.sinh(), [|b, at| { let slope = b.of(Function::Cosh, at.x[0]); b.mul(at.dy, slope) }];
     /// `(e^x + e^-x) / 2`.
-    Cosh = "cosh"(x) Exponential, x.cosh(), [|b, at| { let slope = b.of(Function::Sinh, at.x[0]); b.mul(at.dy, slope) }];
+    Cosh = "cosh"(x) Exponentials, x.cosh(), [|b, at| { let slope = b.of(Function::Sinh, at.x[0]); b.mul(at.dy, slope) }];
     /// The number with this hyperbolic sine, `log(x + sqrt(x^2 + 1))`.
-    Asinh = "asinh"(x) Exponential, libm::asinh(x), [|b, at| {
+    Asinh = "asinh"(x) Exponentials, libm::asinh(x), [|b, at| {
         // sqrt(x^2 + 1) is the hyperbolic cosine of the result, which is finite where x^2 is not.
         let slope = b.of(Function::Cosh, at.y);
         b.div(at.dy, slope)
     }];
     /// The positive number with this hyperbolic cosine, `log(x + sqrt(x^2 - 1))`; below 1 NaN.
-    Acosh = "acosh"(x) Exponential, double::acosh(x), [|b, at| {
+    Acosh = "acosh"(x) Exponentials, double::acosh(x), [|b, at| {
         let [less, more] = [-1.0, 1.0].map(|one| { let sum = b.add(at.x[0], one); b.of(Function::Sqrt, sum) });
         let root = b.mul(less, more);
         b.div(at.dy, root)
     }];
     /// The number with this hyperbolic tangent, `log((1 + x) / (1 - x)) / 2`; of 1 and -1 infinite, beyond NaN.
-    Atanh = "atanh"(x) Exponential, libm::atanh(x), [|b, at| {
+    Atanh = "atanh"(x) Exponentials, libm::atanh(x), [|b, at| {
         let complement = b.complement_of_square(at.x[0]);
         b.div(at.dy, complement)
     }];
     /// `log(x / (1 - x))`; of 0 and 1 infinite, of other numbers that are not between them NaN.
-    Logit = "logit"(x) Exponential, double::logit(x), [|b, at| {
+    Logit = "logit"(x) Exponentials, double::logit(x), [|b, at| {
         let rest = b.sub(1.0, at.x[0]);
         let product = b.mul(at.x[0], rest);
         b.div(at.dy, product)
     }];
     /// x above 0, where y does not count, else `y (e^x - 1)`.
-    Elu = "elu"(x, y) Exponential, double::elu(x, y), [
+    Elu = "elu"(x, y) Exponentials, double::elu(x, y), [
         |b, at| {
             let power = b.exp_below_zero(at.x[0]);
             let below = b.mul(power, at.x[1]);
@@ -584,7 +586,7 @@ functions! {
         }
     ];
     /// x above 0, where y does not count, else `y (e^(x / y) - 1)`; of an x of 0 it is x, unless y is 0, too.
-    Celu = "celu"(x, y) Exponential, double::celu(x, y), [
+    Celu = "celu"(x, y) Exponentials, double::celu(x, y), [
         |b, at| {
             let least = b.at_most_zero(at.x[0]);
             let z = b.div(least, at.x[1]);
@@ -628,7 +630,7 @@ functions! {
         }
     ];
     /// `x log(y)`; of an x of 0 it is 0, unless y is NaN.
-    Xlogy = "xlogy"(x, y) Exponential, double::xlogy(x, y), [
+    Xlogy = "xlogy"(x, y) Exponentials, double::xlogy(x, y), [
         |b, at| {
             let slope = b.of(Function::Log, at.x[1]);
             let slope = b.unless_zero(at.x[0], slope);
