@@ -1138,27 +1138,78 @@ pub struct bops_pad_params {
     pub value: u64,
     pub outside: bops_outside,
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_18 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_18 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_18 = 8;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_18 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_18 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_18 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_18 = 368;
 pub type _bindgen_ty_18 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_19 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_19 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_19 = 2;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_sets_choice {
+    pub slots: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_sets_params {
+    pub inputs: u32,
+    pub outputs: u32,
+    pub instructions: u32,
+    pub scalars: u32,
+    pub result: [u32; 8usize],
+    pub instruction: [u64; 64usize],
+    pub literal: [u64; 32usize],
+    pub scalar_dtype: [bops_dtype; 8usize],
+    pub number: [u32; 8usize],
+    pub input: [bops_dtype; 16usize],
+    pub output: [bops_dtype; 8usize],
+}
+impl Default for bops_pointwise_sets_params {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_sets_operands {
+    pub scalar: [*const ::core::ffi::c_void; 8usize],
+    pub word: [u64; 368usize],
+    pub sets: u32,
+    pub blocks: u32,
+}
+impl Default for bops_pointwise_sets_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_19 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_19 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_19 = 8;
 pub type _bindgen_ty_19 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_20 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_20 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_20 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_20 = 3;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_20 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_20 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_20 = 2;
 pub type _bindgen_ty_20 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_21 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_21 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_21 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_21 = 3;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_21 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_21 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_21 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_21 = 3;
 pub type _bindgen_ty_21 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_22 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_22 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_22 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_22 = 3;
+pub type _bindgen_ty_22 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1436,11 +1487,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_22 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_22 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_22 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_22 = 16;
-pub type _bindgen_ty_22 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_23 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_23 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_23 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_23 = 16;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2322,6 +2373,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_pointwise_sets_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_sets_params,
+        choice: *const bops_pointwise_sets_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_sets_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_sets_params,
+        choice: *const bops_pointwise_sets_choice,
+        operands: *const bops_pointwise_sets_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_reduce_rows_prepare(
         of: *const bops_dtype,
         params: *const bops_reduce_rows_params,
@@ -2845,6 +2909,10 @@ pub mod forms {
     pub mod bops_pad {
         pub use super::super::bops_pad_launch as launch;
         pub use super::super::bops_pad_prepare as prepare;
+    }
+    pub mod bops_pointwise_sets {
+        pub use super::super::bops_pointwise_sets_launch as launch;
+        pub use super::super::bops_pointwise_sets_prepare as prepare;
     }
     pub mod bops_reduce_rows {
         pub use super::super::bops_reduce_rows_launch as launch;
