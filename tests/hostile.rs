@@ -337,13 +337,22 @@ fn pointwise(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     };
     let outputs: Vec<_> = (0..random.usize(..most)).map(|_| output(random)).collect();
     let outputs_count = outputs.len();
-    let mut d = PointwiseDescriptor::new(b.finish(outputs)?, inputs)?;
+    let mut d = PointwiseDescriptor::new(b.finish(outputs)?, inputs.clone())?;
+    if random.u32(..6) == 0 {
+        let own = if random.u32(..8) == 0 { random.usize(..4) } else { inputs.len() - usize::from(inputs.len() > 1) };
+        let set = |random: &mut Rng| -> Result<Vec<TensorDesc>, Error> {
+            let own = if random.u32(..24) == 0 { random.usize(..4) } else { own };
+            (0..own).map(|at| if random.u32(..4) == 0 { tensor(random) } else { Ok(*inputs.get(at).unwrap_or(&x)) }).collect()
+        };
+        let count = if random.u32(..24) == 0 { 4096 } else { random.usize(..4) };
+        d = d.sets((0..count).map(|_| set(random)).collect::<Result<_, _>>()?)?;
+    }
     if random.u32(..3) == 0 {
         let types = (0..outputs_count + usize::from(random.u32(..8) == 0)).map(|_| parameter(random, x.dtype()));
         d = d.outputs(types.collect())?;
     }
     if random.u32(..3) == 0 {
-        let name = pick(random, &["in0", "in1", "in15", "out0", "out1", "out7", "x", ""]);
+        let name = pick(random, &["in0", "in1", "in15", "out0", "out1", "out7", "in0.1", "out0.2", "out0.01", "x", ""]);
         d = d.layout(name, other(random, x)?)?;
     }
     Ok(AnyDescriptor::new(d))
@@ -1128,6 +1137,7 @@ fn arguments_of_runs() {
             r#"activation {"x":{"dtype":"f16","dims":[3,5]},"activation":"tanh"}"#,
             r#"activation_backward {"x":{"dtype":"f32","dims":[7]},"activation":"relu","from_y":true}"#,
             r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","add","x","y"],["d","sub","x","y"]],"outputs":["s","d"]},"inputs":[{"dtype":"f32","dims":[3,5]},{"dtype":"bf16","dims":[5]}]}"#,
+            r#"pointwise {"program":{"inputs":["x","y"],"let":[["z","mul","x","y"]],"outputs":["z"]},"inputs":[{"dtype":"f32","dims":[5]},{"dtype":"f32","dims":[]}],"sets":[[{"dtype":"f32","dims":[2,3]}],[{"dtype":"f32","dims":[]}]]}"#,
             r#"copy {"x":{"dtype":"bf16","dims":[5,3],"strides":[1,5]}}"#,
             r#"pad {"x":{"dtype":"f32","dims":[3,4]},"before":[1,0],"after":[0,2],"value":1.5}"#,
             r#"concat {"inputs":[{"dtype":"f16","dims":[3,4]},{"dtype":"f16","dims":[3,2]}],"axis":1}"#,

@@ -1207,36 +1207,87 @@ pub struct bops_pad_params {
     pub value: u64,
     pub outside: bops_outside,
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_20 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_20 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_20 = 8;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_20 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_20 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_20 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_20 = 368;
 pub type _bindgen_ty_20 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_21 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_21 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_21 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_21 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_21 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_21 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_21 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_21 = 7;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_sets_choice {
+    pub slots: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_sets_params {
+    pub inputs: u32,
+    pub outputs: u32,
+    pub instructions: u32,
+    pub scalars: u32,
+    pub result: [u32; 8usize],
+    pub instruction: [u64; 64usize],
+    pub literal: [u64; 32usize],
+    pub scalar_dtype: [bops_dtype; 8usize],
+    pub number: [u32; 8usize],
+    pub input: [bops_dtype; 16usize],
+    pub output: [bops_dtype; 8usize],
+}
+impl Default for bops_pointwise_sets_params {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pointwise_sets_operands {
+    pub scalar: [*const ::core::ffi::c_void; 8usize],
+    pub word: [u64; 368usize],
+    pub sets: u32,
+    pub blocks: u32,
+}
+impl Default for bops_pointwise_sets_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_21 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_21 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_21 = 8;
 pub type _bindgen_ty_21 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_22 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_22 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_22 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_22 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_22 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_22 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_22 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_22 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_22 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_22 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_22 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_22 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_22 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_22 = 7;
 pub type _bindgen_ty_22 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_23 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_23 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_23 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_23 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_23 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_23 = 5;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_23 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_23 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_23 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_23 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_23 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_23 = 5;
 pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_24 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_24 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_24 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_24 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_24 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_24 = 5;
+pub type _bindgen_ty_24 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1547,11 +1598,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_24 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_24 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_24 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_24 = 16;
-pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_25 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_25 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_25 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_25 = 16;
+pub type _bindgen_ty_25 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1580,24 +1631,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_25 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_25 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_25 = 2;
-pub type _bindgen_ty_25 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_26 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_26 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_26 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_26 = 16;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_26 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_26 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_26 = 2;
 pub type _bindgen_ty_26 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_27 = 8;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_27 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_27 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_27 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_27 = 16;
 pub type _bindgen_ty_27 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_28 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_28 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_28 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_28 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_28 = 4;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_28 = 8;
 pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_29 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_29 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_29 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_29 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_29 = 4;
+pub type _bindgen_ty_29 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -1709,9 +1760,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_29 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_29 = 7;
-pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_30 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_30 = 7;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2544,6 +2595,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_pointwise_sets_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_sets_params,
+        choice: *const bops_pointwise_sets_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_sets_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_sets_params,
+        choice: *const bops_pointwise_sets_choice,
+        operands: *const bops_pointwise_sets_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_reduce_rows_prepare(
         of: *const bops_dtype,
         params: *const bops_reduce_rows_params,
@@ -3136,6 +3200,10 @@ pub mod forms {
     pub mod bops_pad {
         pub use super::super::bops_pad_launch as launch;
         pub use super::super::bops_pad_prepare as prepare;
+    }
+    pub mod bops_pointwise_sets {
+        pub use super::super::bops_pointwise_sets_launch as launch;
+        pub use super::super::bops_pointwise_sets_prepare as prepare;
     }
     pub mod bops_reduce_rows {
         pub use super::super::bops_reduce_rows_launch as launch;

@@ -1,5 +1,5 @@
 //! Trains a transformer on the Jargon File, character by character, and writes a few lines of its own. The forward ops are written down once; their
-//! gradients are the steps that the ops derive, and AdamW is a program of elements. Every plan is made before the first step, and a step is a list of
+//! gradients are the steps that the ops derive, and AdamW is one plan over all parameters. Every plan is made before the first step, and a step is a list of
 //! them that never waits for the host.
 //!
 //! `cargo run --release --example transformer -- [STEPS] [cpu|cuda|wgpu]`, by default 1000 on the best device.
@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::time::Instant;
 
+use baracuda_ops::stock::{self, Adam};
 use baracuda_ops::{
     AnyDescriptor, DType, Device, Function, GemmDescriptor, GemmFactor, PointwiseDescriptor, Program, ReduceDescriptor,
     Reduction, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc,
@@ -23,18 +24,6 @@ const WIDTH: u64 = 128;
 const HEADS: u64 = 4;
 const HIDDEN: u64 = 256;
 const LAYERS: usize = 2;
-
-/// The gated unit of the feed-forward layers.
-const SWIGLU: &str = r#"{"inputs":["gate","up"],"let":[["t","silu","gate"],["y","mul","t","up"]],"outputs":["y"]}"#;
-/// AdamW with decoupled decay: `b1` and `b2` are the powers 0.9^t and 0.99^t, which are operands, so that one plan serves every step.
-const ADAMW: &str = r#"{"inputs":["p","g","m","v","b1","b2"],"let":[
-    ["m1","lerp","m","g",0.1],["g2","square","g"],["v1","lerp","v","g2",0.01],
-    ["c1","sub",1,"b1"],["mean","div","m1","c1"],["c2","sub",1,"b2"],["var","div","v1","c2"],["root","sqrt","var"],
-    ["scale","add","root",1e-8],["by","div","mean","scale"],["move","mul","by",0.003],["kept","mul","p",0.9997],
-    ["q","sub","kept","move"]],"outputs":["q","m1","v1"]}"#;
-/// The next powers.
-const TICK: &str =
-    r#"{"inputs":["b1","b2"],"let":[["c1","mul","b1",0.9],["c2","mul","b2",0.99]],"outputs":["c1","c2"]}"#;
 
 /// Writes the letters of each piece as rows of ones and zeros, and those that follow them.
 fn show(graph: &Graph, device: &Device, pieces: &[&[usize]], letters: u64, tensors: [Tensor; 2]) -> Result<()> {
@@ -111,7 +100,7 @@ impl Model {
 
     fn feed_forward(&mut self, x: Tensor) -> Result<Tensor> {
         let (gate, up) = (self.linear(x, HIDDEN)?, self.linear(x, HIDDEN)?);
-        let gated = PointwiseDescriptor::new(serde_json::from_str(SWIGLU)?, vec![gate.desc, up.desc])?;
+        let gated = PointwiseDescriptor::new(stock::swiglu()?, vec![gate.desc, up.desc])?;
         let gated = self.graph.op(gated, &[("in0", gate), ("in1", up)], "out0")?;
         self.linear(gated, WIDTH)
     }
@@ -161,22 +150,30 @@ fn main() -> Result<()> {
 
     let arriving = graph.tensor(&[-1.0 / rows as f32], &[], false)?;
     let gradients = graph.backward(loss, arriving)?;
-    let [b1, b2] = [0.9, 0.99].map(|power| graph.tensor(&[power], &[], false));
-    let (b1, b2) = (b1?, b2?);
+    // AdamW of all parameters is one plan. What depends on the step alone is computed once, by a program of scalars.
+    let adam = Adam { beta2: 0.99, ..Adam::w(0.1) };
+    let scalars = [0.0, 0.003, 0.0, 0.0, 0.0].map(|value| graph.tensor(&[value], &[], false));
+    let [step, lr, rate, root, kept] = scalars;
+    let (step, lr, shared) = (step?, lr?, [rate?, root?, kept?]);
+    let clock = PointwiseDescriptor::new(adam.clock()?, vec![step.desc, lr.desc])?;
+    let clocked = [step, lr, step].into_iter().chain(shared).map(|scalar| scalar.memory).collect();
+    graph.plan(&AnyDescriptor::new(clock), clocked)?;
+    let (mut sets, mut tensors) = (Vec::new(), Vec::new());
     for p in &parameters {
         let zeros = vec![0.0; p.desc.elements() as usize];
         let [m, v] = [0; 2].map(|_| graph.tensor(&zeros, p.desc.dims(), false));
-        let (m, v) = (m?, v?);
-        let adamw = PointwiseDescriptor::new(
-            serde_json::from_str(ADAMW)?,
-            vec![p.desc, p.desc, m.desc, v.desc, b1.desc, b2.desc],
-        )?;
-        let tensors =
-            [p.memory, gradients[&p.memory], m.memory, v.memory, b1.memory, b2.memory, p.memory, m.memory, v.memory];
-        graph.plan(&AnyDescriptor::new(adamw), tensors.to_vec())?;
+        let (m, v) = (m?.memory, v?.memory);
+        let mut inputs = vec![p.memory, gradients[&p.memory], m, v];
+        // The first set has the scalars that all share.
+        if sets.is_empty() {
+            inputs.extend(shared.map(|scalar| scalar.memory));
+        }
+        tensors.extend([inputs, vec![p.memory, m, v]].concat());
+        sets.push(vec![p.desc; 4]);
     }
-    let tick = PointwiseDescriptor::new(serde_json::from_str(TICK)?, vec![b1.desc, b2.desc])?;
-    graph.plan(&AnyDescriptor::new(tick), [b1, b2, b1, b2].map(|power| power.memory).to_vec())?;
+    let first = [sets.remove(0), shared.map(|scalar| scalar.desc).to_vec()].concat();
+    let adamw = PointwiseDescriptor::new(adam.program()?, first)?.sets(sets)?;
+    graph.plan(&AnyDescriptor::new(adamw), tensors)?;
 
     let scratch = device.alloc(graph.plans.iter().map(|(plan, _)| plan.workspace().bytes).max().unwrap_or(0))?;
     let count: u64 = parameters.iter().map(|p| p.desc.elements()).sum();

@@ -12,6 +12,10 @@ use crate::options::WorkspaceReq;
 use crate::slots::{Access, MAX_SLOTS, Names, Slot, WORKSPACE};
 use crate::tensor::TensorDesc;
 
+mod sets;
+
+pub(crate) use sets::Sets;
+
 /// What a plan demands of its operands.
 pub(crate) struct Contract {
     pub(crate) names: Names,
@@ -21,16 +25,20 @@ pub(crate) struct Contract {
     pub(crate) expected: Box<[Expected]>,
     /// A bit for the index of each slot.
     declared: u32,
+    /// The operands of sets after the first.
+    pub(crate) sets: Sets,
 }
 
 impl Contract {
     pub(crate) fn new(names: Names, slots: &[Slot], device: &Device, workspace: WorkspaceReq) -> Self {
+        let (sets, slots) = (Sets::new(slots, device), Sets::first(slots));
         Self {
             names,
             device: device.clone(),
             workspace,
             expected: (0..slots.len()).map(|i| Expected::new(slots, i, device)).collect(),
             declared: indices(slots.iter()),
+            sets,
         }
     }
 
@@ -110,6 +118,10 @@ impl Expected {
         }
     }
 
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The operand's index.
     pub(crate) fn at(&self) -> usize {
         usize::from(self.index)
@@ -166,6 +178,10 @@ pub(crate) fn check<'a>(
     }
     if plan.workspace.bytes != 0 {
         place_workspace(plan, workspace, &mut located.workspace)?;
+    }
+    if !plan.sets.expected.is_empty() || !operands.of_sets.is_empty() {
+        sets::place_all(plan, operands, located)?;
+        return sets::disjoint(plan, located);
     }
     disjoint(plan, located)
 }
@@ -328,7 +344,8 @@ fn misaligned(plan: &Contract, operand: &'static str, view: &View<'_>, align: Al
         Place::Host(host) => (align.borrowed, Start::Address(host.address())),
         Place::Partner => (align.borrowed, Start::Address(0)),
     };
-    let dtype = plan.expected.iter().find(|expected| expected.name == operand).map(|expected| expected.dtype);
+    let all = || plan.expected.iter().chain(&plan.sets.expected);
+    let dtype = all().find(|expected| expected.name == operand).map(|expected| expected.dtype);
     let size = dtype.map_or(need_bytes, DType::size_bytes);
     let is_wgpu = plan.device.backend() == Backend::Wgpu;
     let detail = if need_bytes > if is_wgpu { size.max(WORD_BYTES) } else { size } {

@@ -66,6 +66,7 @@ pub use ops::norm::{
     LocalResponseNormDescriptor, LocalResponseNormPlan, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
     RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
 };
+pub use ops::pointwise::stock;
 pub use ops::pointwise::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
     ActivationPlan, Distribution, Function, PointwiseArgs, PointwiseDescriptor, PointwisePlan, Program, ProgramBuilder,

@@ -9,7 +9,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::any::AnyDescriptor;
 use crate::backend::{Backend, Buffer, Device, DeviceProps, Located, Queue, QueueKind, cpu};
-use crate::check::{Contract, check};
+use crate::check::{Contract, Expected, check};
 use crate::dtype::DType;
 use crate::error::{Error, Reason, Rejection, Result};
 #[cfg(feature = "cuda")]
@@ -454,6 +454,8 @@ impl<D: Descriptor> Plan<D> {
     /// On the CPU the work is done when it returns: on the thread that calls it and, where there is much, on threads of the library's
     /// own. They allocate memory for what they compute from, in f64.
     ///
+    /// A run of a descriptor of several sets of operands allocates memory of the host, on every backend, in which it checks them; a [`Bound`] does not.
+    ///
     /// # Errors
     /// What [`Error`] lists for operands, workspace and queues, before anything is launched; [`Error::Backend`] if the launch failed;
     /// [`Error::OutOfMemory`] if a run on the CPU lacks memory, after which outputs may be written in part.
@@ -541,7 +543,7 @@ impl AnyPlan {
     /// As [`Plan::run`], and [`Error::OperandCount`] if there are not as many operands as slots.
     pub fn run(&self, queue: &mut Queue<'_>, operands: &mut [Operand<'_>], workspace: Workspace<'_>) -> Result<()> {
         let mut arranged = Operands::none();
-        self.arrange(operands, &mut arranged)?;
+        self.arrange(&*operands, &mut arranged)?;
         self.0.run(queue, &arranged, &workspace)
     }
 
@@ -557,11 +559,14 @@ impl AnyPlan {
 
     /// Puts operands in slot order at their indices; `arranged` holds none yet.
     #[inline]
-    fn arrange<'a>(&self, operands: &[Operand<'a>], arranged: &mut Operands<'a>) -> Result<()> {
-        let Contract { names: Names { op, .. }, expected, .. } = &self.0.contract;
-        if operands.len() != expected.len() {
-            return Err(Error::OperandCount { op, need: expected.len(), got: operands.len() });
+    fn arrange<'a>(&self, operands: &'a [Operand<'a>], arranged: &mut Operands<'a>) -> Result<()> {
+        let Contract { names: Names { op, .. }, expected, sets, .. } = &self.0.contract;
+        let need = expected.len() + sets.expected.len();
+        if operands.len() != need {
+            return Err(Error::OperandCount { op, need, got: operands.len() });
         }
+        let (operands, of_sets) = operands.split_at(expected.len());
+        arranged.of_sets = of_sets;
         for (expected, operand) in expected.iter().zip(operands) {
             arranged.put(expected.at(), operand.0);
         }
@@ -696,7 +701,8 @@ impl Core {
             .iter()
             .enumerate()
             .filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.names.table[i].name, v)));
-        for (operand, view) in named.chain(scratch.map(|v| (WORKSPACE, v))) {
+        let of_sets = this.contract.sets.expected.iter().map(Expected::name).zip(operands.of_sets.iter().map(|o| &o.0));
+        for (operand, view) in named.chain(of_sets).chain(scratch.map(|v| (WORKSPACE, v))) {
             match view {
                 View { place: Place::Host(_), .. } => {
                     return Err(Error::NotBindable { op, operand, kind: "host memory" });
@@ -729,8 +735,8 @@ impl Core {
             if let Place::Buffer { buffer, .. } = view.place { Some(buffer) } else { None }
         }
         let declared = self.slots.iter().filter_map(|slot| {
-            let buffer = buffer(operands.views[slot.index].as_ref()?)?;
-            Some((buffer, slot.name, located.operands[slot.index], slot.access != Access::In))
+            let buffer = buffer(operands.view(slot.index)?)?;
+            Some((buffer, slot.name, *located.at(slot.index), slot.access != Access::In))
         });
         let workspace = scratch.and_then(buffer).map(|buffer| (buffer, WORKSPACE, located.workspace, true));
         cpu::Wishes::of_run(declared.chain(workspace))
@@ -754,7 +760,8 @@ impl Core {
 /// Handles that keep the owned memory of operands alive.
 #[cfg(feature = "cuda")]
 fn buffers(operands: &Operands<'_>, scratch: Option<&View<'_>>) -> Vec<Buffer> {
-    let views = operands.views.iter().flatten().chain(scratch);
+    let of_sets = operands.of_sets.iter().map(|operand| &operand.0);
+    let views = operands.views.iter().flatten().chain(of_sets).chain(scratch);
     views
         .filter_map(|view| match view.place {
             Place::Buffer { buffer, .. } => Some(buffer.clone()),

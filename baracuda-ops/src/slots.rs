@@ -1,9 +1,9 @@
 //! How descriptors declare their operands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -14,6 +14,18 @@ use crate::tensor::TensorDesc;
 
 /// Greatest number of operands of an op.
 pub(crate) const MAX_SLOTS: usize = 24;
+
+/// The most sets of operands of a plan.
+pub(crate) const MAX_SETS: usize = 4096;
+
+/// The name of an operand of a set of operands other than the first, which has the names of the table.
+pub(crate) fn name_in_set(table: &[OperandEntry], index: usize, set: usize) -> &'static str {
+    /// By the name in the table and the set. They are made once and kept: at most as many as [`MAX_SETS`] sets have.
+    static NAMES: Mutex<BTreeMap<(&'static str, usize), &'static str>> = Mutex::new(BTreeMap::new());
+    let name = table[index].name;
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    names.entry((name, set)).or_insert_with(|| Box::leak(format!("{name}.{set}").into_boxed_str()))
+}
 
 /// What errors call the workspace.
 pub(crate) const WORKSPACE: &str = "workspace";
@@ -46,9 +58,13 @@ pub struct Slot {
     pub span_bytes: u64,
     /// The position of the operand that may lie at the identical range; it has the identical `desc`.
     pub in_place: Option<usize>,
-    /// The index of the operand's row in the family's table, where a run finds it.
+    /// The index of the operand's row in the family's table, where a run finds it; of sets after the first, [`MAX_SLOTS`] and its number among all their
+    /// operands.
     #[serde(skip)]
     pub(crate) index: usize,
+    /// The set of operands that it belongs to: 0 for all ops but those that have several.
+    #[serde(skip)]
+    pub(crate) set: usize,
     /// Whether each element of it is used at one position alone, so that it may lie in the place of any operand of that kind with the identical
     /// `desc`, of which one is read and the other written.
     #[serde(skip)]
@@ -58,7 +74,7 @@ pub struct Slot {
 impl Slot {
     /// Whether the two may lie at the identical range, of which one is written.
     pub(crate) fn shares_place_with(&self, other: &Self) -> bool {
-        let is_mapped = self.is_of_positions && other.is_of_positions && self.access != other.access;
+        let is_mapped = self.is_of_positions && other.is_of_positions && self.access != other.access && self.set == other.set;
         self.in_place == Some(other.position) || (is_mapped && self.desc == other.desc)
     }
 }
@@ -261,7 +277,7 @@ impl<'l> SlotsBuilder<'l> {
         let span_bytes = desc.span_bytes();
         self.slots.insert(
             at,
-            Slot { name, position, access, desc, span_bytes, in_place: None, index, is_of_positions: false },
+            Slot { name, position, access, desc, span_bytes, in_place: None, index, set: 0, is_of_positions: false },
         );
         Ok(desc)
     }
@@ -307,6 +323,62 @@ impl<'l> SlotsBuilder<'l> {
         self.partners.extend(pairs);
     }
 
+    /// The layouts of the operands of sets after the first, by their sets, under the names of the table.
+    pub(crate) fn layouts_of_sets(&self) -> BTreeMap<usize, Layouts> {
+        let mut sets: BTreeMap<usize, Layouts> = BTreeMap::new();
+        for (name, desc) in self.layouts.iter() {
+            let Some((name, set)) = name.rsplit_once('.') else { continue };
+            let number = set.parse::<usize>().ok().filter(|number| number.to_string() == set);
+            if let Some(number) = number {
+                sets.entry(number).or_default().insert(name.into(), *desc);
+            }
+        }
+        sets
+    }
+
+    /// The layouts of those operands of the first set.
+    pub(crate) fn layouts_of_first(&self, names: &[&str]) -> Layouts {
+        let of_first = self.layouts.iter().filter(|(name, _)| names.contains(&name.as_str()));
+        Layouts(of_first.map(|(name, desc)| (name.clone(), *desc)).collect())
+    }
+
+    /// Declares the operands of a set after the first, which are those of a descriptor of this set alone without the inputs that the sets share. `layouts`:
+    /// of that descriptor, those other than the default.
+    pub(crate) fn declare_set(
+        &mut self,
+        set: usize,
+        of_set: &[Slot],
+        layouts: &Layouts,
+        is_shared: impl Fn(usize) -> bool,
+    ) {
+        let mut index = self.slots.last().map_or(0, |slot| slot.index + 1).max(MAX_SLOTS);
+        for slot in of_set.iter().filter(|slot| !is_shared(slot.index)) {
+            let name = name_in_set(self.table, slot.index, set);
+            if !layouts.contains_key(slot.name) {
+                self.layouts.remove(name);
+            }
+            let position = |of_one: usize| set * self.names.len() + of_one;
+            let in_place = slot.in_place.filter(|partner| {
+                of_set.iter().any(|other| other.position == *partner && !is_shared(other.index))
+            });
+            self.slots.push(Slot {
+                name,
+                position: position(slot.position),
+                in_place: in_place.map(position),
+                index,
+                set,
+                ..slot.clone()
+            });
+            index += 1;
+        }
+    }
+
+    /// Takes inputs that several sets share out of those in whose place an output may lie.
+    pub(crate) fn keep_apart(&mut self, is_shared: impl Fn(usize) -> bool) {
+        self.slots.iter_mut().filter(|slot| is_shared(slot.index)).for_each(|slot| slot.is_of_positions = false);
+        self.partners.retain(|pair| !pair.iter().any(|&index| is_shared(index)));
+    }
+
     /// Lets `b` lie at the range of `a`, in place of the partner that the table names.
     pub(crate) fn in_place_instead(&mut self, a: usize, b: usize) {
         self.partners.retain(|pair| !pair.contains(&b));
@@ -315,12 +387,13 @@ impl<'l> SlotsBuilder<'l> {
 
     /// The slots, once every layout has found its operand.
     pub(crate) fn finish(mut self) -> Result<Slots> {
-        let is_declared = |name: &str| self.slots.iter().any(|slot| slot.name == name);
-        if let Some(name) = self.layouts.keys().find(|name| !is_declared(name)) {
-            let declared: Vec<&str> = self.slots.iter().map(|slot| slot.name).collect();
-            return Err(
-                self.invalid("layouts", format!("{name} is not declared; declared are {}", declared.join(", ")))
-            );
+        let declared: HashSet<&str> = self.slots.iter().map(|slot| slot.name).collect();
+        if let Some(name) = self.layouts.keys().find(|name| !declared.contains(name.as_str())) {
+            let of_one: Vec<&str> = self.slots.iter().filter(|slot| slot.set == 0).map(|slot| slot.name).collect();
+            let sets = self.slots.last().map_or(0, |slot| slot.set);
+            let more = if sets > 0 { format!(", and those of sets 1 to {sets}") } else { String::new() };
+            let rule = format!("{name} is not declared; declared are {}{more}", of_one.join(", "));
+            return Err(self.invalid("layouts", rule));
         }
         for pair in &self.partners {
             let [Some(a), Some(b)] = pair.map(|index| self.slots.iter().position(|slot| slot.index == index)) else {

@@ -610,17 +610,31 @@ impl Location<'_> {
 }
 
 /// The checked operands at the indices of their rows, and the workspace.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Located<'a> {
     pub(crate) operands: [Location<'a>; MAX_SLOTS],
+    /// Those of sets after the first, in the order of the slots.
+    pub(crate) of_sets: Vec<Location<'a>>,
     pub(crate) workspace: Location<'a>,
 }
 
-impl Located<'_> {
+impl<'a> Located<'a> {
+    /// Where the operand of a slot lies.
+    pub(crate) fn at(&self, index: usize) -> &Location<'a> {
+        match index.checked_sub(MAX_SLOTS) {
+            None => &self.operands[index],
+            Some(at) => &self.of_sets[at],
+        }
+    }
+
     /// The same, for backends whose locations are addresses and borrow nothing.
     pub(crate) fn addresses(&self) -> Located<'static> {
         let address =
             |location: Location<'_>| Location { start: location.start, end: location.end, ..Location::default() };
-        Located { operands: self.operands.map(address), workspace: address(self.workspace) }
+        Located {
+            operands: self.operands.map(address),
+            of_sets: self.of_sets.iter().copied().map(address).collect(),
+            workspace: address(self.workspace),
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    Access, AnyDescriptor, DType, Error, Function, Mem, MemMut, PointwiseArgs, PointwiseDescriptor, Slot, TensorDesc,
+    Access, AnyDescriptor, DType, Error, Function, Mem, MemMut, Operand, PointwiseArgs, PointwiseDescriptor, Slot,
+    TensorDesc,
 };
 use serde_json::json;
 
@@ -46,11 +47,14 @@ struct Form {
     out: Option<TensorDesc>,
     /// The extents of the outputs, if inputs do not say them; `outputs` are given then.
     dims: Option<Vec<u64>>,
+    /// The inputs of further sets.
+    sets: Vec<Vec<TensorDesc>>,
 }
 
 impl Form {
     fn new(program: impl Into<String>, inputs: impl Into<Vec<TensorDesc>>) -> Self {
-        Self { program: program.into(), inputs: inputs.into(), outputs: Vec::new(), out: None, dims: None }
+        let (program, inputs) = (program.into(), inputs.into());
+        Self { program, inputs, outputs: Vec::new(), out: None, dims: None, sets: Vec::new() }
     }
 
     /// A function of inputs that lie alike.
@@ -70,6 +74,9 @@ impl Form {
             }
             None => PointwiseDescriptor::new(program, self.inputs.clone())?,
         };
+        if !self.sets.is_empty() {
+            descriptor = descriptor.sets(self.sets.clone())?;
+        }
         if !self.outputs.is_empty() {
             descriptor = descriptor.outputs(self.outputs.clone())?;
         }
@@ -193,6 +200,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
     }
     forms.extend(forms_of_integers_and_bools());
     forms.extend(forms_of_sources());
+    forms.extend(forms_of_sets());
     // Types that differ.
     let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
     for (inputs, outputs) in [
@@ -356,6 +364,49 @@ fn forms_of_sources() -> Vec<(Form, Data, bool)> {
     forms
 }
 
+/// AdamW with a scale of gradients and a rounded copy of the parameter.
+const ADAMW: &str = r#"{"inputs":["p","g","m","v","rate","root","kept","scale"],"let":[["h","mul","g","scale"],["m1","lerp","m","h",0.1],["s","square","h"],["w","abs","v"],["v1","lerp","w","s",0.001],["d","sqrt","v1"],["e","abs","root"],["f","add","e",0.5],["i","div","d","f"],["j","add","i",1e-8],["b","div","m1","j"],["k","mul","p","kept"],["t","mul","rate","b"],["q","sub","k","t"]],"outputs":["q","m1","v1","q"]}"#;
+
+/// Several sets of operands.
+fn forms_of_sets() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    let mut add = |form: Form, sets: Vec<Vec<TensorDesc>>, core: bool| {
+        forms.push((Form { sets, ..form }, Data::Normal, core));
+    };
+    for dtype in FLOATS {
+        let x = |dims: &[u64]| dense(dtype, dims);
+        // Sizes around vectors and blocks, many small ones, none; shared scalars.
+        let sizes = [7, 1, 1023, 8, 0, 4099, 64, 2];
+        let of_sizes = || sizes.map(|size| vec![x(&[size]), x(&[size])]).to_vec();
+        let addcmul = Form::of(Function::Addcmul, x(&[33]));
+        let shared = Form { inputs: vec![x(&[33]), x(&[33]), x(&[])], ..addcmul };
+        add(shared, of_sizes(), true);
+        add(Form::of(Function::Mul, x(&[5, 9])).with(x(&[])), (0..100).map(|at| vec![x(&[1 + at % 9])]).collect(), false);
+        // Layouts and broadcasting of their own; all inputs of their own.
+        let rows = vec![x(&[6, 40]), x(&[40])];
+        let turned = vec![strided(dtype, &[5, 33], &[1, 5]), x(&[5, 33])];
+        let narrow = vec![x(&[3, 21]).align(dtype.size_bytes()).expect("a promise"), x(&[3, 21])];
+        add(Form::of(Function::Sub, x(&[2, 8])), vec![rows, turned, narrow, vec![x(&[]), x(&[])]], true);
+        add(Form::new(SEVERAL, [x(&[9, 33]); 3]), vec![vec![x(&[64]); 3], vec![x(&[2, 3]); 3]], false);
+        add(Form::of(Function::Erf, x(&[130])), vec![vec![x(&[3])], vec![x(&[700])]], false);
+    }
+    // Parameters of 16 bits beside those of f32, and sets of several types.
+    for half in [DType::F16, DType::BF16] {
+        let of = |dims: &[u64]| [DType::F32, half, DType::F32, DType::F32].map(|dtype| dense(dtype, dims)).to_vec();
+        let scalars = vec![dense(DType::F32, &[]); 4];
+        let form = Form::new(ADAMW, [of(&[48, 64]), scalars].concat());
+        let outputs = vec![DType::F32, DType::F32, DType::F32, half];
+        add(Form { outputs, ..form }, vec![of(&[64]), of(&[3, 5]), of(&[1]), of(&[2050])], half == DType::BF16);
+        let mixed = vec![vec![dense(DType::F32, &[9])], vec![dense(half, &[20])], vec![dense(DType::F8E4M3, &[5])]];
+        add(Form::of(Function::Exp, dense(half, &[40])), mixed, false);
+    }
+    for dtype in [DType::I32, DType::I64, DType::U8] {
+        let [x, y] = [7, 300].map(|size| vec![dense(dtype, &[size]); 2]);
+        add(Form::of(Function::Maximum, dense(dtype, &[12, 4])), vec![x, y], false);
+    }
+    forms
+}
+
 impl Form {
     /// A program of rank 0 that has no axis.
     fn without_axis(mut self) -> Self {
@@ -409,7 +460,7 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     }
     // Of the first input the element behind what is not finite is so, too, of the others one that is further on: both meet it alone and together.
     if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-        let further = at + 1 + slot.position;
+        let further = at + 1 + slot.position % (baracuda_ops::Program::MAX_INPUTS + baracuda_ops::Program::MAX_OUTPUTS);
         if further < values.len() {
             values[further] = values[at];
         }
@@ -444,8 +495,32 @@ const CONTRACTS: &[Contract] = &[Contract {
 /// Expected values and budgets: docs/numerics.md, Budgets, "pointwise".
 fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let program = program_of(descriptor)?;
+    let sets = sets_of(descriptor);
+    let expected = sets.iter().map(|slots| expect_set(&program, slots, inputs, outputs, by));
+    Ok(expected.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// The set that an operand belongs to.
+fn set_of(slot: &Slot) -> usize {
+    slot.name.split_once('.').map_or(0, |(_, set)| set.parse().expect("operands of sets have numbers"))
+}
+
+/// The operands of each set, those that all of them share last among the inputs.
+fn sets_of(descriptor: &AnyDescriptor) -> Vec<Vec<&Slot>> {
     let slots = descriptor.slots();
-    let of = |access: Access| slots.iter().filter(move |slot| slot.access == access);
+    let (first, further) = slots.split_at(slots.partition_point(|slot| set_of(slot) == 0));
+    let mut sets = vec![first.iter().collect::<Vec<_>>()];
+    for own in further.chunk_by(|a, b| set_of(a) == set_of(b)) {
+        let inputs = own.iter().filter(|slot| slot.access == Access::In).count();
+        let shared = first.iter().filter(|slot| slot.access == Access::In).skip(inputs);
+        sets.push(own.iter().take(inputs).chain(shared).chain(own.iter().skip(inputs)).collect());
+    }
+    sets
+}
+
+/// As [`expect`], of one set.
+fn expect_set(program: &Program, slots: &[&Slot], inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
+    let of = |access: Access| slots.iter().copied().filter(move |slot| slot.access == access);
     let values = of(Access::In).enumerate().filter(|(at, _)| !program.is_key(*at)).map(|(_, slot)| slot.desc.dtype());
     let types: Vec<DType> = of(Access::Out).map(|slot| slot.desc.dtype()).collect();
     let mut values = values.peekable();
@@ -537,10 +612,15 @@ pub(super) fn places(own: &[u64], dims: &[u64]) -> Vec<usize> {
 
 fn run_typed(run: TypedRun<'_, '_>) -> Result<(), Error> {
     let slots = run.descriptor.slots();
-    let of = |access: Access| slots.iter().filter(move |slot| slot.access == access);
+    let of = |access: Access| slots.iter().filter(move |slot| slot.access == access && set_of(slot) == 0);
+    let operand = |slot: &Slot| match slot.access {
+        Access::In => Operand::from(run.input(slot.name)),
+        _ => Operand::from(run.output(slot.name)),
+    };
+    let mut further: Vec<Operand<'_>> = slots.iter().filter(|slot| set_of(slot) > 0).map(operand).collect();
     let inputs: Vec<Mem<'_>> = of(Access::In).map(|slot| run.input(slot.name)).collect();
     let outputs: Vec<MemMut<'_>> = of(Access::Out).map(|slot| run.output(slot.name)).collect();
-    run.plan::<PointwiseDescriptor>(PointwiseArgs::new(inputs, outputs))
+    run.plan::<PointwiseDescriptor>(PointwiseArgs::new(inputs, outputs).sets(&mut further))
 }
 
 /// What the support table asks for.
@@ -569,6 +649,7 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("channels-last and not", binary(last, image)),
         ("rows apart", Form::of(Function::Exp, strided(dtype, &[32, 768], &[1024, 1]))),
         ("transposed", binary(strided(dtype, &[32, 768], &[1, 32]), rows)),
+        ("several sets", Form { sets: vec![vec![image, image], vec![x, x]], ..binary(rows, rows) }),
         ("output transposed", Form { out: Some(strided(dtype, &[32, 768], &[1, 32])), ..binary(rows, rows) }),
     ]
 }

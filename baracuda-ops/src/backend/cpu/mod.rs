@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use super::Located;
+use super::{Located, Location};
 use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::error::{Error, Result};
 use crate::narrow::{single, to_usize};
@@ -101,18 +101,27 @@ impl Drop for Allocation {
 /// The operands of a run on the CPU.
 pub(crate) struct Operands<'a> {
     addresses: [u64; MAX_SLOTS],
+    /// Those of sets after the first.
+    of_sets: &'a [Location<'a>],
     slots: &'a [Slot],
 }
 
 impl<'a> Operands<'a> {
-    pub(crate) fn new(slots: &'a [Slot], located: &Located<'_>) -> Self {
-        Self { addresses: located.operands.map(|location| location.address()), slots }
+    pub(crate) fn new(slots: &'a [Slot], located: &'a Located<'_>) -> Self {
+        let addresses = located.operands.map(|location| location.address());
+        Self { addresses, of_sets: &located.of_sets, slots }
     }
 
-    /// The operand of a row of the family's table, if it is declared and not empty.
+    /// The operand of a row of the family's table, or of a slot of another set, if it is declared and not empty.
     pub(crate) fn get(&self, index: usize) -> Option<Tensor<'a>> {
-        let slot = self.slots.iter().find(|slot| slot.index == index)?;
-        let start = NonNull::new(self.addresses[index] as *mut u8)?;
+        let (slot, address) = match index.checked_sub(MAX_SLOTS) {
+            None => (self.slots.iter().find(|slot| slot.index == index)?, self.addresses[index]),
+            // Those of sets are the last slots.
+            Some(at) => {
+                (&self.slots[self.slots.len() - self.of_sets.len() + at], self.of_sets[at].address())
+            }
+        };
+        let start = NonNull::new(address as *mut u8)?;
         Some(Tensor {
             start,
             desc: &slot.desc,

@@ -459,7 +459,7 @@ pub(crate) fn resident_clusters(multiprocessors: u32, cluster: u64, blocks: u64)
 impl Located<'_> {
     /// Where the operand at an index lies, as kernels are told; null if it is absent or empty.
     pub(crate) fn pointer(&self, index: usize) -> *mut c_void {
-        self.operands[index].address() as *mut c_void
+        self.at(index).address() as *mut c_void
     }
 
     /// As [`pointer`](Self::pointer), null without an index.

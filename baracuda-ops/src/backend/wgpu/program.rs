@@ -23,6 +23,8 @@ const CHUNK_WORDS: u32 = 4;
 pub(crate) enum Place {
     /// In the operand of a row of the family's table.
     Operand(usize),
+    /// In the operand of a slot of a set after the first, with its name.
+    OfSet(usize, &'static str),
     /// In a range of the workspace, which starts at a multiple of [`Props::workspace_align`].
     Workspace { offset: u64, bytes: u64 },
 }
@@ -334,7 +336,7 @@ impl<'a> Resolved<'a> {
         let align = props.workspace_align();
         for (i, binding) in self.step.bindings.iter().enumerate() {
             let (location, skipped, part) = match binding.place {
-                Place::Operand(index) => (&located.operands[index], 0, None),
+                Place::Operand(index) | Place::OfSet(index, _) => (located.at(index), 0, None),
                 Place::Workspace { offset, bytes } => (&located.workspace, offset, Some(bytes)),
             };
             let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return false };
@@ -361,6 +363,7 @@ impl<'a> Resolved<'a> {
     fn operand(&self, binding: usize, names: Names) -> &'static str {
         match self.step.bindings[binding].place {
             Place::Operand(index) => names.table[index].name,
+            Place::OfSet(_, name) => name,
             Place::Workspace { .. } => WORKSPACE,
         }
     }

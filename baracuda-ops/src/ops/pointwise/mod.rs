@@ -5,6 +5,7 @@ pub mod activation;
 mod dense;
 pub mod map;
 pub mod program;
+pub mod stock;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 

@@ -1,7 +1,8 @@
 //! The reference: the functions in f64, or of integers in i64; any strides, one cast to the output.
 
+use super::Valid;
 use super::fast::streams;
-use super::{FIRST_OUTPUT, Valid};
+use super::sets::Tensors;
 use crate::backend::cpu::{Operands, Tensor, rounded, threads};
 use crate::dtype::DType;
 use crate::kernel::Accepted;
@@ -16,6 +17,13 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
 }
 
 fn run(valid: &Valid, operands: &Operands<'_>) {
+    for Tensors { valid, indices } in valid.tensors() {
+        run_set(valid, &indices, operands);
+    }
+}
+
+/// `indices`: of the operands, in the order of the walk.
+fn run_set(valid: &Valid, indices: &[usize], operands: &Operands<'_>) {
     let program = &valid.program();
     let number: fn(f64) -> f64 = match valid.derived.computing {
         DType::F64 => |number| number,
@@ -25,20 +33,20 @@ fn run(valid: &Valid, operands: &Operands<'_>) {
             // SAFETY: the caller is alone at the element.
             let store = |tensor: &Tensor<'_>, offset: u64, value: i64| unsafe { tensor.store_integer(offset, value) };
             let load = |tensor: &Tensor<'_>, offset: u64| tensor.load_integer(offset);
-            return each((valid, program), operands, load, whole, compute, store);
+            return each((valid, program, indices), operands, load, whole, compute, store);
         }
     };
     let compute = |given: &[f64], results: &mut [f64]| program.evaluate(given, number, results);
     // SAFETY: the caller is alone at the element.
     let store = |tensor: &Tensor<'_>, offset: u64, value: f64| unsafe { tensor.store(offset, value) };
     let load = |tensor: &Tensor<'_>, offset: u64| tensor.load(offset);
-    each((valid, program), operands, load, number, compute, store);
+    each((valid, program, indices), operands, load, number, compute, store);
 }
 
 /// Computes each position: inputs are loaded and sources drawn, all of them before the outputs are stored. Each position is of one task, outputs address every element once,
 /// and an input in the same place is this element alone, so that no other thread is at an element that is stored.
 fn each<T: Copy + Default>(
-    (valid, program): (&Valid, &Program),
+    (valid, program, indices): (&Valid, &Program, &[usize]),
     operands: &Operands<'_>,
     load: impl Fn(&Tensor<'_>, u64) -> T + Sync,
     number: impl Fn(f64) -> T + Sync,
@@ -48,8 +56,7 @@ fn each<T: Copy + Default>(
     let (inputs, outputs) = (program.inputs(), program.outputs());
     let walk = valid.derived.walk(outputs);
     // In the order of the walk.
-    let tensors: Vec<Tensor<'_>> =
-        (FIRST_OUTPUT..FIRST_OUTPUT + outputs).chain(0..inputs).filter_map(|at| operands.get(at)).collect();
+    let tensors: Vec<Tensor<'_>> = indices.iter().filter_map(|&at| operands.get(at)).collect();
     let elements = walk.elements();
     threads::for_each(elements.div_ceil(PIECE), elements, |piece| {
         let mut streams = streams(program, valid.derived.computing, &tensors[outputs..]);

@@ -162,6 +162,13 @@ impl Lying {
     }
 }
 
+/// Whether operands, outputs first, lie next to each other in one extent, aligned for accesses to `width` neighbours.
+pub(super) fn single_extent(operands: Vec<TensorDesc>, width: u64) -> bool {
+    let lying = Lying::new(operands);
+    let is_repeated = || (0..lying.operands.len()).any(|at| lying.is_repeated(at));
+    lying.walk.dims.is_empty() || (lying.vectors(width) == Some(1) && !is_repeated())
+}
+
 /// What the kernels divide by. `is_long`: numbers of up to 40 bits, else of up to 31.
 pub(in crate::ops) fn divisor(extent: u64, is_long: bool) -> sys::bops_divisor {
     let shift = extent.next_power_of_two().trailing_zeros();
@@ -187,6 +194,7 @@ fn type_of(function: Function, lying: &Lying) -> Option<DType> {
 
 /// One function of operands of one type.
 pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    valid.derived.one_set()?;
     let (program, operands) = (&valid.fields.program, &valid.derived.operands);
     Reason::unless(program.sources().is_empty(), || "it has no positions and no random numbers")?;
     let [Instruction { function, arguments }] = program.instructions() else {
@@ -249,6 +257,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
 
 /// An interpreter of any program.
 pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    valid.derived.one_set()?;
     let (program, operands, computing) = (&valid.fields.program, &valid.derived.operands, valid.derived.computing);
     Reason::unless(
         program.sources().is_empty(),

@@ -6,7 +6,8 @@ use std::ops::Range;
 use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 
-use super::{FIRST_OUTPUT, Valid};
+use super::Valid;
+use super::sets::Tensors;
 use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, odd, room, rounded, threads};
 use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::kernel::{Accepted, Candidate};
@@ -28,23 +29,52 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
         _ => run::<f32>,
     };
     Ok(Candidate::on_cpu(move || {
-        let (program, outputs) = (valid.program(), valid.fields.program.outputs());
-        let walk = valid.derived.walk(outputs);
-        let computing = valid.derived.computing;
-        move |operands: &Operands<'_>| run(&program, computing, &walk, operands)
+        let (program, computing, sets) = (valid.program(), valid.derived.computing, Set::of(valid));
+        move |operands: &Operands<'_>| run(&program, computing, &sets, operands)
     }))
 }
 
-fn run<T: Lane + Converted>(program: &Program, computing: DType, walk: &Walk, operands: &Operands<'_>) -> Outcome {
-    let outputs = FIRST_OUTPUT..FIRST_OUTPUT + program.outputs();
-    // In the order of the walk; where there are elements, all operands have memory.
-    let mut tensors: Vec<Tensor<'_>> = room((outputs.len() + program.inputs()) as u64)?;
-    tensors.extend(outputs.chain(0..program.inputs()).filter_map(|at| operands.get(at)));
-    let elements = walk.elements();
-    threads::try_for_each(elements.div_ceil(PIECE), elements, |piece| {
-        let positions = piece * PIECE..elements.min((piece + 1) * PIECE);
+/// A set of operands that has elements.
+struct Set {
+    walk: Walk,
+    /// Of the operands, in the order of the walk.
+    indices: Vec<usize>,
+    /// The elements, and the tasks, of the sets before it.
+    elements_before: u64,
+    pieces_before: u64,
+}
+
+impl Set {
+    fn of(valid: &Valid) -> Vec<Self> {
+        let (mut elements_before, mut pieces_before) = (0, 0);
+        let set = |Tensors { valid, indices }: Tensors<'_>| {
+            let walk = valid.derived.walk(valid.fields.program.outputs());
+            let elements = walk.elements();
+            let set = Self { walk, indices, elements_before, pieces_before };
+            (elements_before, pieces_before) = (elements_before + elements, pieces_before + elements.div_ceil(PIECE));
+            (elements > 0).then_some(set)
+        };
+        valid.tensors().into_iter().filter_map(set).collect()
+    }
+}
+
+/// Tasks are pieces of all sets, so that threads share small sets as they share the pieces of a large one.
+fn run<T: Lane + Converted>(program: &Program, computing: DType, sets: &[Set], operands: &Operands<'_>) -> Outcome {
+    let Some(last) = sets.last() else { return Ok(()) };
+    let of_set = program.outputs() + program.inputs();
+    // Where there are elements, all operands have memory.
+    let mut tensors: Vec<Tensor<'_>> = room((of_set * sets.len()) as u64)?;
+    tensors.extend(sets.iter().flat_map(|set| &set.indices).filter_map(|&at| operands.get(at)));
+    let elements = last.walk.elements();
+    let pieces = last.pieces_before + elements.div_ceil(PIECE);
+    threads::try_for_each(pieces, last.elements_before + elements, |piece| {
+        let at = sets.partition_point(|set| set.pieces_before <= piece) - 1;
+        let Set { walk, pieces_before, .. } = &sets[at];
+        let piece = piece - pieces_before;
+        let positions = piece * PIECE..walk.elements().min((piece + 1) * PIECE);
+        let tensors = &tensors[at * of_set..][..of_set];
         let streams = streams(program, computing, &tensors[program.outputs()..]);
-        widest(Task::<T> { program, walk, tensors: &tensors, streams, positions, of: PhantomData })
+        widest(Task::<T> { program, walk, tensors, streams, positions, of: PhantomData })
     })
 }
 

@@ -27,8 +27,12 @@
 //! everything but 0 is true, also NaN; to f8e4m3, which has no infinities, it is at most the greatest, and of infinities NaN. Integers are cast to others by
 //! their low bits, and rounded once to floating-point types. True is 1.
 //!
+//! Sets: [`sets`](PointwiseDescriptor::sets) has the same program over further groups of operands, each with extents, types and layouts of its own, in one
+//! plan, as optimizers update all parameters. Operands of set 17 are `in0.17`, `out0.17`; those of the first, set 0, have the names of the table. The last
+//! inputs of the program may be scalars that all sets share, in the first alone. Such a descriptor has no gradients.
+//!
 //! Layout and aliasing: any strides, 0 for inputs. An output lies as the first input of its extents does, or dense where that repeats elements.
-//! It may lie in the place of any input of an identical descriptor that is no seed and no offset.
+//! It may lie in the place of any input of an identical descriptor of its own set that is no seed and no offset, but of none that sets share.
 //!
 //! Accumulation: nothing is added up. Each function is computed in the computing type, its result is not rounded further, and an output is cast once
 //! to its type, so that its bits depend on nothing but its inputs at the position. f32 results beyond the range of a 16-bit type become infinite.
@@ -50,7 +54,8 @@
 //! one type, and `pointwise_program` (`csrc/pointwise/pointwise_program.cu`), an interpreter, for any program without sources; with sources it is `pointwise_source`
 //! (`csrc/pointwise/pointwise_source.cu`). Through wgpu `pointwise_dense` and
 //! `pointwise_strided` (`csrc/pointwise/pointwise_dense.wgsl`, `csrc/pointwise/pointwise_strided.wgsl`, with the functions of `csrc/pointwise/functions`).
-//! On the CPU `pointwise_fast`, in blocks (`fast.rs`), and the reference in `cpu.rs`.
+//! On the CPU `pointwise_fast`, in blocks (`fast.rs`), and the reference in `cpu.rs`. Of several sets `pointwise_sets` (on CUDA
+//! `csrc/pointwise/pointwise_sets.cu`, which updates many sets in a launch), and what sets it does not serve are launches of the others.
 //!
 //! [`Distribution`]: super::program::Distribution
 //! [`Function`]: super::program::Function
@@ -59,7 +64,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::memory::{Mem, MemMut, Operand, Operands};
 use crate::ops::fields::require;
 use crate::ops::pointwise::program::{Function, Origin, Program, Source, Through};
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
@@ -72,6 +77,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub(in crate::ops) mod cuda;
 pub(in crate::ops) mod fast;
+mod sets;
 #[cfg(feature = "wgpu")]
 pub(in crate::ops) mod wgpu;
 
@@ -125,6 +131,7 @@ fields! {
         outputs: Vec<DType> = default,
         /// The extents of the outputs, if they are not those that the inputs broadcast to.
         dims: Option<Vec<u64>> = default,
+        sets: Vec<Vec<TensorDesc>> = default,
     }
 }
 
@@ -137,6 +144,8 @@ pub(crate) struct Geometry {
     pub(crate) sources: Vec<TensorDesc>,
     /// The type in which the program computes: f32, f64, i32, u32 or i64.
     pub(crate) computing: DType,
+    /// Where there are several sets, each of them.
+    sets: Vec<sets::Set>,
 }
 
 impl Geometry {
@@ -170,8 +179,14 @@ impl Fields {
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
+        self.normalise_sets(op)?;
         // Without a value among the inputs the types of the outputs say in what is computed.
-        if !self.outputs.is_empty() && !self.values().is_empty() && self.outputs == self.default_outputs() {
+        let is_default = |inputs: &[TensorDesc]| self.outputs == self.default_outputs(inputs);
+        if !self.outputs.is_empty()
+            && !self.values(&self.inputs).is_empty()
+            && is_default(&self.inputs)
+            && self.sets.iter().all(|own| is_default(&sets::inputs_of(own, &self.inputs)))
+        {
             self.outputs.clear();
         }
         let values = self.inputs.iter().enumerate().filter(|(at, _)| !self.program.is_key(*at));
@@ -181,29 +196,29 @@ impl Fields {
         Ok(())
     }
 
-    fn default_outputs(&self) -> Vec<DType> {
-        let is_bool: Vec<bool> = self.inputs.iter().map(|input| input.dtype() == DType::Bool).collect();
-        let shared = shared_type(&self.values());
+    fn default_outputs(&self, inputs: &[TensorDesc]) -> Vec<DType> {
+        let is_bool: Vec<bool> = inputs.iter().map(|input| input.dtype() == DType::Bool).collect();
+        let shared = shared_type(&self.values(inputs));
         let of = |is_bool| if is_bool { DType::Bool } else { shared };
         self.program.bools(&is_bool).into_iter().map(of).collect()
     }
 
-    /// The inputs with a value at each position.
-    fn values(&self) -> Vec<TensorDesc> {
-        let is_value = |at: &usize| !self.program.is_key(*at);
-        (0..self.inputs.len()).filter(is_value).map(|at| self.inputs[at]).collect()
+    /// Of these inputs those with a value at each position.
+    fn values(&self, inputs: &[TensorDesc]) -> Vec<TensorDesc> {
+        let values = inputs.iter().enumerate().filter(|(at, _)| !self.program.is_key(*at));
+        values.map(|(_, input)| *input).collect()
     }
 
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
         let Self { program, inputs, .. } = self;
         check_count(op, program, inputs)?;
-        let outputs = if self.outputs.is_empty() { self.default_outputs() } else { self.outputs.clone() };
+        let outputs = if self.outputs.is_empty() { self.default_outputs(inputs) } else { self.outputs.clone() };
         require(op, "outputs", outputs.len() == program.outputs(), || {
             format!("must be {} types, one for each output of the program; got {}", program.outputs(), outputs.len())
         })?;
         // Without a value among the inputs the outputs say in what is computed.
         let asked = self.outputs.iter().copied().find(|&dtype| dtype != DType::Bool);
-        let asked = if self.values().is_empty() { asked } else { None };
+        let asked = if self.values(inputs).is_empty() { asked } else { None };
         let Spread { dims, operands, computing } = Spread::new(op, program, inputs, (self.dims.as_deref(), asked))?;
         program.check_positions(op, computing, &dims, inputs)?;
         let source = |source: &Source| {
@@ -214,11 +229,11 @@ impl Fields {
             TensorDesc::strided(DType::U8, &dims, &strides)
         };
         let sources = program.sources().iter().map(source).collect::<Result<_>>()?;
-        let mut geometry = Geometry { operands, sources, computing };
+        let mut geometry = Geometry { operands, sources, computing, sets: Vec::new() };
         for (at, input) in inputs.iter().enumerate() {
             slots.declare(at, *input)?;
         }
-        let values = self.values();
+        let values = self.values(inputs);
         let like = values.iter().find(|input| input.dims() == dims && input.is_injective());
         for (at, dtype) in outputs.into_iter().enumerate() {
             let default = match like {
@@ -230,6 +245,7 @@ impl Fields {
             geometry.operands.push(output);
         }
         slots.share_places(|input| !program.is_key(input));
+        geometry.sets = self.declare_sets(op, slots)?;
         Ok(geometry)
     }
 }
@@ -446,7 +462,12 @@ impl Forward<'_> {
 }
 
 fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<()> {
-    let Fields { program, inputs, .. } = &forward.0.fields;
+    let Fields { program, inputs, sets, .. } = &forward.0.fields;
+    if !sets.is_empty() {
+        let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
+        let why = "has no gradient, since there are several sets; a descriptor of each set alone has gradients";
+        return Err(Error::NoGradient { op: PointwiseDescriptor::OP.name, operand, why, known: Vec::new() });
+    }
     let of_outputs = &forward.0.derived.operands[inputs.len()..];
     // The gradients have other outputs, which would say otherwise how many digits random numbers have.
     let program = &forward.0.derived.program_of(program, of_outputs);
@@ -475,8 +496,8 @@ descriptor! {
     args: PointwiseArgs of forward;
     plan: PointwisePlan;
     kernels: kernels!(
-        cuda: {"function" => cuda::function, "program" => cuda::program, "source" => cuda::source};
-        wgpu: {"dense" => wgpu::dense, "strided" => wgpu::strided};
+        cuda: {"function" => cuda::function, "program" => cuda::program, "source" => cuda::source, "sets" => sets::on_cuda};
+        wgpu: {"dense" => wgpu::dense, "strided" => wgpu::strided, "sets" => sets::through_wgpu};
         cpu: cpu::accept;
         before: {"fast" => fast::accept}
     );
@@ -522,6 +543,31 @@ steps! { PointwiseDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if there are not as many as the program has outputs.
     outputs(types: Vec<DType>) = |it| it.with(|fields| fields.outputs = types);
+    /// The same program over further sets of inputs, in one plan; the inputs of the descriptor are those of the first. Each set has as many: all inputs of the
+    /// program, or the first of them, the rest of which are scalars that all sets share. The types of outputs follow for each set from its inputs, unless
+    /// [`outputs`](Self::outputs) gives those of all.
+    ///
+    /// ```
+    /// use baracuda_ops::{
+    ///     DType, Device, Function, Mem, MemMut, Plan, PlanOptions, PointwiseArgs, PointwiseDescriptor, TensorDesc, Workspace,
+    /// };
+    /// let device = Device::cpu();
+    /// let [x, z] = [[3].as_slice(), &[2]].map(|dims| TensorDesc::contiguous(DType::F32, dims));
+    /// let by = TensorDesc::contiguous(DType::F32, &[])?;
+    /// let scaled = PointwiseDescriptor::binary(Function::Mul, x?, by)?.sets(vec![vec![z?]])?;
+    /// let plan = Plan::new(&device, scaled, &PlanOptions::default())?;
+    /// let (mut x, mut z, by) = (vec![1f32, 2.0, 3.0], vec![4f32, 5.0], [0.5f32]);
+    /// let mut second = [Mem::in_place().into(), MemMut::from(&mut z).into()];
+    /// let args = PointwiseArgs::new([Mem::in_place(), Mem::from(&by)], [MemMut::from(&mut x)]).sets(&mut second);
+    /// plan.run(&mut device.queue(), args, Workspace::none())?;
+    /// assert_eq!((x, z), (vec![0.5, 1.0, 1.5], vec![2.0, 2.5]));
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if sets have different numbers of inputs, none or more than the program, if an input that they share is no scalar, if there
+    /// are more than 4096 sets with the first, or as [`new`](Self::new) says of any of them.
+    sets(further: Vec<Vec<TensorDesc>>) = |it| it.with(|fields| fields.sets = further);
 }
 
 /// Operands of [`PointwiseDescriptor`]; their shapes and types are in the [table](self).
@@ -550,6 +596,15 @@ impl<'a> PointwiseArgs<'a> {
             operands.put_too_many();
         }
         Self { operands }
+    }
+
+    /// The operands of the sets after the first: of each its inputs without those that all sets share, then its outputs, set by set, as the slots of the
+    /// descriptor have them.
+    pub fn sets<'s>(self, operands: &'s mut [Operand<'_>]) -> PointwiseArgs<'s>
+    where
+        'a: 's,
+    {
+        PointwiseArgs { operands: Operands { of_sets: operands, ..self.operands } }
     }
 }
 

@@ -131,6 +131,7 @@ impl<'v> Task<'v> {
     /// # Errors
     /// Shaders have no elements of a type, or do not reach those of an operand.
     fn new(valid: &'v Valid, props: &'v Props) -> Result<Self, Reason> {
+        valid.derived.one_set()?;
         let outputs = valid.fields.program.outputs();
         let (of_inputs, of_outputs) = valid.slots.split_at(valid.slots.len() - outputs);
         let walk = valid.derived.walk(outputs);

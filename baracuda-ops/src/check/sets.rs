@@ -1,0 +1,195 @@
+//! Operands of plans that have several sets of them: there are more than bits tell apart, so that overlaps are found in the order of addresses.
+
+use super::{Alignment, Contract, Expected, place};
+use crate::backend::{Device, Located, Location};
+use crate::error::{Error, Result};
+use crate::memory::{Operands, Place};
+use crate::slots::{Access, Slot};
+
+/// What a plan demands of the operands of sets after the first, and which operands of all sets may share a place. Without further sets it holds nothing.
+pub(crate) struct Sets {
+    /// In the order of the slots.
+    pub(crate) expected: Box<[Expected]>,
+    /// Of each of those the partner in place among them.
+    partners: Box<[Option<usize>]>,
+    /// Of each slot, those of the first set included, what says whether it may lie where another does.
+    kinds: Box<[Kind]>,
+}
+
+/// What two operands have in common of which one is written in the place of the other, which is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    set: usize,
+    /// The first slot of the set with an identical descriptor; none of an operand that shares its place with no other.
+    like: Option<usize>,
+}
+
+impl Sets {
+    /// The slots of the first set.
+    pub(super) fn first(slots: &[Slot]) -> &[Slot] {
+        &slots[..slots.partition_point(|slot| slot.set == 0)]
+    }
+
+    pub(super) fn new(slots: &[Slot], device: &Device) -> Self {
+        let of_sets = &slots[Self::first(slots).len()..];
+        if of_sets.is_empty() {
+            return Self { expected: [].into(), partners: [].into(), kinds: [].into() };
+        }
+        let expected = |slot: &Slot| Expected {
+            name: slot.name,
+            span_bytes: slot.span_bytes,
+            align: Alignment::new(&slot.desc, device.backend()),
+            rivals: 0,
+            partners: 0,
+            index: 0,
+            in_place: None,
+            is_written: slot.access != Access::In,
+            dtype: slot.desc.dtype(),
+        };
+        let (mut partners, mut kinds) = (Vec::with_capacity(of_sets.len()), Vec::with_capacity(slots.len()));
+        let mut before = 0;
+        for set in slots.chunk_by(|a, b| a.set == b.set) {
+            for slot in set {
+                let like = set.iter().position(|other| other.is_of_positions && other.desc == slot.desc);
+                kinds.push(Kind { set: slot.set, like: like.filter(|_| slot.is_of_positions) });
+                if slot.set > 0 {
+                    let partner = set.iter().position(|other| slot.in_place == Some(other.position));
+                    partners.push(partner.map(|at| before + at));
+                }
+            }
+            if set[0].set > 0 {
+                before += set.len();
+            }
+        }
+        let expected = of_sets.iter().map(expected).collect();
+        Self { expected, partners: partners.into(), kinds: kinds.into() }
+    }
+}
+
+/// Memory of the host for `count` elements.
+fn room<T>(count: usize) -> Result<Vec<T>> {
+    let mut room = Vec::new();
+    let bytes = count.saturating_mul(size_of::<T>()) as u64;
+    room.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { device: "cpu".into(), bytes })?;
+    Ok(room)
+}
+
+/// Writes where the operands of sets after the first lie, after every check that concerns them alone.
+pub(super) fn place_all<'a>(plan: &Contract, operands: &Operands<'a>, located: &mut Located<'a>) -> Result<()> {
+    let (op, Sets { expected, partners, .. }) = (plan.names.op, &plan.sets);
+    let given = operands.of_sets;
+    if let Some(missing) = expected.get(given.len()) {
+        return Err(Error::MissingOperand { op, operand: missing.name });
+    }
+    if given.len() > expected.len() {
+        return Err(Error::UnexpectedOperand { op, operand: "beyond the last" });
+    }
+    located.of_sets = room(expected.len())?;
+    for (expected, operand) in expected.iter().zip(given) {
+        let mut location = Location::default();
+        if !matches!(operand.0.place, Place::Partner) {
+            place(plan, expected, &operand.0, &mut location)?;
+        }
+        located.of_sets.push(location);
+    }
+    for (at, expected) in expected.iter().enumerate() {
+        if !matches!(given[at].0.place, Place::Partner) {
+            continue;
+        }
+        let refuse = |detail| Err(Error::NotInPlace { op, operand: expected.name, detail });
+        match partners[at] {
+            None => return refuse("the descriptor names no partner with the same layout for it"),
+            Some(_) if expected.is_written => {
+                return refuse("an output is never the one left out; pass its memory and let the input be in place");
+            }
+            Some(partner) if matches!(given[partner].0.place, Place::Partner) => {
+                return refuse("its partner is in place too");
+            }
+            Some(partner) => located.of_sets[at] = located.of_sets[partner],
+        }
+    }
+    Ok(())
+}
+
+/// An operand that has memory.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    location: Location<'a>,
+    expected: &'a Expected,
+    kind: Kind,
+}
+
+impl Placed<'_> {
+    /// Orders operands so that those of one range follow each other.
+    fn order(&self, other: &Self) -> std::cmp::Ordering {
+        let range = |placed: &Self| (placed.location.start, placed.location.end);
+        #[cfg(feature = "wgpu")]
+        let spaces = self.location.buffer.cmp(&other.location.buffer);
+        #[cfg(not(feature = "wgpu"))]
+        let spaces = std::cmp::Ordering::Equal;
+        spaces.then(range(self).cmp(&range(other)))
+    }
+
+    fn may_share(&self, other: &Self) -> bool {
+        !(self.expected.is_written && other.expected.is_written)
+            && self.kind == other.kind
+            && self.kind.like.is_some()
+    }
+}
+
+/// Refuses overlaps in which something is written, but for partners of one set at the identical range.
+pub(super) fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
+    let of_first = plan.expected.iter().map(|expected| (expected, &located.operands[expected.at()]));
+    let of_sets = plan.sets.expected.iter().zip(&located.of_sets);
+    let mut placed: Vec<Placed<'_>> = room(plan.expected.len() + plan.sets.expected.len())?;
+    for ((expected, location), &kind) in of_first.chain(of_sets).zip(&plan.sets.kinds) {
+        // An operand without elements lies nowhere.
+        if location.start < location.end {
+            placed.push(Placed { location: *location, expected, kind });
+        }
+    }
+    placed.sort_unstable_by(Placed::order);
+    let overlap = |a: &Placed<'_>, b: &Placed<'_>, detail| {
+        Err(Error::Overlap { op: plan.names.op, a: a.expected.name, b: b.expected.name, detail })
+    };
+    // Of the operands before, the one that reaches furthest, and that of those that are written.
+    let mut furthest: [Option<Placed<'_>>; 2] = [None; 2];
+    for group in placed.chunk_by(|a, b| a.order(b).is_eq()) {
+        let written = group.iter().find(|placed| placed.expected.is_written);
+        if let Some(written) = written
+            && let Some(other) =
+                group.iter().find(|other| !std::ptr::eq(*other, written) && !written.may_share(other))
+        {
+            return overlap(other, written, "");
+        }
+        let last = written.unwrap_or(&group[0]);
+        let [any, of_written] = &mut furthest;
+        let before = if written.is_some() { &*any } else { &*of_written };
+        if let Some(before) = before
+            && before.location.end > last.location.start
+            && before.location.shares_space(&last.location)
+        {
+            return overlap(before, last, "");
+        }
+        for (furthest, counts) in [(any, true), (of_written, written.is_some())] {
+            let is_further = furthest.is_none_or(|before| {
+                !before.location.shares_space(&last.location) || before.location.end < last.location.end
+            });
+            if counts && is_further {
+                *furthest = Some(*last);
+            }
+        }
+    }
+    if plan.workspace.bytes != 0 {
+        let range = located.workspace;
+        if let Some(a) = placed.iter().find(|a| range.meets(&a.location) && range.shares_space(&a.location)) {
+            return Err(Error::Overlap {
+                op: plan.names.op,
+                a: a.expected.name,
+                b: crate::slots::WORKSPACE,
+                detail: "",
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,768 @@
+//! Programs that every framework needs, as [`Program`]s: gated units, losses of each element, optimizers, and the scale that clips gradients.
+//!
+//! What changes from step to step, such as a learning rate or the scale of a loss, is an input that is the same everywhere, of rank 0, so that a plan serves
+//! every step. Such inputs come last, which lets all [sets](super::PointwiseDescriptor::sets) of a descriptor share them.
+//!
+//! Optimizers write what they update, in the order of their inputs: [`Adam`] takes `p, g, m, v` and writes `p, m, v`, each of which may lie in place. With
+//! `copy` they write the parameter once more, last. So parameters of 16 bits have f32 ones beside them, of which they are the rounded copies: `p` is f32,
+//! `g` of 16 bits, and [`outputs`](super::PointwiseDescriptor::outputs) says the type of the copy.
+//!
+//! ```
+//! use baracuda_ops::stock::Adam;
+//! use baracuda_ops::{DType, PointwiseDescriptor, TensorDesc};
+//! let adam = Adam { copy: true, scaled: true, ..Adam::w(0.01) };
+//! let [f32, bf16] = [DType::F32, DType::BF16];
+//! let of = |dims: &[u64]| -> Result<Vec<TensorDesc>, baracuda_ops::Error> {
+//!     [f32, bf16, f32, f32].into_iter().map(|dtype| TensorDesc::contiguous(dtype, dims)).collect()
+//! };
+//! let scalar = TensorDesc::contiguous(f32, &[])?;
+//! // rate, root, kept, scale
+//! let first = [of(&[128, 64])?, vec![scalar; 4]].concat();
+//! let step = PointwiseDescriptor::new(adam.program()?, first)?.outputs(vec![f32, f32, f32, bf16])?;
+//! // The other parameters, in the same plan.
+//! let step = step.sets(vec![of(&[64])?, of(&[64, 256])?])?;
+//! # Ok::<(), baracuda_ops::Error>(())
+//! ```
+
+use super::{Function, Program, ProgramBuilder, Term};
+use crate::error::{Error, Result};
+
+/// A gated unit with SiLU, `silu(gate) up`, of the inputs `gate` and `up`. Source: Shazeer, "GLU Variants Improve Transformer" (2020), equation 6.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn swiglu() -> Result<Program> {
+    gated(Function::Silu)
+}
+
+/// A gated unit with GELU by the error function, `gelu(gate) up`, of the inputs `gate` and `up`. Source: as [`swiglu`], equation 5.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn geglu() -> Result<Program> {
+    gated(Function::GeluErf)
+}
+
+/// As [`geglu`], with the approximation of GELU by tanh.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn geglu_tanh() -> Result<Program> {
+    gated(Function::GeluTanh)
+}
+
+fn gated(function: Function) -> Result<Program> {
+    let mut b = Program::builder();
+    let [gate, up] = ["gate", "up"].map(|name| b.input(name));
+    let gate = b.call(function, [gate]);
+    let y = b.call(Function::Mul, [gate, up]);
+    b.finish([y])
+}
+
+/// `x scale + shift`, of the inputs `x`, `scale` and `shift`.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn scale_shift() -> Result<Program> {
+    let mut b = Program::builder();
+    let [x, scale, shift] = ["x", "scale", "shift"].map(|name| b.input(name));
+    let scaled = b.call(Function::Mul, [x, scale]);
+    let y = b.call(Function::Add, [scaled, shift]);
+    b.finish([y])
+}
+
+/// `clamp(x scale, lo, hi)`, of the inputs `x` and `scale`; NaN stays NaN.
+///
+/// # Errors
+/// [`Error::InvalidDescriptor`] if `lo` is above `hi`, or one of them is NaN.
+pub fn clamp_scale(lo: f64, hi: f64) -> Result<Program> {
+    require(lo <= hi, "lo", || format!("must be at most hi, {hi}; got {lo}"))?;
+    let mut b = Program::builder();
+    let [x, scale] = ["x", "scale"].map(|name| b.input(name));
+    let scaled = b.call(Function::Mul, [x, scale]);
+    let y = b.call(Function::Clamp, [scaled, lo.into(), hi.into()]);
+    b.finish([y])
+}
+
+/// The squared error of each element, `(x - target)^2`.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn mse() -> Result<Program> {
+    loss(|b, x, target| {
+        let by = b.call(Function::Sub, [x, target]);
+        b.call(Function::Square, [by])
+    })
+}
+
+/// The absolute error of each element, `|x - target|`.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn l1() -> Result<Program> {
+    loss(|b, x, target| {
+        let by = b.call(Function::Sub, [x, target]);
+        b.call(Function::Abs, [by])
+    })
+}
+
+/// Huber's loss of each element: with `d = |x - target|` it is `d^2 / 2` where `d <= delta`, else `delta (d - delta / 2)`. It is computed as
+/// `c (d - c / 2)` with `c = min(d, delta)`. Source: Huber, "Robust Estimation of a Location Parameter" (1964).
+///
+/// # Errors
+/// [`Error::InvalidDescriptor`] if `delta` is not positive.
+pub fn huber(delta: f64) -> Result<Program> {
+    require(delta > 0.0, "delta", || format!("must be positive; got {delta}"))?;
+    loss(|b, x, target| b.huber(x, target, delta))
+}
+
+/// The smooth L1 loss of each element, [`huber`] divided by `beta`: `d^2 / (2 beta)` where `d = |x - target|` is at most `beta`, else `d - beta / 2`.
+/// Source: Girshick, "Fast R-CNN" (2015), equation 3.
+///
+/// # Errors
+/// [`Error::InvalidDescriptor`] if `beta` is not positive; with 0 it would be [`l1`].
+pub fn smooth_l1(beta: f64) -> Result<Program> {
+    require(beta > 0.0, "beta", || format!("must be positive; got {beta}"))?;
+    loss(|b, x, target| {
+        let huber = b.huber(x, target, beta);
+        b.call(Function::Div, [huber, beta.into()])
+    })
+}
+
+/// The binary cross-entropy of each element, `-(target log(x) + (1 - target) log(1 - x))`, of probabilities `x`. Logarithms are at least -100, as in
+/// PyTorch, so that a probability of 0 or 1 gives a finite loss.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn bce() -> Result<Program> {
+    loss(|b, x, target| {
+        let log = b.call(Function::Log, [x]);
+        let log = b.call(Function::Maximum, [log, (-100.0).into()]);
+        let negated = b.call(Function::Neg, [x]);
+        let rest = b.call(Function::Log1p, [negated]);
+        let rest = b.call(Function::Maximum, [rest, (-100.0).into()]);
+        // (target - 1) log(1 - x) - target log(x)
+        let other = b.call(Function::Sub, [target, 1.0.into()]);
+        let other = b.call(Function::Mul, [other, rest]);
+        let own = b.call(Function::Mul, [target, log]);
+        b.call(Function::Sub, [other, own])
+    })
+}
+
+/// The binary cross-entropy of each element of which `x` is the logit: `softplus(x) - target x`, computed as `(1 - target) x + softplus(-x)`, which is finite
+/// for all finite `x`.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn bce_with_logits() -> Result<Program> {
+    loss(|b, x, target| {
+        let rest = b.call(Function::Sub, [1.0.into(), target]);
+        let rest = b.call(Function::Mul, [rest, x]);
+        let log = b.call(Function::LogSigmoid, [x]);
+        b.call(Function::Sub, [rest, log])
+    })
+}
+
+/// The term of each element of the Kullback-Leibler divergence, `target (log(target) - x)`, of log-probabilities `x` and probabilities `target`; a target of 0
+/// gives 0 for finite `x`.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn kl_div() -> Result<Program> {
+    loss(|b, x, target| {
+        let entropy = b.call(Function::Xlogy, [target, target]);
+        let cross = b.call(Function::Mul, [target, x]);
+        b.call(Function::Sub, [entropy, cross])
+    })
+}
+
+/// The hinge loss of each element, `max(0, 1 - target x)`, of targets -1 and 1.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn hinge() -> Result<Program> {
+    loss(|b, x, target| {
+        let product = b.call(Function::Mul, [target, x]);
+        let margin = b.call(Function::Sub, [1.0.into(), product]);
+        b.call(Function::Relu, [margin])
+    })
+}
+
+/// A program of the inputs `x` and `target`.
+fn loss(of: impl FnOnce(&mut ProgramBuilder, Term, Term) -> Term) -> Result<Program> {
+    let mut b = Program::builder();
+    let [x, target] = ["x", "target"].map(|name| b.input(name));
+    let y = of(&mut b, x, target);
+    b.finish([y])
+}
+
+impl ProgramBuilder {
+    fn huber(&mut self, x: Term, target: Term, delta: f64) -> Term {
+        let by = self.call(Function::Sub, [x, target]);
+        let by = self.call(Function::Abs, [by]);
+        let cut = self.call(Function::Minimum, [by, delta.into()]);
+        let half = self.call(Function::Mul, [cut, 0.5.into()]);
+        let rest = self.call(Function::Sub, [by, half]);
+        self.call(Function::Mul, [cut, rest])
+    }
+}
+
+/// The factor that clips gradients by their norm, of the input `squares`, the sum of the squares of all their elements: `min(1, limit / (norm + 1e-6))`, which
+/// is what [`Adam`] and others take as `scale`; and, as the second output, the norm. A NaN norm gives NaN. Source: Pascanu, Mikolov, Bengio, "On the difficulty
+/// of training recurrent neural networks" (2013), algorithm 1, with the 1e-6 of PyTorch's `clip_grad_norm_`.
+///
+/// # Errors
+/// [`Error::InvalidDescriptor`] if `limit` is not positive.
+pub fn clip_factor(limit: f64) -> Result<Program> {
+    require(limit > 0.0, "limit", || format!("must be positive; got {limit}"))?;
+    let mut b = Program::builder();
+    let squares = b.input("squares");
+    let norm = b.call(Function::Sqrt, [squares]);
+    let below = b.call(Function::Add, [norm, 1e-6.into()]);
+    let factor = b.call(Function::Div, [limit.into(), below]);
+    let factor = b.call(Function::Minimum, [factor, 1.0.into()]);
+    b.finish([factor, norm])
+}
+
+/// What the programs of optimizers begin with: the gradient, scaled if it is.
+struct Update {
+    b: ProgramBuilder,
+    p: Term,
+    g: Term,
+}
+
+impl Update {
+    fn new() -> Self {
+        let mut b = Program::builder();
+        let [p, g] = ["p", "g"].map(|name| b.input(name));
+        Self { b, p, g }
+    }
+
+    fn call<const N: usize>(&mut self, function: Function, arguments: [Term; N]) -> Term {
+        self.b.call(function, arguments)
+    }
+
+    /// Multiplies the gradient by an input, which is the last one.
+    fn scale(&mut self, is_scaled: bool) {
+        if is_scaled {
+            let scale = self.b.input("scale");
+            self.g = self.b.call(Function::Mul, [self.g, scale]);
+        }
+    }
+
+    /// Adds to the gradient that of half the squared parameter.
+    fn decay(&mut self, decay: f64) {
+        if decay != 0.0 {
+            let pull = self.call(Function::Mul, [self.p, decay.into()]);
+            self.g = self.call(Function::Add, [self.g, pull]);
+        }
+    }
+
+    /// The parameter that has moved by `rate by` against `by`.
+    fn moved(&mut self, from: Term, rate: Term, by: Term) -> Term {
+        let step = self.call(Function::Mul, [rate, by]);
+        self.call(Function::Sub, [from, step])
+    }
+
+    fn finish(self, p: Term, state: &[Term], has_copy: bool) -> Result<Program> {
+        let copy = has_copy.then_some(p);
+        self.b.finish([p].into_iter().chain(state.iter().copied()).chain(copy))
+    }
+}
+
+/// Adam and AdamW. Inputs: `p`, `g`, `m`, `v`, with amsgrad `most`; then of rank 0 `rate`, `root`, where the decay is decoupled `kept`, and where it is `scaled`
+/// `scale`. Outputs: `p`, `m`, `v`, `most` where it is an input, and a copy of `p` where there is one.
+///
+/// With `g` times `scale`, plus `weight_decay p` where the decay is not decoupled:
+/// `m = b1 m + (1 - b1) g`, `v = b2 v + (1 - b2) g^2`, `p = kept p - rate m / (sqrt(v) / root + eps)`, with amsgrad of the greatest `v` so far in place of `v`.
+///
+/// `rate = lr / (1 - b1^t)`, `root = sqrt(1 - b2^t)` and `kept = 1 - lr weight_decay` in step `t`, from 1 on, are what [`clock`](Self::clock) computes, once for
+/// all elements. `m` and `v` begin as zeros.
+///
+/// Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2015), algorithm 1; Loshchilov and Hutter, "Decoupled Weight Decay Regularization"
+/// (2019), algorithm 2, without its schedule, as PyTorch's AdamW; Reddi, Kale, Kumar, "On the Convergence of Adam and Beyond" (2018), algorithm 2, where the
+/// corrections of the bias are PyTorch's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// How much of the mean of gradients stays; 0.9 by default.
+    pub beta1: f64,
+    /// How much of the mean of squares stays; 0.999 by default.
+    pub beta2: f64,
+    /// What is added to the root; 1e-8 by default.
+    pub eps: f64,
+    /// The weight decay; 0 by default.
+    pub weight_decay: f64,
+    /// Whether the decay acts on the parameter, as in AdamW, not through the gradient.
+    pub decoupled: bool,
+    /// Whether steps are divided by the root of the greatest mean of squares so far.
+    pub amsgrad: bool,
+    /// Whether gradients are multiplied by an input, such as what undoes the scale of a loss, or [`clip_factor`].
+    pub scaled: bool,
+    /// Whether the parameter is written once more, as the last output.
+    pub copy: bool,
+}
+
+impl Default for Adam {
+    fn default() -> Self {
+        let (beta1, beta2, eps, weight_decay) = (0.9, 0.999, 1e-8, 0.0);
+        Self { beta1, beta2, eps, weight_decay, decoupled: false, amsgrad: false, scaled: false, copy: false }
+    }
+}
+
+impl Adam {
+    /// AdamW with a weight decay.
+    pub fn w(weight_decay: f64) -> Self {
+        Self { weight_decay, decoupled: true, ..Self::default() }
+    }
+
+    fn check(&self) -> Result<()> {
+        share("beta1", self.beta1)?;
+        share("beta2", self.beta2)?;
+        at_least_zero("eps", self.eps)?;
+        at_least_zero("weight_decay", self.weight_decay)
+    }
+
+    /// The program of a step.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if a beta is not in `[0, 1)`, or if `eps` or the decay is negative or not finite.
+    pub fn program(&self) -> Result<Program> {
+        self.check()?;
+        let mut u = Update::new();
+        let [m, v] = ["m", "v"].map(|name| u.b.input(name));
+        let most = self.amsgrad.then(|| u.b.input("most"));
+        let [rate, root] = ["rate", "root"].map(|name| u.b.input(name));
+        let kept = self.decoupled.then(|| u.b.input("kept"));
+        u.scale(self.scaled);
+        if !self.decoupled {
+            u.decay(self.weight_decay);
+        }
+        let m = u.call(Function::Lerp, [m, u.g, (1.0 - self.beta1).into()]);
+        let square = u.call(Function::Square, [u.g]);
+        let v = u.call(Function::Lerp, [v, square, (1.0 - self.beta2).into()]);
+        let most = most.map(|most| u.call(Function::Maximum, [most, v]));
+        let deviation = u.call(Function::Sqrt, [most.unwrap_or(v)]);
+        let deviation = u.call(Function::Div, [deviation, root]);
+        let deviation = u.call(Function::Add, [deviation, self.eps.into()]);
+        let by = u.call(Function::Div, [m, deviation]);
+        let from = kept.map_or(u.p, |kept| u.call(Function::Mul, [u.p, kept]));
+        let p = u.moved(from, rate, by);
+        let state: Vec<Term> = [m, v].into_iter().chain(most).collect();
+        u.finish(p, &state, self.copy)
+    }
+
+    /// The program that counts steps and computes what the program of a step takes: of `step`, the steps before, and `lr`, both of rank 0, the step, `rate`,
+    /// `root`, and where the decay is decoupled `kept`. A step of f32 counts to 2^24.
+    ///
+    /// # Errors
+    /// As [`program`](Self::program).
+    pub fn clock(&self) -> Result<Program> {
+        self.check()?;
+        let mut b = Program::builder();
+        let [step, lr] = ["step", "lr"].map(|name| b.input(name));
+        let step = b.call(Function::Add, [step, 1.0.into()]);
+        // 1 - beta^t, without the loss of digits where beta^t is near 1.
+        let mut correction = |beta: f64| {
+            let power = b.call(Function::Mul, [step, beta.max(f64::from(f32::MIN_POSITIVE)).ln().into()]);
+            let less = b.call(Function::Expm1, [power]);
+            b.call(Function::Neg, [less])
+        };
+        let (first, second) = (correction(self.beta1), correction(self.beta2));
+        let rate = b.call(Function::Div, [lr, first]);
+        let root = b.call(Function::Sqrt, [second]);
+        let pull = b.call(Function::Mul, [lr, self.weight_decay.into()]);
+        let kept = b.call(Function::Sub, [1.0.into(), pull]);
+        let outputs = [step, rate, root].into_iter().chain(self.decoupled.then_some(kept));
+        b.finish(outputs)
+    }
+}
+
+/// Stochastic gradient descent. Inputs: `p`, `g`, with momentum `b`; then of rank 0 `lr`, and where it is `scaled` `scale`. Outputs: `p`, `b` where it is an input,
+/// and a copy of `p` where there is one.
+///
+/// With `g` times `scale`, plus `weight_decay p`: `b = momentum b + (1 - dampening) g`, `p = p - lr b`, with Nesterov's momentum `p = p - lr (g + momentum b)`,
+/// without momentum `p = p - lr g`. `b` begins as zeros; PyTorch's begins as the first gradient, which without dampening is the same.
+///
+/// Source: Sutskever, Martens, Dahl, Hinton, "On the importance of initialization and momentum in deep learning" (2013), in the form of PyTorch's SGD.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sgd {
+    /// How much of the sum of gradients stays; 0 stands for no momentum.
+    pub momentum: f64,
+    /// How much less a gradient adds to it.
+    pub dampening: f64,
+    /// Whether the step looks ahead.
+    pub nesterov: bool,
+    /// The weight decay, through the gradient.
+    pub weight_decay: f64,
+    /// Whether gradients are multiplied by an input.
+    pub scaled: bool,
+    /// Whether the parameter is written once more, as the last output.
+    pub copy: bool,
+}
+
+impl Sgd {
+    /// The program of a step.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the momentum is not in `[0, 1)`, the dampening not in `[0, 1]`, or the decay negative or not finite, and if there is
+    /// dampening or Nesterov's form without momentum, or both.
+    pub fn program(&self) -> Result<Program> {
+        let Self { momentum, dampening, nesterov, weight_decay, scaled, copy } = *self;
+        share("momentum", momentum)?;
+        require((0.0..=1.0).contains(&dampening), "dampening", || format!("must be in [0, 1]; got {dampening}"))?;
+        at_least_zero("weight_decay", weight_decay)?;
+        require(!nesterov || (momentum > 0.0 && dampening == 0.0), "nesterov", || {
+            format!("must have momentum and no dampening; they are {momentum} and {dampening}")
+        })?;
+        require(dampening == 0.0 || momentum > 0.0, "dampening", || "must be 0 without momentum".into())?;
+        let mut u = Update::new();
+        let sum = (momentum > 0.0).then(|| u.b.input("b"));
+        let lr = u.b.input("lr");
+        u.scale(scaled);
+        u.decay(weight_decay);
+        let sum = sum.map(|sum| {
+            let kept = u.call(Function::Mul, [sum, momentum.into()]);
+            let added = match dampening {
+                0.0 => u.g,
+                _ => u.call(Function::Mul, [u.g, (1.0 - dampening).into()]),
+            };
+            u.call(Function::Add, [kept, added])
+        });
+        let by = match sum {
+            Some(sum) if nesterov => {
+                let ahead = u.call(Function::Mul, [sum, momentum.into()]);
+                u.call(Function::Add, [u.g, ahead])
+            }
+            Some(sum) => sum,
+            None => u.g,
+        };
+        let p = u.moved(u.p, lr, by);
+        u.finish(p, sum.as_slice(), copy)
+    }
+}
+
+/// Lion. Inputs: `p`, `g`, `m`; then of rank 0 `lr`, and where it is `scaled` `scale`. Outputs: `p`, `m`, and a copy of `p` where there is one.
+///
+/// With `g` times `scale`: `p = p - lr (sign(b1 m + (1 - b1) g) + weight_decay p)`, then `m = b2 m + (1 - b2) g`. `m` begins as zeros.
+///
+/// Source: Chen and others, "Symbolic Discovery of Optimization Algorithms" (2023), program 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lion {
+    /// How much of the mean counts in a step; 0.9 by default.
+    pub beta1: f64,
+    /// How much of the mean stays; 0.99 by default.
+    pub beta2: f64,
+    /// The weight decay, decoupled; 0 by default.
+    pub weight_decay: f64,
+    /// Whether gradients are multiplied by an input.
+    pub scaled: bool,
+    /// Whether the parameter is written once more, as the last output.
+    pub copy: bool,
+}
+
+impl Default for Lion {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.99, weight_decay: 0.0, scaled: false, copy: false }
+    }
+}
+
+impl Lion {
+    /// The program of a step.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if a beta is not in `[0, 1)`, or the decay negative or not finite.
+    pub fn program(&self) -> Result<Program> {
+        share("beta1", self.beta1)?;
+        share("beta2", self.beta2)?;
+        at_least_zero("weight_decay", self.weight_decay)?;
+        let mut u = Update::new();
+        let [m, lr] = ["m", "lr"].map(|name| u.b.input(name));
+        u.scale(self.scaled);
+        let mean = u.call(Function::Lerp, [m, u.g, (1.0 - self.beta1).into()]);
+        let mut by = u.call(Function::Sign, [mean]);
+        if self.weight_decay != 0.0 {
+            let pull = u.call(Function::Mul, [u.p, self.weight_decay.into()]);
+            by = u.call(Function::Add, [by, pull]);
+        }
+        let p = u.moved(u.p, lr, by);
+        let m = u.call(Function::Lerp, [m, u.g, (1.0 - self.beta2).into()]);
+        u.finish(p, &[m], self.copy)
+    }
+}
+
+/// RMSprop. Inputs: `p`, `g`, `v`, with momentum `b`; then of rank 0 `lr`, and where it is `scaled` `scale`. Outputs: `p`, `v`, `b` where it is an input, and a copy
+/// of `p` where there is one.
+///
+/// With `g` times `scale`, plus `weight_decay p`: `v = alpha v + (1 - alpha) g^2`, `s = g / (sqrt(v) + eps)`, `p = p - lr s`, with momentum
+/// `b = momentum b + s`, `p = p - lr b`. `v` and `b` begin as zeros.
+///
+/// Source: Tieleman and Hinton, "Lecture 6.5 - rmsprop" (2012), in the form of PyTorch's RMSprop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsProp {
+    /// How much of the mean of squares stays; 0.99 by default.
+    pub alpha: f64,
+    /// What is added to the root; 1e-8 by default.
+    pub eps: f64,
+    /// How much of the sum of steps stays; 0, the default, stands for no momentum.
+    pub momentum: f64,
+    /// The weight decay, through the gradient; 0 by default.
+    pub weight_decay: f64,
+    /// Whether gradients are multiplied by an input.
+    pub scaled: bool,
+    /// Whether the parameter is written once more, as the last output.
+    pub copy: bool,
+}
+
+impl Default for RmsProp {
+    fn default() -> Self {
+        Self { alpha: 0.99, eps: 1e-8, momentum: 0.0, weight_decay: 0.0, scaled: false, copy: false }
+    }
+}
+
+impl RmsProp {
+    /// The program of a step.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if `alpha` or the momentum is not in `[0, 1)`, or if `eps` or the decay is negative or not finite.
+    pub fn program(&self) -> Result<Program> {
+        share("alpha", self.alpha)?;
+        share("momentum", self.momentum)?;
+        at_least_zero("eps", self.eps)?;
+        at_least_zero("weight_decay", self.weight_decay)?;
+        let mut u = Update::new();
+        let v = u.b.input("v");
+        let sum = (self.momentum > 0.0).then(|| u.b.input("b"));
+        let lr = u.b.input("lr");
+        u.scale(self.scaled);
+        u.decay(self.weight_decay);
+        let square = u.call(Function::Square, [u.g]);
+        let v = u.call(Function::Lerp, [v, square, (1.0 - self.alpha).into()]);
+        let root = u.call(Function::Sqrt, [v]);
+        let root = u.call(Function::Add, [root, self.eps.into()]);
+        let by = u.call(Function::Div, [u.g, root]);
+        let sum = sum.map(|sum| {
+            let kept = u.call(Function::Mul, [sum, self.momentum.into()]);
+            u.call(Function::Add, [kept, by])
+        });
+        let p = u.moved(u.p, lr, sum.unwrap_or(by));
+        let state: Vec<Term> = [v].into_iter().chain(sum).collect();
+        u.finish(p, &state, self.copy)
+    }
+}
+
+/// Adagrad. Inputs: `p`, `g`, `s`; then of rank 0 `lr`, and where it is `scaled` `scale`. Outputs: `p`, `s`, and a copy of `p` where there is one.
+///
+/// With `g` times `scale`, plus `weight_decay p`: `s = s + g^2`, `p = p - lr g / (sqrt(s) + eps)`. `s` begins as zeros, or greater.
+///
+/// Source: Duchi, Hazan, Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization" (2011), figure 1, with diagonal matrices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adagrad {
+    /// What is added to the root; 1e-10 by default.
+    pub eps: f64,
+    /// The weight decay, through the gradient; 0 by default.
+    pub weight_decay: f64,
+    /// Whether gradients are multiplied by an input.
+    pub scaled: bool,
+    /// Whether the parameter is written once more, as the last output.
+    pub copy: bool,
+}
+
+impl Default for Adagrad {
+    fn default() -> Self {
+        Self { eps: 1e-10, weight_decay: 0.0, scaled: false, copy: false }
+    }
+}
+
+impl Adagrad {
+    /// The program of a step.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if `eps` or the decay is negative or not finite.
+    pub fn program(&self) -> Result<Program> {
+        at_least_zero("eps", self.eps)?;
+        at_least_zero("weight_decay", self.weight_decay)?;
+        let mut u = Update::new();
+        let [s, lr] = ["s", "lr"].map(|name| u.b.input(name));
+        u.scale(self.scaled);
+        u.decay(self.weight_decay);
+        let square = u.call(Function::Square, [u.g]);
+        let s = u.call(Function::Add, [s, square]);
+        let root = u.call(Function::Sqrt, [s]);
+        let root = u.call(Function::Add, [root, self.eps.into()]);
+        let by = u.call(Function::Div, [u.g, root]);
+        let p = u.moved(u.p, lr, by);
+        u.finish(p, &[s], self.copy)
+    }
+}
+
+fn require(holds: bool, field: &'static str, rule: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::InvalidDescriptor { op: "program", field, rule: rule() }) }
+}
+
+fn share(field: &'static str, value: f64) -> Result<()> {
+    require((0.0..1.0).contains(&value), field, || format!("must be in [0, 1); got {value}"))
+}
+
+fn at_least_zero(field: &'static str, value: f64) -> Result<()> {
+    require(value >= 0.0 && value.is_finite(), field, || format!("must be finite and at least 0; got {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The outputs at one position.
+    fn run(program: &Result<Program>, inputs: &[f64]) -> Vec<f64> {
+        let program = program.as_ref().unwrap();
+        assert_eq!(program.inputs(), inputs.len());
+        let mut outputs = vec![f64::NAN; program.outputs()];
+        program.evaluate(inputs, |number| number, &mut outputs);
+        outputs
+    }
+
+    fn assert_close(got: &[f64], expected: &[f64]) {
+        assert_eq!(got.len(), expected.len());
+        for (got, expected) in got.iter().zip(expected) {
+            assert!((got - expected).abs() <= 1e-12 * expected.abs().max(1e-3), "{got} is not {expected}");
+        }
+    }
+
+    const NUMBERS: [f64; 7] = [-3.0, -1.25, -0.3, 0.0, 0.1, 0.75, 4.0];
+
+    #[test]
+    fn units_and_losses_are_their_formulas() {
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        for x in NUMBERS {
+            for y in NUMBERS {
+                let (d, inner) = ((x - y).abs(), (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x));
+                let huber = |delta: f64| if d <= delta { d * d / 2.0 } else { delta * (d - delta / 2.0) };
+                for (program, expected) in [
+                    (swiglu(), x * sigmoid(x) * y),
+                    (geglu(), x * 0.5 * (1.0 + libm::erf(x / 2f64.sqrt())) * y),
+                    (geglu_tanh(), x * 0.5 * (1.0 + inner.tanh()) * y),
+                    (clamp_scale(-0.5, 2.0), (x * y).clamp(-0.5, 2.0)),
+                    (mse(), d * d),
+                    (l1(), d),
+                    (huber_of(0.8), huber(0.8)),
+                    (smooth_l1(0.5), huber(0.5) / 0.5),
+                    (bce_with_logits(), -(y * sigmoid(x).ln() + (1.0 - y) * sigmoid(-x).ln())),
+                    (hinge(), (1.0 - x * y).max(0.0)),
+                ] {
+                    assert_close(&run(&program, &[x, y]), &[expected]);
+                }
+                assert_close(&run(&scale_shift(), &[x, y, 0.5]), &[x * y + 0.5]);
+            }
+        }
+        for p in [0.0, 0.2, 0.9, 1.0] {
+            for t in [0.0, 0.3, 1.0f64] {
+                let log = |p: f64| p.ln().max(-100.0);
+                assert_close(&run(&bce(), &[p, t]), &[-(t * log(p) + (1.0 - t) * log(1.0 - p))]);
+                let entropy = if t == 0.0 { 0.0 } else { t * t.ln() };
+                assert_close(&run(&kl_div(), &[-0.7, t]), &[entropy + 0.7 * t]);
+            }
+        }
+    }
+
+    fn huber_of(delta: f64) -> Result<Program> {
+        huber(delta)
+    }
+
+    #[test]
+    fn gradients_are_clipped_by_their_norm() {
+        assert_close(&run(&clip_factor(2.0), &[25.0]), &[2.0 / (5.0 + 1e-6), 5.0]);
+        assert_close(&run(&clip_factor(2.0), &[1.0]), &[1.0, 1.0]);
+        assert!(run(&clip_factor(2.0), &[f64::NAN])[0].is_nan());
+    }
+
+    #[test]
+    fn adam_is_the_algorithm_of_the_papers() {
+        let (b1, b2, eps, lr, decay) = (0.8, 0.95, 1e-6, 0.02, 0.1);
+        for (decoupled, amsgrad, scaled, copy) in
+            [(true, false, true, true), (false, false, false, false), (false, true, true, false), (true, true, false, true)]
+        {
+            let adam = Adam { beta1: b1, beta2: b2, eps, weight_decay: decay, decoupled, amsgrad, scaled, copy };
+            let (program, clock) = (adam.program(), adam.clock());
+            let [mut p, mut m, mut v, mut most, mut step] = [0.7, 0.0, 0.0, 0.0, 0.0];
+            let [mut q, mut qm, mut qv, mut q_most] = [p, 0.0, 0.0, 0.0];
+            for t in 1..=5 {
+                let gradient = 1.5 - 0.9 * f64::from(t);
+                let times = run(&clock, &[step, lr]);
+                step = times[0];
+                let mut inputs = vec![p, gradient, m, v];
+                inputs.extend(amsgrad.then_some(most));
+                inputs.extend(&times[1..]);
+                inputs.extend(scaled.then_some(0.25));
+                let outputs = run(&program, &inputs);
+                (p, m, v) = (outputs[0], outputs[1], outputs[2]);
+                if amsgrad {
+                    most = outputs[3];
+                }
+                if copy {
+                    assert_eq!(outputs.last(), Some(&p));
+                }
+                assert_eq!(outputs.len(), 3 + usize::from(amsgrad) + usize::from(copy));
+                // As the papers write it.
+                let mut g = if scaled { 0.25 * gradient } else { gradient };
+                if decoupled {
+                    q -= lr * decay * q;
+                } else {
+                    g += decay * q;
+                }
+                (qm, qv) = (b1 * qm + (1.0 - b1) * g, b2 * qv + (1.0 - b2) * g * g);
+                q_most = if amsgrad { qv.max(q_most) } else { qv };
+                let (mean, square) = (qm / (1.0 - b1.powi(t)), q_most / (1.0 - b2.powi(t)));
+                q -= lr * mean / (square.sqrt() + eps);
+                assert_close(&[p, m, v, step], &[q, qm, qv, f64::from(t)]);
+            }
+        }
+    }
+
+    #[test]
+    fn other_optimizers_are_their_algorithms() {
+        let (p, g, s, lr, scale) = (0.7, -1.25, 0.4, 0.1, 0.5);
+        let of = |momentum, dampening, nesterov| {
+            Sgd { momentum, dampening, nesterov, weight_decay: 0.2, scaled: true, copy: false }.program()
+        };
+        let h = g * scale + 0.2 * p;
+        assert_close(&run(&Sgd::default().program(), &[p, g, lr]), &[p - lr * g]);
+        assert_close(&run(&of(0.0, 0.0, false), &[p, g, lr, scale]), &[p - lr * h]);
+        let b = 0.9 * s + 0.75 * h;
+        assert_close(&run(&of(0.9, 0.25, false), &[p, g, s, lr, scale]), &[p - lr * b, b]);
+        let b = 0.9 * s + h;
+        assert_close(&run(&of(0.9, 0.0, true), &[p, g, s, lr, scale]), &[p - lr * (h + 0.9 * b), b]);
+
+        let lion = Lion { weight_decay: 0.3, copy: true, ..Lion::default() };
+        let q = p - lr * ((0.9 * s + 0.1 * g).signum() + 0.3 * p);
+        assert_close(&run(&lion.program(), &[p, g, s, lr]), &[q, 0.99 * s + 0.01 * g, q]);
+
+        let v = 0.99 * s + 0.01 * g * g;
+        let by = g / (v.sqrt() + 1e-8);
+        assert_close(&run(&RmsProp::default().program(), &[p, g, s, lr]), &[p - lr * by, v]);
+        let heavy = RmsProp { momentum: 0.9, ..RmsProp::default() };
+        let b = 0.9 * 0.3 + by;
+        assert_close(&run(&heavy.program(), &[p, g, s, 0.3, lr]), &[p - lr * b, v, b]);
+
+        let sum = s + g * g;
+        assert_close(&run(&Adagrad::default().program(), &[p, g, s, lr]), &[p - lr * g / (sum.sqrt() + 1e-10), sum]);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        for (program, words) in [
+            (Adam { beta1: 1.0, ..Adam::default() }.program(), "beta1: must be in [0, 1); got 1"),
+            (Adam { eps: f64::NAN, ..Adam::default() }.clock(), "eps: must be finite and at least 0; got NaN"),
+            (Sgd { nesterov: true, ..Sgd::default() }.program(), "nesterov: must have momentum and no dampening"),
+            (Sgd { dampening: 0.5, ..Sgd::default() }.program(), "dampening: must be 0 without momentum"),
+            (Lion { weight_decay: -1.0, ..Lion::default() }.program(), "weight_decay"),
+            (RmsProp { alpha: -0.1, ..RmsProp::default() }.program(), "alpha: must be in [0, 1)"),
+            (Adagrad { eps: f64::INFINITY, ..Adagrad::default() }.program(), "eps"),
+            (huber(0.0), "delta: must be positive; got 0"),
+            (smooth_l1(f64::NAN), "beta: must be positive; got NaN"),
+            (clamp_scale(1.0, 0.0), "lo: must be at most hi, 0; got 1"),
+            (clip_factor(-1.0), "limit: must be positive; got -1"),
+        ] {
+            let error = program.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}
