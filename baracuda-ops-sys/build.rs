@@ -260,8 +260,8 @@ mod cuda {
             return;
         }
         let bindings = crate_dir.join("src/bindings.rs");
-        let bindings = fs::read_to_string(&bindings)
-            .unwrap_or_else(|e| fail(&[format!("{}: {e}", bindings.display())]));
+        let bindings =
+            fs::read_to_string(&bindings).unwrap_or_else(|e| fail(&[format!("{}: {e}", bindings.display())]));
         let names = bindings.split("pub fn bops_").skip(1).filter_map(|rest| Some(rest.split_once('(')?.0));
         let text: String = names
             .filter(|name| off.iter().any(|start| name.starts_with(start)))

@@ -342,7 +342,9 @@ fn pointwise(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         let own = if random.u32(..8) == 0 { random.usize(..4) } else { inputs.len() - usize::from(inputs.len() > 1) };
         let set = |random: &mut Rng| -> Result<Vec<TensorDesc>, Error> {
             let own = if random.u32(..24) == 0 { random.usize(..4) } else { own };
-            (0..own).map(|at| if random.u32(..4) == 0 { tensor(random) } else { Ok(*inputs.get(at).unwrap_or(&x)) }).collect()
+            (0..own)
+                .map(|at| if random.u32(..4) == 0 { tensor(random) } else { Ok(*inputs.get(at).unwrap_or(&x)) })
+                .collect()
         };
         let count = if random.u32(..24) == 0 { 4096 } else { random.usize(..4) };
         d = d.sets((0..count).map(|_| set(random)).collect::<Result<_, _>>()?)?;

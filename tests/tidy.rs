@@ -141,7 +141,7 @@ fn an_op_has_one_stem_everywhere() {
         ("activation", "csrc/pointwise/activation.cu"),
         ("activation", "ops/pointwise/activation/mod.rs"),
         ("softmax", "tests/src/ops/softmax.rs"),
-        ("softmax_backward", "csrc/softmax/softmax_backward.cu"),
+        ("gemm_backward", "csrc/gemm/gemm_backward.cu"),
         ("batch_norm", "csrc/norm/channel/channel_norm.cu"),
         ("group_norm_backward", "csrc/norm/channel/channel_norm_backward.cu"),
     ] {

@@ -462,7 +462,7 @@ mod tests {
                 r#"{{"name":"{name}","position":{position},"access":"{access}","desc":{{"dtype":"f32","dims":[8,64]}},"span_bytes":2048,"in_place":{partner}}}"#
             )
         };
-        assert_eq!(slots, format!("[{},{}]", slot("x", 0, "in", 1), slot("y", 1, "out", 0)));
+        assert_eq!(slots, format!("[{},{}]", slot("x", 0, "in", 2), slot("y", 2, "out", 0)));
         assert_eq!(serde_json::to_string(&Access::InOut).unwrap(), r#""in_out""#);
         assert_eq!(serde_json::from_str::<Access>(r#""in_out""#).unwrap(), Access::InOut);
     }

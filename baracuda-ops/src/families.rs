@@ -34,6 +34,21 @@ mod tests {
     use crate::Descriptor;
 
     #[test]
+    #[cfg(not(feature = "norm"))]
+    fn an_op_of_a_family_that_is_off_says_so() {
+        use crate::backend::DeviceProps;
+        use crate::backend::cuda::Props;
+        use crate::{DType, Function, LayerNormDescriptor, PlanOptions, PointwiseDescriptor, TensorDesc};
+        let x = TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap();
+        let props = DeviceProps::Cuda(Props::examples().next().unwrap());
+        let options = PlanOptions::default();
+        let refused = props.supports(&LayerNormDescriptor::new(x, 1).unwrap(), &options).unwrap_err().to_string();
+        assert!(refused.contains("its feature `norm` is off"), "{refused}");
+        let add = PointwiseDescriptor::binary(Function::Add, x, x).unwrap();
+        assert_eq!(props.supports(&add, &options).is_ok(), cfg!(feature = "pointwise"));
+    }
+
+    #[test]
     fn every_op_has_a_family() {
         let known = |module| FAMILIES.iter().any(|&(name, _)| name == family(module));
         for module in [

@@ -74,7 +74,8 @@ pub struct Slot {
 impl Slot {
     /// Whether the two may lie at the identical range, of which one is written.
     pub(crate) fn shares_place_with(&self, other: &Self) -> bool {
-        let is_mapped = self.is_of_positions && other.is_of_positions && self.access != other.access && self.set == other.set;
+        let is_mapped =
+            self.is_of_positions && other.is_of_positions && self.access != other.access && self.set == other.set;
         self.in_place == Some(other.position) || (is_mapped && self.desc == other.desc)
     }
 }
@@ -358,9 +359,9 @@ impl<'l> SlotsBuilder<'l> {
                 self.layouts.remove(name);
             }
             let position = |of_one: usize| set * self.names.len() + of_one;
-            let in_place = slot.in_place.filter(|partner| {
-                of_set.iter().any(|other| other.position == *partner && !is_shared(other.index))
-            });
+            let in_place = slot
+                .in_place
+                .filter(|partner| of_set.iter().any(|other| other.position == *partner && !is_shared(other.index)));
             self.slots.push(Slot {
                 name,
                 position: position(slot.position),

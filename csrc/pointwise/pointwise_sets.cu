@@ -15,7 +15,18 @@ __device__ __forceinline__ bops_walked dense_of(bops_dtype dtype) {
     return walked;
 }
 
-template <int slots> __global__ void __launch_bounds__(pointwise_threads, slots > 4 ? 3 : 4)
+// A program as what runs it is told.
+struct told_program {
+    const uint64_t *instruction;
+    uint32_t instructions;
+    const uint64_t *literal;
+};
+
+// Blocks of an SM that registers are allotted for.
+template <typename R> constexpr int sets_blocks = R::slots > 4 ? 2 : 4;
+template <typename P> constexpr int sets_blocks<known<P>> = 4;
+
+template <typename R> __global__ void __launch_bounds__(pointwise_threads, sets_blocks<R>)
     pointwise_sets(const __grid_constant__ bops_pointwise_sets_params params, const __grid_constant__ bops_pointwise_sets_operands operands) {
     using E = mixed<float, 4>;
     // 1. The numbers, with the scalars that all sets share.
@@ -41,26 +52,26 @@ template <int slots> __global__ void __launch_bounds__(pointwise_threads, slots 
     }
     const uint64_t *set = operands.word + low * words;
     const uint64_t elements = set[1], start = (blockIdx.x - set[0]) * BOPS_SETS_BLOCK + threadIdx.x * E::width;
-    values<float, E::width, slots> values;
+    values<float, E::width, R::slots> values;
 #pragma unroll 1
     for (int k = 0; k < sets_accesses; ++k) {
         const uint64_t first = start + uint64_t(k) * (pointwise_threads * E::width);
         if (first >= elements) return;
         const uint64_t left = elements - first;
         // 3. The inputs, all before any output is stored: they may lie in the same place.
-        E::raw raw[slots] = {};
+        E::raw raw[R::slots] = {};
 #pragma unroll
-        for (int i = 0; i < slots; ++i) {
+        for (int i = 0; i < R::slots; ++i) {
             if (i >= params.inputs) break;
             raw[i] = E::load<true>(dense_of(params.input[i]), reinterpret_cast<const void *>(set[2 + i]), first, left);
         }
 #pragma unroll
-        for (int i = 0; i < slots; ++i) {
+        for (int i = 0; i < R::slots; ++i) {
             if (i >= params.inputs) break;
             E::unpack(dense_of(params.input[i]), raw[i], values.slot[i]);
         }
         // 4. The instructions.
-        interpret(values, params.instruction, params.instructions, literal);
+        R::run(values, told_program{params.instruction, params.instructions, literal});
         // 5. The outputs.
 #pragma unroll 1
         for (uint32_t i = 0; i < params.outputs; ++i) {
@@ -75,10 +86,15 @@ template <typename Action> bops_status with_sets(bops_dtype, const bops_pointwis
                                                  const bops_pointwise_sets_operands &operands, void *, const Action &action) {
     launch_shape shape;
     shape.grid = dim3(operands.blocks), shape.block = dim3(pointwise_threads);
-    return for_value<4, 8>(choice.slots, [&](auto slots) { return action(pointwise_sets<slots>, shape, params, operands); });
+    const auto run = [&](auto what) { return action(pointwise_sets<typename decltype(what)::type>, shape, params, operands); };
+    return with_stock(
+        {params.instruction, params.result, params.inputs, params.outputs, params.instructions}, stock::updates{},
+        [&](auto one) { return run(type_tag<known<typename decltype(one)::type>>{}); },
+        [&] { return for_value<4, 8>(choice.slots, [&](auto slots) { return run(type_tag<interpreted<slots, BOPS_COST_SPECIAL>>{}); }); });
 }
 
 } // namespace
 } // namespace bops
 
-BOPS_DEFINE_FORM(bops_pointwise_sets, bops_dtype, bops_pointwise_sets_params, bops_pointwise_sets_choice, bops_pointwise_sets_operands, bops::with_sets)
+BOPS_DEFINE_FORM(bops_pointwise_sets, bops_dtype, bops_pointwise_sets_params, bops_pointwise_sets_choice, bops_pointwise_sets_operands,
+                 bops::with_sets)

@@ -101,8 +101,23 @@ template <typename Computing, int elements> struct mixed {
 #pragma unroll
         for (int i = 0; i < (bytes + 3) / 4; ++i) to.word[i] = from.word[i];
     }
+    // Four elements by loads of which one is done, without branches: behind those a load would be waited for before the next one starts.
+    static __device__ __forceinline__ raw load_whole(bops_dtype dtype, const void *base, uint64_t offset) {
+        const uint32_t log_size = dtype == BOPS_F32 ? 2 : dtype == BOPS_F16 || dtype == BOPS_BF16 ? 1 : 0;
+        raw to = {};
+        asm volatile("{\n\t.reg .pred p0, p1, p2;\n\t"
+                     "setp.eq.u32 p0, %5, 0;\n\tsetp.eq.u32 p1, %5, 1;\n\tsetp.eq.u32 p2, %5, 2;\n\t"
+                     "@p2 ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t@p1 ld.global.v2.u32 {%0, %1}, [%4];\n\t@p0 ld.global.u32 %0, [%4];\n\t}"
+                     : "+r"(to.word[0]), "+r"(to.word[1]), "+r"(to.word[2]), "+r"(to.word[3])
+                     : "l"(static_cast<const char *>(base) + (offset << log_size)), "r"(log_size)
+                     : "memory");
+        return to;
+    }
+
     template <bool is_read_once>
     static __device__ __forceinline__ raw load(const bops_walked &walked, const void *base, uint64_t offset, uint64_t left) {
+        if constexpr (std::is_same_v<A, float> && width == 4)
+            if (!walked.is_repeated && left >= width) return load_whole(walked.dtype, base, offset);
         raw to;
         with_elements<A>(walked.dtype, [&](auto tag) { load_as<typename decltype(tag)::type, is_read_once>(walked, base, offset, left, to); });
         return to;

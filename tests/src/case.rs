@@ -582,14 +582,16 @@ impl Case {
         let is_product = line.contains(r#":"prod""#) && !line.contains(r#""lt""#);
         let is_long_reduction = self.descriptor.name() == "reduce"
             && self.slots().iter().any(|slot| slot.desc.dtype() == DType::I64)
-            && self.slots().iter().filter(|slot| slot.access == Access::In).any(|slot| {
-                slot.desc.dtype() == DType::I64 || (is_product && slot.desc.dtype().is_integer())
-            });
+            && self
+                .slots()
+                .iter()
+                .filter(|slot| slot.access == Access::In)
+                .any(|slot| slot.desc.dtype() == DType::I64 || (is_product && slot.desc.dtype().is_integer()));
         // Scans write indices of 64 bits as two words.
         let is_number = |s: &Slot| self.descriptor.name() == "scan" && s.name != "indices";
         let lacks_wide = |s: &Slot| s.desc.dtype() == DType::I64 && is_number(s);
-        let has_missing_types = is_long_reduction
-            || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));
+        let has_missing_types =
+            is_long_reduction || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));
         match backend {
             Backend::Cpu => false,
             Backend::Cuda => self.is_cpu_only,

@@ -131,9 +131,7 @@ impl Placed<'_> {
     }
 
     fn may_share(&self, other: &Self) -> bool {
-        !(self.expected.is_written && other.expected.is_written)
-            && self.kind == other.kind
-            && self.kind.like.is_some()
+        !(self.expected.is_written && other.expected.is_written) && self.kind == other.kind && self.kind.like.is_some()
     }
 }
 
@@ -157,8 +155,7 @@ pub(super) fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
     for group in placed.chunk_by(|a, b| a.order(b).is_eq()) {
         let written = group.iter().find(|placed| placed.expected.is_written);
         if let Some(written) = written
-            && let Some(other) =
-                group.iter().find(|other| !std::ptr::eq(*other, written) && !written.may_share(other))
+            && let Some(other) = group.iter().find(|other| !std::ptr::eq(*other, written) && !written.may_share(other))
         {
             return overlap(other, written, "");
         }

@@ -381,7 +381,11 @@ fn forms_of_sets() -> Vec<(Form, Data, bool)> {
         let addcmul = Form::of(Function::Addcmul, x(&[33]));
         let shared = Form { inputs: vec![x(&[33]), x(&[33]), x(&[])], ..addcmul };
         add(shared, of_sizes(), true);
-        add(Form::of(Function::Mul, x(&[5, 9])).with(x(&[])), (0..100).map(|at| vec![x(&[1 + at % 9])]).collect(), false);
+        add(
+            Form::of(Function::Mul, x(&[5, 9])).with(x(&[])),
+            (0..100).map(|at| vec![x(&[1 + at % 9])]).collect(),
+            false,
+        );
         // Layouts and broadcasting of their own; all inputs of their own.
         let rows = vec![x(&[6, 40]), x(&[40])];
         let turned = vec![strided(dtype, &[5, 33], &[1, 5]), x(&[5, 33])];
@@ -519,7 +523,13 @@ fn sets_of(descriptor: &AnyDescriptor) -> Vec<Vec<&Slot>> {
 }
 
 /// As [`expect`], of one set.
-fn expect_set(program: &Program, slots: &[&Slot], inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
+fn expect_set(
+    program: &Program,
+    slots: &[&Slot],
+    inputs: &Tensors,
+    outputs: &Tensors,
+    by: By,
+) -> Result<Vec<Expected>> {
     let of = |access: Access| slots.iter().copied().filter(move |slot| slot.access == access);
     let values = of(Access::In).enumerate().filter(|(at, _)| !program.is_key(*at)).map(|(_, slot)| slot.desc.dtype());
     let types: Vec<DType> = of(Access::Out).map(|slot| slot.desc.dtype()).collect();

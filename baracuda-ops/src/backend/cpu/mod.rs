@@ -117,9 +117,7 @@ impl<'a> Operands<'a> {
         let (slot, address) = match index.checked_sub(MAX_SLOTS) {
             None => (self.slots.iter().find(|slot| slot.index == index)?, self.addresses[index]),
             // Those of sets are the last slots.
-            Some(at) => {
-                (&self.slots[self.slots.len() - self.of_sets.len() + at], self.of_sets[at].address())
-            }
+            Some(at) => (&self.slots[self.slots.len() - self.of_sets.len() + at], self.of_sets[at].address()),
         };
         let start = NonNull::new(address as *mut u8)?;
         Some(Tensor {

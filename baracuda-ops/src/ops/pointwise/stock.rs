@@ -677,9 +677,12 @@ mod tests {
     #[test]
     fn adam_is_the_algorithm_of_the_papers() {
         let (b1, b2, eps, lr, decay) = (0.8, 0.95, 1e-6, 0.02, 0.1);
-        for (decoupled, amsgrad, scaled, copy) in
-            [(true, false, true, true), (false, false, false, false), (false, true, true, false), (true, true, false, true)]
-        {
+        for (decoupled, amsgrad, scaled, copy) in [
+            (true, false, true, true),
+            (false, false, false, false),
+            (false, true, true, false),
+            (true, true, false, true),
+        ] {
             let adam = Adam { beta1: b1, beta2: b2, eps, weight_decay: decay, decoupled, amsgrad, scaled, copy };
             let (program, clock) = (adam.program(), adam.clock());
             let [mut p, mut m, mut v, mut most, mut step] = [0.7, 0.0, 0.0, 0.0, 0.0];

@@ -283,18 +283,19 @@ pub(super) fn columns<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
 /// Sums of what programs make of lines, in which elements of every input are neighbours or one is repeated.
 pub(super) fn lines<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let task = Task::new(valid);
-    Reason::unless(task.geometry.computing == DType::F32 && task.combine == sys::BOPS_COMBINE_ADD, || {
-        "it adds what is computed in f32, the program or the reduction is another one"
-    })?;
+    Reason::unless(
+        task.geometry.computing == DType::F32 && task.combine == sys::BOPS_COMBINE_ADD,
+        || "it adds what is computed in f32, the program or the reduction is another one",
+    )?;
     let code = Code::new(&task.geometry.program, |number| bits(DType::F32, number));
-    Reason::unless(code.slots <= 8, || {
-        format!("it holds 8 values at once, the program has {}", code.slots)
-    })?;
+    Reason::unless(code.slots <= 8, || format!("it holds 8 values at once, the program has {}", code.slots))?;
     let dtype = task.reduced.dtype().filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16));
     let uniform = dtype.filter(|dtype| task.are_lines(16 / dtype.size_bytes()));
     let width = 16 / uniform.unwrap_or(DType::F32).size_bytes();
     Reason::unless(uniform.is_some() || task.are_lines(width), || {
-        format!("what is reduced of an input is one element, or elements that are neighbours in whole accesses of {width}")
+        format!(
+            "what is reduced of an input is one element, or elements that are neighbours in whole accesses of {width}"
+        )
     })?;
     let accesses = task.geometry.count / width;
     let threads = accesses.div_ceil(4).next_power_of_two().clamp(1, THREADS);

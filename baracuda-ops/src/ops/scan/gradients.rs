@@ -75,6 +75,9 @@ impl Scanned<'_> {
             step = step.outputs(vec![self.fields.x.dtype()])?.layout("out0", beside(&self.fields.x)?)?;
         } else {
             step = step.outputs(vec![self.computing(); outputs.len()])?;
+            for name in OUTPUTS.into_iter().take(outputs.len()) {
+                step = step.layout(name, self.between()?)?;
+            }
         }
         let mut roles: Vec<(&str, Role)> = Vec::new();
         roles.extend(NAMES.into_iter().zip(inputs.into_iter().map(|(_, role)| role)));

@@ -521,6 +521,8 @@ fn lifetimes(program: &Program) -> (Vec<usize>, Ends) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ops::pointwise::map::sets::without_scalars;
+    use crate::ops::pointwise::stock;
 
     #[test]
     fn the_header_numbers_functions_as_they_are_declared() {
@@ -585,12 +587,8 @@ mod tests {
     }
 
     /// Programs whose kernels are compiled for them.
-    fn stock() -> Vec<(&'static str, Program)> {
-        let mut b = Program::builder();
-        let [x, y] = ["x", "y"].map(|name| b.input(name));
-        let silu = b.call(Function::Silu, [x]);
-        let product = b.call(Function::Mul, [silu, y]);
-        let swiglu = b.finish([product]).unwrap();
+    fn programs() -> Vec<(&'static str, Program)> {
+        let swiglu = stock::swiglu().unwrap();
         let swiglu_gradient = swiglu.gradient(&[0], &[0, 1], None).unwrap().unwrap().program;
         let mut b = Program::builder();
         let x = b.input("x");
@@ -612,7 +610,25 @@ mod tests {
         let x = b.input("x");
         let squared = b.call(Function::Mul, [x, x]);
         let square = b.finish([squared]).unwrap();
-        vec![("product", Program::of(Function::Mul)), ("square", square), ("squared_difference", squared_difference)]
+        vec![
+            ("product", Program::of(Function::Mul)),
+            ("square", square),
+            ("squared_difference", squared_difference),
+            ("mse", stock::mse().unwrap()),
+        ]
+    }
+
+    /// Programs of sets, in which the scalars that they share are numbers.
+    fn updates() -> Vec<(&'static str, Program)> {
+        let adam = stock::Adam::w(0.01);
+        [
+            ("adamw", adam),
+            ("adamw_scaled", stock::Adam { scaled: true, ..adam }),
+            ("adamw_copied", stock::Adam { copy: true, ..adam }),
+            ("adamw_scaled_copied", stock::Adam { scaled: true, copy: true, ..adam }),
+        ]
+        .map(|(name, adam)| (name, without_scalars(&adam.program().unwrap(), 4).unwrap()))
+        .to_vec()
     }
 
     /// A stock program as csrc/pointwise/stock.cuh has it.
@@ -655,7 +671,7 @@ mod tests {
         let text = std::fs::read_to_string(path).unwrap();
         let (head, rest) = text.split_once("// clang-format off\n").unwrap();
         let (_, tail) = rest.split_once("// clang-format on\n").unwrap();
-        let lists = [("programs", stock()), ("reduced", reduced())];
+        let lists = [("programs", programs()), ("reduced", reduced()), ("updates", updates())];
         let structs: String =
             lists.iter().flat_map(|(_, list)| list).map(|(name, program)| stock_text(name, program)).collect();
         let list = |(of, list): &(&str, Vec<(&str, Program)>)| {

@@ -14,6 +14,8 @@ mod wgpu;
 
 #[cfg(feature = "cuda")]
 pub(super) use cuda::on_cuda;
+#[cfg(all(test, feature = "cuda"))]
+pub(super) use cuda::without_scalars;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::through_wgpu;
 
@@ -100,7 +102,8 @@ impl Fields {
             format!("must be at most {} besides the first; got {count}", MAX_SETS - 1)
         })?;
         require(op, "sets", program.sources().is_empty(), || {
-            "must be of a program without sources (positions and random numbers); give each set a descriptor of its own".into()
+            "must be of a program without sources (positions and random numbers); give each set a descriptor of its own"
+                .into()
         })?;
         let own = self.own_inputs();
         require(op, "sets", (1..=inputs.len()).contains(&own), || {
@@ -114,7 +117,9 @@ impl Fields {
         for (name, input) in INPUTS.iter().zip(inputs).skip(own) {
             require(op, name, input.rank() == 0, || {
                 let dims = input.dims();
-                format!("must be a scalar, of rank 0: the sets have {own} inputs of their own and share it; got {dims:?}")
+                format!(
+                    "must be a scalar, of rank 0: the sets have {own} inputs of their own and share it; got {dims:?}"
+                )
             })?;
         }
         let is_shared = |index: usize| (own..FIRST_OUTPUT).contains(&index);
@@ -135,7 +140,8 @@ impl Fields {
         let mut all = vec![Set { valid: first, places }];
         let mut index = MAX_SLOTS;
         for (set, inputs) in (1..).zip(sets) {
-            let valid = of_sets(inputs, layouts.remove(&set).unwrap_or_default()).map_err(|error| of_set(error, set))?;
+            let valid =
+                of_sets(inputs, layouts.remove(&set).unwrap_or_default()).map_err(|error| of_set(error, set))?;
             slots.declare_set(set, &valid.slots, &valid.fields.layouts, is_shared);
             let place = |slot: &crate::slots::Slot| {
                 if is_shared(slot.index) {
@@ -231,7 +237,7 @@ mod tests {
             (of(vec![vec![x; 3]]), "sets: must have 1 to 2 inputs each, those of the program; set 1 has 3"),
             (of(vec![vec![x; 2], vec![x]]), "must have equally many inputs; set 1 has 2, set 2 has 1"),
             (of(vec![vec![x]; MAX_SETS]), "must be at most 4095 besides the first; got 4096"),
-            (of(vec![vec![x, dense(&[2])]]), "in0: of set 1: [5] does not broadcast"),
+            (of(vec![vec![x, dense(&[2])]]), "in1: of set 1: [2] does not broadcast with [5] of in0"),
             (
                 PointwiseDescriptor::binary(Function::Mul, x, dense(&[1])).unwrap().sets(vec![vec![x]]),
                 "in1: must be a scalar, of rank 0: the sets have 1 inputs of their own and share it; got [1]",
@@ -251,24 +257,27 @@ mod tests {
     #[test]
     fn operands_of_all_sets_are_checked() {
         let device = Device::cpu();
-        let plan = PointwisePlan::new(&device, scaled(&[&[3], &[2]]), &PlanOptions::default()).unwrap();
-        let (memory, by) = (device.upload(&[1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).unwrap(), device.upload(&[0.5f32]).unwrap());
+        let plan = PointwisePlan::new(&device, scaled(&[&[3], &[8]]), &PlanOptions::default()).unwrap();
+        let values: Vec<f32> = (0u8..32).map(f32::from).collect();
+        let (memory, by) = (device.upload(&values).unwrap(), device.upload(&[0.5f32]).unwrap());
         let run = |second: &mut [Operand<'_>]| {
             let first = MemMut::buffer(&memory, 0, 12);
             let args = PointwiseArgs::new([Mem::in_place(), Mem::from(&by)], [first]).sets(second);
             plan.run(&mut device.queue(), args, Workspace::none())
         };
-        let of = |offset: u64| -> Operand<'_> { MemMut::buffer(&memory, offset, 8).into() };
-        assert_eq!(run(&mut [of(12), of(20)]), Ok(()));
-        let expected = [0.5, 1.0, 1.5, 4.0, 5.0, 2.0, 2.5];
+        let of = |offset: u64| -> Operand<'_> { MemMut::buffer(&memory, offset, 32).into() };
+        assert_eq!(run(&mut [of(16), of(64)]), Ok(()));
+        let mut expected = values.clone();
+        (0..3).for_each(|at| expected[at] *= 0.5);
+        (0..8).for_each(|at| expected[16 + at] = 0.5 * values[4 + at]);
         assert_eq!(device.queue().download::<f32>(&memory).unwrap(), expected);
         // In place, by the identical range, or as the partner; reading what another set reads would do, too.
-        assert_eq!(run(&mut [of(20), of(20)]), Ok(()));
-        assert_eq!(run(&mut [Mem::in_place().into(), of(20)]), Ok(()));
+        assert_eq!(run(&mut [of(64), of(64)]), Ok(()));
+        assert_eq!(run(&mut [Mem::in_place().into(), of(64)]), Ok(()));
         let overlap = |a, b| Err(Error::Overlap { op: "pointwise", a, b, detail: "" });
-        assert_eq!(run(&mut [of(8), of(20)]), overlap("out0", "in0.1"));
-        assert_eq!(run(&mut [of(16), of(20)]), overlap("in0.1", "out0.1"));
-        assert_eq!(run(&mut [of(20), of(0)]), overlap("out0.1", "out0"));
+        assert_eq!(run(&mut [of(0), of(64)]), overlap("out0", "in0.1"));
+        assert_eq!(run(&mut [of(48), of(64)]), overlap("in0.1", "out0.1"));
+        assert_eq!(run(&mut [of(64), of(0)]), overlap("out0.1", "out0"));
         // Shared scalars are no place of an output.
         let shared = MemMut::buffer(&by, 0, 4);
         let tiny = PointwisePlan::new(&device, scaled(&[&[3], &[]]), &PlanOptions::default()).unwrap();
@@ -277,21 +286,22 @@ mod tests {
         let refused = tiny.run(&mut device.queue(), args.sets(&mut second), Workspace::none());
         assert_eq!(refused, overlap("in1", "out0.1"));
         let missing = Err(Error::MissingOperand { op: "pointwise", operand: "out0.1" });
-        assert_eq!(run(&mut [of(20)]), missing);
+        assert_eq!(run(&mut [of(64)]), missing);
         let unexpected = Err(Error::UnexpectedOperand { op: "pointwise", operand: "beyond the last" });
-        assert_eq!(run(&mut [of(12), of(20), of(20)]), unexpected);
-        let short: Operand<'_> = MemMut::buffer(&memory, 20, 4).into();
-        assert!(run(&mut [of(12), short]).unwrap_err().to_string().contains("out0.1"));
-        assert!(run(&mut [of(12), Mem::in_place().into()]).unwrap_err().to_string().contains("out0.1"));
-        let read_only: Operand<'_> = Mem::buffer(&memory, 20, 8).into();
-        assert_eq!(run(&mut [of(12), read_only]), Err(Error::ReadOnly { op: "pointwise", operand: "out0.1" }));
+        assert_eq!(run(&mut [of(16), of(64), of(64)]), unexpected);
+        let short: Operand<'_> = MemMut::buffer(&memory, 64, 4).into();
+        assert!(run(&mut [of(16), short]).unwrap_err().to_string().contains("out0.1"));
+        assert!(run(&mut [of(16), Mem::in_place().into()]).unwrap_err().to_string().contains("out0.1"));
+        let read_only: Operand<'_> = Mem::buffer(&memory, 64, 32).into();
+        assert_eq!(run(&mut [of(16), read_only]), Err(Error::ReadOnly { op: "pointwise", operand: "out0.1" }));
     }
 
     #[test]
     fn each_set_is_computed_and_bound() {
         let device = Device::cpu();
         // Sets that fill several tasks, and some without elements.
-        let dims: Vec<Vec<u64>> = (0..40u64).map(|at| if at % 7 == 3 { vec![0] } else { vec![1 + at * at * 31] }).collect();
+        let dims: Vec<Vec<u64>> =
+            (0..40u64).map(|at| if at % 7 == 3 { vec![0] } else { vec![1 + at * at * 31] }).collect();
         let descriptor = scaled(&dims.iter().map(Vec::as_slice).collect::<Vec<_>>());
         for kernel in ["pointwise_fast", "pointwise_reference"] {
             let plan = PointwisePlan::new(&device, descriptor.clone(), &PlanOptions::default().kernel(kernel)).unwrap();

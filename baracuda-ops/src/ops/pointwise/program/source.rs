@@ -186,7 +186,11 @@ impl Source {
                 let [low, high] = numbers.map(Literal::get);
                 #[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
                 let most = most as f64;
-                let least = if computing == DType::U32 { 0.0 } else { -most };
+                let least = match computing {
+                    DType::U32 => 0.0,
+                    DType::I32 => -most - 1.0,
+                    _ => -most,
+                };
                 if low < least || high - 1.0 > most {
                     return Err(format!(
                         "low and high - 1 must be from {least} to {most}, which {computing} holds, got {low} and {high}"

@@ -51,7 +51,8 @@ pub(in crate::ops::pointwise::map) fn on_cuda<'d>(valid: &'d Valid, props: &Prop
             }
         }
     }
-    let groups: Vec<Group> = told.iter().flat_map(|told| together.values().flat_map(|sets| told.groups(sets))).collect();
+    let groups: Vec<Group> =
+        told.iter().flat_map(|told| together.values().flat_map(|sets| told.groups(sets))).collect();
     let choice = Choice { launches: word(groups.len() as u64), alone: word(alone.len() as u64) };
     let slots = told.map_or(0, |told| told.slots);
     let build = move |device: &Device| -> Result<Built, BuildError> {
@@ -59,7 +60,11 @@ pub(in crate::ops::pointwise::map) fn on_cuda<'d>(valid: &'d Valid, props: &Prop
         for group in groups {
             let choice = sys::bops_pointwise_sets_choice { slots };
             let calls = calls!(bops_pointwise_sets);
-            let run = calls.prepare(crate::backend::cuda::Device::of(device)?, sys::BOPS_F32, group.params, choice, ())?;
+            let params = group.params;
+            // Some programs have kernels of their own.
+            let of_program = (params.inputs, params.outputs, params.instruction, params.result);
+            let device = crate::backend::cuda::Device::of(device)?;
+            let run = calls.prepare(device, sys::BOPS_F32, params, choice, of_program)?;
             starts.push(Box::new(move |located, stream| {
                 run(&group.operands(located), located.workspace_pointer(), stream)
             }));
@@ -166,7 +171,8 @@ impl Told {
             let elements: u64 = set.valid.derived.operands[set.valid.fields.program.inputs()].dims().iter().product();
             let blocks = word(elements.div_ceil(BLOCK));
             let fits = |group: &Group| {
-                (group.sets.len() + 1) * of_set <= WORDS && i32::try_from(u64::from(group.blocks) + u64::from(blocks)).is_ok()
+                (group.sets.len() + 1) * of_set <= WORDS
+                    && i32::try_from(u64::from(group.blocks) + u64::from(blocks)).is_ok()
             };
             if !groups.last().is_some_and(fits) {
                 let scalars = self.scalars.clone();
@@ -188,7 +194,7 @@ fn marker(input: usize) -> f64 {
 }
 
 /// The program in which scalars are numbers; none if an output is one of them.
-fn without_scalars(program: &Program, own: usize) -> Option<Program> {
+pub(in crate::ops::pointwise::map) fn without_scalars(program: &Program, own: usize) -> Option<Program> {
     let mut b = Program::builder();
     let inputs: Vec<Term> = (0..own).map(|at| b.input(format!("x{at}"))).collect();
     let mut results: Vec<Term> = Vec::new();
