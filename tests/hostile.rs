@@ -742,7 +742,7 @@ fn spoiled(value: &Value, around: &dyn Fn(String) -> String, found: &mut Vec<(St
         }
     }
     let expected = match object {
-        tensor if tensor.contains_key("dims") => "a tensor",
+        tensor if tensor.contains_key("dims") && tensor.contains_key("dtype") => "a tensor",
         program if program.contains_key("let") => "a program",
         _ => "an object",
     };

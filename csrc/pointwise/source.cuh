@@ -57,7 +57,7 @@ __device__ __forceinline__ float turned_part(uint32_t w, bool is_sine) {
 __device__ __forceinline__ double turned_part(uint64_t w, bool is_sine) {
     const uint64_t quarters = (w + (1ull << 61)) >> 62;
     const uint32_t at = uint32_t(quarters) + (is_sine ? 0 : 1);
-    const double rest = double(int64_t(w - (quarters << 62))) * 3.406121580353184e-19;
+    const double rest = double(int64_t(w - (quarters << 62))) * 3.4061215800865546e-19;
     const double value = (at & 1) != 0 ? cosine_of_rest(rest) : sine_of_rest(rest);
     return (at & 2) != 0 ? -value : value;
 }

@@ -468,8 +468,8 @@ fn programs(add: &mut impl FnMut(&'static str, Option<Error>)) {
         PointwiseDescriptor::new(b.finish([y]).unwrap(), vec![single(&[3])])
     };
     add("a number beyond f32", scaled(1e39).err());
-    let greatest = ReduceDescriptor::of(single(&[3]), &[0], Reduction::Max).unwrap();
-    add("the gradient of a maximum", greatest.gradients(&["out0"], &["in0"]).err());
+    let greatest = ReduceDescriptor::of(single(&[3]), &[0], Reduction::ArgMax).unwrap();
+    add("the gradient of a position", greatest.gradients(&["out0"], &["in0"]).err());
     let json = r#"{"program":{"inputs":["x"],"let":[["y","swish","x"]],"outputs":["y"]},"inputs":[{"dtype":"f32","dims":[3]}]}"#;
     add("a function that does not exist", AnyDescriptor::parse("pointwise", json).err());
     add("an instruction without an argument", AnyDescriptor::parse("pointwise", &json.replace("swish", "add")).err());

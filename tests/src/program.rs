@@ -783,9 +783,10 @@ fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 
 /// `-log(u)` of `u = (2 w + 1) / (2 2^bits)`.
 fn waiting(w: u64, bits: u32) -> f64 {
-    let whole = 2f64.powi(bits as i32 + 1);
-    let odd = 2.0 * w as f64 + 1.0;
-    if w >> (bits - 1) == 0 { -(odd / whole).ln() } else { -(-((whole - odd) / whole)).ln_1p() }
+    let (whole, odd) = (1u64 << (bits + 1), 2 * w + 1);
+    let part = |of: u64| of as f64 / whole as f64;
+    // Near 1 the difference from it has fewer digits.
+    if w >> (bits - 1) == 0 { -part(odd).ln() } else { -(-part(whole - odd)).ln_1p() }
 }
 
 /// Cosine and sine of `2 pi w / 2^64`: of the distance to the nearest quarter of a turn.

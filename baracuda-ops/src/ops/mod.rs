@@ -26,7 +26,7 @@ mod walk;
 pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     let mut variants = crate::backend::wgpu::Variants::default();
     norm::add_variants(&mut variants)?;
-    softmax::add_variants(&mut variants);
+    softmax::add_variants(&mut variants)?;
     pointwise::add_variants(&mut variants)?;
     reduce::add_variants(&mut variants)?;
     scan::add_variants(&mut variants)?;

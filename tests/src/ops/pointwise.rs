@@ -608,6 +608,9 @@ pub(super) fn of_integer(value: i128, actual: &Tensor, position: usize) -> (f64,
 
 /// Where the element of each position of some extents is among those of an input that is repeated to them.
 pub(super) fn places(own: &[u64], dims: &[u64]) -> Vec<usize> {
+    if dims.contains(&0) {
+        return Vec::new();
+    }
     let mut places = vec![0];
     for (axis, &dim) in dims.iter().enumerate() {
         let extent = (axis + own.len()).checked_sub(dims.len()).map_or(1, |axis| own[axis]) as usize;

@@ -277,7 +277,7 @@ mod tests {
         let overlap = |a, b| Err(Error::Overlap { op: "pointwise", a, b, detail: "" });
         assert_eq!(run(&mut [of(0), of(64)]), overlap("out0", "in0.1"));
         assert_eq!(run(&mut [of(48), of(64)]), overlap("in0.1", "out0.1"));
-        assert_eq!(run(&mut [of(64), of(0)]), overlap("out0.1", "out0"));
+        assert_eq!(run(&mut [of(64), of(0)]), overlap("out0", "out0.1"));
         // Shared scalars are no place of an output.
         let shared = MemMut::buffer(&by, 0, 4);
         let tiny = PointwisePlan::new(&device, scaled(&[&[3], &[]]), &PlanOptions::default()).unwrap();

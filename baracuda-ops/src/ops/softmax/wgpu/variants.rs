@@ -1,7 +1,7 @@
 //! Every kind of shader of the op, without a device.
 
-use super::{Form, Pass};
-use crate::backend::wgpu::Variants;
+use super::{Form, Pass, masked};
+use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::Ask;
@@ -30,8 +30,31 @@ const TYPES: [(DType, DType); 5] = [
     (DType::BF16, DType::F32),
 ];
 
-pub(in crate::ops) fn add_variants(variants: &mut Variants) {
+/// Lines with a bias or a mask: short, of several chunks to a thread, and read twice.
+fn add_masked(variants: &mut Variants, props: &Props) -> Result<()> {
+    for (dtype, output) in TYPES {
+        for dims in [[4, 6, 64], [2, 40, 3000], [1, 2, 100_000]] {
+            let plain = descriptor(dtype, &dims, 2, false, 1.0)?.output(output)?;
+            let bias = |dtype| TensorDesc::contiguous(dtype, &dims[1..]);
+            let forms = [
+                plain.clone().causal()?,
+                plain.clone().bias(bias(dtype)?)?,
+                plain.clone().bias(bias(DType::F32)?)?.causal()?,
+                plain.log()?.causal()?,
+            ];
+            for forward in forms {
+                let name = format!("masked softmax of {dtype} {dims:?} to {output}");
+                variants.add_work(&name, masked(forward.valid(), props, Ask::Pinned), props);
+                variants.add_work(&name, masked(forward.backward()?.valid(), props, Ask::Pinned), props);
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
     for props in &Variants::devices() {
+        add_masked(variants, props)?;
         for (dtype, output) in TYPES {
             for (dims, axis) in SHAPES {
                 for (is_log, scale) in
@@ -50,6 +73,7 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) {
             }
         }
     }
+    Ok(())
 }
 
 fn descriptor(dtype: DType, dims: &[u64], axis: usize, is_log: bool, scale: f64) -> Result<SoftmaxDescriptor> {

@@ -6,7 +6,7 @@ use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::Ask;
-use crate::ops::pointwise::program::{Function, Program};
+use crate::ops::pointwise::program::{Distribution, Function, Program};
 use crate::tensor::TensorDesc;
 
 /// Both forms of a program.
@@ -123,6 +123,28 @@ pub(in crate::ops::pointwise) fn add_variants(variants: &mut Variants) -> Result
             let [x, y] = ["x", "y"].map(|name| b.input(name));
             let spread = PointwiseDescriptor::new(b.finish([x, y])?, vec![turned, gaps])?.layout("out0", gaps)?;
             add(variants, &name, &spread.0, props);
+        }
+        for distribution in [
+            Distribution::Uniform,
+            Distribution::Normal,
+            Distribution::Exponential,
+            Distribution::Bernoulli { p: 0.5 },
+            Distribution::RandInt { low: 3, high: 1000 },
+        ] {
+            let mut b = Program::builder();
+            let [x, seed, offset] = ["x", "seed", "offset"].map(|name| b.input(name));
+            let (drawn, index) = (b.random(distribution, seed, offset, 0), b.index(1));
+            let condition = match distribution {
+                Distribution::Bernoulli { .. } => drawn,
+                _ => b.call(Function::Lt, [drawn, index]),
+            };
+            let y = b.call(Function::Where, [condition, x, index]);
+            let program = b.finish([y])?;
+            let keys = [TensorDesc::contiguous(DType::U32, &[2])?, TensorDesc::contiguous(DType::U32, &[])?];
+            for dims in [[16, 64], [16, 63]] {
+                let inputs = vec![TensorDesc::contiguous(DType::F32, &dims)?, keys[0], keys[1]];
+                add(variants, "program with sources", &PointwiseDescriptor::new(program.clone(), inputs)?.0, props);
+            }
         }
         let mixed: Vec<_> = TYPES.iter().map(|&dtype| TensorDesc::contiguous(dtype, &[1024])).collect::<Result<_>>()?;
         let halves = vec![mixed[1], mixed[2], mixed[1]];
