@@ -352,8 +352,8 @@ impl<'l> SlotsBuilder<'l> {
         layouts: &Layouts,
         is_shared: impl Fn(usize) -> bool,
     ) {
-        let mut index = self.slots.last().map_or(0, |slot| slot.index + 1).max(MAX_SLOTS);
-        for slot in of_set.iter().filter(|slot| !is_shared(slot.index)) {
+        let first = self.slots.last().map_or(0, |slot| slot.index + 1).max(MAX_SLOTS);
+        for (index, slot) in (first..).zip(of_set.iter().filter(|slot| !is_shared(slot.index))) {
             let name = name_in_set(self.table, slot.index, set);
             if !layouts.contains_key(slot.name) {
                 self.layouts.remove(name);
@@ -370,7 +370,6 @@ impl<'l> SlotsBuilder<'l> {
                 set,
                 ..slot.clone()
             });
-            index += 1;
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Fields, Geometry, INPUTS, OUTPUTS, ReduceDescriptor, Reduction};
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::ops::pointwise::map::{Forward, PointwiseDescriptor};
-use crate::ops::pointwise::program::{Function, Program, ProgramBuilder, Term, Through};
+use crate::ops::pointwise::program::{Function, Made, Program, ProgramBuilder, Term, Through};
 use crate::ops::valid::Described;
 use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
@@ -79,12 +79,7 @@ impl Reduced<'_> {
     }
 
     /// As [`steps`](Self::steps), of the value, the gradient, and further operands.
-    fn through(
-        &mut self,
-        dy: TensorDesc,
-        further: Vec<Operand>,
-        of: &dyn Fn(&mut ProgramBuilder, Term, Term, &[Term]) -> Term,
-    ) -> Result<()> {
+    fn through(&mut self, dy: TensorDesc, further: Vec<Operand>, of: &Made<'_>) -> Result<()> {
         let through = Through { further: further.len(), of };
         self.steps(dy, &self.geometry.program.clone(), Some((through, further)))
     }
@@ -141,7 +136,7 @@ impl Reduced<'_> {
                 PointwiseDescriptor::new(program.clone(), self.fields.inputs.clone())?.outputs(vec![*computing])?;
             let desc = kept.slots()[self.fields.inputs.len()].desc;
             let value = (desc, written(self.derivation, kept, &[]));
-            let extreme = self.reduction_of(&[value.clone()], Program::identity(), self.fields.reduce)?;
+            let extreme = self.reduction_of(std::slice::from_ref(&value), Program::identity(), self.fields.reduce)?;
             (value, extreme)
         };
         let mut b = Program::builder();

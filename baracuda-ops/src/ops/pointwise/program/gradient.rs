@@ -25,12 +25,15 @@ pub(crate) enum Origin {
     Further(usize),
 }
 
+/// A gradient of what is made of a value: of the value, the gradient that arrives, and further inputs.
+pub(crate) type Made<'t> = dyn Fn(&mut ProgramBuilder, Term, Term, &[Term]) -> Term + 't;
+
 /// What reaches the only output of a program, of a gradient that arrives at what is made of its values.
 pub(crate) struct Through<'t> {
     /// How many inputs it needs besides.
     pub(crate) further: usize,
     /// Of the value, the gradient, and the further inputs.
-    pub(crate) of: &'t dyn Fn(&mut ProgramBuilder, Term, Term, &[Term]) -> Term,
+    pub(crate) of: &'t Made<'t>,
 }
 
 impl Program {

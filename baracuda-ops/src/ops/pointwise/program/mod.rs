@@ -47,7 +47,7 @@ pub use builder::{ProgramBuilder, Term};
 #[cfg(feature = "cuda")]
 pub(crate) use functions::Cost;
 pub use functions::Function;
-pub(crate) use gradient::{Origin, Through};
+pub(crate) use gradient::{Made, Origin, Through};
 pub(crate) use lanes::Lane;
 pub use source::Distribution;
 pub(crate) use source::{Draw, Kind, Source, Stream, range, threshold};

@@ -276,7 +276,7 @@ impl Stream {
             self.block = Some(block);
         }
         let words = self.words;
-        let at = if position % per_block == 0 { 0 } else { crate::narrow::to_usize(position % per_block) };
+        let at = crate::narrow::to_usize(position % per_block);
         let [first, second] = draw.numbers.map(Literal::get);
         // As fractions of 2^64, whose lower half is 0 where a word is all.
         let wide = |at: usize| match is_double {
@@ -286,7 +286,7 @@ impl Stream {
         match draw.kind {
             Kind::Uniform => (wide(at) >> (64 - draw.digits)) as f64 * 0.5f64.powi(draw.digits.cast_signed()),
             Kind::Bernoulli => f64::from(u8::from(u64::from(words[at]) < threshold(first))),
-            Kind::RandInt => first + (u64::from(words[at]) * range([first, second]) >> 32) as f64,
+            Kind::RandInt => first + ((u64::from(words[at]) * range([first, second])) >> 32) as f64,
             Kind::Exponential => opposite_logarithm(wide(at), is_double),
             Kind::Normal => {
                 let even = at & !1;
