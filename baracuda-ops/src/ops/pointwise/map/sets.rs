@@ -1,7 +1,9 @@
 //! Several sets of operands in one plan: their rules, and the kernels, which run what each set alone would.
 
 use super::{FIRST_OUTPUT, Fields, INPUTS, OUTPUTS, PointwiseDescriptor, Valid, forward};
-use crate::error::{Error, Reason, Result};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::error::Reason;
+use crate::error::{Error, Result};
 use crate::ops::fields::{relay, require};
 use crate::ops::valid::Described;
 use crate::slots::{Layouts, MAX_SETS, MAX_SLOTS, SlotsBuilder, name_in_set};

@@ -50,7 +50,9 @@ pub use functions::Function;
 pub(crate) use gradient::{Made, Origin, Through};
 pub(crate) use lanes::Lane;
 pub use source::Distribution;
-pub(crate) use source::{Draw, Kind, Source, Stream, range, threshold};
+pub(crate) use source::{Draw, Kind, Source, Stream};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use source::{range, threshold};
 
 use crate::backend::cpu::rounded;
 use crate::dtype::DType;
