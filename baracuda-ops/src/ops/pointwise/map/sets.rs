@@ -30,6 +30,14 @@ pub(super) struct Set {
     pub(super) places: Vec<(usize, &'static str)>,
 }
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+impl Set {
+    /// Whether there is anything to compute.
+    pub(super) fn has_elements(&self) -> bool {
+        self.valid.derived.operands.last().is_some_and(|output| !output.is_empty())
+    }
+}
+
 /// A set of operands for kernels that go from set to set.
 pub(super) struct Tensors<'v> {
     /// What a descriptor of this set alone would be.

@@ -40,7 +40,7 @@ pub(in crate::ops::pointwise::map) fn on_cuda<'d>(valid: &'d Valid, props: &Prop
     // Of sets of the same types; of the others the number.
     let mut together: BTreeMap<Vec<u32>, Vec<&Set>> = BTreeMap::new();
     let (mut alone, mut launches) = (Vec::new(), 0);
-    for (number, set) in sets.iter().enumerate() {
+    for (number, set) in sets.iter().enumerate().filter(|(_, set)| set.has_elements()) {
         match told.as_ref().filter(|_| is_served(&set.valid, valid.fields.own_inputs())) {
             Some(told) => together.entry(told.types(&set.valid)).or_default().push(set),
             None => {

@@ -10,7 +10,7 @@ pub(in crate::ops::pointwise::map) fn through_wgpu(valid: &Valid, props: &Props,
     let sets = &valid.derived.sets;
     Reason::unless(!sets.is_empty(), || "it runs several sets of operands, the descriptor has one")?;
     let mut work = Work::none((), props);
-    for (number, Set { valid, places }) in sets.iter().enumerate() {
+    for (number, Set { valid, places }) in sets.iter().enumerate().filter(|(_, set)| set.has_elements()) {
         let of_set = wgpu::dense(valid, props, ask).or_else(|_| wgpu::strided(valid, props, ask));
         let mut of_set = of_set.map_err(|reason| Reason::from(format!("set {number}: {reason}")))?;
         let placed = |index: usize| valid.slots.iter().zip(places).find(|(slot, _)| slot.index == index);
