@@ -30,9 +30,9 @@ template <typename T, typename Out> __global__ void __launch_bounds__(softmax_ma
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
-template <typename Action>
-bops_status masked(const bops_softmax_specialisation &of, const bops_softmax_masked_params &p, const bops_softmax_masked_choice &c,
-                   const bops_softmax_backward_operands &o, void *, const Action &action) {
+template <typename Action> bops_status masked(const bops_softmax_specialisation &of, const bops_softmax_masked_params &p,
+                                              const bops_softmax_masked_choice &c, const bops_softmax_backward_operands &o, void *,
+                                              const Action &action) {
     return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
         using T = typename decltype(of_y)::type;
         const auto a = masked_arguments<accumulator_t<T>>(of, p, o.dx, o.y, o.dy);

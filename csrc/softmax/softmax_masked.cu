@@ -85,7 +85,7 @@ template <typename T, int width, bool holds, typename In> __global__ void __laun
     const uint64_t mine = uint64_t(threadIdx.x) * width, step = uint64_t(team.threads) * width;
     T *const y = static_cast<T *>(a.out) + line.offset[0];
     const auto put = [&](uint64_t first, const A(&values)[width]) {
-        if constexpr (width > 1) store<width * int(sizeof(T))>(y + first, pack<T, width * int(sizeof(T))>(values));
+        if constexpr (width > 1) store<width *int(sizeof(T))>(y + first, pack<T, width *int(sizeof(T))>(values));
         else store_one<T>(y + first * a.of.steps[0], values[0]);
     };
     // 1. The largest t.

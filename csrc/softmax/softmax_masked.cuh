@@ -15,9 +15,8 @@ template <typename A> struct softmax_masked_arguments {
     uint32_t is_log;
 };
 
-template <typename A>
-softmax_masked_arguments<A> masked_arguments(const bops_softmax_specialisation &of, const bops_softmax_masked_params &p, void *out,
-                                             const void *first, const void *second) {
+template <typename A> softmax_masked_arguments<A> masked_arguments(const bops_softmax_specialisation &of, const bops_softmax_masked_params &p,
+                                                                   void *out, const void *first, const void *second) {
     return {p, out, {first, second}, A(p.scale), of.is_log};
 }
 
