@@ -8,7 +8,7 @@ impl Program {
     /// with equal ones, and the same `stream`, the same elements are 0. The program of its gradients draws them again.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`](crate::Error::InvalidDescriptor) if `p` is not from 0 to below 1.
+    /// [`Error::InvalidDescriptor`] if `p` is not from 0 to below 1.
     pub fn dropout(p: f64, stream: u32) -> Result<Self> {
         if !(0.0..1.0).contains(&p) {
             let rule = format!("must be from 0 to below 1, got {p}");
