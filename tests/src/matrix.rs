@@ -39,7 +39,7 @@ pub struct Entry {
     pub mode: Mode,
     /// The target.
     pub target: &'static Target,
-    /// Whether no case before it has the op and the type, runs in as many modes, and is served by wgpu.
+    /// Whether wgpu serves the case, and no case before it that does runs in this mode, on this target, with this type.
     is_first: bool,
     /// Whether it is the trial in `values` that shows a form of its shaders: the smallest of those that have it.
     shows_form: bool,
@@ -139,16 +139,12 @@ pub fn entries() -> Vec<Entry> {
     for subject in SUBJECTS {
         let mut kinds = HashSet::new();
         for case in (subject.cases)().into_iter().map(Arc::new) {
-            let is_first = !case.must_be_refused_by(Backend::Wgpu) && kinds.insert((case.dtype(), case.is_core));
+            let is_served = !case.must_be_refused_by(Backend::Wgpu);
             for target in TARGETS.iter() {
-                let modes = Mode::ALL.into_iter().filter(|m| m.applies(&case, target));
-                entries.extend(modes.map(|mode| Entry {
-                    case: case.clone(),
-                    mode,
-                    target,
-                    is_first,
-                    shows_form: false,
-                }));
+                for mode in Mode::ALL.into_iter().filter(|m| m.applies(&case, target)) {
+                    let is_first = is_served && kinds.insert((case.dtype(), case.is_core, mode, target.name));
+                    entries.push(Entry { case: case.clone(), mode, target, is_first, shows_form: false });
+                }
             }
         }
     }
