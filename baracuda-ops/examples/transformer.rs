@@ -14,7 +14,7 @@ use baracuda_ops::{
 };
 
 mod graph;
-use graph::{Graph, Result, Tensor};
+use graph::{Graph, Random, Result, Tensor, arguments};
 
 const TEXT: &str = include_str!("jargon.txt");
 /// Sequences of a step, and characters of each.
@@ -40,16 +40,6 @@ fn show(graph: &Graph, device: &Device, pieces: &[&[usize]], letters: u64, tenso
     Ok(())
 }
 
-/// Pseudo-random numbers below 1.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 40) as f32 / (1 << 24) as f32
-    }
-}
-
 /// The parameters of a model as they are made, and the ops that read them.
 struct Model {
     graph: Graph,
@@ -59,8 +49,7 @@ struct Model {
 
 impl Model {
     fn parameter(&mut self, dims: &[u64], scale: f32) -> Result<Tensor> {
-        let values: Vec<f32> = (0..dims.iter().product()).map(|_| (2.0 * self.random.next() - 1.0) * scale).collect();
-        let tensor = self.graph.tensor(&values, dims, true)?;
+        let tensor = self.graph.tensor(&self.random.around(dims, scale), dims, true)?;
         self.parameters.push(tensor);
         Ok(tensor)
     }
@@ -72,7 +61,7 @@ impl Model {
     }
 
     fn norm(&mut self, x: Tensor) -> Result<Tensor> {
-        let weight = self.graph.tensor(&[1.0; WIDTH as usize], &[WIDTH], true)?;
+        let weight = self.graph.tensor(&[1f32; WIDTH as usize], &[WIDTH], true)?;
         self.parameters.push(weight);
         let norm = RmsNormDescriptor::new(x.desc, 1)?.weight(DType::F32)?.stats()?;
         self.graph.op(norm, &[("x", x), ("weight", weight)], "y")
@@ -107,13 +96,7 @@ impl Model {
 }
 
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let steps: usize = arguments.next().map_or(Ok(1000), |steps| steps.parse())?;
-    let device = match arguments.next() {
-        None => Device::best(),
-        Some(name) => Device::all().into_iter().find(|d| d.backend().to_string() == name).ok_or("no such device")?,
-    };
-
+    let (steps, device) = arguments(1000)?;
     let mut alphabet: Vec<u8> = TEXT.bytes().collect();
     alphabet.sort_unstable();
     alphabet.dedup();
@@ -123,7 +106,7 @@ fn main() -> Result<()> {
     let (letters, rows) = (alphabet.len() as u64, BATCH * LENGTH);
 
     let mut model = Model { graph: Graph::new(&device), random: Random(1), parameters: vec![] };
-    let nothing = vec![0.0; (rows * letters) as usize];
+    let nothing = vec![0f32; (rows * letters) as usize];
     let [x, next] = [0; 2].map(|_| model.graph.tensor(&nothing, &[rows, letters], false));
     let (x, next) = (x?, next?);
     let places = model.parameter(&[LENGTH, WIDTH], 0.1)?;
@@ -148,34 +131,19 @@ fn main() -> Result<()> {
     let Model { mut graph, mut random, parameters } = model;
     let forward = graph.plans.len();
 
-    let arriving = graph.tensor(&[-1.0 / rows as f32], &[], false)?;
+    let arriving = graph.tensor(&[-1f32 / rows as f32], &[], false)?;
     let gradients = graph.backward(loss, arriving)?;
     // AdamW of all parameters is one plan. What depends on the step alone is computed once, by a program of scalars.
     let adam = Adam { beta2: 0.99, ..Adam::w(0.1) };
-    let scalars = [0.0, 0.003, 0.0, 0.0, 0.0].map(|value| graph.tensor(&[value], &[], false));
+    let scalars = [0f32, 0.003, 0.0, 0.0, 0.0].map(|value| graph.tensor(&[value], &[], false));
     let [step, lr, rate, root, kept] = scalars;
     let (step, lr, shared) = (step?, lr?, [rate?, root?, kept?]);
     let clock = PointwiseDescriptor::new(adam.clock()?, vec![step.desc, lr.desc])?;
     let clocked = [step, lr, step].into_iter().chain(shared).map(|scalar| scalar.memory).collect();
     graph.plan(&AnyDescriptor::new(clock), clocked)?;
-    let (mut sets, mut tensors) = (Vec::new(), Vec::new());
-    for p in &parameters {
-        let zeros = vec![0.0; p.desc.elements() as usize];
-        let [m, v] = [0; 2].map(|_| graph.tensor(&zeros, p.desc.dims(), false));
-        let (m, v) = (m?.memory, v?.memory);
-        let mut inputs = vec![p.memory, gradients[&p.memory], m, v];
-        // The first set has the scalars that all share.
-        if sets.is_empty() {
-            inputs.extend(shared.map(|scalar| scalar.memory));
-        }
-        tensors.extend([inputs, vec![p.memory, m, v]].concat());
-        sets.push(vec![p.desc; 4]);
-    }
-    let first = [sets.remove(0), shared.map(|scalar| scalar.desc).to_vec()].concat();
-    let adamw = PointwiseDescriptor::new(adam.program()?, first)?.sets(sets)?;
-    graph.plan(&AnyDescriptor::new(adamw), tensors)?;
+    graph.update(adam.program()?, &parameters, &gradients, 2, &shared)?;
 
-    let scratch = device.alloc(graph.plans.iter().map(|(plan, _)| plan.workspace().bytes).max().unwrap_or(0))?;
+    let scratch = graph.scratch()?;
     let count: u64 = parameters.iter().map(|p| p.desc.elements()).sum();
     println!("{device}: {count} parameters, {} plans of which {forward} are forward's", graph.plans.len());
     let (mut queue, start) = (device.queue(), Instant::now());
@@ -183,7 +151,7 @@ fn main() -> Result<()> {
         let starts = (0..BATCH).map(|_| (random.next() * (text.len() - LENGTH as usize) as f32) as usize);
         let pieces: Vec<&[usize]> = starts.map(|start| &text[start..=start + LENGTH as usize]).collect();
         show(&graph, &device, &pieces, letters, [x, next])?;
-        graph.run(&mut queue, plans, &scratch)?;
+        graph.run(&mut queue, 0..plans, &scratch)?;
         // Where a step is not looked at, nothing waits for it.
         if plans > forward {
             Ok(f32::NAN)
@@ -214,7 +182,7 @@ fn main() -> Result<()> {
         let mut seen = written[written.len() - LENGTH as usize..].to_vec();
         seen.push(0);
         show(&graph, &device, &[&seen], letters, [x, next])?;
-        graph.run(&mut queue, forward, &scratch)?;
+        graph.run(&mut queue, 0..forward, &scratch)?;
         let logs = queue.download::<f32>(&graph.memory[logs.memory])?;
         let last = &logs[((LENGTH - 1) * letters) as usize..][..letters as usize];
         let mut rest = random.next();

@@ -3,6 +3,7 @@
 #![doc = "[support]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/SUPPORT.md"]
 #![doc = "[accuracy]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/ACCURACY.md"]
 #![doc = "[performance]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/performance.md"]
+#![doc = "[coverage]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/coverage.md"]
 #![doc = "[case-files]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/case-files.md"]
 #![doc = "[frameworks]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/frameworks.md"]
 #![doc = "[figure]: https://raw.githubusercontent.com/baracuda-ops/baracuda-ops/main/docs/bench-h200-baracuda-cuda.svg"]

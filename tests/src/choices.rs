@@ -1,12 +1,13 @@
-//! What is chosen on devices that need not be here, as `tests/choices.txt` holds it: for each cell in full where cells are timed, and as one
-//! number elsewhere; for all cases of an op as one number.
+//! What is chosen on devices that need not be here, as `tests/choices.txt` holds it: for the cells of `bops bench` of an op, and for its cases,
+//! as one number each.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use baracuda_ops::{AnyDescriptor, DeviceProps, Error, Math, PlanOptions};
-use baracuda_ops_benches::cells::{OPS, cells};
+use baracuda_ops_benches::cells::{Cell, OPS, cells};
 
 use crate::case::{Case, hash};
 use crate::floor::root;
@@ -48,11 +49,6 @@ fn label(props: &DeviceProps) -> String {
     }
 }
 
-/// Whether `docs/data` has cells of such a device.
-fn is_timed(props: &DeviceProps) -> bool {
-    ["cuda like H200", "wgpu with subgroups of 32 to 32"].contains(&&*label(props))
-}
-
 /// The choice, or why there is none.
 fn chosen(descriptor: &AnyDescriptor, options: &PlanOptions, props: &DeviceProps) -> String {
     match descriptor.chosen_with(props, options) {
@@ -70,46 +66,63 @@ fn number(what: &str, lines: &[String]) -> String {
     format!("{what}: {} choices, {:016x}", lines.len(), hash(&lines.join("\n")))
 }
 
+/// The choice for a cell of the benchmarks.
+fn of_cell(cell: &Cell, props: &DeviceProps) -> String {
+    let shape = cell.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+    let default = PlanOptions::default();
+    let each = cell.planned(&default).map(|(descriptor, options)| chosen(descriptor, &options, props));
+    let words = each.collect::<Vec<_>>().join(" + ");
+    let dtype = if cell.math == Math::Strict { cell.dtype.name() } else { cell.dtype_name() };
+    format!("{} {} {shape} {dtype}: {words}", cell.op, cell.pass)
+}
+
+fn of_case(case: &Case, props: &DeviceProps) -> String {
+    format!("{}: {}", case.line(), chosen(&case.descriptor, &case.options, props))
+}
+
 /// What is chosen on every example device of this build.
 ///
 /// # Errors
 /// A cell that is not valid.
 pub fn sections() -> Result<Vec<Section>> {
     let labels: Vec<String> = OPS.iter().map(|op| op.to_string()).collect();
-    let cells = cells(&labels, false)?;
+    let mut of_labels: Vec<(String, Vec<Cell>)> = Vec::new();
+    for label in labels {
+        let cells = cells(std::slice::from_ref(&label), false)?;
+        of_labels.push((format!("cells of {label}"), cells));
+    }
     let cases: Vec<_> = SUBJECTS.iter().map(|subject| (subject.name, (subject.cases)())).collect();
     let section = |props: &DeviceProps| {
-        let options = PlanOptions::default();
-        let of_cells = cells.iter().map(|cell| {
-            let shape = cell.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
-            let each = cell.planned(&options).map(|(descriptor, options)| chosen(descriptor, &options, props));
-            let words = each.collect::<Vec<_>>().join(" + ");
-            let dtype = if cell.math == Math::Strict { cell.dtype.name() } else { cell.dtype_name() };
-            format!("{} {} {shape} {dtype}: {words}", cell.op, cell.pass)
+        let of_cells = of_labels.iter().map(|(name, cells)| {
+            let lines: Vec<String> = cells.iter().map(|cell| of_cell(cell, props)).collect();
+            number(name, &lines)
         });
-        let mut lines: Vec<String> = of_cells.collect();
-        if !is_timed(props) {
-            lines = vec![number("cells", &lines)];
-        }
-        lines.extend(cases.iter().map(|(op, cases)| {
-            let of_case = |case: &Case| format!("{}: {}", case.line(), chosen(&case.descriptor, &case.options, props));
-            number(op, &cases.iter().map(of_case).collect::<Vec<_>>())
-        }));
-        Section { device: label(props), lines }
+        let of_cases = cases.iter().map(|(op, cases)| {
+            let lines: Vec<String> = cases.iter().map(|case| of_case(case, props)).collect();
+            number(op, &lines)
+        });
+        Section { device: label(props), lines: of_cells.chain(of_cases).collect() }
     };
     Ok(DeviceProps::examples().iter().map(section).collect())
 }
 
-/// The choice for every case of an op on every example device, a line each: what the number of [`sections`] is made of.
-pub fn of_cases(op: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    for props in DeviceProps::examples() {
-        for case in SUBJECTS.iter().filter(|subject| subject.name == op).flat_map(|subject| (subject.cases)()) {
-            let words = chosen(&case.descriptor, &case.options, &props);
-            lines.push(format!("{}: {}: {words}", label(&props), case.line()));
-        }
+/// The choice for every cell and case of an op on every example device, a line each: what the numbers of [`sections`] are made of.
+///
+/// # Errors
+/// A cell that is not valid, or a name that neither cells nor cases have.
+pub fn of(op: &str) -> Result<Vec<String>> {
+    let cells = if OPS.contains(&op) { cells(&[op.into()], false)? } else { Vec::new() };
+    let cases: Vec<Case> = SUBJECTS.iter().filter(|subject| subject.name == op).flat_map(|s| (s.cases)()).collect();
+    if cells.is_empty() && cases.is_empty() {
+        let names: BTreeSet<&str> = SUBJECTS.iter().map(|subject| subject.name).chain(OPS.iter().copied()).collect();
+        bail!("unknown op {op:?}; the ops are {}", names.into_iter().collect::<Vec<_>>().join(", "));
     }
-    lines
+    let lines = |props: DeviceProps| {
+        let of_cells = cells.iter().map(|cell| of_cell(cell, &props));
+        let all = of_cells.chain(cases.iter().map(|case| of_case(case, &props)));
+        all.map(|line| format!("{}: {line}", label(&props))).collect::<Vec<_>>()
+    };
+    Ok(DeviceProps::examples().into_iter().flat_map(lines).collect())
 }
 
 /// The sections of a file.
@@ -128,9 +141,8 @@ pub fn parse(text: &str) -> Vec<Section> {
 /// The file with these sections in place of its own; those of devices that this build does not have stay.
 pub fn render(committed: &[Section], found: &[Section]) -> String {
     let mut text = format!(
-        "# What is chosen on devices like these: for each cell of `bops bench` in full where cells are timed, and as one number elsewhere;\n\
-         # for all cases of an op as one number. `{RENEW}=1 cargo test -p baracuda-ops-tests --features cuda --test choices` renews it; `bops choices OP`\n\
-         # prints the choice for every case of an op.\n"
+        "# What is chosen on devices like these, as one number for the cells of `bops bench` of an op and one for its cases, which\n\
+         # `bops choices OP` prints in full. `{RENEW}=1 cargo test -p baracuda-ops-tests --features cuda --test choices` renews it.\n"
     );
     let is_known = |device: &str| found.iter().any(|section| section.device == device);
     for section in found.iter().chain(committed.iter().filter(|section| !is_known(&section.device))) {

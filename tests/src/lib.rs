@@ -8,6 +8,7 @@ pub mod capture;
 pub mod case;
 pub mod case_file;
 pub mod choices;
+pub mod coverage;
 pub mod exec;
 pub mod faulty;
 pub mod floor;

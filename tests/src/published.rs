@@ -11,7 +11,7 @@ use crate::ops::SUBJECTS;
 use crate::target::{TARGETS, Target};
 
 /// A row of the support table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Support {
     /// The op.
     pub op: String,
@@ -22,7 +22,6 @@ pub struct Support {
     /// The kernel that serves it, if one does.
     pub kernel: Option<String>,
     /// Why not.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
@@ -99,6 +98,8 @@ pub fn accuracy(records: &[Record]) -> Vec<Accuracy> {
     let mut found: BTreeMap<[&str; 4], (usize, f64, &str)> = BTreeMap::new();
     for record in records.iter().filter(|r| r.mode == "values" && r.ended == Ended::Ran) {
         for (output, units) in &record.outputs {
+            // An output of one of several sets, such as `out0.17`, is the same output.
+            let output = output.split_once('.').map_or(output.as_str(), |(output, _)| output);
             let entry = found.entry([&record.op, output, &record.dtype, &record.target]).or_default();
             entry.0 += 1;
             if *units >= entry.1 {

@@ -3,13 +3,40 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::ops::Range;
 
 use baracuda_ops::{
-    Access, AnyDescriptor, AnyPlan, Buffer, DType, Descriptor, Device, Function, Mem, MemMut, Operand, PlanOptions,
-    PointwiseDescriptor, Queue, Role, Slot, TensorDesc, Workspace,
+    Access, AnyDescriptor, AnyPlan, Buffer, DType, Descriptor, Device, Element, Function, Mem, MemMut, Operand,
+    PlanOptions, PointwiseDescriptor, Program, Queue, Role, Slot, TensorDesc, Workspace,
 };
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// What the command line says: steps, as many as `steps` by default, and the device, by default the best.
+pub(crate) fn arguments(steps: usize) -> Result<(usize, Device)> {
+    let mut arguments = std::env::args().skip(1);
+    let steps = arguments.next().map_or(Ok(steps), |steps| steps.parse())?;
+    let device = match arguments.next() {
+        None => Device::best(),
+        Some(name) => Device::all().into_iter().find(|d| d.backend().to_string() == name).ok_or("no such device")?,
+    };
+    Ok((steps, device))
+}
+
+/// Pseudo-random numbers below 1.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 40) as f32 / (1 << 24) as f32
+    }
+
+    /// As many as a tensor has elements, from `-scale` to `scale`.
+    pub(crate) fn around(&mut self, dims: &[u64], scale: f32) -> Vec<f32> {
+        (0..dims.iter().product()).map(|_| (2.0 * self.next() - 1.0) * scale).collect()
+    }
+}
 
 /// Memory by number, and how it is looked at.
 #[derive(Clone, Copy)]
@@ -40,9 +67,9 @@ impl Graph {
     }
 
     /// A tensor with these elements, densely laid out. `is_wanted`: its gradient is.
-    pub(crate) fn tensor(&mut self, values: &[f32], dims: &[u64], is_wanted: bool) -> Result<Tensor> {
+    pub(crate) fn tensor<E: Element>(&mut self, values: &[E], dims: &[u64], is_wanted: bool) -> Result<Tensor> {
         let buffer = self.device.upload(values)?;
-        Ok(Tensor { memory: self.push(buffer, is_wanted), desc: TensorDesc::contiguous(DType::F32, dims)? })
+        Ok(Tensor { memory: self.push(buffer, is_wanted), desc: TensorDesc::contiguous(E::DTYPE, dims)? })
     }
 
     fn push(&mut self, buffer: Buffer, is_wanted: bool) -> usize {
@@ -123,9 +150,43 @@ impl Graph {
         Ok(gradients)
     }
 
-    /// Runs the first plans, as many as are told.
-    pub(crate) fn run(&self, queue: &mut Queue<'_>, plans: usize, scratch: &Buffer) -> Result<()> {
-        for (plan, tensors) in &self.plans[..plans] {
+    /// Plans a step of all parameters at once. The program reads a parameter, its gradient, `states` tensors that are 0 at first, and scalars that all
+    /// parameters share; it writes the parameter and its states.
+    pub(crate) fn update(
+        &mut self,
+        program: Program,
+        parameters: &[Tensor],
+        gradients: &HashMap<usize, usize>,
+        states: usize,
+        shared: &[Tensor],
+    ) -> Result<()> {
+        let (mut sets, mut tensors) = (Vec::new(), Vec::new());
+        for p in parameters {
+            let zeros = vec![0f32; p.desc.elements() as usize];
+            let state = |_| Ok(self.tensor(&zeros, p.desc.dims(), false)?.memory);
+            let states = (0..states).map(state).collect::<Result<Vec<_>>>()?;
+            let mut set = vec![p.desc; 2 + states.len()];
+            tensors.extend([p.memory, gradients[&p.memory]].iter().chain(&states));
+            // The first set has the scalars.
+            if sets.is_empty() {
+                set.extend(shared.iter().map(|scalar| scalar.desc));
+                tensors.extend(shared.iter().map(|scalar| scalar.memory));
+            }
+            tensors.extend([p.memory].iter().chain(&states));
+            sets.push(set);
+        }
+        let update = PointwiseDescriptor::new(program, sets.remove(0))?.sets(sets)?;
+        self.plan(&AnyDescriptor::new(update), tensors)
+    }
+
+    /// Memory for any plan to work in.
+    pub(crate) fn scratch(&self) -> Result<Buffer> {
+        Ok(self.device.alloc(self.plans.iter().map(|(plan, _)| plan.workspace().bytes).max().unwrap_or(0))?)
+    }
+
+    /// Runs some of the plans, in the order in which they were made.
+    pub(crate) fn run(&self, queue: &mut Queue<'_>, plans: Range<usize>, scratch: &Buffer) -> Result<()> {
+        for (plan, tensors) in &self.plans[plans] {
             let operand = |(slot, &at): (&Slot, &usize)| match slot.access {
                 Access::In => Operand::from(Mem::from(&self.memory[at])),
                 _ => Operand::from(MemMut::from(&self.memory[at])),

@@ -55,11 +55,17 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Prints which kernel serves what on the CPU, on an H200 and through wgpu, or why none does.
-    Support,
-    /// For maintainers: prints what is chosen for each case of an op on example devices (tests/choices.txt).
+    /// Prints which kernel serves what on the CPU, on CUDA and through wgpu, or why none does.
+    ///
+    /// For the devices of this machine; for one like an H200 where there is no CUDA device.
+    Support {
+        /// Only this op.
+        op: Option<String>,
+    },
+    /// For maintainers: prints what is chosen for each case of an op, or each cell of a benchmark, on example devices
+    /// (tests/choices.txt).
     Choices {
-        /// The op's name, such as layer_norm_backward.
+        /// The name of the op, such as layer_norm_backward, or of the cells, such as gemm_none.
         op: String,
     },
     /// Runs one case: a repro line or the name of a trial.
@@ -98,7 +104,7 @@ enum Command {
         #[arg(long)]
         host: bool,
     },
-    /// For maintainers: renders docs/SUPPORT.md, ACCURACY.md and performance.md from docs/data.
+    /// For maintainers: renders docs/SUPPORT.md, ACCURACY.md, coverage.md and performance.md from the kernels' answers and docs/data.
     Tables {
         /// Writes nothing; fails if a file is not current.
         #[arg(long)]
@@ -122,7 +128,7 @@ fn main() -> ExitCode {
         None => show::all(),
         Some(Command::Devices) => show::devices(),
         Some(Command::Check { paths, device, json }) => check::run(&check::Request { paths, devices: device, json }),
-        Some(Command::Support) => tables::print_support(),
+        Some(Command::Support { op }) => tables::print_support(op.as_deref()),
         Some(Command::Choices { op }) => show::choices(&op),
         Some(Command::Repro { line, device, mode }) => trials::repro(&line, device.as_deref(), mode.as_deref()),
         Some(Command::Bench { json, ops, device, kernel, quick, host }) => {

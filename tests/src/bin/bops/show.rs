@@ -7,11 +7,10 @@ use anyhow::{Result, ensure};
 use baracuda_ops::{DType, Device};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::{Case, Data};
-use baracuda_ops_tests::choices::of_cases;
+use baracuda_ops_tests::choices::of;
 use baracuda_ops_tests::exec::{Executor, OnDevice, Uploaded};
 use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
-use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::said;
 use baracuda_ops_tests::showcase::{Showcase, showcases};
 use baracuda_ops_tests::target::{TARGETS, Target};
@@ -30,9 +29,7 @@ pub(crate) fn devices() -> Result<()> {
 }
 
 pub(crate) fn choices(op: &str) -> Result<()> {
-    let ops: Vec<&str> = SUBJECTS.iter().map(|subject| subject.name).collect();
-    ensure!(ops.contains(&op), "unknown op {op:?}; the ops are {}", ops.join(", "));
-    of_cases(op).iter().try_for_each(|line| Ok(writeln!(stdout(), "{line}")?))
+    of(op)?.iter().try_for_each(|line| Ok(writeln!(stdout(), "{line}")?))
 }
 
 /// Time that one op's batches may take on one device, but for the first: all of them together take half a minute on two devices,

@@ -1,4 +1,5 @@
-//! What kernels are chosen for every case of the matrix on devices that need not be here: the choice depends on plain numbers alone.
+//! What kernels are chosen for every case of the matrix on devices that need not be here: the choice depends on plain numbers alone; and
+//! what of other libraries the cases cover.
 
 use std::collections::HashSet;
 
@@ -8,6 +9,8 @@ use baracuda_ops::{OPS, Rejection};
 use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::choices::{RENEW, committed, difference, parse, path, render, sections};
 use baracuda_ops_tests::ops::SUBJECTS;
+
+mod coverage;
 
 /// Whether the device serves the case, if that is as it must be.
 fn is_served(case: &Case, device: &DeviceProps) -> Result<bool, String> {
