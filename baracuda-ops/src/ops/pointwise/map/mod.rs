@@ -514,8 +514,8 @@ descriptor! {
     /// input but seeds and offsets says otherwise.
     ///
     /// ```
-    /// use baracuda_ops::{DType, PointwiseDescriptor, Program};
-    /// let positions = PointwiseDescriptor::generated(Program::arange(0, 0.0, 1.0)?, vec![], vec![5], vec![DType::I64])?;
+    /// use baracuda_ops::{DType, PointwiseDescriptor, stock};
+    /// let positions = PointwiseDescriptor::generated(stock::arange(0, 0.0, 1.0)?, vec![], vec![5], vec![DType::I64])?;
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
     ///

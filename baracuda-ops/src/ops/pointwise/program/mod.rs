@@ -34,7 +34,6 @@ mod lanes;
 )]
 mod single;
 mod source;
-mod stock;
 
 use std::collections::HashMap;
 use std::fmt;
