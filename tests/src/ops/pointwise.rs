@@ -633,6 +633,8 @@ fn run_typed(run: TypedRun<'_, '_>) -> Result<(), Error> {
     let mut further: Vec<Operand<'_>> = slots.iter().filter(|slot| set_of(slot) > 0).map(operand).collect();
     let inputs: Vec<Mem<'_>> = of(Access::In).map(|slot| run.input(slot.name)).collect();
     let outputs: Vec<MemMut<'_>> = of(Access::Out).map(|slot| run.output(slot.name)).collect();
+    let of_inputs: Vec<DType> = of(Access::In).map(|slot| slot.desc.dtype()).collect();
+    let program = &program.clone().typed(&of_inputs, computing);
     run.plan::<PointwiseDescriptor>(PointwiseArgs::new(inputs, outputs).sets(&mut further))
 }
 

@@ -6,7 +6,7 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::pointwise::{integer, of_integer, places};
+use super::pointwise::{computing, integer, of_integer, places};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
@@ -394,7 +394,11 @@ impl Reduced {
     fn count(&self) -> u64 {
         self.axes.iter().map(|&axis| self.dims[axis]).product()
     }
+        let types: Vec<DType> =
+            descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dtype()).collect();
+        let number = types.iter().copied().find(|&dtype| dtype != DType::Bool).unwrap_or(DType::F32);
 
+        let program = program.map(|program| program.typed(&types, computing(number)));
     /// The output of each position, both in row-major order.
     fn outputs(&self) -> Vec<usize> {
         let mut outputs = vec![0];

@@ -66,7 +66,7 @@ use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::memory::{Mem, MemMut, Operand, Operands};
 use crate::ops::fields::require;
-use crate::ops::pointwise::program::{Function, Origin, Program, Source, Through};
+use crate::ops::pointwise::program::{Function, Origin, Program, Refused, Source, Through};
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::ops::walk::Walk;
@@ -167,15 +167,18 @@ impl Geometry {
 type Valid = valid::Valid<Fields>;
 
 impl Valid {
-    /// The program with all that its outputs say of its sources.
+    /// The program with all that its outputs say of its sources, and what the types of its inputs say of its functions.
     fn program(&self) -> Program {
-        self.derived.program_of(&self.fields.program, &self.derived.operands[self.fields.inputs.len()..])
+        let (inputs, outputs) = self.derived.operands.split_at(self.fields.inputs.len());
+        let types: Vec<DType> = inputs.iter().map(TensorDesc::dtype).collect();
+        self.derived.program_of(&self.fields.program, outputs).typed(&types, self.derived.computing)
     }
 }
 
 impl Fields {
     /// Layouts of inputs are those of their descriptors; types of outputs that are the default are left out, and so are extents.
     fn normalise(&mut self, &Op { name: op, .. }: &Op<()>) -> Result<()> {
+        self.program = self.program.untyped();
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
@@ -403,7 +406,13 @@ impl Forward<'_> {
     fn gradient(&self, wanted: &[usize]) -> Result<Gradient> {
         let Self { op, program, inputs, dys, arriving, .. } = self;
         let outputs = || arriving.iter().map(|&at| OUTPUTS[at]).collect();
-        let independent = |at| Error::independent(op, INPUTS[at], outputs());
+        let refused = |refused| match refused {
+            Refused::Independent(at) => Error::independent(op, INPUTS[at], outputs()),
+            Refused::Underivable(at, function) => {
+                let why = function.why_no_gradient().unwrap_or_default();
+                Error::NoGradient { op, operand: INPUTS[at].into(), why, known: Vec::new() }
+            }
+        };
         let through = self.through.as_ref();
         let gradient =
             program.gradient(arriving, wanted, through.map(|(through, _)| through)).map_err(independent)??;
