@@ -312,7 +312,7 @@ impl Spread {
         // A seed and an offset are one element at every position.
         let repeated = |(at, input): (usize, &TensorDesc)| match program.is_key(at) {
             true => TensorDesc::strided(input.dtype(), &dims, &vec![0; dims.len()]),
-            false => input.broadcast_to(&dims),
+            false => input.broadcast_to(&dims).map_err(|error| error.of_operand(op, INPUTS[at])),
         };
         let operands = inputs.iter().enumerate().map(repeated).collect::<Result<_>>()?;
         Ok(Self { dims, operands, computing })
@@ -414,8 +414,21 @@ impl Forward<'_> {
             }
         };
         let through = self.through.as_ref();
-        let gradient =
-            program.gradient(arriving, wanted, through.map(|(through, _)| through)).map_err(independent)??;
+        let too_long = |error| match error {
+            Error::InvalidDescriptor { op: "program", field, rule } => {
+                let names: Vec<_> = wanted.iter().map(|&at| INPUTS[at]).collect();
+                let fewer = if names.len() > 1 { " ask for the gradients of fewer inputs at once, or" } else { "" };
+                let rule = format!(
+                    "the program of the gradients of {} would be too long: {field} {rule};{fewer} split the program into several descriptors, each with \
+                     gradients of its own",
+                    names.join(", ")
+                );
+                Error::InvalidDescriptor { op, field: names[0], rule }
+            }
+            other => other,
+        };
+        let gradient = program.gradient(arriving, wanted, through.map(|(through, _)| through)).map_err(refused)?;
+        let gradient = gradient.map_err(too_long)?;
         let further = through.map_or(&[][..], |(_, operands)| operands);
         let slot = |origin: &Origin| match *origin {
             Origin::Further(at) => further[at].clone(),
@@ -717,6 +730,41 @@ mod tests {
         {
             of(&select.replace(",1]", &format!(",{number}]")), &[Bool, dtype]).unwrap();
         }
+    }
+
+    #[test]
+    fn errors_name_the_operand_and_the_way_out() {
+        // A product of powers, of which each factor adds to the gradient.
+        let mut b = Program::builder();
+        let inputs = ["x", "y", "z"].map(|name| b.input(name));
+        let mut product = inputs[0];
+        for at in 0..25 {
+            product = b.call(Function::Pow, [product, inputs[1 + at % 2]]);
+        }
+        let program = b.finish([product]).unwrap();
+        let forward = PointwiseDescriptor::new(program, vec![contiguous(&[2]); 3]).unwrap();
+        let error = crate::AnyDescriptor::new(forward).gradients(&["out0"], &["in1", "in2"]).unwrap_err().to_string();
+        for part in
+            ["pointwise", "the gradients of in1, in2", "must be 0 to 64, got", "fewer inputs", "split the program"]
+        {
+            assert!(error.contains(part), "{error}");
+        }
+        let wide = [&[1u64 << 40, 1][..], &[1, 1 << 40]].map(contiguous);
+        let error = PointwiseDescriptor::binary(Function::Add, wide[0], wide[1]).unwrap_err().to_string();
+        assert!(error.starts_with("pointwise") && error.contains("in0"), "{error}");
+    }
+
+    #[test]
+    fn another_alignment_is_the_reason_why_operands_do_not_share_a_place() {
+        let device = Device::cpu();
+        let x = contiguous(&[16]);
+        let forward = PointwiseDescriptor::unary(Function::Neg, x).unwrap();
+        let forward = forward.layout("out0", x.align(4).unwrap()).unwrap();
+        let plan = PointwisePlan::new(&device, forward, &PlanOptions::default()).unwrap();
+        let mut y = [1f32; 16];
+        let args = PointwiseArgs::new([Mem::in_place()], [MemMut::host(&mut y)]);
+        let error = plan.run(&mut device.queue(), args, Workspace::none()).unwrap_err().to_string();
+        assert!(error.contains("another alignment; give both layouts the same `align`"), "{error}");
     }
 
     #[test]
