@@ -31,7 +31,8 @@ fn f_lgamma(x: vec4<f32>) -> vec4<f32> {
     let distance = f_sub(x, f_round(x));
     let sine = abs(sine_of(turned(abs(distance) * 3.14159274), 0u));
     let value = log_gamma(size);
-    let below = ((1.14472985 - f_log(size)) - f_log(sine)) - value;
+    // Of tiny numbers, whose products with pi have fewer digits, it is that of their magnitude.
+    let below = select(((1.14472985 - f_log(size)) - f_log(sine)) - value, -f_log(size), size < vec4<f32>(1e-9));
     let is_below = bitcast<vec4<u32>>(x) > vec4<u32>(0x80000000u);
     let is_pole = (is_below & (magnitudes(distance) == vec4<u32>())) | (magnitudes(x) == vec4<u32>()) | (magnitudes(x) >= vec4<u32>(0x7f800000u));
     return unless_nan(select(select(value, below, is_below), literal(0x7f800000u), is_pole), x);
