@@ -354,7 +354,7 @@ impl Forwards {
 }
 
 fn lines() -> Vec<String> {
-    let has_gradient = |function: &Function| function.computes_in(DType::F64) && !function.gives_bool();
+    let has_gradient = |function: &Function| function.computes_in(DType::F64) && function.has_gradient();
     let functions = Function::ALL.into_iter().filter(has_gradient).map(line_of);
     FORWARDS.iter().flat_map(Forwards::lines).chain(functions).collect()
 }

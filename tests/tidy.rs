@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use baracuda_ops::{AnyDescriptor, OPS, PlanOptions};
 use baracuda_ops_sys::wgsl::FILES;
+use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::floor::root;
-use baracuda_ops_tests::ops::SUBJECTS;
+use baracuda_ops_tests::ops::{SUBJECTS, subject};
 
 /// The sources, where this binary runs beside them.
 fn sources(folder: &str, endings: &[&str]) -> Vec<(PathBuf, String)> {
@@ -506,4 +507,60 @@ fn the_feature_cuda_only_adds() {
         }
     }
     assert!(takes_away("#[cfg(not(feature = \"cuda\"))]"));
+}
+
+/// A stock program of kernels: its functions in order, and how many inputs with a value at each position and outputs it has.
+#[derive(Debug, PartialEq)]
+struct StockProgram {
+    functions: Vec<String>,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// The stock programs of a list in `csrc/pointwise/stock.cuh`, with their names.
+fn stock_programs(text: &str, list: &str) -> Vec<(String, StockProgram)> {
+    let (_, names) = text.split_once(&format!("using {list} = list<")).expect("a list");
+    let names = names.split_once('>').expect("its end").0.split(", ");
+    let program = |name: &str| {
+        let (_, own) = text.split_once(&format!("struct {name} {{")).expect("a struct");
+        let own = own.split_once("\n};").expect("its end").0;
+        let number = |field: &str| {
+            let (_, rest) = own.split_once(&format!("{field} = ")).expect("a field");
+            rest.split([',', ';']).next().expect("a number").parse().expect("a number")
+        };
+        let functions = own.lines().filter_map(|line| line.trim().strip_prefix("instruction(BOPS_FUNCTION_"));
+        let functions = functions.map(|rest| rest.split(',').next().unwrap_or_default().to_lowercase()).collect();
+        (name.to_string(), StockProgram { functions, inputs: number("inputs"), outputs: number("outputs") })
+    };
+    names.map(program).collect()
+}
+
+/// The stock program that a case of f32 operands without strides runs, of one set or of several.
+fn program_of_case(case: &Case, has_sets: bool) -> Option<StockProgram> {
+    let line = case.descriptor.line();
+    let json: serde_json::Value = serde_json::from_str(line.split_once(' ')?.1).ok()?;
+    let inputs = json["inputs"].as_array()?;
+    let own = json["sets"].as_array().map(|sets| sets[0].as_array().map_or(0, Vec::len));
+    if own.is_some() != has_sets || inputs.iter().any(|input| input["dtype"] != "f32" || input["strides"].is_array()) {
+        return None;
+    }
+    let functions = json["program"]["let"].as_array()?.iter().filter_map(|words| words[1].as_str().map(String::from));
+    let (functions, outputs) = (functions.collect(), json["program"]["outputs"].as_array()?.len());
+    Some(StockProgram { functions, inputs: own.unwrap_or(inputs.len()), outputs })
+}
+
+#[test]
+fn every_stock_program_of_kernels_is_run_by_a_case() {
+    let text = std::fs::read_to_string(root().join("csrc/pointwise/stock.cuh")).unwrap();
+    for (list, op, has_sets) in
+        [("programs", "pointwise", false), ("updates", "pointwise", true), ("reduced", "reduce", false)]
+    {
+        let cases = (subject(op).unwrap().cases)();
+        let run: Vec<StockProgram> = cases.iter().filter_map(|case| program_of_case(case, has_sets)).collect();
+        let programs = stock_programs(&text, list);
+        assert!(!programs.is_empty(), "{list}");
+        for (name, program) in programs {
+            assert!(run.contains(&program), "no case of {op} runs {name} of csrc/pointwise/stock.cuh: {program:?}");
+        }
+    }
 }

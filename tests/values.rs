@@ -127,8 +127,10 @@ fn programs_in_f32_hold_their_budgets_and_wrong_ones_do_not() {
         let Ok(case) = program(DType::F32, 64, &mut draw) else { continue };
         let line = case.descriptor.line();
         let json: serde_json::Value = serde_json::from_str(line.split_once(' ').unwrap().1).unwrap();
-        let program = Program::of(&json["program"]).unwrap();
         let inputs = json["inputs"].as_array().unwrap();
+        let of = |input: &serde_json::Value| serde_json::from_value(input["dtype"].clone()).unwrap();
+        let types: Vec<DType> = inputs.iter().map(of).collect();
+        let program = Program::of(&json["program"]).unwrap().typed(&types, DType::F32);
         programs += 1;
         for scale in [1.0, 10.0, 1e-20] {
             let mut value = |input: &serde_json::Value| match input["dtype"].as_str() {

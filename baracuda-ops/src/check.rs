@@ -88,6 +88,10 @@ pub(crate) struct Expected {
     rivals: u32,
     /// A bit for the index of each earlier slot at whose range the operand may lie.
     partners: u32,
+    /// A bit for the index of each earlier slot that would be one if both promised the same alignment.
+    otherwise_aligned: u32,
+    /// Whether a partner in place promises another alignment.
+    has_otherwise_aligned: bool,
     index: u8,
     /// The index of its partner in place.
     in_place: Option<u8>,
@@ -111,6 +115,8 @@ impl Expected {
             align: Alignment::new(&slot.desc, device.backend()),
             rivals: indices(earlier.iter().filter(|other| is_written(slot) || is_written(other))),
             partners: indices(earlier.iter().filter(|other| slot.shares_place_with(other))),
+            otherwise_aligned: indices(earlier.iter().filter(|other| slot.would_share_place_with(other))),
+            has_otherwise_aligned: slots.iter().any(|other| slot.would_share_place_with(other)),
             index: slot.index as u8,
             in_place: partner.map(|partner| partner.index as u8),
             is_written: is_written(slot),
@@ -277,11 +283,17 @@ fn resolve<'a>(
     Ok(())
 }
 
+/// Why an operand is not in place whose partner would be the same but for its alignment.
+const OTHERWISE_ALIGNED: &str = "its partner promises another alignment; give both layouts the same `align`";
+
 /// The index of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
 #[cold]
 fn in_place_partner(plan: &Contract, expected: &Expected, in_place: u32) -> Result<usize> {
     let refuse = |detail| Err(Error::NotInPlace { op: plan.names.op, operand: expected.name, detail });
     let Some(partner) = expected.in_place else {
+        if expected.has_otherwise_aligned {
+            return refuse(OTHERWISE_ALIGNED);
+        }
         return refuse("the descriptor names no partner with the same layout for it");
     };
     if expected.is_written {
@@ -301,7 +313,13 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
             if range.meets(other) && b.rivals & (1 << at) != 0 && range.shares_space(other) {
                 let is_partner = b.partners & (1 << at) != 0;
                 if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
-                    let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
+                    let detail = match is_partner {
+                        true => "; in place, both must be the identical range",
+                        false if b.otherwise_aligned & (1 << at) != 0 => {
+                            "; they promise different alignments: with the same `align` one may lie in the place of the other"
+                        }
+                        false => "",
+                    };
                     return Err(Error::Overlap { op: plan.names.op, a: plan.names.table[at].name, b: b.name, detail });
                 }
             }

@@ -58,6 +58,9 @@ pub struct Slot {
     pub span_bytes: u64,
     /// The position of the operand that may lie at the identical range; it has the identical `desc`.
     pub in_place: Option<usize>,
+    /// The position of the operand that could lie at the identical range if both promised the same alignment.
+    #[serde(skip)]
+    pub(crate) otherwise_aligned: Option<usize>,
     /// The index of the operand's row in the family's table, where a run finds it; of sets after the first, [`MAX_SLOTS`] and its number among all their
     /// operands.
     #[serde(skip)]
@@ -77,6 +80,13 @@ impl Slot {
         let is_mapped =
             self.is_of_positions && other.is_of_positions && self.access != other.access && self.set == other.set;
         self.in_place == Some(other.position) || (is_mapped && self.desc == other.desc)
+    }
+
+    /// Whether they could, if both promised the same alignment.
+    pub(crate) fn would_share_place_with(&self, other: &Self) -> bool {
+        let is_mapped =
+            self.is_of_positions && other.is_of_positions && self.access != other.access && self.set == other.set;
+        self.otherwise_aligned == Some(other.position) || (is_mapped && self.desc.is_otherwise_aligned(&other.desc))
     }
 }
 
@@ -278,7 +288,18 @@ impl<'l> SlotsBuilder<'l> {
         let span_bytes = desc.span_bytes();
         self.slots.insert(
             at,
-            Slot { name, position, access, desc, span_bytes, in_place: None, index, set: 0, is_of_positions: false },
+            Slot {
+                name,
+                position,
+                access,
+                desc,
+                span_bytes,
+                in_place: None,
+                otherwise_aligned: None,
+                index,
+                set: 0,
+                is_of_positions: false,
+            },
         );
         Ok(desc)
     }
@@ -366,6 +387,7 @@ impl<'l> SlotsBuilder<'l> {
                 name,
                 position: position(slot.position),
                 in_place: in_place.map(position),
+                otherwise_aligned: slot.otherwise_aligned.map(position),
                 index,
                 set,
                 ..slot.clone()
@@ -402,6 +424,9 @@ impl<'l> SlotsBuilder<'l> {
             if self.slots[a].desc == self.slots[b].desc {
                 self.slots[a].in_place = Some(self.slots[b].position);
                 self.slots[b].in_place = Some(self.slots[a].position);
+            } else if self.slots[a].desc.is_otherwise_aligned(&self.slots[b].desc) {
+                self.slots[a].otherwise_aligned = Some(self.slots[b].position);
+                self.slots[b].otherwise_aligned = Some(self.slots[a].position);
             }
         }
         Ok(Slots { declared: self.slots.into(), table: self.table })

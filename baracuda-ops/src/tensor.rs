@@ -263,6 +263,11 @@ impl TensorDesc {
         self.align_bytes
     }
 
+    /// Whether another layout is this one with another promise of alignment.
+    pub(crate) fn is_otherwise_aligned(&self, other: &Self) -> bool {
+        self.align_bytes != other.align_bytes && Self { align_bytes: self.align_bytes, ..*other } == *self
+    }
+
     /// Number of elements, counted with repetition where a stride is 0.
     pub fn elements(&self) -> u64 {
         self.dims().iter().product()

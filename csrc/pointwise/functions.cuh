@@ -181,6 +181,34 @@ template <typename A> __device__ __forceinline__ A lerp(A a, A b, A w) {
     return w < A(0.5) ? sum(a, product(w, way)) : difference(b, product(way, difference(A(1), w)));
 }
 
+// x 2^n for the whole number n nearest to y.
+template <typename A> __device__ __forceinline__ A scaled_by_power(A x, A y) {
+    return y != y ? y : ldexp(x, int(rint(fmin(fmax(y, A(-5000)), A(5000)))));
+}
+
+// The number next to x in the direction of y, of the type whose least number above 0 is given: of f16, 2^-24, numbers below 2^-14 are multiples of it.
+__device__ __forceinline__ float next_after(float x, float y, float least) {
+    constexpr float least_half = 0x1p-24f, least_normal_half = 0x1p-14f, most_half = 65504.0f;
+    if (x != x || y != y) return x + y;
+    if (x == y) return y;
+    if (x == 0.0f) return copysignf(least, y);
+    const bool is_half = least == least_half, is_away = (x < y) == (x > 0.0f);
+    const float size = fabsf(x);
+    const int step = is_half ? 1 << 13 : __float_as_int(least);
+    float next = __int_as_float(__float_as_int(size) + (is_away ? step : -step));
+    if (is_half) {
+        if (is_away ? size < least_normal_half : size <= least_normal_half) next = __fadd_rn(size, is_away ? least : -least);
+        next = size == INFINITY ? most_half : next > most_half ? INFINITY : next;
+    }
+    return copysignf(next, x);
+}
+__device__ __forceinline__ double next_after(double x, double y, double) { return nextafter(x, y); }
+
+// x where it is finite; a number where it is NaN, and a limit with its sign where it is infinite.
+template <typename A> __device__ __forceinline__ A nan_to_num(A x, A nan, A limit) {
+    return x != x ? nan : fabs(x) == A(INFINITY) ? copysign(limit, x) : x;
+}
+
 // Whether there are functions of so many arguments and of a cost.
 template <int arguments, int cost> constexpr bool has_functions = cost == BOPS_COST_LIGHT || (cost == BOPS_COST_EXPONENTIAL && arguments == 1) ||
                                                                   (cost == BOPS_COST_DIGITS && arguments == 2) ||
@@ -246,6 +274,7 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
         case BOPS_FUNCTION_DIV_TRUNC: each([](A x, A y) { return trunc_of_quotient(x, y); }); break;
         case BOPS_FUNCTION_HYPOT: each([](A x, A y) { return hypot(x, y); }); break;
         case BOPS_FUNCTION_HEAVISIDE: each([](A x, A value) { return heaviside(x, value); }); break;
+        case BOPS_FUNCTION_LDEXP: each([](A x, A y) { return scaled_by_power(x, y); }); break;
         case BOPS_FUNCTION_ADD: each([](A x, A y) { return sum(x, y); }); break;
         case BOPS_FUNCTION_SUB: each([](A x, A y) { return difference(x, y); }); break;
         case BOPS_FUNCTION_MUL: each([](A x, A y) { return product(x, y); }); break;
@@ -271,6 +300,8 @@ __device__ __forceinline__ void apply(bops_function function, const A (&x)[count
         case BOPS_FUNCTION_WHERE: each([](A condition, A y, A z) { return condition == A(0) ? z : y; }); break;
         case BOPS_FUNCTION_HARDTANH:
         case BOPS_FUNCTION_CLAMP: each([](A x, A low, A high) { return clamp(x, low, high); }); break;
+        case BOPS_FUNCTION_NEXTAFTER: each([](A x, A y, A least) { return next_after(x, y, least); }); break;
+        case BOPS_FUNCTION_NAN_TO_NUM: each([](A x, A nan, A limit) { return nan_to_num(x, nan, limit); }); break;
         case BOPS_FUNCTION_LERP: each([](A a, A b, A w) { return lerp(a, b, w); }); break;
         case BOPS_FUNCTION_ADDCMUL: each([](A x, A a, A b) { return sum(x, product(a, b)); }); break;
         case BOPS_FUNCTION_ADDCDIV: each([](A x, A a, A b) { return sum(x, quotient(a, b)); }); break;

@@ -41,7 +41,10 @@ template <int arguments, typename A, int count> __device__ __forceinline__ void 
         case BOPS_FUNCTION_NEG: each([](A x, A) { return 0 - U(x); }); break;
         case BOPS_FUNCTION_LOGICAL_NOT: each([](A x, A) { return x == 0; }); break;
         case BOPS_FUNCTION_BITWISE_NOT: each([](A x, A) { return ~x; }); break;
-        default: each([](A x, A) { return sizeof(A) == 8 ? __popcll(uint64_t(x)) : __popc(uint32_t(x)); }); break;
+        case BOPS_FUNCTION_ABS: each([](A x, A) { return is_negative(x) ? 0 - U(x) : U(x); }); break;
+        case BOPS_FUNCTION_SIGN: each([](A x, A) { return is_negative(x) ? A(-1) : A(x != 0); }); break;
+        case BOPS_FUNCTION_SQUARE: each([](A x, A) { return U(x) * U(x); }); break;
+        default: each([](A x, A) { return is_negative(x) ? A(0) : x; }); break;
         }
     } else if constexpr (arguments == 2) {
         switch (function) {
@@ -62,6 +65,10 @@ template <int arguments, typename A, int count> __device__ __forceinline__ void 
         case BOPS_FUNCTION_BITWISE_XOR: each([](A x, A y) { return x ^ y; }); break;
         case BOPS_FUNCTION_SHIFT_LEFT: each([](A x, A y) { return U(y) < bits ? U(x) << U(y) : U(0); }); break;
         case BOPS_FUNCTION_SHIFT_RIGHT: each([](A x, A y) { return U(y) < bits ? x >> y : is_negative(x) ? A(-1) : A(0); }); break;
+        case BOPS_FUNCTION_POPCOUNT:
+            each([](A x, A bits) { return sizeof(A) == 8 ? __popcll(uint64_t(x & bits)) : __popc(uint32_t(x & bits)); });
+            break;
+        case BOPS_FUNCTION_DIV:
         case BOPS_FUNCTION_DIV_TRUNC: each([](A x, A y) { return quotient_of_integers(x, y); }); break;
         case BOPS_FUNCTION_DIV_FLOOR: each([](A x, A y) { return quotient_of_integers(x, y) - A(is_below(rest_of_integers(x, y), y)); }); break;
         case BOPS_FUNCTION_FMOD: each([](A x, A y) { return rest_of_integers(x, y); }); break;
@@ -75,9 +82,12 @@ template <int arguments, typename A, int count> __device__ __forceinline__ void 
         default: each([](A x, A y) { return x < y ? x : y; }); break;
         }
     } else {
-        // Where.
+        const bool is_clamp = function == BOPS_FUNCTION_CLAMP;
 #pragma unroll
-        for (int i = 0; i < count; ++i) r[i] = x[i] != A(0) ? y[i] : z[i];
+        for (int i = 0; i < count; ++i) {
+            const A above = x[i] > y[i] ? x[i] : y[i];
+            r[i] = is_clamp ? (above < z[i] ? above : z[i]) : x[i] != A(0) ? y[i] : z[i];
+        }
     }
 }
 

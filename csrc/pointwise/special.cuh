@@ -144,6 +144,106 @@ template <typename A> __device__ __forceinline__ A logit(A x) {
 // x log(y), 0 of an x of 0 unless y is NaN.
 template <typename A> __device__ __forceinline__ A xlogy(A x, A y) { return x == A(0) && y == y ? A(0) : product(x, logarithm(y)); }
 
+// sin(pi x) / (pi x), 1 near 0.
+__device__ __forceinline__ float sine_of_half_turns(float x) { return sinpif(x); }
+__device__ __forceinline__ double sine_of_half_turns(double x) { return sinpi(x); }
+template <typename A> __device__ __forceinline__ A sinc(A x) {
+    constexpr A pi = A(3.14159265358979324);
+    return fabs(x) < A(1e-9) ? A(1) : quotient(sine_of_half_turns(x), product(pi, x));
+}
+
+// digamma(1.5 + t) over the distance of 1.5 + t to the root, for t from -1/2 to 1/2, interpolated at Chebyshev's points.
+__device__ __forceinline__ float digamma_over_distance(float t) {
+    float p = 0.010902588f;
+    p = __fmaf_rn(p, t, -0.01637362f);
+    p = __fmaf_rn(p, t, 0.01711499f);
+    p = __fmaf_rn(p, t, -0.025786884f);
+    p = __fmaf_rn(p, t, 0.04085003f);
+    p = __fmaf_rn(p, t, -0.06205598f);
+    p = __fmaf_rn(p, t, 0.09498469f);
+    p = __fmaf_rn(p, t, -0.14839886f);
+    p = __fmaf_rn(p, t, 0.24054253f);
+    p = __fmaf_rn(p, t, -0.4236275f);
+    p = __fmaf_rn(p, t, 0.9510559f);
+    return p;
+}
+__device__ __forceinline__ double digamma_over_distance(double t) {
+    double p = 0.00011881232908510335;
+    p = __fma_rn(p, t, -0.0001782188548855923);
+    p = __fma_rn(p, t, 9.653646261410062e-05);
+    p = __fma_rn(p, t, -0.00014480643368061614);
+    p = __fma_rn(p, t, 0.00032395945401345196);
+    p = __fma_rn(p, t, -0.00048595039220036254);
+    p = __fma_rn(p, t, 0.0006909255761282986);
+    p = __fma_rn(p, t, -0.0010364584817312839);
+    p = __fma_rn(p, t, 0.0015633696313653504);
+    p = __fma_rn(p, t, -0.0023454947397380833);
+    p = __fma_rn(p, t, 0.003518106563802472);
+    p = __fma_rn(p, t, -0.005279937255532708);
+    p = __fma_rn(p, t, 0.007927021796868154);
+    p = __fma_rn(p, t, -0.011908220105959716);
+    p = __fma_rn(p, t, 0.017907248317313294);
+    p = __fma_rn(p, t, -0.026975796659787055);
+    p = __fma_rn(p, t, 0.040760833940846085);
+    p = __fma_rn(p, t, -0.06192213327548831);
+    p = __fma_rn(p, t, 0.09498872445289039);
+    p = __fma_rn(p, t, -0.14840492305388092);
+    p = __fma_rn(p, t, 0.24054248424078697);
+    p = __fma_rn(p, t, -0.4236274212814606);
+    p = __fma_rn(p, t, 0.9510558760318328);
+    return p;
+}
+
+// log(z) - digamma(z) - 1 / (2 z) for z from 6, and of double from 10 on, of w = 1 / z^2: the asymptotic series.
+__device__ __forceinline__ float digamma_series(float w) {
+    return __fmul_rn(w, __fmaf_rn(w, __fmaf_rn(w, 0.0039682541f, -0.00833333377f), 0.0833333358f));
+}
+__device__ __forceinline__ double digamma_series(double w) {
+    double p = -3617.0 / 8160.0;
+    p = __fma_rn(p, w, 1.0 / 12.0);
+    p = __fma_rn(p, w, -691.0 / 32760.0);
+    p = __fma_rn(p, w, 1.0 / 132.0);
+    p = __fma_rn(p, w, -1.0 / 240.0);
+    p = __fma_rn(p, w, 1.0 / 252.0);
+    p = __fma_rn(p, w, -1.0 / 120.0);
+    p = __fma_rn(p, w, 1.0 / 12.0);
+    return p * w;
+}
+
+// Between 1 and 2 by the distance to the root there, which is in two parts; beyond, by digamma(x + 1) = digamma(x) + 1 / x, and far out the asymptotic series;
+// below 0 by digamma(1 - x) - pi / tan(pi x).
+template <typename A> __device__ __forceinline__ A digamma(A x) {
+    constexpr bool is_double = sizeof(A) == 8;
+    constexpr A pi = A(3.14159265358979324), far = is_double ? A(10) : A(6);
+    constexpr A root = is_double ? A(1.4616321449683622) : A(1.4616321f), root_rest = is_double ? A(9.549995429965697e-17) : A(1.2438150e-8f);
+    if (x == A(0)) return copysign(A(INFINITY), -x);
+    A z = x, rest = A(0);
+    if (x < A(0)) {
+        const A distance = difference(x, rint(x));
+        if (!(distance != A(0) && fabs(x) < A(INFINITY))) return A(NAN);
+        const A s = sine_of_half_turns(distance), c = sine_of_half_turns(difference(A(0.5), fabs(distance)));
+        rest = quotient(product(-pi, c), s), z = difference(A(1), x);
+    }
+    if (z < A(1)) rest = difference(rest, inverse(z)), z = sum(z, A(1));
+    if (z >= far) {
+        const A u = inverse(z);
+        return sum(difference(logarithm(z), sum(product(A(0.5), u), digamma_series(product(u, u)))), rest);
+    }
+#pragma unroll 1
+    while (z >= A(2)) z = difference(z, A(1)), rest = sum(rest, inverse(z));
+    return sum(product(difference(difference(z, root), root_rest), digamma_over_distance(difference(z, A(1.5)))), rest);
+}
+
+// log(e^x + e^y) and log2(2^x + 2^y), of equal numbers and infinities x + log(2) and x + 1.
+template <typename A> __device__ __forceinline__ A logaddexp(A x, A y) {
+    const A less = log1p(exponential_of_opposite_magnitude(difference(x, y)));
+    return x == y ? sum(x, A(0.693147180559945309)) : sum(maximum(x, y), less);
+}
+template <typename A> __device__ __forceinline__ A logaddexp2(A x, A y) {
+    const A less = product(log1p(exp2(-fabs(difference(x, y)))), A(1.44269504088896341));
+    return x == y ? sum(x, A(1)) : sum(maximum(x, y), less);
+}
+
 // An angle as a rest within an eighth of a turn and the number of quarters of a turn, in the low bits. Large angles are products of their m digits with those
 // bits of 2 / pi that count (M. H. Payne, R. N. Hanek, "Radian Reduction for Trigonometric Functions", 1983): m 2^e needs the bits from 2^(1 - e) on. The words
 // of a table begin at twice the unit that the word's highest bit is.
@@ -322,6 +422,11 @@ __device__ __forceinline__ void apply_special(bops_function function, const A (&
             case BOPS_FUNCTION_ASINH: each([](A x, A) { return asinh(x); }); break;
             case BOPS_FUNCTION_ACOSH: each([](A x, A) { return acosh(x); }); break;
             case BOPS_FUNCTION_ATANH: each([](A x, A) { return atanh(x); }); break;
+            case BOPS_FUNCTION_SINC: each([](A x, A) { return sinc(x); }); break;
+            case BOPS_FUNCTION_LGAMMA: each([](A x, A) { return lgamma(x); }); break;
+            case BOPS_FUNCTION_DIGAMMA: each([](A x, A) { return digamma(x); }); break;
+            case BOPS_FUNCTION_ERFINV: each([](A x, A) { return erfinv(x); }); break;
+            case BOPS_FUNCTION_I0: each([](A x, A) { return cyl_bessel_i0(x); }); break;
             default: each([](A x, A) { return logit(x); }); break;
             }
         } else {
@@ -330,6 +435,8 @@ __device__ __forceinline__ void apply_special(bops_function function, const A (&
             case BOPS_FUNCTION_CELU: each([](A x, A y) { return celu(x, y); }); break;
             case BOPS_FUNCTION_POW: each([](A x, A y) { return pow(x, y); }); break;
             case BOPS_FUNCTION_XLOGY: each([](A x, A y) { return xlogy(x, y); }); break;
+            case BOPS_FUNCTION_LOGADDEXP: each([](A x, A y) { return logaddexp(x, y); }); break;
+            case BOPS_FUNCTION_LOGADDEXP2: each([](A x, A y) { return logaddexp2(x, y); }); break;
             default: each([](A x, A y) { return atan2(x, y); }); break;
             }
         }

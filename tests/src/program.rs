@@ -96,6 +96,16 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "pow" => |[x, y, _]| x.powf(y),
         "xlogy" => |[x, y, _]| if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() },
         "atan2" => |[x, y, _]| x.atan2(y),
+        "sinc" => |[x, ..]| sinc(x),
+        "lgamma" => |[x, ..]| lgamma(x),
+        "digamma" => |[x, ..]| digamma(x),
+        "erfinv" => |[x, ..]| erfinv(x),
+        "i0" => |[x, ..]| i0(x),
+        "logaddexp" => |[x, y, _]| log_of_sum([x, y], std::f64::consts::E),
+        "logaddexp2" => |[x, y, _]| log_of_sum([x, y], 2.0),
+        "ldexp" => |[x, y, _]| raised(x, y),
+        "nextafter" => |[x, y, digits]| next_number(x, y, digits),
+        "nan_to_num" => |[x, nan, limit]| if x.is_nan() { nan } else { x.max(-limit).min(limit) },
         "add" => |[x, y, _]| x + y,
         "sub" => |[x, y, _]| x - y,
         "mul" => |[x, y, _]| x * y,
@@ -186,6 +196,155 @@ fn celu(x: f64, alpha: f64) -> f64 {
     }
 }
 
+/// The angle is brought within a turn first, which is exact.
+fn sinc(x: f64) -> f64 {
+    let part = x % 2.0;
+    let near = part.round();
+    let sine = (std::f64::consts::PI * (part - near)).sin() * if near.abs() == 1.0 { -1.0 } else { 1.0 };
+    if x.abs() < 1e-9 { 1.0 } else { sine / x / std::f64::consts::PI }
+}
+
+/// `zeta(k) - 1` by a sum and Euler-Maclaurin's formula.
+fn zeta_less_one(k: i32) -> f64 {
+    let n = 20f64;
+    let rest = n.powi(1 - k) / f64::from(k - 1) - n.powi(-k) / 2.0 + f64::from(k) * n.powi(-k - 1) / 12.0
+        - f64::from(k * (k + 1) * (k + 2)) * n.powi(-k - 3) / 720.0;
+    (2..=20).rev().map(|n| f64::from(n).powi(-k)).sum::<f64>() + rest
+}
+
+/// `log(gamma(2 + t))` for t up to 1/2: Abramowitz and Stegun, 6.1.33.
+fn lgamma_beside_two(t: f64) -> f64 {
+    static FACTORS: std::sync::LazyLock<Vec<f64>> =
+        std::sync::LazyLock::new(|| (2..40).map(|k| zeta_less_one(k) / f64::from(k)).collect());
+    let series = (2..40).zip(&*FACTORS).rev().map(|(k, factor)| factor * (-t).powi(k)).sum::<f64>();
+    t * 0.422_784_335_098_467_14 + series
+}
+
+/// By `gamma(x + 1) = x gamma(x)` and the series beside 2; from 9 on Stirling's; below 0 by the reflection.
+fn lgamma(x: f64) -> f64 {
+    match x {
+        _ if x.is_nan() => x,
+        _ if x.is_infinite() || x == 0.0 || (x < 0.0 && x.fract() == 0.0) => f64::INFINITY,
+        _ if x < 0.0 => {
+            let sine = (std::f64::consts::PI * (x - x.round())).sin().abs();
+            (std::f64::consts::PI / sine).ln() - (-x).ln() - lgamma(-x)
+        }
+        _ if x < 0.5 => lgamma_beside_two(x) - x.ln() - x.ln_1p(),
+        _ if x < 1.5 => lgamma_beside_two(x - 1.0) - (x - 1.0).ln_1p(),
+        _ if x < 9.0 => {
+            let (mut product, mut z) = (1.0, x);
+            while z > 2.5 {
+                z -= 1.0;
+                product *= z;
+            }
+            lgamma_beside_two(z - 2.0) + product.ln()
+        }
+        _ => {
+            let terms =
+                [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0, 1.0 / 156.0];
+            let series = terms.into_iter().rev().fold(0.0, |sum, term| sum / (x * x) + term) / x;
+            (x - 0.5) * (x.ln() - 1.0) + 0.418_938_533_204_672_74 + series
+        }
+    }
+}
+
+/// The sum of `d / ((n + x) (n + r))` over all n from 0 on, d the distance of x from the root r; below 0 by the reflection.
+fn digamma(x: f64) -> f64 {
+    const ROOT: [f64; 2] = [1.461_632_144_968_362_3, 9.549_995_429_965_697e-17];
+    const LAST: f64 = 100.0;
+    match x {
+        _ if x == 0.0 => f64::INFINITY.copysign(-x),
+        _ if x < 0.0 && (x.fract() == 0.0 || x.is_infinite()) => f64::NAN,
+        _ if x < 0.0 => digamma(1.0 - x) - std::f64::consts::PI / (std::f64::consts::PI * (x - x.round())).tan(),
+        _ if x > 1e3 => x.ln() - 0.5 / x - 1.0 / (12.0 * x * x),
+        // One term is all there is, and the sum of others may be beyond all numbers.
+        _ if x < 1e-20 => -1.0 / x,
+        _ => {
+            let distance = x - ROOT[0] - ROOT[1];
+            let sum: f64 = (0..100).rev().map(|n| 1.0 / ((f64::from(n) + x) * (f64::from(n) + ROOT[0]))).sum();
+            let (a, b) = (LAST + x, LAST + ROOT[0]);
+            // Of the rest, digamma(a) - digamma(b) over the distance.
+            let squares = a * a * b * b;
+            let rest = if distance == 0.0 { 1.0 / b } else { (distance / b).ln_1p() / distance };
+            let rest = rest + 0.5 / (a * b) + (a + b) / (12.0 * squares)
+                - (a + b) * (a * a + b * b) / (120.0 * squares * squares);
+            distance * (sum + rest)
+        }
+    }
+}
+
+/// By Newton's method, near 1 of the complement.
+fn erfinv(x: f64) -> f64 {
+    let size = x.abs();
+    if size.is_nan() || size > 1.0 {
+        return f64::NAN;
+    }
+    if size == 1.0 || size < 1e-9 {
+        return if size == 1.0 { x / 0.0 } else { x * std::f64::consts::PI.sqrt() / 2.0 };
+    }
+    // Winitzki's approximation.
+    let (logarithm, a) = ((1.0 - size).ln() + size.ln_1p(), 0.147);
+    let half = 2.0 / (std::f64::consts::PI * a) + logarithm / 2.0;
+    let mut y = ((half * half - logarithm / a).sqrt() - half).sqrt();
+    for _ in 0..20 {
+        let beyond = if size < 0.5 { libm::erf(y) - size } else { 1.0 - size - libm::erfc(y) };
+        y -= beyond * (y * y).exp() * std::f64::consts::PI.sqrt() / 2.0;
+    }
+    y.copysign(x)
+}
+
+/// The mean of `e^(x cos(a))` over all angles.
+fn i0(x: f64) -> f64 {
+    if !x.is_finite() {
+        return x.abs();
+    }
+    let half = x.abs() / 2.0;
+    let at = |n: i32| (std::f64::consts::PI * f64::from(n) / 500.0).sin();
+    let mean = (0..500).map(|n| (-4.0 * half * at(n) * at(n)).exp()).sum::<f64>() / 500.0;
+    half.exp() * mean * half.exp()
+}
+
+fn log_of_sum([x, y]: [f64; 2], base: f64) -> f64 {
+    let (low, high) = if x < y { (x, y) } else { (y, x) };
+    let scale = base.ln();
+    match high - low {
+        // Of equal infinities there is no difference.
+        by if by.is_nan() && x == y => x,
+        by => high + (-by * scale).exp().ln_1p() / scale,
+    }
+}
+
+fn raised(x: f64, y: f64) -> f64 {
+    let n = y.clamp(-3000.0, 3000.0).round_ties_even() as i32;
+    if y.is_nan() {
+        return y;
+    }
+    [n / 3, n / 3, n - n / 3 * 2].into_iter().fold(x, |x, n| x * 2f64.powi(n))
+}
+
+/// The next number of a type with so many digits.
+fn next_number(x: f64, y: f64, digits: f64) -> f64 {
+    use half::{bf16, f16};
+    let is_up = x < y;
+    match digits as u32 {
+        _ if x.is_nan() || y.is_nan() => f64::NAN,
+        _ if x == y => y,
+        11 => {
+            let (next, least) = (f16::from_f64(x).to_bits(), f16::from_bits(1).to_f64());
+            let moved = |is_away: bool| f16::from_bits(if is_away { next + 1 } else { next - 1 }).to_f64();
+            if x == 0.0 { least.copysign(y) } else { moved(is_up == (x > 0.0)) }
+        }
+        8 => {
+            let (next, least) = (bf16::from_f64(x).to_bits(), bf16::from_bits(1).to_f64());
+            let moved = |is_away: bool| bf16::from_bits(if is_away { next + 1 } else { next - 1 }).to_f64();
+            if x == 0.0 { least.copysign(y) } else { moved(is_up == (x > 0.0)) }
+        }
+        24 => f64::from(if is_up { (x as f32).next_up() } else { (x as f32).next_down() }),
+        _ if is_up => x.next_up(),
+        _ => x.next_down(),
+    }
+}
+
 /// A function of numbers, also where it is one of other functions.
 fn of_numbers(name: &str, [x, y, z]: [f64; 3]) -> Result<f64> {
     Ok(match name {
@@ -248,10 +407,21 @@ fn of_integers(name: &str, computing: DType, [x, y, z]: [i128; 3]) -> Result<i12
         computing,
         match name {
             "neg" => -x,
+            "abs" => x.abs(),
+            "sign" => x.signum(),
+            "square" => x * x,
+            "relu" => x.max(0),
+            "clamp" => {
+                if x.max(y) < z {
+                    x.max(y)
+                } else {
+                    z
+                }
+            }
             "add" => x + y,
             "sub" => x - y,
             "mul" => x * y,
-            "div_trunc" => quotient(x, y),
+            "div" | "div_trunc" => quotient(x, y),
             "fmod" => {
                 if y == 0 {
                     0
@@ -282,7 +452,7 @@ fn of_integers(name: &str, computing: DType, [x, y, z]: [i128; 3]) -> Result<i12
                 }
             }
             "bitwise_not" => -1 - x,
-            "popcount" => i128::from(pattern(x).count_ones()),
+            "popcount" => i128::from((pattern(x) & y).count_ones()),
             "bitwise_and" => pattern(x) & pattern(y),
             "bitwise_or" => pattern(x) | pattern(y),
             "bitwise_xor" => pattern(x) ^ pattern(y),
@@ -519,7 +689,8 @@ impl Arithmetic {
     fn of_corners(self, name: &str, arguments: &[Allowed]) -> Result<Allowed> {
         let function = Function::ALL.into_iter().find(|function| function.name() == name);
         let function = function.with_context(|| format!("no function is named {name}"))?;
-        ensure!(arguments.len() == function.arity(), "{name} of {} arguments", arguments.len());
+        let takes = function.arity() + usize::from(DEPENDENT.contains(&name));
+        ensure!(arguments.len() == takes, "{name} of {} arguments", arguments.len());
         let formula = formula(name)?;
         if name == "where" {
             let [otherwise, holds] = arguments[0].is_zero_or_not();
@@ -551,10 +722,11 @@ impl Arithmetic {
         if let [x] = arguments {
             corners.extend(turning_points(name, x.least, x.most).map(|point| [point, 0.0, 0.0]));
         }
-        let (mut has_pole, mut has_finite) = ([false; 2], false);
+        let (mut has_pole, mut has_finite, mut scale) = ([false; 2], false, 0.0f64);
         for corner in corners {
             let result = formula(corner);
             found.admit(result);
+            scale = scale.max(function.scale(corner));
             if name == "copysign" && corner[1].is_nan() {
                 // The sign of a NaN is any: conversions may lose it.
                 found.admit(-result);
@@ -606,6 +778,20 @@ impl Arithmetic {
                 found.admit(-corner);
             }
         }
+        if let [x] = arguments
+            && x.least < x.most
+        {
+            if name == "sinc" {
+                // Its slope is at most 1.4.
+                let by = 1.4 * (x.most - x.least);
+                (found.least, found.most) = ((found.least - by).max(-0.22), (found.most + by).min(1.0));
+            }
+            if matches!(name, "lgamma" | "digamma") && x.least < 0.0 {
+                // Between whole numbers below 0 there is every number, or of lgamma every one from a turning point on.
+                (has_pole, has_finite) = ([true; 2], true);
+                found.admit(f64::NAN);
+            }
+        }
         // Finite arguments beside a pole give every number up to infinity.
         if has_finite && has_pole[0] {
             found.most = f64::MAX;
@@ -613,18 +799,18 @@ impl Arithmetic {
         if has_finite && has_pole[1] {
             found.least = -f64::MAX;
         }
-        Ok(self.rounded(found, function.ulps()))
+        Ok(self.rounded(found, function.ulps(), scale))
     }
 
-    /// With what a function of so many ulps may be off by, and what the computing type does not hold.
-    fn rounded(self, mut allowed: Allowed, ulps: f64) -> Allowed {
+    /// With what a function of so many ulps may be off by, which are those of at least `scale`, and what the computing type does not hold.
+    fn rounded(self, mut allowed: Allowed, ulps: f64, scale: f64) -> Allowed {
         if !allowed.has_finite() {
             return allowed;
         }
         let doubled = |is: bool| if is { 2.0 } else { 1.0 };
         let factor = ulps * doubled(self.backend == Backend::Wgpu) * doubled(self.computing == DType::F64);
-        allowed.least -= factor * ulp(self.computing, allowed.least);
-        allowed.most += factor * ulp(self.computing, allowed.most);
+        allowed.least -= factor * ulp(self.computing, allowed.least.abs().max(scale));
+        allowed.most += factor * ulp(self.computing, allowed.most.abs().max(scale));
         let largest = greatest(self.computing);
         allowed.infinity |= allowed.most > largest;
         allowed.minus_infinity |= allowed.least < -largest;
@@ -696,6 +882,9 @@ impl Arithmetic {
 
 const POWER: &str = "pow";
 
+/// Functions that depend on the type of an operand, which is a further argument of theirs in a typed program.
+const DEPENDENT: [&str; 3] = ["nextafter", "nan_to_num", "popcount"];
+
 /// Powers of magnitudes at the ends of ranges.
 fn corners_of_power<'a>(x: &'a Allowed, y: &'a Allowed) -> impl Iterator<Item = f64> + 'a {
     [x.least, x.most].into_iter().flat_map(move |x| [y.least, y.most].map(|y| x.abs().powf(y)))
@@ -713,6 +902,9 @@ fn turning_points(name: &str, least: f64, most: f64) -> impl Iterator<Item = f64
         "gelu_erf" => [-0.7517915246935645; 2],
         "gelu_tanh" => [-0.7524614220710162; 2],
         "mish" => [-1.1924312145152604; 2],
+        "lgamma" => [1.461_632_144_968_362_3; 2],
+        "i0" => [0.0; 2],
+        "erfinv" => [-1.0, 1.0],
         "sin" => every(FRAC_PI_2),
         "cos" => every(0.0),
         "asin" | "acos" | "atanh" => [-1.0, 1.0],
@@ -742,7 +934,7 @@ enum Term {
 }
 
 /// A source: its name and its arguments, of which seed and offset are inputs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Source {
     name: String,
     arguments: Vec<Term>,
@@ -813,7 +1005,7 @@ fn digits(dtype: DType) -> u32 {
 }
 
 /// A program, as its JSON has it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Program {
     inputs: usize,
     sources: Vec<Source>,
@@ -822,6 +1014,39 @@ pub struct Program {
 }
 
 impl Program {
+    /// With a last argument that says the type, of the functions that depend on one: of their first operand that is no number, which of inputs is among
+    /// `inputs`, of results the one in which the program computes.
+    pub fn typed(mut self, inputs: &[DType], computing: DType) -> Self {
+        let dependent = self.instructions.iter_mut().filter(|(name, _)| DEPENDENT.contains(&&**name));
+        for (name, arguments) in dependent {
+            let operand = arguments.iter().find_map(|argument| match argument {
+                Term::Value(at) => Some(inputs.get(*at).copied().unwrap_or(computing)),
+                Term::Number(_) => None,
+            });
+            let dtype = operand.unwrap_or(computing);
+            if name == "nextafter" {
+                for argument in arguments.iter_mut() {
+                    if let Term::Number(number) = argument {
+                        *number = rounded(dtype, *number);
+                    }
+                }
+            }
+            arguments.push(Term::Number(match &**name {
+                "nextafter" => f64::from(digits(dtype)),
+                "nan_to_num" => greatest(dtype),
+                // Of wider types all bits are of their own.
+                _ => {
+                    if dtype.size_bytes() == 1 {
+                        255.0
+                    } else {
+                        -1.0
+                    }
+                }
+            }));
+        }
+        self
+    }
+
     /// Reads the JSON of a program.
     ///
     /// # Errors
@@ -901,7 +1126,7 @@ impl Program {
             let logarithm = |position: u64| {
                 if is_double { waiting(wide(position) >> 11, 53) } else { waiting(wide(position) >> 32, 32) }
             };
-            let real = |value: f64| arithmetic.rounded(Allowed::only(value), 16.0);
+            let real = |value: f64| arithmetic.rounded(Allowed::only(value), 16.0, 0.0);
             match &*source.name {
                 "uniform" => {
                     let own = self.outputs.iter().zip(outputs).filter(|(output, _)| **output == first.0);

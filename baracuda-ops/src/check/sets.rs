@@ -35,18 +35,21 @@ impl Sets {
         if of_sets.is_empty() {
             return Self { expected: [].into(), partners: [].into(), kinds: [].into() };
         }
-        let expected = |slot: &Slot| Expected {
+        let expected_of = |set: &[Slot], slot: &Slot| Expected {
             name: slot.name,
             span_bytes: slot.span_bytes,
             align: Alignment::new(&slot.desc, device.backend()),
             rivals: 0,
             partners: 0,
+            otherwise_aligned: 0,
+            has_otherwise_aligned: set.iter().any(|other| slot.would_share_place_with(other)),
             index: 0,
             in_place: None,
             is_written: slot.access != Access::In,
             dtype: slot.desc.dtype(),
         };
         let (mut partners, mut kinds) = (Vec::with_capacity(of_sets.len()), Vec::with_capacity(slots.len()));
+        let mut expected = Vec::with_capacity(of_sets.len());
         let mut before = 0;
         for set in slots.chunk_by(|a, b| a.set == b.set) {
             for slot in set {
@@ -55,14 +58,14 @@ impl Sets {
                 if slot.set > 0 {
                     let partner = set.iter().position(|other| slot.in_place == Some(other.position));
                     partners.push(partner.map(|at| before + at));
+                    expected.push(expected_of(set, slot));
                 }
             }
             if set[0].set > 0 {
                 before += set.len();
             }
         }
-        let expected = of_sets.iter().map(expected).collect();
-        Self { expected, partners: partners.into(), kinds: kinds.into() }
+        Self { expected: expected.into(), partners: partners.into(), kinds: kinds.into() }
     }
 }
 
@@ -98,6 +101,7 @@ pub(super) fn place_all<'a>(plan: &Contract, operands: &Operands<'a>, located: &
         }
         let refuse = |detail| Err(Error::NotInPlace { op, operand: expected.name, detail });
         match partners[at] {
+            None if expected.has_otherwise_aligned => return refuse(super::OTHERWISE_ALIGNED),
             None => return refuse("the descriptor names no partner with the same layout for it"),
             Some(_) if expected.is_written => {
                 return refuse("an output is never the one left out; pass its memory and let the input be in place");

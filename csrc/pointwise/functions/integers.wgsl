@@ -94,8 +94,33 @@ fn i_bitwise_not(x: Values) -> Values {
     return ~x;
 }
 
-fn i_popcount(x: Values) -> Values {
-    return countOneBits(x);
+// Of the bits that the type of x has.
+fn i_popcount(x: Values, bits: Values) -> Values {
+    return countOneBits(x & bits);
+}
+
+fn i_abs(x: Values) -> Values {
+    return select(x, Values() - x, are_below_zero(x));
+}
+
+fn i_sign(x: Values) -> Values {
+    return select(min(x, Values(1)), ~Values(), are_below_zero(x));
+}
+
+fn i_square(x: Values) -> Values {
+    return x * x;
+}
+
+fn i_relu(x: Values) -> Values {
+    return max(x, Values());
+}
+
+fn i_clamp(x: Values, low: Values, high: Values) -> Values {
+    return min(max(x, low), high);
+}
+
+fn i_div(x: Values, y: Values) -> Values {
+    return i_div_trunc(x, y);
 }
 
 fn i_shift_left(x: Values, y: Values) -> Values {

@@ -255,3 +255,43 @@ fn f_addcdiv(x: vec4<f32>, a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
 fn f_fma(a: vec4<f32>, b: vec4<f32>, c: vec4<f32>) -> vec4<f32> {
     return fma(a, b, c);
 }
+
+// x 2^n for the whole number n nearest to y, in three factors that are normal numbers.
+fn f_ldexp(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+    let n = vec4<i32>(round(clamp(y, vec4<f32>(-300.0), vec4<f32>(300.0))));
+    let first = clamp(n, vec4<i32>(-126), vec4<i32>(127));
+    let second = clamp(n - first, vec4<i32>(-126), vec4<i32>(127));
+    let powers = (vec4<i32>(127) + first) << vec4<u32>(23u);
+    let further = (vec4<i32>(127) + second) << vec4<u32>(23u);
+    let last = (vec4<i32>(127) + (n - first - second)) << vec4<u32>(23u);
+    // Of a subnormal x the first factor that makes it normal is 2^64.
+    let scaled = lifted(x) * bitcast<vec4<f32>>(powers) * bitcast<vec4<f32>>(further) * bitcast<vec4<f32>>(last);
+    let is_own = (magnitudes(x) == vec4<u32>()) | (magnitudes(x) >= vec4<u32>(0x7f800000u));
+    return unless_nan(select(scaled * lifted_by(x), x, is_own), y);
+}
+
+// The number next to x in the direction of y, in bits, of the type whose least number above 0 is given: of f16, 2^-24, numbers below 2^-14 are multiples of it.
+fn f_nextafter(x: vec4<f32>, y: vec4<f32>, least: vec4<f32>) -> vec4<f32> {
+    let size = magnitudes(x);
+    let bits_of_least = bitcast<vec4<u32>>(least);
+    let is_half = bits_of_least == vec4<u32>(0x33800000u);
+    let is_away = are_less(x, y) == (bitcast<vec4<u32>>(x) < vec4<u32>(0x80000000u));
+    let step = select(bits_of_least, vec4<u32>(0x2000u), is_half);
+    let by_bits = select(size - step, size + step, is_away);
+    let by_least = bitcast<vec4<u32>>(bitcast<vec4<f32>>(size) + select(-least, least, is_away));
+    let is_small = select(size <= vec4<u32>(0x38800000u), size < vec4<u32>(0x38800000u), is_away);
+    let next = select(by_bits, by_least, is_half & is_small);
+    // Beyond 65504 is infinity, and before it 65504.
+    let above = select(next, vec4<u32>(0x7f800000u), is_half & (next > vec4<u32>(0x477fe000u)));
+    let bounded = select(above, vec4<u32>(0x477fe000u), is_half & (size == vec4<u32>(0x7f800000u)));
+    let is_zero = size == vec4<u32>();
+    let sign = vec4<u32>(0x80000000u) & select(bitcast<vec4<u32>>(x), bitcast<vec4<u32>>(y), is_zero);
+    let result = bitcast<vec4<f32>>(select(bounded, bits_of_least, is_zero) | sign);
+    return unless_nan(unless_nan(select(result, y, ranks(x) == ranks(y)), y), x);
+}
+
+// x where it is finite; a number where it is NaN, and a limit with its sign where it is infinite.
+fn f_nan_to_num(x: vec4<f32>, nan: vec4<f32>, limit: vec4<f32>) -> vec4<f32> {
+    let bounded = select(x, with_signs(limit, x), magnitudes(x) == vec4<u32>(0x7f800000u));
+    return select(bounded, nan, are_nan(x));
+}

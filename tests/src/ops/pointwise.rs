@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use baracuda_ops::{
     Access, AnyDescriptor, DType, Error, Function, Mem, MemMut, Operand, PointwiseArgs, PointwiseDescriptor, Slot,
-    TensorDesc,
+    TensorDesc, stock,
 };
 use serde_json::json;
 
@@ -201,6 +201,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
     forms.extend(forms_of_integers_and_bools());
     forms.extend(forms_of_sources());
     forms.extend(forms_of_sets());
+    forms.extend(forms_of_stock());
     // Types that differ.
     let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
     for (inputs, outputs) in [
@@ -364,6 +365,83 @@ fn forms_of_sources() -> Vec<(Form, Data, bool)> {
     forms
 }
 
+/// A program of [`stock`] whose first `inputs` have a value at each position, the others of which are scalars.
+fn stock_form(program: &baracuda_ops::Program, inputs: &[TensorDesc]) -> Form {
+    let scalar = dense(inputs[0].dtype(), &[]);
+    let scalars = program.inputs() - inputs.len();
+    Form::new(serde_json::to_string(program).expect("JSON"), [inputs, &vec![scalar; scalars]].concat())
+}
+
+/// The program of the gradients of a program of floating-point inputs that lie alike.
+fn gradient_form(program: &baracuda_ops::Program, wanted: &[&str], inputs: Vec<TensorDesc>) -> Form {
+    let forward = PointwiseDescriptor::new(program.clone(), inputs).expect("a stock program");
+    let steps = AnyDescriptor::new(forward).gradients(&["out0"], wanted).expect("it has gradients");
+    let json = json_of(&steps[0].descriptor).expect("JSON");
+    let inputs: Vec<TensorDesc> = serde_json::from_value(json["inputs"].clone()).expect("layouts");
+    Form::new(json["program"].to_string(), inputs)
+}
+
+/// The stock programs, those that kernels are compiled for among them, dense and with strides.
+fn forms_of_stock() -> Vec<(Form, Data, bool)> {
+    use baracuda_ops::stock::{Adagrad, Adam, Lion, RmsProp, Sgd};
+    let valid = |program: Result<baracuda_ops::Program, Error>| program.expect("a stock program");
+    let mut forms: Vec<(Form, Data, bool)> = Vec::new();
+    // One after the other: a scale, a shift and bounds that are numbers.
+    let scale_shift_clamp = r#"{"inputs":["x"],"let":[["a","mul","x",0.5],["b","add","a",1.0],["c","clamp","b",-1.0,2.0]],"outputs":["c"]}"#;
+    let each = [
+        (valid(stock::swiglu()), 2),
+        (valid(stock::geglu()), 2),
+        (valid(stock::geglu_tanh()), 2),
+        (valid(stock::scale_shift()), 1),
+        (valid(stock::clamp_scale(-1.0, 1.5)), 1),
+        (valid(stock::mse()), 2),
+        (valid(stock::l1()), 2),
+        (valid(stock::huber(0.5)), 2),
+        (valid(stock::bce_with_logits()), 2),
+        (valid(stock::hinge()), 2),
+        (valid(stock::nan_to_num(0.0, 100.0, -100.0)), 1),
+        (baracuda_ops::Program::of(Function::Mul), 2),
+        (baracuda_ops::Program::of(Function::Square), 1),
+        (valid(Sgd { momentum: 0.9, weight_decay: 0.01, ..Sgd::default() }.program()), 3),
+        (valid(Lion { scaled: true, ..Lion::default() }.program()), 3),
+        (valid(RmsProp { momentum: 0.5, ..RmsProp::default() }.program()), 4),
+        (valid(Adagrad::default().program()), 3),
+        (valid(Adam { amsgrad: true, ..Adam::default() }.program()), 5),
+    ];
+    for dtype in FLOATS {
+        let is_core = dtype == DType::F32;
+        let layouts = [dense(dtype, &[9, 80]), strided(dtype, &[9, 80], &[96, 1]), strided(dtype, &[9, 33], &[1, 9])];
+        for (at, x) in layouts.into_iter().enumerate() {
+            for (program, own) in &each {
+                forms.push((stock_form(program, &vec![x; *own]), Data::Normal, is_core && at == 0 && *own > 3));
+            }
+            forms.push((Form::new(scale_shift_clamp, [x]), Data::Normal, is_core && at == 0));
+            let gradient = gradient_form(&valid(stock::swiglu()), &["in0", "in1"], vec![x; 2]);
+            forms.push((gradient, Data::Normal, is_core && at == 0));
+            let keys = [dense(DType::U32, &[2]), dense(DType::U32, &[])];
+            let dropout = valid(stock::dropout(0.25, 3));
+            let of = [vec![x], keys.to_vec()].concat();
+            forms.push((gradient_form(&dropout, &["in0"], of.clone()), Data::Normal, false));
+            let json = serde_json::to_string(&dropout).expect("JSON");
+            forms.push((Form::new(json, of), Data::Normal, false));
+        }
+        // AdamW of 1, 3 and 9 sets of different shapes, in all of its forms that kernels are compiled for.
+        for (scaled, copy) in [(false, false), (true, false), (false, true), (true, true)] {
+            let adam = valid(Adam { scaled, copy, ..Adam::w(0.01) }.program());
+            let of = |dims: &[u64]| vec![dense(dtype, dims); 4];
+            let first = stock_form(&adam, &of(&[5, 33]));
+            let shapes: [&[u64]; 8] = [&[64], &[1], &[3, 7, 5], &[2050], &[2], &[16, 16], &[1023], &[0]];
+            for further in [0, 2, 8] {
+                let sets = shapes.iter().take(further).map(|dims| of(dims)).collect();
+                forms.push((Form { sets, ..first.clone() }, Data::Normal, is_core && further == 2));
+            }
+            let apart = vec![strided(dtype, &[6, 20], &[1, 6]); 4];
+            forms.push((Form { sets: vec![apart, of(&[40])], ..first }, Data::Normal, false));
+        }
+    }
+    forms
+}
+
 /// AdamW with a scale of gradients and a rounded copy of the parameter.
 const ADAMW: &str = r#"{"inputs":["p","g","m","v","rate","root","kept","scale"],"let":[["h","mul","g","scale"],["m1","lerp","m","h",0.1],["s","square","h"],["w","abs","v"],["v1","lerp","w","s",0.001],["d","sqrt","v1"],["e","abs","root"],["f","add","e",0.5],["i","div","d","f"],["j","add","i",1e-8],["b","div","m1","j"],["k","mul","p","kept"],["t","mul","rate","b"],["q","sub","k","t"]],"outputs":["q","m1","v1","q"]}"#;
 
@@ -462,6 +540,9 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         // Beyond the few that a normal distribution reaches.
         values.iter_mut().step_by(3).for_each(|value| *value *= 6.0);
     }
+    if NEVER_NEGATIVE.contains(&name_of(&case.descriptor, slot)?.as_str()) {
+        values.iter_mut().for_each(|value| *value = value.abs());
+    }
     // Of the first input the element behind what is not finite is so, too, of the others one that is further on: both meet it alone and together.
     if let Some(at) = values.iter().position(|value| !value.is_finite()) {
         let further = at + 1 + slot.position % (baracuda_ops::Program::MAX_INPUTS + baracuda_ops::Program::MAX_OUTPUTS);
@@ -470,6 +551,17 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         }
     }
     Ok(values)
+}
+
+/// Inputs of programs that are no negative numbers: means of squares, rates, and what corrects them.
+const NEVER_NEGATIVE: [&str; 7] = ["v", "most", "s", "rate", "root", "kept", "lr"];
+
+/// What the program of a descriptor calls an input.
+fn name_of(descriptor: &AnyDescriptor, slot: &Slot) -> Result<String> {
+    let in_one_set = slot.name.split('.').next().context("a name")?;
+    let at: usize = in_one_set.trim_start_matches("in").parse()?;
+    let name = json_of(descriptor)?["program"]["inputs"][at].as_str().map(String::from);
+    name.context("an input of the program")
 }
 
 /// An element of an integer type or bool: mostly small, some of any size, some at the ends of the range.
@@ -541,6 +633,8 @@ fn expect_set(
     };
     let computing = computing(number.unwrap_or(DType::Bool));
     let arithmetic = Arithmetic { computing, backend: by.backend };
+    let of_inputs: Vec<DType> = of(Access::In).map(|slot| slot.desc.dtype()).collect();
+    let program = &program.clone().typed(&of_inputs, computing);
     let dims = of(Access::Out).next().context("an output")?.desc.dims();
     // Where each input has the element of a position: in row-major order of its own extents, counted from the last.
     let elements = dims.iter().product::<u64>() as usize;

@@ -6,7 +6,7 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::pointwise::{integer, of_integer, places};
+use super::pointwise::{computing, integer, of_integer, places};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
@@ -31,6 +31,14 @@ const ERRORS: &str = r#"{"inputs":["x","y"],"let":[["d","sub","x","y"],["e","mul
 const BELOW: &str = r#"{"inputs":["x","y"],"let":[["z","lt","x","y"]],"outputs":["z"]}"#;
 /// Exponentials and products of three inputs, one of which is used twice.
 const GATED: &str = r#"{"inputs":["x","y","z"],"let":[["s","sigmoid","x"],["t","mul","s","y"],["u","mul","t","z"],["v","add","u","x"]],"outputs":["v"]}"#;
+
+/// Programs that kernels of reductions are compiled for: a product, a square, and the square of a difference in two forms.
+const STOCK: [(&str, usize); 4] = [
+    (r#"{"inputs":["x","y"],"let":[["z","mul","x","y"]],"outputs":["z"]}"#, 2),
+    (r#"{"inputs":["x"],"let":[["z","mul","x","x"]],"outputs":["z"]}"#, 1),
+    (r#"{"inputs":["x","y"],"let":[["d","sub","x","y"],["z","mul","d","d"]],"outputs":["z"]}"#, 2),
+    (r#"{"inputs":["x","y"],"let":[["d","sub","x","y"],["z","square","d"]],"outputs":["z"]}"#, 2),
+];
 
 /// A descriptor before it is one.
 #[derive(Clone)]
@@ -302,6 +310,19 @@ fn forms() -> Vec<(Form, Data, bool)> {
             add(Form { axes: vec![0], ..form }, Data::Large, false);
         }
     }
+    for (program, inputs) in STOCK {
+        for dtype in FLOATS {
+            for (x, axis) in [
+                (dense(dtype, &[6, 80]), 1),
+                (dense(dtype, &[70, 16]), 0),
+                (strided(dtype, &[6, 80], &[96, 1]), 1),
+                (strided(dtype, &[9, 34], &[1, 9]), 1),
+            ] {
+                let form = Form::new(program, vec![x; inputs], &[axis], Reduction::Sum);
+                forms.push((form, Data::Normal, dtype == DType::F32 && axis == 0));
+            }
+        }
+    }
     // Integers and bools.
     for dtype in [DType::I32, DType::U32, DType::I64, DType::U8, DType::I8, DType::Bool] {
         use Reduction::{All, Any, ArgMax, ArgMin, CountNonzero, Max, Min, Prod, Sum};
@@ -373,7 +394,11 @@ impl Reduced {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
         let json = json_of(descriptor)?;
         let axes = json["axes"].as_array().context("axes")?.iter().filter_map(Value::as_u64);
+        let types: Vec<DType> =
+            descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dtype()).collect();
+        let number = types.iter().copied().find(|&dtype| dtype != DType::Bool).unwrap_or(DType::F32);
         let program = json.get("program").map(Program::of).transpose()?;
+        let program = program.map(|program| program.typed(&types, computing(number)));
         let inputs: Vec<&[u64]> =
             descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dims()).collect();
         let rank = inputs.iter().map(|dims| dims.len()).max().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Programs that every framework needs, as [`Program`]s: gated units, losses of each element, optimizers, and the scale that clips gradients.
+//! Programs that every framework needs, as [`Program`]s: constants and positions, dropout, gated units, losses of each element, optimizers, and the scale that
+//! clips gradients.
 //!
 //! What changes from step to step, such as a learning rate or the scale of a loss, is an input that is the same everywhere, of rank 0, so that a plan serves
 //! every step. Such inputs come last, which lets all [sets](super::PointwiseDescriptor::sets) of a descriptor share them.
@@ -24,8 +25,63 @@
 //! # Ok::<(), baracuda_ops::Error>(())
 //! ```
 
-use super::{Function, Program, ProgramBuilder, Term};
+use super::{Distribution, Function, Program, ProgramBuilder, Term};
 use crate::error::{Error, Result};
+
+/// A number at every position, and no input.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn full(value: f64) -> Result<Program> {
+    let mut b = Program::builder();
+    let same = b.call(Function::Maximum, [value.into(), value.into()]);
+    b.finish([same])
+}
+
+/// `start + step i` at position i along an axis, and no input.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn arange(axis: usize, start: f64, step: f64) -> Result<Program> {
+    let mut b = Program::builder();
+    let index = b.index(axis);
+    let scaled = b.call(Function::Mul, [index, step.into()]);
+    let value = b.call(Function::Add, [scaled, start.into()]);
+    b.finish([value])
+}
+
+/// Dropout of x: each element is 0 with probability `p`, else `x / (1 - p)`. The inputs are `x`, `seed` and `offset` (U32 of extents `[2]` and `[]`);
+/// with equal ones, and the same `stream`, the same elements are 0. The program of its gradients draws them again. Source: Srivastava et al., "Dropout: A
+/// Simple Way to Prevent Neural Networks from Overfitting" (2014), with the scale at training as in PyTorch.
+///
+/// # Errors
+/// [`Error::InvalidDescriptor`] if `p` is not from 0 to below 1.
+pub fn dropout(p: f64, stream: u32) -> Result<Program> {
+    share("p", p)?;
+    let mut b = Program::builder();
+    let [x, seed, offset] = ["x", "seed", "offset"].map(|name| b.input(name));
+    let is_kept = b.random(Distribution::Bernoulli { p: 1.0 - p }, seed, offset, stream);
+    let scaled = b.call(Function::Mul, [x, (1.0 / (1.0 - p)).into()]);
+    let y = b.call(Function::Where, [is_kept, scaled, 0.0.into()]);
+    b.finish([y])
+}
+
+/// x where it is finite, else the number in place of NaN, of infinity and of -infinity. [`Function::NanToNum`] has the limits of a type in place of
+/// infinities.
+///
+/// # Errors
+/// None; the type is that of every other program.
+pub fn nan_to_num(nan: f64, infinity: f64, minus_infinity: f64) -> Result<Program> {
+    let mut b = Program::builder();
+    let x = b.input("x");
+    let is_nan = b.call(Function::IsNan, [x]);
+    let is_finite = b.call(Function::IsFinite, [x]);
+    let is_above = b.call(Function::Gt, [x, 0.0.into()]);
+    let limit = b.call(Function::Where, [is_above, infinity.into(), minus_infinity.into()]);
+    let bounded = b.call(Function::Where, [is_finite, x, limit]);
+    let y = b.call(Function::Where, [is_nan, nan.into(), bounded]);
+    b.finish([y])
+}
 
 /// A gated unit with SiLU, `silu(gate) up`, of the inputs `gate` and `up`. Source: Shazeer, "GLU Variants Improve Transformer" (2020), equation 6.
 ///
@@ -609,6 +665,7 @@ fn at_least_zero(field: &'static str, value: f64) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::program::Origin;
     use super::*;
 
     /// The outputs at one position.
@@ -660,6 +717,30 @@ mod tests {
                 let entropy = if t == 0.0 { 0.0 } else { t * t.ln() };
                 assert_close(&run(&kl_div(), &[-0.7, t]), &[entropy + 0.7 * t]);
             }
+        }
+    }
+
+    #[test]
+    fn the_gradient_of_dropout_draws_the_same_numbers() {
+        let program = dropout(0.25, 3).unwrap();
+        let gradient = program.gradient(&[0], &[0], None).unwrap().unwrap();
+        assert_eq!(gradient.inputs, [Origin::Input(1), Origin::Input(2), Origin::GradientOf(0)]);
+        let [own, of_gradient] = [&program, &gradient.program].map(|program| *program.sources()[0].draw().unwrap());
+        assert_eq!((own.kind, own.numbers, own.stream), (of_gradient.kind, of_gradient.numbers, of_gradient.stream));
+        assert_eq!((of_gradient.seed, of_gradient.offset), (0, 1));
+        for (is_kept, expected) in [(1.0, 3.0 / 0.75), (0.0, 0.0)] {
+            let mut dx = [f64::NAN];
+            gradient.program.evaluate(&[5.0, 6.0, 3.0, is_kept], |number| number, &mut dx);
+            assert!((dx[0] - expected).abs() < 1e-15, "{dx:?}");
+        }
+        assert!(dropout(1.0, 0).unwrap_err().to_string().contains("p: must be in [0, 1); got 1"));
+    }
+
+    #[test]
+    fn numbers_take_the_place_of_what_is_none() {
+        let program = nan_to_num(0.5, 7.0, -9.0);
+        for (x, y) in [(1.5, 1.5), (f64::NAN, 0.5), (f64::INFINITY, 7.0), (f64::NEG_INFINITY, -9.0), (0.0, 0.0)] {
+            assert_eq!(run(&program, &[x]), [y]);
         }
     }
 

@@ -130,7 +130,7 @@ impl Fields {
         }
         self.axes.sort_unstable();
         self.keep.sort_unstable();
-        self.program = self.program.take().filter(|program| !program.is_identity());
+        self.program = self.program.take().filter(|program| !program.is_identity()).map(|program| program.untyped());
         let default = self.outputs().first().copied();
         self.output = self.output.filter(|&output| Some(output) != default);
         self.correction = self.correction.filter(|&correction| correction != 1 || !self.has_correction());
@@ -188,6 +188,8 @@ impl Fields {
             format!("is of var and std, {name} has none")
         })?;
         let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs, (None, None))?;
+        let types: Vec<DType> = self.inputs.iter().map(TensorDesc::dtype).collect();
+        let program = program.typed(&types, computing);
         let is_kept = self.kept(op, dims.len())?;
         let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();
         let is_none = count(&self.axes) == 0;

@@ -180,8 +180,8 @@ pub(in crate::ops) fn divisor(extent: u64, is_long: bool) -> sys::bops_divisor {
 
 /// The type of the operands of a function, of which the first is its output. The result of a light function of one or two arguments and the first argument
 /// of one of three may be Bool beside another type.
-fn type_of(function: Function, lying: &Lying) -> Option<DType> {
-    let may_be_bool = match (function.row().cost, function.arity()) {
+fn type_of(function: Function, arguments: usize, lying: &Lying) -> Option<DType> {
+    let may_be_bool = match (function.row().cost, arguments) {
         (Cost::Light, 1 | 2) => Some(0),
         (Cost::Light, 3) => Some(1),
         _ => None,
@@ -195,7 +195,7 @@ fn type_of(function: Function, lying: &Lying) -> Option<DType> {
 /// One function of operands of one type.
 pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     valid.derived.one_set()?;
-    let (program, operands) = (&valid.fields.program, &valid.derived.operands);
+    let (program, operands) = (&valid.program(), &valid.derived.operands);
     Reason::unless(program.sources().is_empty(), || "it has no positions and no random numbers")?;
     let [Instruction { function, arguments }] = program.instructions() else {
         let count = program.instructions().len();
@@ -210,7 +210,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
     let lying = Lying::new(
         std::iter::once(operands[program.inputs()]).chain(used.iter().map(|&input| operands[input])).collect(),
     );
-    let Some(dtype) = type_of(*function, &lying) else {
+    let Some(dtype) = type_of(*function, arguments.len(), &lying) else {
         let names: Vec<_> = lying.operands.iter().map(|operand| operand.dtype().to_string()).collect();
         return Err(
             format!("its operands have one type, these have {}: the output, then inputs", names.join(", ")).into()
@@ -258,7 +258,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
 /// An interpreter of any program.
 pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     valid.derived.one_set()?;
-    let (program, operands, computing) = (&valid.fields.program, &valid.derived.operands, valid.derived.computing);
+    let (program, operands, computing) = (&valid.program(), &valid.derived.operands, valid.derived.computing);
     Reason::unless(
         program.sources().is_empty(),
         || "it has no positions and no random numbers; pointwise_source does",
@@ -682,6 +682,7 @@ mod tests {
         let renewed = format!("{head}// clang-format off\n{own}// clang-format on\n{tail}");
         if std::env::var_os("BOPS_RENEW_STOCK").is_some() {
             std::fs::write(path, &renewed).unwrap();
+            return;
         }
         assert!(text == renewed, "csrc/pointwise/stock.cuh has other programs: BOPS_RENEW_STOCK=1 writes these");
     }

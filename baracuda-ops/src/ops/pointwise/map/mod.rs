@@ -66,7 +66,7 @@ use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::memory::{Mem, MemMut, Operand, Operands};
 use crate::ops::fields::require;
-use crate::ops::pointwise::program::{Function, Origin, Program, Source, Through};
+use crate::ops::pointwise::program::{Function, Origin, Program, Refused, Source, Through};
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::ops::walk::Walk;
@@ -167,15 +167,18 @@ impl Geometry {
 type Valid = valid::Valid<Fields>;
 
 impl Valid {
-    /// The program with all that its outputs say of its sources.
+    /// The program with all that its outputs say of its sources, and what the types of its inputs say of its functions.
     fn program(&self) -> Program {
-        self.derived.program_of(&self.fields.program, &self.derived.operands[self.fields.inputs.len()..])
+        let (inputs, outputs) = self.derived.operands.split_at(self.fields.inputs.len());
+        let types: Vec<DType> = inputs.iter().map(TensorDesc::dtype).collect();
+        self.derived.program_of(&self.fields.program, outputs).typed(&types, self.derived.computing)
     }
 }
 
 impl Fields {
     /// Layouts of inputs are those of their descriptors; types of outputs that are the default are left out, and so are extents.
     fn normalise(&mut self, &Op { name: op, .. }: &Op<()>) -> Result<()> {
+        self.program = self.program.untyped();
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
@@ -309,7 +312,7 @@ impl Spread {
         // A seed and an offset are one element at every position.
         let repeated = |(at, input): (usize, &TensorDesc)| match program.is_key(at) {
             true => TensorDesc::strided(input.dtype(), &dims, &vec![0; dims.len()]),
-            false => input.broadcast_to(&dims),
+            false => input.broadcast_to(&dims).map_err(|error| error.of_operand(op, INPUTS[at])),
         };
         let operands = inputs.iter().enumerate().map(repeated).collect::<Result<_>>()?;
         Ok(Self { dims, operands, computing })
@@ -403,10 +406,29 @@ impl Forward<'_> {
     fn gradient(&self, wanted: &[usize]) -> Result<Gradient> {
         let Self { op, program, inputs, dys, arriving, .. } = self;
         let outputs = || arriving.iter().map(|&at| OUTPUTS[at]).collect();
-        let independent = |at| Error::independent(op, INPUTS[at], outputs());
+        let refused = |refused| match refused {
+            Refused::Independent(at) => Error::independent(op, INPUTS[at], outputs()),
+            Refused::Underivable(at, function) => {
+                let why = function.why_no_gradient().unwrap_or_default();
+                Error::NoGradient { op, operand: INPUTS[at].into(), why, known: Vec::new() }
+            }
+        };
         let through = self.through.as_ref();
-        let gradient =
-            program.gradient(arriving, wanted, through.map(|(through, _)| through)).map_err(independent)??;
+        let too_long = |error| match error {
+            Error::InvalidDescriptor { op: "program", field, rule } => {
+                let names: Vec<_> = wanted.iter().map(|&at| INPUTS[at]).collect();
+                let fewer = if names.len() > 1 { " ask for the gradients of fewer inputs at once, or" } else { "" };
+                let rule = format!(
+                    "the program of the gradients of {} would be too long: {field} {rule};{fewer} split the program into several descriptors, each with \
+                     gradients of its own",
+                    names.join(", ")
+                );
+                Error::InvalidDescriptor { op, field: names[0], rule }
+            }
+            other => other,
+        };
+        let gradient = program.gradient(arriving, wanted, through.map(|(through, _)| through)).map_err(refused)?;
+        let gradient = gradient.map_err(too_long)?;
         let further = through.map_or(&[][..], |(_, operands)| operands);
         let slot = |origin: &Origin| match *origin {
             Origin::Further(at) => further[at].clone(),
@@ -514,8 +536,8 @@ descriptor! {
     /// input but seeds and offsets says otherwise.
     ///
     /// ```
-    /// use baracuda_ops::{DType, PointwiseDescriptor, Program};
-    /// let positions = PointwiseDescriptor::generated(Program::arange(0, 0.0, 1.0)?, vec![], vec![5], vec![DType::I64])?;
+    /// use baracuda_ops::{DType, PointwiseDescriptor, stock};
+    /// let positions = PointwiseDescriptor::generated(stock::arange(0, 0.0, 1.0)?, vec![], vec![5], vec![DType::I64])?;
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
     ///
@@ -708,6 +730,41 @@ mod tests {
         {
             of(&select.replace(",1]", &format!(",{number}]")), &[Bool, dtype]).unwrap();
         }
+    }
+
+    #[test]
+    fn errors_name_the_operand_and_the_way_out() {
+        // A product of powers, of which each factor adds to the gradient.
+        let mut b = Program::builder();
+        let inputs = ["x", "y", "z"].map(|name| b.input(name));
+        let mut product = inputs[0];
+        for at in 0..25 {
+            product = b.call(Function::Pow, [product, inputs[1 + at % 2]]);
+        }
+        let program = b.finish([product]).unwrap();
+        let forward = PointwiseDescriptor::new(program, vec![contiguous(&[2]); 3]).unwrap();
+        let error = crate::AnyDescriptor::new(forward).gradients(&["out0"], &["in1", "in2"]).unwrap_err().to_string();
+        for part in
+            ["pointwise", "the gradients of in1, in2", "must be 0 to 64, got", "fewer inputs", "split the program"]
+        {
+            assert!(error.contains(part), "{error}");
+        }
+        let wide = [&[1u64 << 40, 1][..], &[1, 1 << 40]].map(contiguous);
+        let error = PointwiseDescriptor::binary(Function::Add, wide[0], wide[1]).unwrap_err().to_string();
+        assert!(error.starts_with("pointwise") && error.contains("in0"), "{error}");
+    }
+
+    #[test]
+    fn another_alignment_is_the_reason_why_operands_do_not_share_a_place() {
+        let device = Device::cpu();
+        let x = contiguous(&[16]);
+        let forward = PointwiseDescriptor::unary(Function::Neg, x).unwrap();
+        let forward = forward.layout("out0", x.align(4).unwrap()).unwrap();
+        let plan = PointwisePlan::new(&device, forward, &PlanOptions::default()).unwrap();
+        let mut y = [1f32; 16];
+        let args = PointwiseArgs::new([Mem::in_place()], [MemMut::host(&mut y)]);
+        let error = plan.run(&mut device.queue(), args, Workspace::none()).unwrap_err().to_string();
+        assert!(error.contains("another alignment; give both layouts the same `align`"), "{error}");
     }
 
     #[test]

@@ -145,9 +145,203 @@ pub(super) fn xlogy(x: f64, y: f64) -> f64 {
     if x == 0.0 && !y.is_nan() { 0.0 } else { x * y.ln() }
 }
 
+pub(super) fn sinc(x: f64) -> f64 {
+    let n = x.round_ties_even();
+    // sin(pi x) is that of the distance to the nearest whole number, with the other sign beside an odd one.
+    let sine = (std::f64::consts::PI * (x - n)).sin();
+    let sine = if n % 2.0 == 0.0 { sine } else { -sine };
+    if x.abs() < 1e-9 { 1.0 } else { sine / (std::f64::consts::PI * x) }
+}
+
+/// Between 1 and 2 the distance to the root there times a polynomial; beyond, by `digamma(x + 1) = digamma(x) + 1 / x`, and from 10 on the asymptotic series; below 0
+/// by `digamma(1 - x) - pi / tan(pi x)`.
+pub(super) fn digamma(x: f64) -> f64 {
+    // The root in two parts.
+    const ROOT: [f64; 2] = [1.461_632_144_968_362_2, 9.549_995_429_965_697e-17];
+    if x == 0.0 {
+        return f64::INFINITY.copysign(-x);
+    }
+    let (mut z, mut rest) = (x, 0.0);
+    if x < 0.0 {
+        let distance = x - x.round_ties_even();
+        if distance == 0.0 || distance.is_nan() {
+            return f64::NAN;
+        }
+        (z, rest) = (1.0 - x, -std::f64::consts::PI / (std::f64::consts::PI * distance).tan());
+    }
+    if z < 1.0 {
+        (z, rest) = (z + 1.0, rest - 1.0 / z);
+    }
+    if z >= 10.0 {
+        let w = 1.0 / (z * z);
+        // B(2 k) / (2 k), from k = 8 on.
+        let series = [
+            -3617.0 / 8160.0,
+            1.0 / 12.0,
+            -691.0 / 32760.0,
+            1.0 / 132.0,
+            -1.0 / 240.0,
+            1.0 / 252.0,
+            -1.0 / 120.0,
+            1.0 / 12.0,
+        ];
+        return z.ln() - 0.5 / z - w * series.into_iter().fold(0.0, |sum, term| sum * w + term) + rest;
+    }
+    while z >= 2.0 {
+        z -= 1.0;
+        rest += 1.0 / z;
+    }
+    (z - ROOT[0] - ROOT[1]) * DIGAMMA_OVER_DISTANCE.into_iter().fold(0.0, |sum, term| sum * (z - 1.5) + term) + rest
+}
+
+/// `digamma(1.5 + t) / (1.5 + t - root)` for t from -1/2 to 1/2, interpolated at Chebyshev's points; the highest power first.
+const DIGAMMA_OVER_DISTANCE: [f64; 23] = [
+    0.00011881232908510335,
+    -0.0001782188548855923,
+    9.653646261410062e-05,
+    -0.00014480643368061614,
+    0.00032395945401345196,
+    -0.00048595039220036254,
+    0.0006909255761282986,
+    -0.0010364584817312839,
+    0.0015633696313653504,
+    -0.0023454947397380833,
+    0.003518106563802472,
+    -0.005279937255532708,
+    0.007927021796868154,
+    -0.011908220105959716,
+    0.017907248317313294,
+    -0.026975796659787055,
+    0.040760833940846085,
+    -0.06192213327548831,
+    0.09498872445289039,
+    -0.14840492305388092,
+    0.24054248424078697,
+    -0.4236274212814606,
+    0.9510558760318328,
+];
+
+/// Source: M. Giles, "Approximating the erfinv function", 2010, for a first value; then steps of Halley's method.
+pub(super) fn erfinv(x: f64) -> f64 {
+    const NEAR: [f64; 9] = [
+        2.81022636e-08,
+        3.43273939e-07,
+        -3.5233877e-06,
+        -4.39150654e-06,
+        0.00021858087,
+        -0.00125372503,
+        -0.00417768164,
+        0.246640727,
+        1.50140941,
+    ];
+    const FAR: [f64; 9] = [
+        -0.000200214257,
+        0.000100950558,
+        0.00134934322,
+        -0.00367342844,
+        0.00573950773,
+        -0.0076224613,
+        0.00943887047,
+        1.00167406,
+        2.83297682,
+    ];
+    let size = x.abs();
+    if size > 1.0 || x.is_nan() {
+        return f64::NAN;
+    }
+    if size == 1.0 || size < 1e-300 {
+        return if size == 1.0 { f64::INFINITY.copysign(x) } else { x / std::f64::consts::FRAC_2_SQRT_PI };
+    }
+    let w = -((1.0 - size) * (1.0 + size)).ln();
+    let (by, factors) = if w < 5.0 { (w - 2.5, NEAR) } else { (w.sqrt() - 3.0, FAR) };
+    let mut y = size * factors.into_iter().fold(0.0, |sum, factor| sum * by + factor);
+    // The polynomials were made for numbers of f32: nearer to 1 the first value is further off.
+    for _ in 0..if w < 16.0 { 2 } else { 6 } {
+        // Near 1 the difference of complements keeps its digits.
+        let beyond = if size > 0.5 { (1.0 - size) - libm::erfc(y) } else { libm::erf(y) - size };
+        let step = beyond / (std::f64::consts::FRAC_2_SQRT_PI * (-y * y).exp());
+        y -= step / (1.0 + y * step);
+    }
+    y.copysign(x)
+}
+
+/// Up to 20 the series of `(x^2 / 4)^k / k!^2`; beyond, the asymptotic one, whose terms lie below the last digit before they grow.
+pub(super) fn i0(x: f64) -> f64 {
+    let size = x.abs();
+    let (mut term, mut sum, mut k) = (1.0, 1.0, 0.0);
+    if size < 20.0 {
+        while term > sum * 1e-18 {
+            k += 1.0;
+            term *= (0.5 * size / k) * (0.5 * size / k);
+            sum += term;
+        }
+        return sum;
+    }
+    if !size.is_finite() {
+        return size;
+    }
+    while term > 1e-18 && k < 30.0 {
+        k += 1.0;
+        term *= (2.0 * k - 1.0) * (2.0 * k - 1.0) / (8.0 * k * size);
+        sum += term;
+    }
+    // e^x alone may be infinite.
+    let root = (0.5 * size).exp();
+    root * (sum / (std::f64::consts::TAU * size).sqrt()) * root
+}
+
+pub(super) fn logaddexp(x: f64, y: f64) -> f64 {
+    // Also of equal infinities.
+    if x == y { x + std::f64::consts::LN_2 } else { x.max(y) + (-(x - y).abs()).exp().ln_1p() }
+}
+
+pub(super) fn logaddexp2(x: f64, y: f64) -> f64 {
+    if x == y { x + 1.0 } else { x.max(y) + (-(x - y).abs()).exp2().ln_1p() * std::f64::consts::LOG2_E }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "clamped")]
+pub(super) fn ldexp(x: f64, y: f64) -> f64 {
+    if y.is_nan() { y } else { libm::ldexp(x, y.clamp(-5000.0, 5000.0).round_ties_even() as i32) }
+}
+
+/// The least numbers above 0 of types of 16 bits.
+pub(super) const LEAST_F16: f64 = 1.0 / 16_777_216.0;
+pub(super) const LEAST_BF16: f64 = LEAST_F16 / 649_037_107_316_853_453_566_312_041_152_512.0; // 2^-133
+
+/// The number next to x in the direction of y, of the type whose least number above 0 is `least`; 0 for that of f64.
+pub(super) fn next_after(x: f64, y: f64, least: f64) -> f64 {
+    let is_double = least < f64::MIN_POSITIVE;
+    if x.is_nan() || y.is_nan() {
+        return f64::NAN;
+    }
+    if x == y {
+        return y;
+    }
+    if is_double {
+        return if x < y { x.next_up() } else { x.next_down() };
+    }
+    let (digits, greatest) = match least {
+        LEAST_F16 => (11, 65504.0),
+        LEAST_BF16 => (8, f32::from_bits(0x7f7f_0000).into()),
+        _ => (24, f32::MAX.into()),
+    };
+    let (size, is_away) = (x.abs(), x == 0.0 || (x < y) == (x > 0.0));
+    let sign = if x == 0.0 { y } else { x };
+    if size == f64::INFINITY {
+        return f64::copysign(greatest, sign);
+    }
+    // The power of two at or below x, or 0.
+    let power = f64::from_bits(size.to_bits() >> 52 << 52);
+    let toward = if is_away || size > power { 1.0 } else { 0.5 };
+    let step = (toward * power * 2f64.powi(1 - digits)).max(least);
+    let next = if is_away { size + step } else { size - step };
+    (if next > greatest { f64::INFINITY } else { next }).copysign(sign)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Function;
+    use super::{LEAST_BF16, LEAST_F16, next_after};
 
     /// Of 50 digits, with mpmath: where exponents are large, results subnormal or small, and around the bounds of formulas.
     #[test]
@@ -227,14 +421,163 @@ mod tests {
             (Function::Atan2, [1e-300, -1.0], 3.141592653589793),
             (Function::Atan2, [-3.0, -0.5], -1.7359450042095235),
             (Function::Atan2, [2.0, 1e-310], 1.5707963267948966),
+            (Function::Sinc, [1e-10, 0.0], 1.0),
+            (Function::Sinc, [1e-05, 0.0], 0.99999999983550658),
+            (Function::Sinc, [0.25, 0.0], 0.90031631615710606),
+            (Function::Sinc, [-0.5, 0.0], 0.63661977236758138),
+            (Function::Sinc, [0.999999, 0.0], 1.0000010000281109e-06),
+            (Function::Sinc, [1.0000001, 0.0], -9.9999990058386059e-08),
+            (Function::Sinc, [-3.25, 0.0], -0.069255101242854319),
+            (Function::Sinc, [12345.678, 0.0], -2.1855767447993962e-05),
+            (Function::Sinc, [1000000000000000.5, 0.0], 3.1830988618379052e-16),
+            (Function::Lgamma, [1e-300, 0.0], 690.77552789821368),
+            (Function::Lgamma, [1e-05, 0.0], 11.512919692895826),
+            (Function::Lgamma, [0.3, 0.0], 1.0957979948180756),
+            (Function::Lgamma, [0.999999999, 0.0], 5.7721564939922602e-10),
+            (Function::Lgamma, [1.0000001, 0.0], -5.772155829918507e-08),
+            (Function::Lgamma, [1.5, 0.0], -0.12078223763524522),
+            (Function::Lgamma, [2.0000001, 0.0], 4.2278436665324981e-08),
+            (Function::Lgamma, [1.999, 0.0], -0.0004224618006921073),
+            (Function::Lgamma, [2.5, 0.0], 0.28468287047291918),
+            (Function::Lgamma, [3.0001, 0.0], 0.69323946096809996),
+            (Function::Lgamma, [17.3, 0.0], 31.51562417817529),
+            (Function::Lgamma, [100000.0, 0.0], 1051287.7089736569),
+            (Function::Lgamma, [1e+300, 0.0], 6.8977552789821374e+302),
+            (Function::Lgamma, [-0.3, 0.0], 1.4648400508576025),
+            (Function::Lgamma, [-1.5, 0.0], 0.86004701537648098),
+            (Function::Lgamma, [-20.25, 0.0], -41.600961915340527),
+            (Function::Lgamma, [-1000.5, 0.0], -5914.4377011168517),
+            (Function::Lgamma, [-1e-300, 0.0], 690.77552789821368),
+            (Function::Digamma, [1e-300, 0.0], -9.999999999999999e+299),
+            (Function::Digamma, [1e-05, 0.0], -100000.57719921567),
+            (Function::Digamma, [0.3, 0.0], -3.5025242222001332),
+            (Function::Digamma, [1.0, 0.0], -0.57721566490153287),
+            (Function::Digamma, [1.4616321449683622, 0.0], -9.2412655217294273e-17),
+            (Function::Digamma, [1.46163, 0.0], -2.0756283887224574e-06),
+            (Function::Digamma, [1.4617, 0.0], 6.5659392293676496e-05),
+            (Function::Digamma, [1.75, 0.0], 0.24747245354686118),
+            (Function::Digamma, [2.0, 0.0], 0.42278433509846713),
+            (Function::Digamma, [3.3, 0.0], 1.0348224890596216),
+            (Function::Digamma, [9.999, 0.0], 2.2516474172057355),
+            (Function::Digamma, [10.0, 0.0], 2.2517525890667209),
+            (Function::Digamma, [10.5, 0.0], 2.3030010342976865),
+            (Function::Digamma, [100000.0, 0.0], 11.512920464961896),
+            (Function::Digamma, [1e+300, 0.0], 690.77552789821368),
+            (Function::Digamma, [-0.3, 0.0], 2.113309779635399),
+            (Function::Digamma, [-1e-10, 0.0], 9999999999.4227848),
+            (Function::Digamma, [-7.9999999, 0.0], -9999997.8313150723),
+            (Function::Digamma, [-123.25, 0.0], 7.9598587758183035),
+            (Function::Erfinv, [1e-305, 0.0], 8.8622692545275798e-306),
+            (Function::Erfinv, [1e-10, 0.0], 8.8622692545275808e-11),
+            (Function::Erfinv, [0.1, 0.0], 0.088855990494257686),
+            (Function::Erfinv, [-0.5, 0.0], -0.47693627620446988),
+            (Function::Erfinv, [0.5000001, 0.0], 0.47693638746295763),
+            (Function::Erfinv, [0.9, 0.0], 1.1630871536766743),
+            (Function::Erfinv, [-0.9999, 0.0], -2.7510639057120798),
+            (Function::Erfinv, [0.9999999999, 0.0], 4.572824958544925),
+            (Function::Erfinv, [0.9999999999999999, 0.0], 5.8635847487551676),
+            (Function::I0, [1e-10, 0.0], 1.0),
+            (Function::I0, [0.5, 0.0], 1.0634833707413236),
+            (Function::I0, [-3.0, 0.0], 4.8807925858650245),
+            (Function::I0, [7.9, 0.0], 389.40628328215797),
+            (Function::I0, [8.1, 0.0], 469.50060671012147),
+            (Function::I0, [19.9, 0.0], 39513376.52006682),
+            (Function::I0, [20.1, 0.0], 48017874.107136503),
+            (Function::I0, [-90.0, 0.0], 5.1392383455086636e+37),
+            (Function::I0, [700.5, 0.0], 2.5209725792992755e+302),
+            (Function::I0, [712.9, 0.0], 6.0674765992724423e+307),
+            (Function::LogAddExp, [1.0, 2.0], 2.313261687518223),
+            (Function::LogAddExp, [-1000.0, -1001.5], -999.79858672201726),
+            (Function::LogAddExp, [700.0, 690.0], 700.00004539889926),
+            (Function::LogAddExp, [3.0, 3.0], 3.6931471805599454),
+            (Function::LogAddExp, [1e-300, -50.0], 1.9287498479639178e-22),
+            (Function::LogAddExp2, [1.0, 2.0], 2.5849625007211561),
+            (Function::LogAddExp2, [-2000.0, -2001.5], -1999.5632482045601),
+            (Function::LogAddExp2, [1000.0, 990.0], 1000.0014081943928),
+            (Function::LogAddExp2, [3.0, 3.0], 4.0),
+            (Function::Ldexp, [3.0, 5.2], 96.0),
         ];
         for &(function, [x, y], expected) in known {
             let got = function.value([x, y, 0.0]);
-            let ulp = expected.abs().next_up() - expected.abs();
+            let size = expected.abs().max(function.scale([x, y, 0.0]));
+            let ulp = size.next_up() - size;
             assert!(
                 (got - expected).abs() <= 5.0 * ulp,
                 "{function:?}({x:e}, {y:e}) is {got:e}, expected {expected:e}"
             );
+        }
+    }
+
+    #[test]
+    fn special_values_are_those_of_the_rows() {
+        let of = |function: Function, x: f64| function.value([x, 0.0, 0.0]);
+        for (function, x, expected) in [
+            (Function::Sinc, 0.0, 1.0),
+            (Function::Sinc, 3.0, 0.0),
+            (Function::Sinc, f64::INFINITY, f64::NAN),
+            (Function::Lgamma, 0.0, f64::INFINITY),
+            (Function::Lgamma, -3.0, f64::INFINITY),
+            (Function::Lgamma, 1.0, 0.0),
+            (Function::Lgamma, 2.0, 0.0),
+            (Function::Lgamma, f64::NEG_INFINITY, f64::INFINITY),
+            (Function::Digamma, 0.0, f64::NEG_INFINITY),
+            (Function::Digamma, -0.0, f64::INFINITY),
+            (Function::Digamma, -2.0, f64::NAN),
+            (Function::Digamma, f64::INFINITY, f64::INFINITY),
+            (Function::Digamma, f64::NEG_INFINITY, f64::NAN),
+            (Function::Erfinv, 1.0, f64::INFINITY),
+            (Function::Erfinv, -1.0, f64::NEG_INFINITY),
+            (Function::Erfinv, 1.0000001, f64::NAN),
+            (Function::I0, f64::NEG_INFINITY, f64::INFINITY),
+            (Function::I0, 0.0, 1.0),
+        ] {
+            let got = of(function, x);
+            assert!(got == expected || (got.is_nan() && expected.is_nan()), "{function:?}({x}) is {got}");
+        }
+        for function in [Function::LogAddExp, Function::LogAddExp2] {
+            let of = |x: f64, y: f64| function.value([x, y, 0.0]);
+            assert_eq!(of(f64::NEG_INFINITY, f64::NEG_INFINITY), f64::NEG_INFINITY);
+            assert_eq!(of(f64::INFINITY, f64::INFINITY), f64::INFINITY);
+            assert_eq!(of(f64::NEG_INFINITY, -3.0), -3.0);
+            assert!(of(f64::NAN, f64::INFINITY).is_nan());
+        }
+    }
+
+    #[test]
+    fn next_numbers_are_those_of_their_types() {
+        use half::{bf16, f16};
+        let next = |x: f32, y: f32, least: f64| crate::narrow::single(next_after(x.into(), y.into(), least));
+        for bits in 0..=u16::MAX {
+            for y in [0.0, -0.0, 1.5, f32::INFINITY, f32::NEG_INFINITY] {
+                let toward = |bits: u16, x: f32, to_f32: fn(u16) -> f32| {
+                    if x == y {
+                        return y;
+                    }
+                    let is_away = x == 0.0 || (x < y) == (x > 0.0);
+                    let sign = if x == 0.0 { u16::from(y.is_sign_negative()) << 15 } else { bits & 0x8000 };
+                    let size = if is_away { (bits & 0x7fff) + 1 } else { (bits & 0x7fff) - 1 };
+                    to_f32(sign | size)
+                };
+                let half = f16::from_bits(bits).to_f32();
+                let brain = bf16::from_bits(bits).to_f32();
+                if !half.is_nan() {
+                    let expected = toward(bits, half, |bits| f16::from_bits(bits).to_f32());
+                    assert_eq!(next(half, y, LEAST_F16).to_bits(), expected.to_bits(), "{half:e} to {y}");
+                }
+                if !brain.is_nan() {
+                    let expected = toward(bits, brain, |bits| bf16::from_bits(bits).to_f32());
+                    assert_eq!(next(brain, y, LEAST_BF16).to_bits(), expected.to_bits(), "{brain:e} to {y}");
+                    let expected = if brain == y {
+                        y
+                    } else if brain < y {
+                        brain.next_up()
+                    } else {
+                        brain.next_down()
+                    };
+                    let got = next(brain, y, f32::from_bits(1).into());
+                    assert_eq!(got, expected, "{brain:e} to {y}");
+                }
+            }
         }
     }
 }

@@ -135,6 +135,12 @@ fn remainder<T: Whole>(x: T, y: T) -> T {
     if rest != T::default() && are_opposite(rest, y) { rest.plus(y) } else { rest }
 }
 
+#[inline(always)]
+fn sign<T: Whole>(x: T) -> T {
+    let (zero, one) = (T::default(), truth(true));
+    if x < zero { zero.minus(one) } else { x.min(one) }
+}
+
 /// A number of places, if there are more bits than that.
 #[inline(always)]
 fn places<T: Whole>(y: T) -> Option<u32> {
@@ -161,7 +167,11 @@ fn apply<T: Whole>(function: Function, [x, y, z]: [&[T]; 3], results: &mut [T]) 
         Function::Neg => map(x, results, |x| zero.minus(x)),
         Function::LogicalNot => map(x, results, |x| truth(x == zero)),
         Function::BitwiseNot => map(x, results, |x| T::of_bits(!x.bits())),
-        Function::PopCount => map(x, results, |x| T::of_bits(x.bits().count_ones().into())),
+        Function::PopCount => zip(x, y, results, |x, bits| T::of_bits((x.bits() & bits.bits()).count_ones().into())),
+        Function::Abs => map(x, results, |x| if x < zero { zero.minus(x) } else { x }),
+        Function::Sign => map(x, results, sign),
+        Function::Square => map(x, results, |x| x.times(x)),
+        Function::Relu => map(x, results, |x| x.max(zero)),
         Function::Add => zip(x, y, results, T::plus),
         Function::Sub => zip(x, y, results, T::minus),
         Function::Mul => zip(x, y, results, T::times),
@@ -180,12 +190,17 @@ fn apply<T: Whole>(function: Function, [x, y, z]: [&[T]; 3], results: &mut [T]) 
         Function::ShiftLeft => zip(x, y, results, shift_left),
         Function::ShiftRight => zip(x, y, results, shift_right),
         Function::DivFloor => zip(x, y, results, div_floor),
-        Function::DivTrunc => zip(x, y, results, |x, y| x.divided(y).0),
+        Function::Div | Function::DivTrunc => zip(x, y, results, |x, y| x.divided(y).0),
         Function::Remainder => zip(x, y, results, remainder),
         Function::Fmod => zip(x, y, results, |x, y| x.divided(y).1),
         Function::Maximum => zip(x, y, results, T::max),
         Function::Minimum => zip(x, y, results, T::min),
         Function::Where => select(x, y, z, results),
+        Function::Clamp => {
+            for (((result, &x), &low), &high) in results.iter_mut().zip(x).zip(y).zip(z) {
+                *result = x.max(low).min(high);
+            }
+        }
         // Types are checked when a descriptor is made: programs of integers have no other functions.
         other => unreachable!("{} is no function of integers", other.name()),
     }
@@ -223,7 +238,12 @@ mod tests {
                 assert_eq!((of(Function::ShiftLeft, 5, by), of(Function::ShiftRight, 5, by)), (0, 0), "{computing}");
             }
             assert_eq!((of(Function::ShiftLeft, 5, 3), of(Function::ShiftRight, 40, 3)), (40, 5));
-            assert_eq!(of(Function::PopCount, most, 0), i64::from(most.count_ones()));
+            assert_eq!(of(Function::PopCount, most, most), i64::from(most.count_ones()));
+            assert_eq!(of(Function::PopCount, most, 255), 8, "{computing}");
+            assert_eq!((of(Function::Sign, most, 0), of(Function::Sign, 0, 0)), (1, 0));
+            assert_eq!((of(Function::Square, most, 0), of(Function::Div, most, 2)), (1, most / 2), "{computing}");
+            let clamped = |x, low, high| value(Function::Clamp, computing, [x, low, high]);
+            assert_eq!([clamped(1, 3, 9), clamped(5, 3, 9), clamped(11, 3, 9), clamped(5, 9, 3)], [3, 5, 9, 3]);
             let signed = computing != DType::U32;
             if signed {
                 assert_eq!(
@@ -242,6 +262,8 @@ mod tests {
                 for by in [64, -1] {
                     assert_eq!((of(Function::ShiftLeft, -5, by), of(Function::ShiftRight, -5, by)), (0, -1));
                 }
+                assert_eq!((of(Function::Abs, least, 0), of(Function::Abs, -3, 0)), (least, 3));
+                assert_eq!((of(Function::Sign, least, 0), of(Function::Relu, -3, 0)), (-1, 0));
                 assert_eq!((of(Function::Neg, least, 0), of(Function::BitwiseNot, 0, 0)), (least, -1));
             }
         }

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     /// The distance of two numbers in ulp of the expected one.
-    fn ulps(got: f32, expected: f64) -> f64 {
+    fn ulps(got: f32, expected: f64, scale: f64) -> f64 {
         let nearest = crate::narrow::single(expected);
         if got.to_bits() == nearest.to_bits() || (got.is_nan() && expected.is_nan()) {
             return 0.0;
@@ -249,7 +249,8 @@ mod tests {
             // Of the other sign.
             return f64::INFINITY;
         }
-        let ulp = (f64::from(nearest.abs().next_up()) - f64::from(nearest.abs())).max(f64::from(f32::from_bits(1)));
+        let size = nearest.abs().max(crate::narrow::single(scale));
+        let ulp = (f64::from(size.next_up()) - f64::from(size)).max(f64::from(f32::from_bits(1)));
         (f64::from(got) - expected).abs() / ulp
     }
 
@@ -276,8 +277,9 @@ mod tests {
                         _ => f32::apply::<true>(function, [&x, &[], &[]], &mut results),
                     }
                     for (x, got) in x.iter().zip(&results) {
-                        let expected = function.value([f64::from(*x), 0.0, 0.0]);
-                        let error = ulps(*got, expected);
+                        let arguments = [f64::from(*x), 0.0, 0.0];
+                        let expected = function.value(arguments);
+                        let error = ulps(*got, expected, function.scale(arguments));
                         assert!(
                             error <= function.ulps(),
                             "{function:?}({x:e}) is {got:e}, expected {expected:e}: {error}"
@@ -332,15 +334,18 @@ mod tests {
             function.arity() == 2 && function.computes_in(crate::DType::F32) && !function.takes_bool(0)
         };
         for function in Function::ALL.into_iter().filter(is_of_two) {
+            let of_type = function.row().of_type.map_or(0.0, |of_type| of_type(crate::DType::F32));
+            let z = vec![crate::narrow::single(of_type); x.len()];
             let mut results = vec![0.0; x.len()];
             let mut worst = [0.0f64; 2];
             for (is_fused, worst) in worst.iter_mut().enumerate() {
                 match is_fused {
-                    0 => f32::apply::<false>(function, [&x, &y, &[]], &mut results),
-                    _ => f32::apply::<true>(function, [&x, &y, &[]], &mut results),
+                    0 => f32::apply::<false>(function, [&x, &y, &z], &mut results),
+                    _ => f32::apply::<true>(function, [&x, &y, &z], &mut results),
                 }
                 for (&[x, y], got) in pairs.iter().zip(&results) {
-                    let error = ulps(*got, function.value([f64::from(x), f64::from(y), 0.0]));
+                    let arguments = [f64::from(x), f64::from(y), of_type];
+                    let error = ulps(*got, function.value(arguments), function.scale(arguments));
                     assert!(error <= function.ulps(), "{function:?}({x:e}, {y:e}) is {got:e}: {error}");
                     *worst = worst.max(error);
                 }

@@ -34,7 +34,6 @@ mod lanes;
 )]
 mod single;
 mod source;
-mod stock;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,7 +46,7 @@ pub use builder::{ProgramBuilder, Term};
 #[cfg(feature = "cuda")]
 pub(crate) use functions::Cost;
 pub use functions::Function;
-pub(crate) use gradient::{Made, Origin, Through};
+pub(crate) use gradient::{Made, Origin, Refused, Through};
 pub(crate) use lanes::Lane;
 pub use source::Distribution;
 pub(crate) use source::{Draw, Kind, Source, Stream};
@@ -246,6 +245,56 @@ impl Program {
         Self(Arc::new(Parts { names, inputs: *inputs, sources, instructions, outputs }))
     }
 
+    /// The program in which functions that depend on the types of their operands have the numbers that say them as last arguments; its inputs have these
+    /// types.
+    pub(crate) fn typed(&self, inputs: &[DType], computing: DType) -> Self {
+        self.with_instructions(|Instruction { function, arguments }| {
+            let mut arguments = arguments.clone();
+            let Some(of_type) = function.row().of_type else { return arguments };
+            arguments.truncate(function.arity());
+            let dtype = self.type_of_operands(&arguments, inputs, computing);
+            if *function == Function::NextAfter {
+                let round = |argument: &mut Argument| {
+                    if let Argument::Literal(literal) = argument {
+                        *literal = Literal::new(rounded(dtype, literal.get()));
+                    }
+                };
+                arguments.iter_mut().for_each(round);
+            }
+            arguments.push(Argument::Literal(Literal::new(of_type(dtype))));
+            arguments
+        })
+    }
+
+    /// The program without the numbers that [`typed`](Self::typed) adds.
+    pub(crate) fn untyped(&self) -> Self {
+        self.with_instructions(|Instruction { function, arguments }| arguments[..function.arity()].to_vec())
+    }
+
+    /// The program with other arguments of those functions that depend on types.
+    fn with_instructions(&self, arguments_of: impl Fn(&Instruction) -> Vec<Argument>) -> Self {
+        if self.instructions().iter().all(|instruction| instruction.function.row().of_type.is_none()) {
+            return self.clone();
+        }
+        let Parts { names, inputs, sources, outputs, .. } = &*self.0;
+        let of = |instruction: &Instruction| Instruction {
+            function: instruction.function,
+            arguments: arguments_of(instruction),
+        };
+        let instructions = self.instructions().iter().map(of).collect();
+        let (names, sources, outputs) = (names.clone(), sources.clone(), outputs.clone());
+        Self(Arc::new(Parts { names, inputs: *inputs, sources, instructions, outputs }))
+    }
+
+    /// The type of the first argument that is no number: of an input its own, of others the one in which the program computes.
+    fn type_of_operands(&self, arguments: &[Argument], inputs: &[DType], computing: DType) -> DType {
+        let operand = arguments.iter().find(|argument| !matches!(argument, Argument::Literal(_)));
+        match operand {
+            Some(&Argument::Input(at)) => inputs[at],
+            _ => computing,
+        }
+    }
+
     pub(crate) fn instructions(&self) -> &[Instruction] {
         &self.0.instructions
     }
@@ -375,6 +424,30 @@ impl Program {
                     });
                 }
             }
+            if *function == Function::NextAfter {
+                self.check_one_type(arguments, inputs, computing).map_err(|rule| {
+                    let rule = format!("instruction {at}, {name}, {rule}");
+                    Error::InvalidDescriptor { op, field: "program", rule }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Requires that all arguments that are no numbers are of one type, of which there is a next number.
+    fn check_one_type(&self, arguments: &[Argument], inputs: &[DType], computing: DType) -> Result<(), String> {
+        let dtype = self.type_of_operands(arguments, inputs, computing);
+        if matches!(dtype, DType::F8E4M3 | DType::F8E5M2) {
+            return Err(format!("takes f64, f32, f16 and bf16, got {dtype}; cast it first"));
+        }
+        for argument in arguments.iter().filter(|argument| !matches!(argument, Argument::Literal(_))) {
+            let other = self.type_of_operands(&[*argument], inputs, computing);
+            if other != dtype {
+                let name = self.name(*argument);
+                return Err(format!(
+                    "takes operands of one type: {name} is {other} beside {dtype}; cast one of them first"
+                ));
+            }
         }
         Ok(())
     }
@@ -383,9 +456,18 @@ impl Program {
     fn checked(
         names: Names,
         sources: Vec<Source>,
-        instructions: Vec<Instruction>,
+        mut instructions: Vec<Instruction>,
         outputs: Vec<Argument>,
     ) -> Result<Self> {
+        let is_typed = |instruction: &&mut Instruction| instruction.function.row().of_type.is_some();
+        let mut types = 0;
+        for Instruction { function, arguments } in instructions.iter_mut().filter(is_typed) {
+            // Instructions of a typed program say the type.
+            if arguments.len() == function.arity() + 1 {
+                arguments.pop();
+            }
+            types += 1;
+        }
         let inputs = names.inputs.len();
         bounded("inputs", inputs, 0..=Self::MAX_INPUTS)?;
         require("let", sources.len() <= Self::MAX_SOURCES, || {
@@ -420,9 +502,11 @@ impl Program {
         numbers.sort_unstable_by_key(|literal| literal.0);
         numbers.dedup();
         let most = if sources.is_empty() { Self::MAX_NUMBERS } else { Self::MAX_NUMBERS_BESIDE_SOURCES };
-        require("let", numbers.len() <= most, || {
+        let count = numbers.len() + types;
+        require("let", count <= most, || {
             let beside = if sources.is_empty() { "" } else { " beside sources" };
-            format!("has {} different numbers, at most {most} are possible{beside}", numbers.len())
+            let types = if types == 0 { "" } else { ", with one for each function that depends on a type" };
+            format!("has {count} different numbers{types}, at most {most} are possible{beside}")
         })?;
         for (at, output) in outputs.iter().enumerate() {
             let is_known = match *output {
@@ -747,7 +831,7 @@ impl From<Program> for Json {
         };
         let instruction = |(at, Instruction { function, arguments }): (usize, &Instruction)| {
             let head = [Word::Name(program.name(Argument::Result(at))), Word::Name(function.name().into())];
-            head.into_iter().chain(arguments.iter().map(word)).collect()
+            head.into_iter().chain(arguments.iter().take(function.arity()).map(word)).collect()
         };
         let sources = program.sources().iter().enumerate().map(|(at, source)| write_source(&program, at, source));
         Self {

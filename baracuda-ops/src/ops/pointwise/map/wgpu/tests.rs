@@ -185,7 +185,7 @@ fn scale(function: Function, [x, y, z]: [f64; 3], exact: f64) -> f64 {
         Function::Addcmul => of_terms([x, y * z]),
         Function::Addcdiv => of_terms([x, y / z]),
         Function::Fma => of_terms([x * y, z]),
-        _ => exact.abs(),
+        _ => exact.abs().max(function.scale([x, y, z])),
     }
 }
 
