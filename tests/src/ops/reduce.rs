@@ -32,6 +32,21 @@ const BELOW: &str = r#"{"inputs":["x","y"],"let":[["z","lt","x","y"]],"outputs":
 /// Exponentials and products of three inputs, one of which is used twice.
 const GATED: &str = r#"{"inputs":["x","y","z"],"let":[["s","sigmoid","x"],["t","mul","s","y"],["u","mul","t","z"],["v","add","u","x"]],"outputs":["v"]}"#;
 
+/// Cubes of magnitudes.
+const CUBES: &str =
+    r#"{"inputs":["x"],"let":[["a","abs","x"],["s","square","a"],["c","mul","s","a"]],"outputs":["c"]}"#;
+const SQUARES: &str = r#"{"inputs":["x"],"let":[["s","square","x"]],"outputs":["s"]}"#;
+
+const ROOT: &str = r#"{"inputs":["v"],"let":[["y","sqrt","v"]],"outputs":["y"]}"#;
+/// Of cubes.
+const CUBE_ROOT: &str = r#"{"inputs":["v"],"let":[["y","pow","v",0.3333333333333333]],"outputs":["y"]}"#;
+/// Between -1 and 1, of a mean.
+const BY_COUNT: &str = r#"{"inputs":["v"],"let":[["n","count"],["m","div","v","n"],["t","mul","m",0.1],["y","tanh","t"]],"outputs":["y"]}"#;
+/// As many as there are.
+const COUNTED: &str = r#"{"inputs":["v"],"let":[["n","count"]],"outputs":["n"]}"#;
+/// A comparison.
+const IS_FINITE: &str = r#"{"inputs":["v"],"let":[["y","isfinite","v"]],"outputs":["y"]}"#;
+
 /// A descriptor before it is one.
 #[derive(Clone)]
 struct Form {
@@ -46,12 +61,20 @@ struct Form {
     /// The strides of the output, if it is not dense.
     strides: Option<Vec<u64>>,
     correction: Option<u64>,
+    /// JSON, or results are as they are.
+    finish: Option<&'static str>,
 }
 
 /// Whether a reduction is refused without elements.
 fn has_order(reduce: Reduction) -> bool {
     use Reduction::{ArgMax, ArgMin, Max, Min, NormInf};
     matches!(reduce, Max | Min | NormInf | ArgMax | ArgMin)
+}
+
+/// Whether results are numbers of the type of floating-point values.
+fn gives_numbers(reduce: Reduction) -> bool {
+    use Reduction::{All, Any, ArgMax, ArgMin, CountNonzero};
+    !matches!(reduce, ArgMax | ArgMin | CountNonzero | Any | All)
 }
 
 impl Form {
@@ -65,7 +88,12 @@ impl Form {
             output: None,
             strides: None,
             correction: None,
+            finish: None,
         }
+    }
+
+    fn finish(self, finish: &'static str) -> Self {
+        Self { finish: Some(finish), ..self }
     }
 
     fn new(program: &'static str, inputs: impl Into<Vec<TensorDesc>>, axes: &[usize], reduce: Reduction) -> Self {
@@ -95,6 +123,9 @@ impl Form {
         }
         if let Some(correction) = self.correction {
             descriptor = descriptor.correction(correction)?;
+        }
+        if let Some(json) = self.finish {
+            descriptor = descriptor.finish(serde_json::from_str(json).expect("the case lists hold valid programs"))?;
         }
         if let Some(strides) = &self.strides {
             let any = AnyDescriptor::new(descriptor.clone());
@@ -290,6 +321,50 @@ fn forms() -> Vec<(Form, Data, bool)> {
             add(Form::new(ERRORS, [x, x], &[1], reduce), Data::Normal, reduce == Reduction::Var);
             add(Form::new(ERRORS, [x, dense(dtype, &[9, 1])], &[0], reduce), Data::Normal, false);
         }
+        // What becomes of results: p-norms, root mean squares, and others, of rows, of columns, of pieces, of no elements, kept, and laid otherwise.
+        for (dims, axes, is_core) in [
+            (&[9, 34][..], &[1][..], true),
+            (&[40, 19], &[0], true),
+            (&[3, 5, 66], &[0, 2], false),
+            (&[2, 40_000], &[1], true),
+            (&[20_000, 5], &[0], false),
+            (&[70_001], &[0], false),
+            (&[7, 9], &[], false),
+            (&[], &[], false),
+            (&[0, 5], &[1], false),
+        ] {
+            let x = dense(dtype, dims);
+            add(Form::new(CUBES, [x], axes, Reduction::Sum).finish(CUBE_ROOT), Data::Normal, is_core);
+            add(Form::new(SQUARES, [x], axes, Reduction::Mean).finish(ROOT).keep(axes), Data::Normal, is_core);
+            add(Form::of(Reduction::Sum, x, axes).finish(BY_COUNT), Data::Normal, false);
+            add(Form::of(Reduction::Sum, x, axes).finish(IS_FINITE), Data::Inf, dims.len() == 2 && is_core);
+        }
+        for reduce in Reduction::ALL.into_iter().filter(|&reduce| gives_numbers(reduce)) {
+            add(Form::of(reduce, dense(dtype, &[9, 34]), &[1]).finish(BY_COUNT), Data::Normal, false);
+            add(
+                Form::of(reduce, dense(dtype, &[300, 70]), &[0]).finish(BY_COUNT),
+                Data::Normal,
+                reduce == Reduction::Var,
+            );
+            if !has_order(reduce) {
+                add(
+                    Form::of(reduce, dense(dtype, &[5, 0]), &[1]).finish(BY_COUNT),
+                    Data::Normal,
+                    reduce == Reduction::Sum,
+                );
+            }
+        }
+        let lines = dense(dtype, &[5, 3, 16]);
+        for data in [Data::Nan, Data::Normal] {
+            let form = Form::of(Reduction::Max, lines, &[2]).finish(BY_COUNT);
+            add(of_output(form, &[1, 5]), data, data == Data::Normal);
+        }
+        add(Form::of(Reduction::Sum, dense(dtype, &[5, 3]), &[1]).finish(COUNTED), Data::Normal, true);
+        let to = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
+        if dtype != DType::F64 {
+            let form = Form::new(SQUARES, [dense(dtype, &[6, 40])], &[1], Reduction::Mean).finish(ROOT);
+            add(Form { output: Some(to), ..form }, Data::Normal, true);
+        }
         // What is true of elements is counted.
         for reduce in [Reduction::Sum, Reduction::Prod, Reduction::Max, Reduction::Min, Reduction::All] {
             add(Form::new(BELOW, [x, x], &[1], reduce), Data::Normal, reduce == Reduction::Sum);
@@ -367,13 +442,14 @@ struct Reduced {
     axes: Vec<usize>,
     program: Option<Program>,
     correction: u64,
+    finish: Option<Program>,
 }
 
 impl Reduced {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
         let json = json_of(descriptor)?;
         let axes = json["axes"].as_array().context("axes")?.iter().filter_map(Value::as_u64);
-        let program = json.get("program").map(Program::of).transpose()?;
+        let [program, finish] = ["program", "finish"].map(|field| json.get(field).map(Program::of).transpose());
         let inputs: Vec<&[u64]> =
             descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dims()).collect();
         let rank = inputs.iter().map(|dims| dims.len()).max().unwrap_or(0);
@@ -385,7 +461,8 @@ impl Reduced {
             reduce: serde_json::from_value(json["reduce"].clone())?,
             dims: (0..rank).rev().map(extent).collect(),
             axes: axes.map(|axis| axis as usize).collect(),
-            program,
+            program: program?,
+            finish: finish?,
             correction: json.get("correction").and_then(Value::as_u64).unwrap_or(1),
         })
     }
@@ -521,6 +598,14 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
     }
     for (terms, &found) in terms.iter().zip(&actual.values) {
         let (value, allowance) = of_terms(&reduced, computing, terms, found)?;
+        if let Some(finish) = &reduced.finish {
+            let off = finite(allowance) * computing.unit_roundoff();
+            let allowed = finish.finished(arithmetic, value, off, reduced.count())?;
+            let (value, budget) = arithmetic.expected(out.desc.dtype(), allowed, found);
+            values.push(value);
+            budgets.push(budget);
+            continue;
+        }
         let is_float = out.desc.dtype().is_float();
         values.push(value);
         budgets.push(if is_float { budget(out.desc.dtype(), computing, value, finite(allowance)) } else { 0.0 });
@@ -650,6 +735,7 @@ fn asked_for(dtype: DType) -> Vec<(String, Form)> {
     add("all but channels, channels-last", Form::of(Reduction::Sum, last, &[0, 2, 3]));
     add("rows apart", Form::of(Reduction::Sum, strided(dtype, &[32, 768], &[1024, 1]), &[1]));
     add("transposed", Form::of(Reduction::Sum, strided(dtype, &[32, 768], &[1, 32]), &[1]));
+    add("a finish", Form::new(SQUARES, [x], &[2], Reduction::Mean).finish(ROOT));
     add("a program", Form::new(ERRORS, [x, x], &[2], Reduction::Mean));
     add("a program with broadcasting", Form::new(ERRORS, [x, dense(dtype, &[768])], &[0, 1], Reduction::Sum));
     let to = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };

@@ -45,7 +45,7 @@ fn run(valid: &Valid, operands: &Operands<'_>) {
     let Some(out) = operands.get(OUTPUT).filter(|_| outputs > 0) else { return };
     let (kept, reduced) = (geometry.kept(), geometry.reduced());
     let inputs: Vec<Tensor<'_>> = (0..geometry.inputs.len()).filter_map(|at| operands.get(at)).collect();
-    let Geometry { row, program, computing, divisor, .. } = geometry;
+    let Geometry { row, program, computing, divisor, finish, .. } = geometry;
     let number: Option<fn(f64) -> f64> = match computing {
         DType::F64 => Some(|number| number),
         DType::F32 => Some(|number| rounded(DType::F32, number)),
@@ -63,8 +63,12 @@ fn run(valid: &Valid, operands: &Operands<'_>) {
                 let compute = move |given: &[f64], results: &mut [f64]| program.evaluate(given, number, results);
                 line.values(|tensor, offset| tensor.load(offset), compute)
             };
+            let mut result = [row.value(values, *divisor)];
+            if let Some(finish) = finish {
+                finish.evaluate(&result.clone(), number, &mut result);
+            }
             // SAFETY: each position is of one task, and the output addresses every element once.
-            unsafe { out.store(place, row.value(values, *divisor)) };
+            unsafe { out.store(place, result[0]) };
         } else {
             let compute = |given: &[i64], results: &mut [i64]| program.evaluate_integers(given, *computing, results);
             let result = row.integer(line.values(|tensor, offset| tensor.load_integer(offset), compute));

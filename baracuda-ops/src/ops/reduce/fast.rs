@@ -66,11 +66,22 @@ impl Reduced {
         }
     }
 
-    /// Writes the result of an output.
-    fn store(&self, out: &Tensor<'_>, output: u64, total: f64) {
-        let value = self.row.finish.of(total, self.geometry.divisor);
-        // SAFETY: each output is of one task, and the operand addresses every element once.
-        unsafe { out.store(self.kept.offset(0, output), value) };
+    /// Writes the results of outputs from `first` on.
+    fn store<T: Lane + Folded>(&self, out: &Tensor<'_>, first: u64, totals: &mut [f64]) -> Result<(), Shortage> {
+        totals.iter_mut().for_each(|total| *total = self.row.finish.of(*total, self.geometry.divisor));
+        if let Some(finish) = &self.geometry.finish {
+            let mut block = Block::<T>::new(finish)?;
+            for totals in totals.chunks_mut(BLOCK) {
+                block.input(0).iter_mut().zip(&*totals).for_each(|(value, &total)| *value = T::number(total));
+                block.evaluate(totals.len());
+                totals.iter_mut().zip(block.output(0)).for_each(|(total, value)| *total = value.wide());
+            }
+        }
+        for (output, &total) in (first..).zip(&*totals) {
+            // SAFETY: each output is of one task, and the operand addresses every element once.
+            unsafe { out.store(self.kept.offset(0, output), total) };
+        }
+        Ok(())
     }
 }
 
@@ -78,8 +89,10 @@ fn run<T: Lane + Converted + Folded>(work: &Reduced, operands: &Operands<'_>) ->
     let Some(out) = operands.get(OUTPUT).filter(|_| work.outputs > 0) else { return Ok(()) };
     let count = work.geometry.count;
     if count == 0 {
-        (0..work.outputs).for_each(|output| work.store(&out, output, work.row.combine.identity()));
-        return Ok(());
+        return (0..work.outputs).step_by(BLOCK).try_for_each(|first| {
+            let mut totals = [work.row.combine.identity(); BLOCK];
+            work.store::<T>(&out, first, &mut totals[..to_usize((work.outputs - first).min(BLOCK as u64))])
+        });
     }
     let inputs = work.geometry.inputs.len();
     let mut tensors: Vec<Tensor<'_>> = room(inputs as u64)?;
@@ -89,9 +102,9 @@ fn run<T: Lane + Converted + Folded>(work: &Reduced, operands: &Operands<'_>) ->
     let group = if is_columns { BLOCK as u64 } else { (PIECE / count).max(1) };
     let piece = if is_columns { PIECE_OF_COLUMNS } else { PIECE };
     let (groups, pieces) = (work.outputs.div_ceil(group), count.div_ceil(piece));
-    let totals = threads::map(groups * pieces, work.outputs.saturating_mul(count), |task| {
+    let mut totals = threads::map(groups * pieces, work.outputs.saturating_mul(count), |task| {
         let (first, of_piece) = (task / pieces * group, task % pieces * piece);
-        let totals = widest(Task::<T> {
+        let mut totals = widest(Task::<T> {
             work,
             tensors: &tensors,
             outputs: first..work.outputs.min(first + group),
@@ -102,16 +115,19 @@ fn run<T: Lane + Converted + Folded>(work: &Reduced, operands: &Operands<'_>) ->
         if pieces > 1 {
             return Ok(totals);
         }
-        (first..).zip(totals).for_each(|(output, total)| work.store(&out, output, total));
+        work.store::<T>(&out, first, &mut totals)?;
         Ok::<_, Shortage>(Vec::new())
     })?;
     if pieces > 1 {
-        for (of_group, totals) in (0..).zip(totals.chunks(to_usize(pieces))) {
-            for at in 0..totals[0].len() {
-                let total =
-                    totals.iter().fold(work.row.combine.identity(), |t, piece| work.row.combine.of(t, piece[at]));
-                work.store(&out, of_group * group + at as u64, total);
+        for (of_group, totals) in (0..).zip(totals.chunks_mut(to_usize(pieces))) {
+            let Some((combined, pieces)) = totals.split_first_mut() else { continue };
+            for piece in pieces {
+                combined
+                    .iter_mut()
+                    .zip(piece)
+                    .for_each(|(total, of_piece)| *total = work.row.combine.of(*total, *of_piece));
             }
+            work.store::<T>(&out, of_group * group, combined)?;
         }
     }
     Ok(())

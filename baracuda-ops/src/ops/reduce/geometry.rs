@@ -23,6 +23,8 @@ pub(crate) struct Geometry {
     pub(crate) count: u64,
     /// What a mean of them is divided by.
     pub(crate) divisor: u64,
+    /// What becomes of a result, in which the count is a number.
+    pub(crate) finish: Option<Program>,
     /// The output and the inputs along the axes that stay.
     kept: Vec<TensorDesc>,
     /// The inputs along the axes that are reduced.
@@ -62,7 +64,7 @@ impl Geometry {
         let of_reduced = inputs.iter().map(|input| part(input, &reduced, input.strides())).collect::<Result<_>>()?;
         let count = reduced.iter().map(|&axis| dims[axis]).product::<u64>();
         let divisor = count.saturating_sub(correction);
-        Ok(Self { program, inputs, computing, row, count, divisor, kept, reduced: of_reduced, repeated })
+        Ok(Self { program, inputs, computing, row, count, divisor, finish: None, kept, reduced: of_reduced, repeated })
     }
 
     /// The extents that the inputs broadcast to.

@@ -193,7 +193,7 @@ fn type_of(function: Function, lying: &Lying) -> Option<DType> {
 }
 
 /// One function of operands of one type.
-pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+pub(in crate::ops) fn function(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     valid.derived.one_set()?;
     let (program, operands) = (&valid.fields.program, &valid.derived.operands);
     Reason::unless(program.sources().is_empty(), || "it has no positions and no random numbers")?;
@@ -256,7 +256,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
 }
 
 /// An interpreter of any program.
-pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+pub(in crate::ops) fn program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     valid.derived.one_set()?;
     let (program, operands, computing) = (&valid.fields.program, &valid.derived.operands, valid.derived.computing);
     Reason::unless(

@@ -289,7 +289,8 @@ impl<'v> Task<'v> {
         let program = reads.then_some(&self.valid.derived.program);
         let inputs = if reads { &self.inputs[..] } else { &[] };
         let ranks = (rank, self.kept.dims.len().max(1));
-        reduced_text(self.computing, program, inputs, stores.then_some(self.output), ranks, self.held.further)
+        let finish = self.valid.derived.finish.as_ref();
+        reduced_text(self.computing, program, inputs, stores.then_some((self.output, finish)), ranks, self.held.further)
     }
 
     /// `is_wide`: chunks have eight elements.
