@@ -239,6 +239,18 @@ const FORWARDS: &[Forwards] = &[
             ],
         ],
     },
+    // Norms of orders 2.5 and 0.5, as `ReduceDescriptor::norm` makes them.
+    Forwards {
+        op: "reduce",
+        tensors: &[
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2]}],"axes":[1]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2],"strides":[1,3,12]}],"axes":[0,2],"keep":[2]"#,
+        ],
+        options: &[&[
+            r#""reduce":"sum","program":{"inputs":["x"],"let":[["a","abs","x"],["p","pow","a",2.5]],"outputs":["p"]},"finish":{"inputs":["v"],"let":[["c","eq","v",0],["o","where","c",1,"v"],["p","pow","o",0.4],["y","where","c",0,"p"]],"outputs":["y"]}"#,
+            r#""reduce":"sum","program":{"inputs":["x"],"let":[["a","abs","x"],["c","eq","a",0],["o","where","c",1,"a"],["p","pow","o",0.5],["y","where","c",0,"p"]],"outputs":["y"]},"finish":{"inputs":["v"],"let":[["c","eq","v",0],["o","where","c",1,"v"],["p","pow","o",2],["y","where","c",0,"p"]],"outputs":["y"]}"#,
+        ]],
+    },
     // Of one value there is no estimate of a variance, and no root of 0 that has a difference quotient.
     Forwards {
         op: "reduce",

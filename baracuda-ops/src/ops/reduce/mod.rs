@@ -65,6 +65,7 @@ mod cuda;
 mod fast;
 mod geometry;
 mod gradients;
+mod norm;
 mod reduction;
 #[cfg(feature = "wgpu")]
 mod wgpu;
