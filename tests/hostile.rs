@@ -403,7 +403,14 @@ fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         ReduceDescriptor::new(b.finish(outputs)?, vec![x, row], axes.clone(), reduction)?
     };
     for _ in 0..random.u32(..3) {
-        d = match random.u32(..5) {
+        d = match random.u32(..6) {
+            4 => {
+                let own = if random.bool() { vec![x] } else { vec![tensor(random)?, x] };
+                let count = if random.u32(..24) == 0 { 4096 } else { random.usize(..4) };
+                let all: Vec<usize> = (0..x.rank()).collect();
+                let d = if random.bool() { ReduceDescriptor::of(x, &all, reduction)? } else { d };
+                d.sets(vec![own; count])?
+            }
             0 => d.keep_axes()?,
             3 => {
                 let mut b = Program::builder();

@@ -201,14 +201,17 @@ impl<'v> Task<'v> {
 type Form = fn(&Valid, &Props, Ask) -> Accepted<'static>;
 
 /// Alignment of what is in the workspace, which accesses to vectors need.
-const ALIGN: u64 = 256;
+pub(super) const ALIGN: u64 = 256;
 
 /// A kernel's answer with what is to become of the results: they go to the workspace, in the computing type, and a program of each element makes the output
 /// of them.
-fn with_finish(form: Form, valid: &Valid, props: &Props, ask: Ask) -> Accepted<'static> {
+pub(super) fn with_finish(form: Form, valid: &Valid, props: &Props, ask: Ask) -> Accepted<'static> {
+    valid.derived.one_set()?;
     let Some(finish) = &valid.derived.finish else { return form(valid, props, ask) };
     let refused = |error: crate::error::Error| Reason::from(error.to_string());
-    let unfinished = valid.fields.unfinished(valid.derived.computing).map_err(refused)?;
+    let mut unfinished = valid.fields.unfinished(valid.derived.computing).map_err(refused)?;
+    // Of what several sets gave the fields do not tell it.
+    (unfinished.derived.row, unfinished.derived.divisor) = (valid.derived.row, valid.derived.divisor);
     let results = unfinished.slots.always(OUTPUT).desc;
     let out = valid.slots.always(OUTPUT).desc;
     let last = map::of_one(finish.clone(), results, out).map_err(refused)?;
@@ -263,7 +266,7 @@ pub(super) fn program(valid: &Valid, props: &Props, ask: Ask) -> Accepted<'stati
 }
 
 /// Along extents in which elements are neighbours.
-fn along_rows(valid: &Valid, _: &Props, ask: Ask) -> Accepted<'static> {
+pub(super) fn along_rows(valid: &Valid, _: &Props, ask: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     let dtype = task.plain()?;
     ask.leave_if(has_better_columns(&task), "elements are nearer to each other along an extent that stays")?;
@@ -350,7 +353,7 @@ fn along_columns(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
 }
 
 /// Sums of what programs make of lines, in which elements of every input are neighbours or one is repeated.
-fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
+pub(super) fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     Reason::unless(
         task.geometry.computing == DType::F32 && task.combine == sys::BOPS_COMBINE_ADD,
@@ -408,7 +411,7 @@ fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
 }
 
 /// Any program and any layout.
-fn of_program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
+pub(super) fn of_program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     let computing = task.geometry.computing;
     let code = Code::new(&task.geometry.program, |number| bits(computing, number));

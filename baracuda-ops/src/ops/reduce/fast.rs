@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::reduction::{Combine, Each, Row};
+use super::sets::Set;
 use super::{Geometry, OUTPUT, Valid};
 use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, room, threads};
 use crate::dtype::DType;
@@ -38,11 +39,49 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
     })?;
     let is_f64 = computing == DType::F64;
     Ok(Candidate::on_cpu(move || {
-        let (geometry, outputs) = (valid.derived.clone(), Geometry::outputs(&valid.slots));
-        let work = Reduced { row, kept: geometry.kept(), reduced: geometry.reduced(), geometry, outputs };
-        let run = if is_f64 { run::<f64> } else { run::<f32> };
-        move |operands: &Operands<'_>| run(&work, operands)
+        let work = Reduced::new(valid);
+        let sets: Vec<OfSet> = valid.derived.sets.iter().filter(|set| set.has_elements()).map(OfSet::new).collect();
+        let has_sets = !valid.derived.sets.is_empty();
+        let [run, run_sets] = if is_f64 { [run::<f64>, run_sets::<f64>] } else { [run::<f32>, run_sets::<f32>] };
+        move |operands: &Operands<'_>| {
+            if has_sets { run_sets(&work, &sets, operands) } else { run(&work, &sets, operands) }
+        }
     }))
+}
+
+/// A set with the indices of its inputs.
+struct OfSet {
+    work: Reduced,
+    indices: Vec<usize>,
+}
+
+impl OfSet {
+    fn new(set: &Set) -> Self {
+        Self { work: Reduced::new(&set.valid), indices: set.places.iter().map(|&(index, _)| index).collect() }
+    }
+
+    /// All elements of the set as one.
+    fn total<T: Lane + Converted + Folded>(&self, operands: &Operands<'_>) -> Result<f64, Shortage> {
+        let Self { work, indices } = self;
+        let mut tensors: Vec<Tensor<'_>> = room(indices.len() as u64)?;
+        tensors.extend(indices.iter().filter_map(|&index| operands.get(index)));
+        let count = work.geometry.count;
+        let totals = threads::map(count.div_ceil(PIECE), count, |piece| {
+            let positions = piece * PIECE..count.min((piece + 1) * PIECE);
+            widest(Task::<T> { work, tensors: &tensors, outputs: 0..1, positions, is_columns: false, of: PhantomData })
+        })?;
+        Ok(totals.into_iter().flatten().fold(work.row.combine.identity(), |x, y| work.row.combine.of(x, y)))
+    }
+}
+
+/// All elements of several sets become one, set after set.
+fn run_sets<T: Lane + Converted + Folded>(work: &Reduced, sets: &[OfSet], operands: &Operands<'_>) -> Outcome {
+    let Some(out) = operands.get(OUTPUT) else { return Ok(()) };
+    let mut total = [work.row.combine.identity()];
+    for set in sets {
+        total[0] = work.row.combine.of(total[0], set.total::<T>(operands)?);
+    }
+    work.store::<T>(&out, 0, &mut total)
 }
 
 /// A reduction with its walks.
@@ -55,6 +94,11 @@ struct Reduced {
 }
 
 impl Reduced {
+    fn new(valid: &Valid) -> Self {
+        let (geometry, outputs) = (valid.derived.clone(), Geometry::outputs(&valid.slots));
+        Self { row: geometry.row, kept: geometry.kept(), reduced: geometry.reduced(), geometry, outputs }
+    }
+
     /// Whether a block has neighbouring outputs, not neighbouring values of one output: where these are nearer to each other.
     fn is_columns(&self) -> bool {
         let most = self.geometry.largest();
@@ -85,7 +129,7 @@ impl Reduced {
     }
 }
 
-fn run<T: Lane + Converted + Folded>(work: &Reduced, operands: &Operands<'_>) -> Outcome {
+fn run<T: Lane + Converted + Folded>(work: &Reduced, _: &[OfSet], operands: &Operands<'_>) -> Outcome {
     let Some(out) = operands.get(OUTPUT).filter(|_| work.outputs > 0) else { return Ok(()) };
     let count = work.geometry.count;
     if count == 0 {

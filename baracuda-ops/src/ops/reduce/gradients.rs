@@ -30,6 +30,11 @@ struct Reduced<'r> {
 
 pub(super) fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) -> Result<()> {
     let (fields, geometry) = (&forward.0.fields, &forward.0.derived);
+    if !geometry.sets.is_empty() {
+        let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
+        let why = "has no gradient, since there are several sets; a descriptor of each set alone has gradients";
+        return Err(Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() });
+    }
     let dy = geometry.repeated_output()?;
     let row = geometry.row;
     let mut reduced = Reduced { fields, geometry, derivation, arriving: None, unfinished: None };

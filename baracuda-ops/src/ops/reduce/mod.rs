@@ -12,6 +12,10 @@
 //! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
 //! | `out0` | the inputs', broadcast, without the reduced axes; those that are [kept](ReduceDescriptor::keep) have an extent of 1 | as below | out | always |
 //!
+//! Sets: [`sets`](ReduceDescriptor::sets) has the same program over further groups of inputs, each with extents, types and layouts of its own, in one plan; all
+//! elements of all sets become one result, set after set. Inputs of set 17 are `in0.17` and so on; those of the first, set 0, have the names of the table. Such a
+//! descriptor has no gradients.
+//!
 //! Units: all values are plain numbers.
 //!
 //! Types: a program computes as in [`pointwise`](crate::ops::pointwise::map): f64 in f64, other floating-point inputs in f32, integers in their own type.
@@ -47,12 +51,13 @@
 //! for any program and type; what is held of values says `csrc/reduce/fold.cuh`; a finish is a launch of `pointwise` over results in the workspace. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`, `csrc/reduce/reduce_columns.wgsl`), both of any layout,
 //! with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces and one of the files `csrc/reduce/held_*.wgsl`; these read no i64, and have no
 //! products of 64 bits. On the CPU `reduce_fast`, in blocks (`fast.rs`), and the reference
-//! in `cpu.rs`.
+//! in `cpu.rs`. Of several sets `reduce_sets`, which on GPUs reduces each set by the others, and then what these gave.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::memory::{Mem, MemMut, Operand, Operands};
 use crate::ops::fields::require;
+use crate::ops::pointwise::map::sets::relay_sets;
 use crate::ops::pointwise::map::{INPUTS, OUTPUTS, Spread, check_count, shared_type};
 use crate::ops::pointwise::program::{Program, Source};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
@@ -67,6 +72,7 @@ mod geometry;
 mod gradients;
 mod norm;
 mod reduction;
+mod sets;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -120,6 +126,7 @@ fields! {
         correction: Option<u64> = default,
         /// What becomes of a result.
         finish: Option<Program> = default,
+        sets: Vec<Vec<TensorDesc>> = default,
     }
 }
 
@@ -135,6 +142,7 @@ impl Fields {
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
+        relay_sets(op, &mut self.layouts, &mut self.sets)?;
         self.axes.sort_unstable();
         self.keep.sort_unstable();
         self.program = self.program.take().filter(|program| !program.is_identity());
@@ -162,7 +170,7 @@ impl Fields {
 
     /// The types that the output may have, the default first.
     fn outputs(&self) -> Vec<DType> {
-        let shared = shared_type(&self.inputs);
+        let shared = shared_type(&self.all_inputs());
         let values = if self.is_bool() { DType::Bool } else { shared };
         match &self.finish {
             Some(finish) if finish.bools(&[false]).first() == Some(&true) => vec![DType::Bool],
@@ -211,7 +219,8 @@ impl Fields {
         }
         let is_kept = self.kept(op, dims.len())?;
         let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();
-        let is_none = count(&self.axes) == 0;
+        // Of several sets another one may have elements.
+        let is_none = count(&self.axes) == 0 && self.sets.is_empty();
         let extents: Vec<u64> = (0..dims.len())
             .filter(|&axis| is_kept[axis] || !self.axes.contains(&axis))
             .map(|axis| if is_kept[axis] { 1 } else { dims[axis] })
@@ -236,10 +245,16 @@ impl Fields {
         let output = slots.declare(OUTPUT, default)?;
         let row = if self.is_bool() { row.of_bools() } else { row };
         let correction = if self.has_correction() { self.correction.unwrap_or(1) } else { 0 };
-        let finish = self.finish.as_ref().map(|finish| finish.with_count(count(&self.axes))).transpose()?;
+        let sets = self.declare_sets(op, slots, dims.len(), (computing, values))?;
         let mut geometry =
             Geometry::new(program, operands, (output, &is_kept), &self.axes, computing, (row, correction))?;
-        geometry.finish = finish;
+        if !sets.is_empty() {
+            geometry.count = sets.iter().map(|set| set.valid.derived.count).fold(0, u64::saturating_add);
+            geometry.divisor = geometry.count;
+        }
+        let count = geometry.count;
+        geometry.finish = self.finish.as_ref().map(|finish| finish.with_count(count)).transpose()?;
+        geometry.sets = sets;
         Ok(geometry)
     }
 
@@ -314,8 +329,10 @@ descriptor! {
     args: ReduceArgs of forward;
     plan: ReducePlan;
     kernels: kernels!(
-        cuda: {"rows" => cuda::rows, "columns" => cuda::columns, "lines" => cuda::lines, "program" => cuda::program};
-        wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns};
+        cuda: {
+            "rows" => cuda::rows, "columns" => cuda::columns, "lines" => cuda::lines, "program" => cuda::program, "sets" => sets::on_cuda
+        };
+        wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns, "sets" => sets::through_wgpu};
         cpu: cpu::accept;
         before: {"fast" => fast::accept}
     );
@@ -394,6 +411,33 @@ steps! { ReduceDescriptor
     /// [`Error::InvalidDescriptor`] if results are no floating-point numbers, if there is another number of inputs or outputs, if a function takes other
     /// arguments than numbers of the computing type, if it does not hold a number of the program, or if there are sources other than the count.
     finish(program: Program) = |it| it.with(|fields| fields.finish = Some(program));
+    /// Further sets of inputs of the same program, all of whose elements become one result together with those of the first, whatever their extents: as the norm
+    /// of all gradients, by which they are clipped. The axes are all of those of the first set. Each set has as many inputs: all of the program, or the first of
+    /// them, the rest of which are scalars that all sets share.
+    ///
+    /// ```
+    /// use baracuda_ops::{
+    ///     DType, Device, Function, Mem, MemMut, Operand, Plan, PlanOptions, Program, ReduceArgs, ReduceDescriptor, Reduction, TensorDesc, Workspace,
+    /// };
+    /// // The sum of the squares of all gradients, which `stock::clip_factor` takes.
+    /// let device = Device::cpu();
+    /// let [weight, bias] = [[2, 2].as_slice(), &[3]].map(|dims| TensorDesc::contiguous(DType::F32, dims));
+    /// let squares = ReduceDescriptor::new(Program::of(Function::Square), vec![weight?], vec![0, 1], Reduction::Sum)?;
+    /// let plan = Plan::new(&device, squares.sets(vec![vec![bias?]])?, &PlanOptions::default())?;
+    /// let (weight, bias, mut sum) = ([1f32, 2.0, 3.0, 4.0], [0f32, 1.0, -2.0], [0f32]);
+    /// let scratch = device.alloc(plan.workspace().bytes)?;
+    /// let mut further: [Operand<'_>; 1] = [Mem::host(&bias).into()];
+    /// let args = ReduceArgs::new([Mem::host(&weight)], MemMut::host(&mut sum)).sets(&mut further);
+    /// plan.run(&mut device.queue(), args, Workspace::new(&scratch))?;
+    /// assert_eq!(sum, [35.0]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] of other reductions than sums, means, products, extremes and norms of floating-point numbers, if not all axes are reduced or
+    /// one is kept, if sets have different numbers of inputs, none or more than the program, if an input that they share is no scalar, if sets compute in
+    /// different types, if there are more than 4096 sets with the first, or as [`new`](Self::new) says of any of them.
+    sets(further: Vec<Vec<TensorDesc>>) = |it| it.with(|fields| fields.sets = further);
 }
 
 /// Operands of [`ReduceDescriptor`]; their shapes and types are in the [table](self).
@@ -417,6 +461,14 @@ impl<'a> ReduceArgs<'a> {
             operands.put_too_many();
         }
         Self { operands }
+    }
+
+    /// The inputs of the sets after the first, set by set, without those that all sets share, as the slots of the descriptor have them.
+    pub fn sets<'s>(self, inputs: &'s mut [Operand<'_>]) -> ReduceArgs<'s>
+    where
+        'a: 's,
+    {
+        ReduceArgs { operands: Operands { of_sets: inputs, ..self.operands } }
     }
 }
 

@@ -77,7 +77,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub(in crate::ops) mod cuda;
 pub(in crate::ops) mod fast;
-mod sets;
+pub(in crate::ops) mod sets;
 #[cfg(feature = "wgpu")]
 pub(in crate::ops) mod wgpu;
 
@@ -190,7 +190,7 @@ impl Fields {
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
-        self.normalise_sets(op)?;
+        sets::relay_sets(op, &mut self.layouts, &mut self.sets)?;
         // Without a value among the inputs the types of the outputs say in what is computed.
         let is_default = |inputs: &[TensorDesc]| self.outputs == self.default_outputs(inputs);
         if !self.outputs.is_empty()
