@@ -9,7 +9,7 @@ use baracuda_ops_sys as sys;
 
 use super::reduction::{Combine, Each, Finish};
 use super::{Geometry, OUTPUT, Valid};
-use crate::backend::cuda::{Launch, Props, c_dtype, c_element};
+use crate::backend::cuda::{Launch, Props, c_dtype, c_element, number_of};
 use crate::backend::{Device, Located, Location};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
@@ -399,7 +399,7 @@ pub(super) fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
         slots: if code.slots <= 4 { 4 } else { 8 },
     };
     // Some programs have kernels of their own.
-    let kernels = (task.combine, params, choice, (pieces.min(2), params.inputs, params.instruction));
+    let kernels = (task.combine, params, choice, (pieces.min(2), number_of(&(params.inputs, params.instruction))));
     let candidate = calls!(bops_reduce_lines).candidate(task.outputs > 0, kernels, move |located| {
         let mut operands = sys::bops_reduce_program_operands { out: located.pointer(OUTPUT), ..Default::default() };
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
