@@ -311,7 +311,9 @@ impl<'v> Task<'v> {
     fn files(&self, kernel: &'static str) -> Vec<&'static str> {
         let is_position = self.valid.derived.row.combine.is_position();
         let keys = if self.computing == Computing::F32 { "reduce/keys_of_floats" } else { "reduce/keys_of_integers" };
-        let held = [self.held.file].into_iter().chain(is_position.then_some(keys));
+        let has_totals = ["reduce/held_numbers", "reduce/held_words"].contains(&self.held.file);
+        let further = is_position.then_some(keys).or(has_totals.then_some("reduce/held_totals"));
+        let held = [self.held.file].into_iter().chain(further);
         ["reduce/reduce"].into_iter().chain(held).chain([kernel]).collect()
     }
 
