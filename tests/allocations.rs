@@ -157,6 +157,21 @@ fn main() {
                 }
             }
         }
+        // Several sets of operands: parameters that are scaled, and the norm of all gradients.
+        let [few, many] = [3, 300].map(|count| vec![r#"[{"dtype":"f32","dims":[257]}]"#; count].join(","));
+        let x = r#""inputs":[{"dtype":"f32","dims":[8,256]}"#;
+        let scaled = r#"{"inputs":["x","y"],"let":[["z","mul","x","y"]],"outputs":["z"]}"#;
+        for sets in [few, many] {
+            for line in [
+                format!(r#"pointwise {{"program":{scaled},{x},{{"dtype":"f32","dims":[]}}],"sets":[{sets}]}}"#),
+                format!(r#"reduce {{{x}],"axes":[0,1],"reduce":"norm2","sets":[{sets}]}}"#),
+            ] {
+                let allocations = runs_of(&device, &line, 100);
+                if allocations > 0 {
+                    return Err(format!("{allocations} allocations in 100 runs of {line}").into());
+                }
+            }
+        }
         Ok(())
     })
     .with_ignored_flag(cuda.device.is_err());

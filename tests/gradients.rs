@@ -210,6 +210,47 @@ const FORWARDS: &[Forwards] = &[
             r#""reduce":"var","correction":0"#,
         ]],
     },
+    // What becomes of results: a p-norm, a root mean square, a soft sign of a mean and its square.
+    Forwards {
+        op: "reduce",
+        tensors: &[
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2]}],"axes":[1]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2],"strides":[1,3,12]}],"axes":[0,2],"keep":[2]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4]}],"axes":[1],"layouts":{"out0":{"dtype":"f64","dims":[3],"strides":[2]}}"#,
+            r#""program":{"inputs":["x"],"let":[["s","square","x"],["c","add","s",0.5]],"outputs":["c"]},"inputs":[{"dtype":"f64","dims":[3,4]}],"axes":[0,1]"#,
+            r#""program":{"inputs":["x","y"],"let":[["a","abs","x"],["c","pow","a",2.5],["z","mul","c","y"]],"outputs":["z"]},"inputs":[{"dtype":"f64","dims":[3,4]},{"dtype":"f64","dims":[4]}],"axes":[0]"#,
+        ],
+        options: &[
+            &[
+                r#""finish":{"inputs":["v"],"let":[["n","count"],["m","div","v","n"],["t","softsign","m"]],"outputs":["t"]}"#,
+                r#""finish":{"inputs":["v"],"let":[["n","count"],["s","square","v"],["t","div","s","n"],["o","add","t",1],["y","pow","o",0.4]],"outputs":["y"]}"#,
+                r#""finish":{"inputs":["v"],"let":[["y","mul","v",3]],"outputs":["y"]}"#,
+            ],
+            &[
+                r#""reduce":"sum""#,
+                r#""reduce":"mean""#,
+                r#""reduce":"prod""#,
+                r#""reduce":"max""#,
+                r#""reduce":"norm1""#,
+                r#""reduce":"norm2""#,
+                r#""reduce":"norm_inf""#,
+                r#""reduce":"logsumexp""#,
+                r#""reduce":"var","correction":0"#,
+            ],
+        ],
+    },
+    // Norms of orders 2.5 and 0.5, as `ReduceDescriptor::norm` makes them.
+    Forwards {
+        op: "reduce",
+        tensors: &[
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2]}],"axes":[1]"#,
+            r#""inputs":[{"dtype":"f64","dims":[3,4,2],"strides":[1,3,12]}],"axes":[0,2],"keep":[2]"#,
+        ],
+        options: &[&[
+            r#""reduce":"sum","program":{"inputs":["x"],"let":[["a","abs","x"],["p","pow","a",2.5]],"outputs":["p"]},"finish":{"inputs":["v"],"let":[["c","eq","v",0],["o","where","c",1,"v"],["p","pow","o",0.4],["y","where","c",0,"p"]],"outputs":["y"]}"#,
+            r#""reduce":"sum","program":{"inputs":["x"],"let":[["a","abs","x"],["c","eq","a",0],["o","where","c",1,"a"],["p","pow","o",0.5],["y","where","c",0,"p"]],"outputs":["y"]},"finish":{"inputs":["v"],"let":[["c","eq","v",0],["o","where","c",1,"v"],["p","pow","o",2],["y","where","c",0,"p"]],"outputs":["y"]}"#,
+        ]],
+    },
     // Of one value there is no estimate of a variance, and no root of 0 that has a difference quotient.
     Forwards {
         op: "reduce",

@@ -403,8 +403,23 @@ fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         ReduceDescriptor::new(b.finish(outputs)?, vec![x, row], axes.clone(), reduction)?
     };
     for _ in 0..random.u32(..3) {
-        d = match random.u32(..4) {
+        d = match random.u32(..6) {
+            4 => {
+                let own = if random.bool() { vec![x] } else { vec![tensor(random)?, x] };
+                let count = if random.u32(..24) == 0 { 4096 } else { random.usize(..4) };
+                let all: Vec<usize> = (0..x.rank()).collect();
+                let d = if random.bool() { ReduceDescriptor::of(x, &all, reduction)? } else { d };
+                d.sets(vec![own; count])?
+            }
             0 => d.keep_axes()?,
+            3 => {
+                let mut b = Program::builder();
+                let v = b.input("v");
+                let by = if random.bool() { b.count() } else { pick(random, &[0.0, f64::NAN, 3.5, 1e300]).into() };
+                let functions = [Function::Div, Function::Pow, Function::Lt, Function::LogicalOr, Function::Maximum];
+                let y = b.call(pick(random, &functions), [v, by]);
+                d.finish(b.finish([y])?)?
+            }
             1 => {
                 let first = (random.u32(..12) == 0).then_some(0);
                 d.keep(axes.iter().copied().filter(|_| random.bool()).chain(first).collect())?
@@ -802,8 +817,8 @@ fn a_wrong_value_is_named_by_its_path() {
                     json.to_string()
                 };
                 // A program is looked at as a whole: its names belong together, and one that nothing uses may be any.
-                let is_name = path.starts_with("program.");
-                let path = if is_name { "program" } else { &path };
+                let program = ["program", "finish"].into_iter().find(|field| path.starts_with(&format!("{field}.")));
+                let (is_name, path) = (program.is_some(), program.unwrap_or(&path));
                 for text in wrong.iter().map(of_wrong) {
                     let Err(error) = AnyDescriptor::parse(subject.name, &text) else {
                         assert!(is_name && text.contains(r#""wrong""#), "{text} was accepted");

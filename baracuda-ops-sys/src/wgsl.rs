@@ -299,6 +299,7 @@ files! {
         HELD_NUMBERS = "reduce/held_numbers.wgsl",
         HELD_PAIRS = "reduce/held_pairs.wgsl",
         HELD_POSITIONS = "reduce/held_positions.wgsl",
+        HELD_TOTALS = "reduce/held_totals.wgsl",
         HELD_WORDS = "reduce/held_words.wgsl",
         REDUCE = "reduce/reduce.wgsl",
         REDUCE_COLUMNS = "reduce/reduce_columns.wgsl",

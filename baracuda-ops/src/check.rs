@@ -14,7 +14,7 @@ use crate::tensor::TensorDesc;
 
 mod sets;
 
-pub(crate) use sets::Sets;
+pub(crate) use sets::{Room, Sets};
 
 /// What a plan demands of its operands.
 pub(crate) struct Contract {
@@ -151,12 +151,13 @@ impl Location<'_> {
     }
 }
 
-/// Checks operands and workspace against a plan's contract and writes where they lie to `located`, which holds nothing yet.
+/// Checks operands and workspace against a plan's contract and writes where they lie to `located`, which holds nothing yet, and, of sets after the first, to
+/// `room`.
 pub(crate) fn check<'a>(
     plan: &Contract,
     operands: &Operands<'a>,
     workspace: &Workspace<'a>,
-    located: &mut Located<'a>,
+    (located, room): (&mut Located<'a>, &'a mut Room<'_>),
 ) -> Result<()> {
     let op = plan.names.op;
     let mut in_place = 0u32;
@@ -186,8 +187,7 @@ pub(crate) fn check<'a>(
         place_workspace(plan, workspace, &mut located.workspace)?;
     }
     if !plan.sets.expected.is_empty() || !operands.of_sets.is_empty() {
-        sets::place_all(plan, operands, located)?;
-        return sets::disjoint(plan, located);
+        return room.fill(plan, operands, located);
     }
     disjoint(plan, located)
 }

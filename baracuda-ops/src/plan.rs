@@ -659,8 +659,9 @@ struct Core {
 impl Core {
     fn run(&self, queue: &mut Queue<'_>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<()> {
         self.same_device(queue)?;
+        let mut room = self.contract.sets.room(self.contract.device.backend());
         let mut located = Located::default();
-        check(&self.contract, operands, workspace, &mut located)?;
+        check(&self.contract, operands, workspace, (&mut located, &mut room))?;
         match &self.exec {
             Exec::Cpu(_) => {
                 let wishes = self.wishes(operands, self.contract.scratch(workspace), &located);
@@ -693,8 +694,9 @@ impl Core {
     }
 
     fn bind(this: &Arc<Self>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<Bound> {
+        let mut room = this.contract.sets.room(this.contract.device.backend());
         let mut located = Located::default();
-        check(&this.contract, operands, workspace, &mut located)?;
+        check(&this.contract, operands, workspace, (&mut located, &mut room))?;
         let (op, scratch) = (this.info.op, this.contract.scratch(workspace));
         let named = operands
             .views

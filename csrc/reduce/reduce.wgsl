@@ -17,6 +17,7 @@ struct Params {
     items: u32, // chunks of a row, or positions that are reduced
     pieces: u32, // that the items of an output are divided into
     count: u32, // bits of what a mean is divided by
+    first_piece: u32, // of those of all sets
     extents: array<vec4<u32>, VECTORS>, // innermost first, the first of which counts chunks
     strides: array<vec4<u32>, VECTORS * TENSORS>, // innermost first
     output_extents: array<vec4<u32>, OUTPUT_VECTORS>, // innermost first

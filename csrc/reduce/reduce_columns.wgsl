@@ -55,7 +55,7 @@ fn reduce_columns(at: Invocation) {
                 let output = outer * params.line + first + i;
                 let held = tree[(i / 4u) * WORKGROUP + at.index];
                 if (IS_SPLIT) {
-                    partials_scatter((piece * params.outputs + output) * WORDS, 1u, WORDS, words_of(held, i % 4u));
+                    partials_scatter(((params.first_piece + piece) * params.outputs + output) * WORDS, 1u, WORDS, words_of(held, i % 4u));
                 } else {
                     store_result(output, held, i % 4u);
                 }

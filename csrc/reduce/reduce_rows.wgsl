@@ -40,7 +40,7 @@ fn reduce_rows(at: Invocation) {
     // 3. The output, or the piece's part of it.
     if (thread == 0u && row < params.rows) {
         if (IS_SPLIT) {
-            partials_scatter((piece * params.outputs + row) * WORDS, 1u, WORDS, words_of(tree[at.index], 0u));
+            partials_scatter(((params.first_piece + piece) * params.outputs + row) * WORDS, 1u, WORDS, words_of(tree[at.index], 0u));
         } else {
             store_result(row, tree[at.index], 0u);
         }

@@ -958,7 +958,7 @@ impl Source {
 }
 
 /// The names of sources.
-const SOURCES: [&str; 6] = ["index", "uniform", "bernoulli", "randint", "normal", "exponential"];
+const SOURCES: [&str; 7] = ["index", "uniform", "bernoulli", "randint", "normal", "exponential", "count"];
 
 /// Ten rounds of Philox 4x32.
 fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
@@ -1224,7 +1224,24 @@ impl Program {
         inputs: impl IntoIterator<Item = f64>,
         sources: Vec<Allowed>,
     ) -> Result<Vec<Allowed>> {
-        let mut values: Vec<Allowed> = inputs.into_iter().map(|value| arithmetic.exact(value)).collect();
+        let inputs = inputs.into_iter().map(|value| arithmetic.exact(value)).collect();
+        self.outputs_of(arithmetic, inputs, sources)
+    }
+
+    /// What the only output may be of a result that is off by at most `off`, to which `count` values were reduced.
+    ///
+    /// # Errors
+    /// A function without a formula.
+    pub fn finished(&self, arithmetic: Arithmetic, result: f64, off: f64, count: u64) -> Result<Allowed> {
+        let near = [result - off, result + off].map(Allowed::only);
+        let result = arithmetic.rounded(Allowed::only(result).or(near[0]).or(near[1]), 0.0);
+        let count = Allowed::only(rounded(arithmetic.computing, count as f64));
+        let sources = vec![count; self.sources.len()];
+        Ok(self.outputs_of(arithmetic, vec![result], sources)?.swap_remove(0))
+    }
+
+    fn outputs_of(&self, arithmetic: Arithmetic, inputs: Vec<Allowed>, sources: Vec<Allowed>) -> Result<Vec<Allowed>> {
+        let mut values = inputs;
         ensure!(values.len() == self.inputs, "{} inputs in place of {}", values.len(), self.inputs);
         ensure!(sources.len() == self.sources.len(), "{} sources in place of {}", sources.len(), self.sources.len());
         values.extend(sources);

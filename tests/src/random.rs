@@ -289,6 +289,18 @@ fn reduction(dtype: DType, most: u64, random: &mut Rng) -> Result<Case> {
     if gives_float && dtype != DType::F64 && random.u32(..3) == 0 {
         json["output"] = json!([DType::F32, DType::F16, DType::BF16][random.usize(..3)]);
     }
+    if gives_float && reduce != Reduction::CountNonzero && random.u32(..3) == 0 {
+        let count = json!(["n", "count"]);
+        json["finish"] = match random.usize(..3) {
+            0 => json!({"inputs": ["v"], "let": [["y", "square", "v"]], "outputs": ["y"]}),
+            1 => {
+                json!({"inputs": ["v"], "let": [count, ["m", "div", "v", "n"], ["y", "sigmoid", "m"]], "outputs": ["y"]})
+            }
+            _ => {
+                json!({"inputs": ["v"], "let": [count, ["c", "minimum", "v", "n"], ["y", "sub", "c", 0.25]], "outputs": ["y"]})
+            }
+        };
+    }
     let kinds = [Data::Normal, Data::Normal, Data::Sparse, Data::Constant, Data::Ramp, Data::Nan];
     let data = kinds[random.usize(..kinds.len())];
     Ok(Case::new(AnyDescriptor::parse("reduce", &json.to_string())?, data))

@@ -607,6 +607,11 @@ impl Location<'_> {
     pub(crate) fn address(&self) -> u64 {
         self.start
     }
+
+    /// The range of addresses alone, which borrows nothing.
+    pub(crate) fn of_addresses(self) -> Location<'static> {
+        Location { start: self.start, end: self.end, ..Location::default() }
+    }
 }
 
 /// The checked operands at the indices of their rows, and the workspace.
@@ -614,8 +619,33 @@ impl Location<'_> {
 pub(crate) struct Located<'a> {
     pub(crate) operands: [Location<'a>; MAX_SLOTS],
     /// Those of sets after the first, in the order of the slots.
-    pub(crate) of_sets: Vec<Location<'a>>,
+    pub(crate) of_sets: OfSets<'a>,
     pub(crate) workspace: Location<'a>,
+}
+
+/// Where operands of sets after the first lie.
+#[derive(Clone, Debug)]
+pub(crate) enum OfSets<'a> {
+    Own(Vec<Location<'a>>),
+    /// In memory that a plan lends to a run.
+    Lent(&'a [Location<'a>]),
+}
+
+impl Default for OfSets<'_> {
+    fn default() -> Self {
+        Self::Lent(&[])
+    }
+}
+
+impl<'a> std::ops::Deref for OfSets<'a> {
+    type Target = [Location<'a>];
+
+    fn deref(&self) -> &[Location<'a>] {
+        match self {
+            Self::Own(locations) => locations,
+            Self::Lent(locations) => locations,
+        }
+    }
 }
 
 impl<'a> Located<'a> {
@@ -629,12 +659,10 @@ impl<'a> Located<'a> {
 
     /// The same, for backends whose locations are addresses and borrow nothing.
     pub(crate) fn addresses(&self) -> Located<'static> {
-        let address =
-            |location: Location<'_>| Location { start: location.start, end: location.end, ..Location::default() };
         Located {
-            operands: self.operands.map(address),
-            of_sets: self.of_sets.iter().copied().map(address).collect(),
-            workspace: address(self.workspace),
+            operands: self.operands.map(Location::of_addresses),
+            of_sets: OfSets::Own(self.of_sets.iter().copied().map(Location::of_addresses).collect()),
+            workspace: self.workspace.of_addresses(),
         }
     }
 }

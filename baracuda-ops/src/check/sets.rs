@@ -1,7 +1,9 @@
 //! Operands of plans that have several sets of them: there are more than bits tell apart, so that overlaps are found in the order of addresses.
 
+use std::sync::{Mutex, MutexGuard};
+
 use super::{Alignment, Contract, Expected, place};
-use crate::backend::{Device, Located, Location};
+use crate::backend::{Backend, Device, Located, Location, OfSets};
 use crate::error::{Error, Result};
 use crate::memory::{Operands, Place};
 use crate::slots::{Access, Slot};
@@ -14,6 +16,8 @@ pub(crate) struct Sets {
     partners: Box<[Option<usize>]>,
     /// Of each slot, those of the first set included, what says whether it may lie where another does.
     kinds: Box<[Kind]>,
+    /// What runs need besides, one at a time.
+    memory: Mutex<Memory<'static>>,
 }
 
 /// What two operands have in common of which one is written in the place of the other, which is read.
@@ -33,7 +37,7 @@ impl Sets {
     pub(super) fn new(slots: &[Slot], device: &Device) -> Self {
         let of_sets = &slots[Self::first(slots).len()..];
         if of_sets.is_empty() {
-            return Self { expected: [].into(), partners: [].into(), kinds: [].into() };
+            return Self { expected: [].into(), partners: [].into(), kinds: [].into(), memory: Mutex::default() };
         }
         let expected_of = |set: &[Slot], slot: &Slot| Expected {
             name: slot.name,
@@ -65,20 +69,94 @@ impl Sets {
                 before += set.len();
             }
         }
-        Self { expected: expected.into(), partners: partners.into(), kinds: kinds.into() }
+        let expected: Box<[Expected]> = expected.into();
+        let mut memory = Memory::default();
+        // If there is too little, a run says so.
+        if reserve(&mut memory.locations, expected.len()).is_err() || reserve(&mut memory.placed, kinds.len()).is_err()
+        {
+            memory = Memory::default();
+        }
+        Self { expected, partners: partners.into(), kinds: kinds.into(), memory: Mutex::new(memory) }
     }
 }
 
-/// Memory of the host for `count` elements.
-fn room<T>(count: usize) -> Result<Vec<T>> {
-    let mut room = Vec::new();
+/// Memory of the host for the operands of a run.
+#[derive(Default)]
+struct Memory<'l> {
+    /// Of the operands of sets after the first.
+    locations: Vec<Location<'l>>,
+    placed: Vec<Placed<'l>>,
+}
+
+impl<'l> Memory<'l> {
+    /// Where the operands of sets after the first lie, after every check of them; `keep` makes of a location one that may stay here.
+    fn fill<'a>(
+        &mut self,
+        plan: &Contract,
+        operands: &Operands<'a>,
+        located: &Located<'a>,
+        keep: impl Fn(Location<'a>) -> Location<'l>,
+    ) -> Result<()> {
+        let Self { locations, placed } = self;
+        reserve(locations, plan.sets.expected.len())?;
+        reserve(placed, plan.sets.kinds.len())?;
+        place_all(plan, operands, locations, &keep)?;
+        let of_first = plan.expected.iter().map(|expected| keep(located.operands[expected.at()]));
+        for (at, location) in of_first.chain(locations.iter().copied()).enumerate() {
+            // An operand without elements lies nowhere.
+            if location.start < location.end {
+                placed.push(Placed { location, at });
+            }
+        }
+        disjoint(plan, placed, &keep(located.workspace))
+    }
+}
+
+/// Empties a list and gives it room for so many elements.
+fn reserve<T>(list: &mut Vec<T>, count: usize) -> Result<()> {
+    list.clear();
     let bytes = count.saturating_mul(size_of::<T>()) as u64;
-    room.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { device: "cpu".into(), bytes })?;
-    Ok(room)
+    list.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { device: "cpu".into(), bytes })
+}
+
+/// What a plan lends to one run at a time; a run that finds it lent asks for memory of its own.
+pub(crate) struct Room<'r>(Option<MutexGuard<'r, Memory<'static>>>);
+
+impl Sets {
+    /// Room for a run, if there are further sets and locations are addresses, which borrow nothing.
+    pub(crate) fn room(&self, backend: Backend) -> Room<'_> {
+        let is_lent = !self.expected.is_empty() && backend != Backend::Wgpu;
+        Room(if is_lent { self.memory.try_lock().ok() } else { None })
+    }
+}
+
+impl Room<'_> {
+    /// Finds where the operands of sets after the first lie, and refuses operands of any set that overlap.
+    pub(super) fn fill<'a>(
+        &'a mut self,
+        plan: &Contract,
+        operands: &Operands<'a>,
+        located: &mut Located<'a>,
+    ) -> Result<()> {
+        if let Some(memory) = &mut self.0 {
+            memory.fill(plan, operands, located, Location::of_addresses)?;
+            located.of_sets = OfSets::Lent(&memory.locations);
+        } else {
+            let mut memory = Memory::default();
+            memory.fill(plan, operands, located, |location| location)?;
+            located.of_sets = OfSets::Own(memory.locations);
+        }
+        Ok(())
+    }
 }
 
 /// Writes where the operands of sets after the first lie, after every check that concerns them alone.
-pub(super) fn place_all<'a>(plan: &Contract, operands: &Operands<'a>, located: &mut Located<'a>) -> Result<()> {
+fn place_all<'a, 'l>(
+    plan: &Contract,
+    operands: &Operands<'a>,
+    locations: &mut Vec<Location<'l>>,
+    keep: &impl Fn(Location<'a>) -> Location<'l>,
+) -> Result<()> {
     let (op, Sets { expected, partners, .. }) = (plan.names.op, &plan.sets);
     let given = operands.of_sets;
     if let Some(missing) = expected.get(given.len()) {
@@ -87,13 +165,12 @@ pub(super) fn place_all<'a>(plan: &Contract, operands: &Operands<'a>, located: &
     if given.len() > expected.len() {
         return Err(Error::UnexpectedOperand { op, operand: "beyond the last" });
     }
-    located.of_sets = room(expected.len())?;
     for (expected, operand) in expected.iter().zip(given) {
         let mut location = Location::default();
         if !matches!(operand.0.place, Place::Partner) {
             place(plan, expected, &operand.0, &mut location)?;
         }
-        located.of_sets.push(location);
+        locations.push(keep(location));
     }
     for (at, expected) in expected.iter().enumerate() {
         if !matches!(given[at].0.place, Place::Partner) {
@@ -109,7 +186,7 @@ pub(super) fn place_all<'a>(plan: &Contract, operands: &Operands<'a>, located: &
             Some(partner) if matches!(given[partner].0.place, Place::Partner) => {
                 return refuse("its partner is in place too");
             }
-            Some(partner) => located.of_sets[at] = located.of_sets[partner],
+            Some(partner) => locations[at] = locations[partner],
         }
     }
     Ok(())
@@ -117,10 +194,10 @@ pub(super) fn place_all<'a>(plan: &Contract, operands: &Operands<'a>, located: &
 
 /// An operand that has memory.
 #[derive(Clone, Copy)]
-struct Placed<'a> {
-    location: Location<'a>,
-    expected: &'a Expected,
-    kind: Kind,
+struct Placed<'l> {
+    location: Location<'l>,
+    /// Its number among those of all sets.
+    at: usize,
 }
 
 impl Placed<'_> {
@@ -134,34 +211,32 @@ impl Placed<'_> {
         spaces.then(range(self).cmp(&range(other)))
     }
 
-    fn may_share(&self, other: &Self) -> bool {
-        !(self.expected.is_written && other.expected.is_written) && self.kind == other.kind && self.kind.like.is_some()
+    fn expected<'p>(&self, plan: &'p Contract) -> &'p Expected {
+        let of_first = plan.expected.get(self.at);
+        of_first.unwrap_or_else(|| &plan.sets.expected[self.at - plan.expected.len()])
+    }
+
+    fn may_share(&self, other: &Self, plan: &Contract) -> bool {
+        let is_written = |placed: &Self| placed.expected(plan).is_written;
+        let [kind, of_other] = [self.at, other.at].map(|at| plan.sets.kinds[at]);
+        !(is_written(self) && is_written(other)) && kind == of_other && kind.like.is_some()
     }
 }
 
 /// Refuses overlaps in which something is written, but for partners of one set at the identical range.
-pub(super) fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
-    let of_first = plan.expected.iter().map(|expected| (expected, &located.operands[expected.at()]));
-    let of_sets = plan.sets.expected.iter().zip(&located.of_sets);
-    let mut placed: Vec<Placed<'_>> = room(plan.expected.len() + plan.sets.expected.len())?;
-    for ((expected, location), &kind) in of_first.chain(of_sets).zip(&plan.sets.kinds) {
-        // An operand without elements lies nowhere.
-        if location.start < location.end {
-            placed.push(Placed { location: *location, expected, kind });
-        }
-    }
+fn disjoint(plan: &Contract, placed: &mut [Placed<'_>], workspace: &Location<'_>) -> Result<()> {
     placed.sort_unstable_by(Placed::order);
-    let overlap = |a: &Placed<'_>, b: &Placed<'_>, detail| {
-        Err(Error::Overlap { op: plan.names.op, a: a.expected.name, b: b.expected.name, detail })
-    };
+    let name = |placed: &Placed<'_>| placed.expected(plan).name;
+    let overlap =
+        |a: &Placed<'_>, b: &Placed<'_>| Err(Error::Overlap { op: plan.names.op, a: name(a), b: name(b), detail: "" });
     // Of the operands before, the one that reaches furthest, and that of those that are written.
     let mut furthest: [Option<Placed<'_>>; 2] = [None; 2];
     for group in placed.chunk_by(|a, b| a.order(b).is_eq()) {
-        let written = group.iter().find(|placed| placed.expected.is_written);
+        let written = group.iter().find(|placed| placed.expected(plan).is_written);
         if let Some(written) = written
-            && let Some(other) = group.iter().find(|other| !std::ptr::eq(*other, written) && !written.may_share(other))
+            && let Some(other) = group.iter().find(|other| other.at != written.at && !written.may_share(other, plan))
         {
-            return overlap(other, written, "");
+            return overlap(other, written);
         }
         let last = written.unwrap_or(&group[0]);
         let [any, of_written] = &mut furthest;
@@ -170,7 +245,7 @@ pub(super) fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
             && before.location.end > last.location.start
             && before.location.shares_space(&last.location)
         {
-            return overlap(before, last, "");
+            return overlap(before, last);
         }
         for (furthest, counts) in [(any, true), (of_written, written.is_some())] {
             let is_further = furthest.is_none_or(|before| {
@@ -182,14 +257,10 @@ pub(super) fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
         }
     }
     if plan.workspace.bytes != 0 {
-        let range = located.workspace;
-        if let Some(a) = placed.iter().find(|a| range.meets(&a.location) && range.shares_space(&a.location)) {
-            return Err(Error::Overlap {
-                op: plan.names.op,
-                a: a.expected.name,
-                b: crate::slots::WORKSPACE,
-                detail: "",
-            });
+        let meets = |a: &&Placed<'_>| workspace.meets(&a.location) && workspace.shares_space(&a.location);
+        if let Some(a) = placed.iter().find(meets) {
+            let b = crate::slots::WORKSPACE;
+            return Err(Error::Overlap { op: plan.names.op, a: name(a), b, detail: "" });
         }
     }
     Ok(())

@@ -597,7 +597,7 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
 }
 
 /// The set that an operand belongs to.
-fn set_of(slot: &Slot) -> usize {
+pub(super) fn set_of(slot: &Slot) -> usize {
     slot.name.split_once('.').map_or(0, |(_, set)| set.parse().expect("operands of sets have numbers"))
 }
 

@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    Access, AnyDescriptor, DType, Error, Mem, ReduceArgs, ReduceDescriptor, Reduction, Slot, TensorDesc,
+    Access, AnyDescriptor, DType, Error, Mem, Operand, ReduceArgs, ReduceDescriptor, Reduction, Slot, TensorDesc,
 };
 use serde_json::Value;
 
-use super::pointwise::{computing, integer, of_integer, places};
+use super::pointwise::{computing, integer, of_integer, places, set_of};
 use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
@@ -40,6 +40,21 @@ const STOCK: [(&str, usize); 4] = [
     (r#"{"inputs":["x","y"],"let":[["d","sub","x","y"],["z","square","d"]],"outputs":["z"]}"#, 2),
 ];
 
+/// Cubes of magnitudes.
+const CUBES: &str =
+    r#"{"inputs":["x"],"let":[["a","abs","x"],["s","square","a"],["c","mul","s","a"]],"outputs":["c"]}"#;
+const SQUARES: &str = r#"{"inputs":["x"],"let":[["s","square","x"]],"outputs":["s"]}"#;
+
+const ROOT: &str = r#"{"inputs":["v"],"let":[["y","sqrt","v"]],"outputs":["y"]}"#;
+/// Of cubes.
+const CUBE_ROOT: &str = r#"{"inputs":["v"],"let":[["y","pow","v",0.3333333333333333]],"outputs":["y"]}"#;
+/// Between -1 and 1, of a mean.
+const BY_COUNT: &str = r#"{"inputs":["v"],"let":[["n","count"],["m","div","v","n"],["t","mul","m",0.1],["y","tanh","t"]],"outputs":["y"]}"#;
+/// As many as there are.
+const COUNTED: &str = r#"{"inputs":["v"],"let":[["n","count"]],"outputs":["n"]}"#;
+/// A comparison.
+const IS_FINITE: &str = r#"{"inputs":["v"],"let":[["y","isfinite","v"]],"outputs":["y"]}"#;
+
 /// A descriptor before it is one.
 #[derive(Clone)]
 struct Form {
@@ -54,12 +69,22 @@ struct Form {
     /// The strides of the output, if it is not dense.
     strides: Option<Vec<u64>>,
     correction: Option<u64>,
+    /// JSON, or results are as they are.
+    finish: Option<&'static str>,
+    /// The inputs of further sets.
+    sets: Vec<Vec<TensorDesc>>,
 }
 
 /// Whether a reduction is refused without elements.
 fn has_order(reduce: Reduction) -> bool {
     use Reduction::{ArgMax, ArgMin, Max, Min, NormInf};
     matches!(reduce, Max | Min | NormInf | ArgMax | ArgMin)
+}
+
+/// Whether results are numbers of the type of floating-point values.
+fn gives_numbers(reduce: Reduction) -> bool {
+    use Reduction::{All, Any, ArgMax, ArgMin, CountNonzero};
+    !matches!(reduce, ArgMax | ArgMin | CountNonzero | Any | All)
 }
 
 impl Form {
@@ -73,7 +98,13 @@ impl Form {
             output: None,
             strides: None,
             correction: None,
+            finish: None,
+            sets: Vec::new(),
         }
+    }
+
+    fn finish(self, finish: &'static str) -> Self {
+        Self { finish: Some(finish), ..self }
     }
 
     fn new(program: &'static str, inputs: impl Into<Vec<TensorDesc>>, axes: &[usize], reduce: Reduction) -> Self {
@@ -103,6 +134,12 @@ impl Form {
         }
         if let Some(correction) = self.correction {
             descriptor = descriptor.correction(correction)?;
+        }
+        if let Some(json) = self.finish {
+            descriptor = descriptor.finish(serde_json::from_str(json).expect("the case lists hold valid programs"))?;
+        }
+        if !self.sets.is_empty() {
+            descriptor = descriptor.sets(self.sets.clone())?;
         }
         if let Some(strides) = &self.strides {
             let any = AnyDescriptor::new(descriptor.clone());
@@ -298,6 +335,50 @@ fn forms() -> Vec<(Form, Data, bool)> {
             add(Form::new(ERRORS, [x, x], &[1], reduce), Data::Normal, reduce == Reduction::Var);
             add(Form::new(ERRORS, [x, dense(dtype, &[9, 1])], &[0], reduce), Data::Normal, false);
         }
+        // What becomes of results: p-norms, root mean squares, and others, of rows, of columns, of pieces, of no elements, kept, and laid otherwise.
+        for (dims, axes, is_core) in [
+            (&[9, 34][..], &[1][..], true),
+            (&[40, 19], &[0], true),
+            (&[3, 5, 66], &[0, 2], false),
+            (&[2, 40_000], &[1], true),
+            (&[20_000, 5], &[0], false),
+            (&[70_001], &[0], false),
+            (&[7, 9], &[], false),
+            (&[], &[], false),
+            (&[0, 5], &[1], false),
+        ] {
+            let x = dense(dtype, dims);
+            add(Form::new(CUBES, [x], axes, Reduction::Sum).finish(CUBE_ROOT), Data::Normal, is_core);
+            add(Form::new(SQUARES, [x], axes, Reduction::Mean).finish(ROOT).keep(axes), Data::Normal, is_core);
+            add(Form::of(Reduction::Sum, x, axes).finish(BY_COUNT), Data::Normal, false);
+            add(Form::of(Reduction::Sum, x, axes).finish(IS_FINITE), Data::Inf, dims.len() == 2 && is_core);
+        }
+        for reduce in Reduction::ALL.into_iter().filter(|&reduce| gives_numbers(reduce)) {
+            add(Form::of(reduce, dense(dtype, &[9, 34]), &[1]).finish(BY_COUNT), Data::Normal, false);
+            add(
+                Form::of(reduce, dense(dtype, &[300, 70]), &[0]).finish(BY_COUNT),
+                Data::Normal,
+                reduce == Reduction::Var,
+            );
+            if !has_order(reduce) {
+                add(
+                    Form::of(reduce, dense(dtype, &[5, 0]), &[1]).finish(BY_COUNT),
+                    Data::Normal,
+                    reduce == Reduction::Sum,
+                );
+            }
+        }
+        let lines = dense(dtype, &[5, 3, 16]);
+        for data in [Data::Nan, Data::Normal] {
+            let form = Form::of(Reduction::Max, lines, &[2]).finish(BY_COUNT);
+            add(of_output(form, &[1, 5]), data, data == Data::Normal);
+        }
+        add(Form::of(Reduction::Sum, dense(dtype, &[5, 3]), &[1]).finish(COUNTED), Data::Normal, true);
+        let to = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
+        if dtype != DType::F64 {
+            let form = Form::new(SQUARES, [dense(dtype, &[6, 40])], &[1], Reduction::Mean).finish(ROOT);
+            add(Form { output: Some(to), ..form }, Data::Normal, true);
+        }
         // What is true of elements is counted.
         for reduce in [Reduction::Sum, Reduction::Prod, Reduction::Max, Reduction::Min, Reduction::All] {
             add(Form::new(BELOW, [x, x], &[1], reduce), Data::Normal, reduce == Reduction::Sum);
@@ -369,6 +450,48 @@ fn forms() -> Vec<(Form, Data, bool)> {
     let row = dense(DType::F16, &[48]);
     let mixed = Form { output: Some(DType::BF16), ..Form::new(GATED, [brain, single, row], &[0], Reduction::Sum) };
     forms.push((mixed, Data::Normal, true));
+    forms.extend(forms_of_sets());
+    forms
+}
+
+/// Several sets of inputs: norms of all gradients and the like, of sets of one element, of many pieces, without elements, of other layouts and types.
+fn forms_of_sets() -> Vec<(Form, Data, bool)> {
+    use Reduction::{Max, Mean, Min, Norm1, Norm2, NormInf, Prod, Sum};
+    let mut forms = Vec::new();
+    for dtype in FLOATS {
+        let of = |dims: &[u64]| vec![dense(dtype, dims)];
+        let sets = || {
+            let turned = vec![strided(dtype, &[37, 66], &[1, 37])];
+            let repeated = vec![strided(dtype, &[6, 40], &[0, 1])];
+            vec![of(&[]), of(&[3, 20_001]), of(&[0, 5]), turned, of(&[2, 3, 4]), repeated, of(&[257])]
+        };
+        let x = dense(dtype, &[9, 34]);
+        for reduce in [Sum, Mean, Max, Min, Norm1, Norm2, NormInf] {
+            let form = Form { sets: sets(), ..Form::of(reduce, x, &[0, 1]) };
+            forms.push((form, Data::Normal, reduce == Norm2));
+        }
+        let few = |form: Form| Form { sets: vec![of(&[5]), of(&[2, 3])], ..form };
+        forms.push((few(Form::of(Prod, dense(dtype, &[7]), &[0])), Data::Normal, false));
+        let with_empty = Form { sets: vec![of(&[0]), of(&[5])], ..Form::of(Max, x, &[0, 1]) };
+        forms.push((with_empty, Data::Normal, false));
+        forms.push((few(Form::of(Norm2, x, &[0, 1])), Data::Inf, false));
+        forms.push((few(Form::of(Sum, x, &[0, 1]).finish(IS_FINITE)), Data::Nan, false));
+        forms.push((few(Form::of(Sum, x, &[0, 1]).finish(BY_COUNT)), Data::Normal, false));
+        let empty = Form { sets: vec![of(&[0]), of(&[3, 0])], ..Form::of(Sum, dense(dtype, &[0]), &[0]) };
+        forms.push((empty, Data::Normal, false));
+        let squares = Form::new(SQUARES, [x], &[0, 1], Sum);
+        let to = |form: Form| Form { output: (dtype != DType::F64).then_some(DType::F32), ..form };
+        forms.push((to(Form { sets: sets(), ..squares.clone() }), Data::Normal, true));
+        forms.push((to(Form { sets: sets(), ..squares.finish(ROOT) }), Data::Normal, false));
+        // A scalar that all sets share.
+        let errors = Form::new(ERRORS, [x, dense(dtype, &[])], &[0, 1], Mean);
+        forms.push((Form { sets: sets(), ..errors }, Data::Normal, true));
+        let pairs = Form::new(ERRORS, [x, dense(dtype, &[34])], &[0, 1], Sum);
+        let of_pairs = vec![vec![dense(dtype, &[5, 1]), dense(dtype, &[7])], vec![dense(dtype, &[70_001]); 2]];
+        forms.push((Form { sets: of_pairs, ..pairs }, Data::Normal, false));
+    }
+    let [half, brain, single] = [DType::F16, DType::BF16, DType::F32].map(|dtype| dense(dtype, &[5, 48]));
+    forms.push((Form { sets: vec![vec![half], vec![single]], ..Form::of(Norm2, brain, &[0, 1]) }, Data::Normal, true));
     forms
 }
 
@@ -386,42 +509,81 @@ struct Reduced {
     /// The extents of the inputs, broadcast.
     dims: Vec<u64>,
     axes: Vec<usize>,
-    program: Option<Program>,
     correction: u64,
+    finish: Option<Program>,
+    /// Of each set what it reduces.
+    sets: Vec<Set>,
+}
+
+/// The inputs that are reduced together.
+struct Set {
+    names: Vec<&'static str>,
+    /// What is reduced of them.
+    program: Option<Program>,
+    /// Their extents, broadcast, and of each input the element at each position.
+    dims: Vec<u64>,
+    places: Vec<Vec<usize>>,
+}
+
+/// The extents that others broadcast to.
+fn broadcast(inputs: &[&[u64]]) -> Vec<u64> {
+    let rank = inputs.iter().map(|dims| dims.len()).max().unwrap_or(0);
+    let extent = |back: usize| {
+        let own = inputs.iter().filter_map(|dims| dims.iter().rev().nth(back));
+        own.copied().find(|&extent| extent != 1).unwrap_or(1)
+    };
+    (0..rank).rev().map(extent).collect()
+}
+
+impl Set {
+    fn new(slots: &[&Slot], program: Option<&Program>) -> Self {
+        let types: Vec<DType> = slots.iter().map(|slot| slot.desc.dtype()).collect();
+        let number = types.iter().copied().find(|&dtype| dtype != DType::Bool).unwrap_or(DType::F32);
+        let program = program.map(|program| program.clone().typed(&types, computing(number)));
+        let inputs: Vec<&[u64]> = slots.iter().map(|slot| slot.desc.dims()).collect();
+        let dims = broadcast(&inputs);
+        let places = inputs.iter().map(|own| places(own, &dims)).collect();
+        Self { names: slots.iter().map(|slot| slot.name).collect(), program, dims, places }
+    }
 }
 
 impl Reduced {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
         let json = json_of(descriptor)?;
         let axes = json["axes"].as_array().context("axes")?.iter().filter_map(Value::as_u64);
-        let types: Vec<DType> =
-            descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dtype()).collect();
-        let number = types.iter().copied().find(|&dtype| dtype != DType::Bool).unwrap_or(DType::F32);
-        let program = json.get("program").map(Program::of).transpose()?;
-        let program = program.map(|program| program.typed(&types, computing(number)));
-        let inputs: Vec<&[u64]> =
-            descriptor.slots().iter().filter(|slot| slot.access == Access::In).map(|slot| slot.desc.dims()).collect();
-        let rank = inputs.iter().map(|dims| dims.len()).max().unwrap_or(0);
-        let extent = |back: usize| {
-            let own = inputs.iter().filter_map(|dims| dims.iter().rev().nth(back));
-            own.copied().find(|&extent| extent != 1).unwrap_or(1)
-        };
+        let [program, finish] = ["program", "finish"].map(|field| json.get(field).map(Program::of).transpose());
+        let program = program?;
+        let inputs: Vec<&Slot> = descriptor.slots().iter().filter(|slot| slot.access == Access::In).collect();
+        let (first, further): (Vec<&Slot>, Vec<&Slot>) = inputs.into_iter().partition(|slot| set_of(slot) == 0);
+        let mut sets = vec![Set::new(&first, program.as_ref())];
+        for own in further.chunk_by(|a, b| set_of(a) == set_of(b)) {
+            // The last inputs are those of all sets.
+            let slots: Vec<&Slot> = own.iter().chain(first.iter().skip(own.len())).copied().collect();
+            sets.push(Set::new(&slots, program.as_ref()));
+        }
         Ok(Self {
             reduce: serde_json::from_value(json["reduce"].clone())?,
-            dims: (0..rank).rev().map(extent).collect(),
+            dims: sets[0].dims.clone(),
+            sets,
             axes: axes.map(|axis| axis as usize).collect(),
-            program,
+            finish: finish?,
             correction: json.get("correction").and_then(Value::as_u64).unwrap_or(1),
         })
     }
 
     /// How many values are reduced to one.
     fn count(&self) -> u64 {
+        if self.sets.len() > 1 {
+            return self.sets.iter().map(|set| set.dims.iter().product::<u64>()).sum();
+        }
         self.axes.iter().map(|&axis| self.dims[axis]).product()
     }
 
     /// The output of each position, both in row-major order.
-    fn outputs(&self) -> Vec<usize> {
+    fn outputs(&self, set: &Set) -> Vec<usize> {
+        if self.sets.len() > 1 {
+            return vec![0; set.dims.iter().product::<u64>() as usize];
+        }
         let mut outputs = vec![0];
         for (axis, &dim) in self.dims.iter().enumerate() {
             let dim = dim as usize;
@@ -501,22 +663,24 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
     let reduced = Reduced::of(descriptor)?;
     let slots = descriptor.slots();
     let of_inputs = || slots.iter().filter(|slot| slot.access == Access::In);
-    let out = slots.last().context("an output")?;
+    let out = slots.iter().find(|slot| slot.access != Access::In).context("an output")?;
     let actual = outputs.get(out.name).context("an output")?;
     let number = of_inputs().map(|slot| slot.desc.dtype()).find(|&dtype| dtype != DType::Bool).unwrap_or(DType::F32);
-    let places: Vec<Vec<usize>> = of_inputs().map(|slot| places(slot.desc.dims(), &reduced.dims)).collect();
-    let tensors = of_inputs().map(|slot| inputs.get(slot.name).context("an input")).collect::<Result<Vec<_>>>()?;
+    let tensors =
+        |set: &Set| set.names.iter().map(|name| inputs.get(name).context("an input")).collect::<Result<Vec<_>>>();
     let count = out.desc.elements() as usize;
     let (mut values, mut budgets) = (Vec::new(), Vec::new());
     if number.is_integer() {
         let computing = if matches!(number, DType::U8 | DType::I8) { DType::I32 } else { number };
         let mut terms = vec![Vec::new(); count];
-        for (position, output) in reduced.outputs().into_iter().enumerate() {
+        let (set, places) = (&reduced.sets[0], &reduced.sets[0].places);
+        let tensors = tensors(set)?;
+        for (position, output) in reduced.outputs(set).into_iter().enumerate() {
             let mut here = places.iter().zip(&tensors).map(|(places, tensor)| match &tensor.integers {
                 Some(integers) => i128::from(integers[places[position]]),
                 None => tensor.values[places[position]] as i128,
             });
-            terms[output].push(match &reduced.program {
+            terms[output].push(match &set.program {
                 Some(program) => program.integers(computing, here)?.swap_remove(0),
                 None => here.next().context("an input")?,
             });
@@ -532,20 +696,31 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: B
     let arithmetic = Arithmetic { computing, backend: by.backend };
     // Of each output the terms, and how far each may be off.
     let mut terms: Vec<Terms> = (0..count).map(|_| Terms::default()).collect();
-    for (position, output) in reduced.outputs().into_iter().enumerate() {
-        let here = places.iter().zip(&tensors).map(|(places, tensor)| tensor.values[places[position]]);
-        let (value, error) = match &reduced.program {
-            Some(program) => {
-                let allowed = program.outputs(arithmetic, here)?.swap_remove(0);
-                arithmetic.expected(DType::F64, allowed, allowed.value)
-            }
-            None => (tensors[0].values[places[0][position]], 0.0),
-        };
-        terms[output].values.push(value);
-        terms[output].errors.push(finite(error));
+    for set in &reduced.sets {
+        let tensors = tensors(set)?;
+        for (position, output) in reduced.outputs(set).into_iter().enumerate() {
+            let here = set.places.iter().zip(&tensors).map(|(places, tensor)| tensor.values[places[position]]);
+            let (value, error) = match &set.program {
+                Some(program) => {
+                    let allowed = program.outputs(arithmetic, here)?.swap_remove(0);
+                    arithmetic.expected(DType::F64, allowed, allowed.value)
+                }
+                None => (tensors[0].values[set.places[0][position]], 0.0),
+            };
+            terms[output].values.push(value);
+            terms[output].errors.push(finite(error));
+        }
     }
     for (terms, &found) in terms.iter().zip(&actual.values) {
         let (value, allowance) = of_terms(&reduced, computing, terms, found)?;
+        if let Some(finish) = &reduced.finish {
+            let off = finite(allowance) * computing.unit_roundoff();
+            let allowed = finish.finished(arithmetic, value, off, reduced.count())?;
+            let (value, budget) = arithmetic.expected(out.desc.dtype(), allowed, found);
+            values.push(value);
+            budgets.push(budget);
+            continue;
+        }
         let is_float = out.desc.dtype().is_float();
         values.push(value);
         budgets.push(if is_float { budget(out.desc.dtype(), computing, value, finite(allowance)) } else { 0.0 });
@@ -652,9 +827,11 @@ fn of_terms(reduced: &Reduced, computing: DType, of: &Terms, found: f64) -> Resu
 
 fn run_typed(run: TypedRun<'_, '_>) -> Result<(), Error> {
     let inputs = run.descriptor.slots().iter().filter(|slot| slot.access == Access::In);
-    let inputs: Vec<Mem<'_>> = inputs.map(|slot| run.input(slot.name)).collect();
+    let (first, further): (Vec<&Slot>, Vec<&Slot>) = inputs.partition(|slot| set_of(slot) == 0);
+    let inputs: Vec<Mem<'_>> = first.iter().map(|slot| run.input(slot.name)).collect();
+    let mut further: Vec<Operand<'_>> = further.iter().map(|slot| run.input(slot.name).into()).collect();
     let output = run.output("out0");
-    run.plan::<ReduceDescriptor>(ReduceArgs::new(inputs, output))
+    run.plan::<ReduceDescriptor>(ReduceArgs::new(inputs, output).sets(&mut further))
 }
 
 /// What the support table asks for.
@@ -675,7 +852,12 @@ fn asked_for(dtype: DType) -> Vec<(String, Form)> {
     add("all but channels, channels-last", Form::of(Reduction::Sum, last, &[0, 2, 3]));
     add("rows apart", Form::of(Reduction::Sum, strided(dtype, &[32, 768], &[1024, 1]), &[1]));
     add("transposed", Form::of(Reduction::Sum, strided(dtype, &[32, 768], &[1, 32]), &[1]));
+    add("a finish", Form::new(SQUARES, [x], &[2], Reduction::Mean).finish(ROOT));
     add("a program", Form::new(ERRORS, [x, x], &[2], Reduction::Mean));
+    add(
+        "several sets",
+        Form { sets: vec![vec![image], vec![dense(dtype, &[768])]], ..Form::of(Reduction::Norm2, x, &[0, 1, 2]) },
+    );
     add("a program with broadcasting", Form::new(ERRORS, [x, dense(dtype, &[768])], &[0, 1], Reduction::Sum));
     let to = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
     add("another output type", Form { output: Some(to), ..Form::of(Reduction::Sum, x, &[2]) });

@@ -14,8 +14,8 @@ use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult,
 };
 
-pub(crate) use prepared::Numbers;
 use prepared::Prepared;
+pub(crate) use prepared::{Numbers, number_of};
 
 use super::{DeviceKind, DeviceProps, Located};
 use crate::dtype::DType;

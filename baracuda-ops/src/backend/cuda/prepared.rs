@@ -1,11 +1,19 @@
 //! Sets of prepared kernels, as a device remembers them.
 
 use std::any::Any;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Numbers for C functions, which kernels may be told apart by.
 pub(crate) trait Numbers: Copy + Hash + Eq + Send + Sync + 'static {}
 impl<T: Copy + Hash + Eq + Send + Sync + 'static> Numbers for T {}
+
+/// A number for what decides which kernels are prepared, where that has many words. If two agree by chance, kernels of one are loaded when they are first
+/// launched, not before.
+pub(crate) fn number_of(of: &impl Hash) -> u64 {
+    let mut state = DefaultHasher::new();
+    of.hash(&mut state);
+    state.finish()
+}
 
 /// A set of prepared kernels, as a value that tells it from all others, of any type.
 pub(super) trait Prepared: Any + Send {

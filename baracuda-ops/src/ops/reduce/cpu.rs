@@ -12,6 +12,7 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
 }
 
 /// What is reduced to one element.
+#[derive(Clone, Copy)]
 struct Line<'l> {
     geometry: &'l Geometry,
     inputs: &'l [Tensor<'l>],
@@ -23,7 +24,7 @@ struct Line<'l> {
 impl Line<'_> {
     /// The values, which the program makes of those that `load` reads.
     fn values<T: Copy + Default>(
-        &self,
+        self,
         load: impl Fn(&Tensor<'_>, u64) -> T,
         compute: impl Fn(&[T], &mut [T]),
     ) -> impl Iterator<Item = T> {
@@ -39,18 +40,59 @@ impl Line<'_> {
     }
 }
 
+/// All elements of several sets become one.
+fn run_sets(valid: &Valid, operands: &Operands<'_>) {
+    let Geometry { row, program, divisor, finish, sets, .. } = &valid.derived;
+    let Some(out) = operands.get(OUTPUT) else { return };
+    let number = number(valid.derived.computing);
+    // Where there are elements, all operands have memory.
+    let with_elements = sets.iter().filter(|set| set.has_elements());
+    let sets: Vec<(&Geometry, Walk, Vec<Tensor<'_>>)> = with_elements
+        .map(|set| {
+            let inputs = set.places.iter().filter_map(|&(index, _)| operands.get(index)).collect();
+            (&set.valid.derived, set.valid.derived.reduced(), inputs)
+        })
+        .collect();
+    let values = || {
+        sets.iter().flat_map(|(geometry, reduced, inputs)| {
+            let line = Line { geometry, inputs, reduced, starts: [0; Program::MAX_INPUTS] };
+            let compute = move |given: &[f64], results: &mut [f64]| program.evaluate(given, number, results);
+            line.values(|tensor, offset| tensor.load(offset), compute)
+        })
+    };
+    let result = finished(row.value(values, *divisor), finish.as_ref(), number);
+    // SAFETY: nothing else runs, and the output has one element.
+    unsafe { out.store(0, result) };
+}
+
+/// What brings a literal into a floating-point computing type.
+fn number(computing: DType) -> fn(f64) -> f64 {
+    match computing {
+        DType::F64 => |number| number,
+        _ => |number| rounded(DType::F32, number),
+    }
+}
+
+/// What a finish makes of a result.
+fn finished(result: f64, finish: Option<&Program>, number: fn(f64) -> f64) -> f64 {
+    let mut finished = [result];
+    if let Some(finish) = finish {
+        finish.evaluate(&[result], number, &mut finished);
+    }
+    finished[0]
+}
+
 fn run(valid: &Valid, operands: &Operands<'_>) {
+    if !valid.derived.sets.is_empty() {
+        return run_sets(valid, operands);
+    }
     let geometry = &valid.derived;
     let outputs = Geometry::outputs(&valid.slots);
     let Some(out) = operands.get(OUTPUT).filter(|_| outputs > 0) else { return };
     let (kept, reduced) = (geometry.kept(), geometry.reduced());
     let inputs: Vec<Tensor<'_>> = (0..geometry.inputs.len()).filter_map(|at| operands.get(at)).collect();
-    let Geometry { row, program, computing, divisor, .. } = geometry;
-    let number: Option<fn(f64) -> f64> = match computing {
-        DType::F64 => Some(|number| number),
-        DType::F32 => Some(|number| rounded(DType::F32, number)),
-        _ => None,
-    };
+    let Geometry { row, program, computing, divisor, finish, .. } = geometry;
+    let number = computing.is_float().then(|| number(*computing));
     threads::for_each(outputs, outputs.saturating_mul(geometry.count.max(1)), |position| {
         let mut starts = [0; Program::MAX_INPUTS];
         for (at, start) in starts.iter_mut().enumerate().take(inputs.len()) {
@@ -63,8 +105,9 @@ fn run(valid: &Valid, operands: &Operands<'_>) {
                 let compute = move |given: &[f64], results: &mut [f64]| program.evaluate(given, number, results);
                 line.values(|tensor, offset| tensor.load(offset), compute)
             };
+            let result = finished(row.value(values, *divisor), finish.as_ref(), number);
             // SAFETY: each position is of one task, and the output addresses every element once.
-            unsafe { out.store(place, row.value(values, *divisor)) };
+            unsafe { out.store(place, result) };
         } else {
             let compute = |given: &[i64], results: &mut [i64]| program.evaluate_integers(given, *computing, results);
             let result = row.integer(line.values(|tensor, offset| tensor.load_integer(offset), compute));

@@ -3,16 +3,20 @@
 //! The division follows from the extents that are reduced and from their layout, never from the number of outputs, so that an output has the same bits
 //! whatever else there is beside it.
 
+use std::ffi::c_void;
+
 use baracuda_ops_sys as sys;
 
 use super::reduction::{Combine, Each, Finish};
 use super::{Geometry, OUTPUT, Valid};
-use crate::backend::cuda::{Props, c_dtype, c_element};
+use crate::backend::cuda::{Launch, Props, c_dtype, c_element, number_of};
+use crate::backend::{Device, Located, Location};
 use crate::dtype::DType;
-use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Candidate};
+use crate::error::{BuildError, Reason};
+use crate::kernel::{Accepted, Ask, Built, Candidate, Exec};
 use crate::narrow::word;
 use crate::ops::calls::calls;
+use crate::ops::pointwise::map;
 use crate::ops::pointwise::map::cuda::{Code, Lying, bits};
 use crate::options::WorkspaceReq;
 use crate::tensor::TensorDesc;
@@ -193,8 +197,76 @@ impl<'v> Task<'v> {
     }
 }
 
+/// A kernel of reductions.
+type Form = fn(&Valid, &Props, Ask) -> Accepted<'static>;
+
+/// Alignment of what is in the workspace, which accesses to vectors need.
+pub(super) const ALIGN: u64 = 256;
+
+/// A kernel's answer with what is to become of the results: they go to the workspace, in the computing type, and a program of each element makes the output
+/// of them.
+pub(super) fn with_finish(form: Form, valid: &Valid, props: &Props, ask: Ask) -> Accepted<'static> {
+    valid.derived.one_set()?;
+    let Some(finish) = &valid.derived.finish else { return form(valid, props, ask) };
+    let refused = |error: crate::error::Error| Reason::from(error.to_string());
+    let mut unfinished = valid.fields.unfinished(valid.derived.computing).map_err(refused)?;
+    // Of what several sets gave the fields do not tell it.
+    (unfinished.derived.row, unfinished.derived.divisor) = (valid.derived.row, valid.derived.divisor);
+    let results = unfinished.slots.always(OUTPUT).desc;
+    let out = valid.slots.always(OUTPUT).desc;
+    let last = map::of_one(finish.clone(), results, out).map_err(refused)?;
+    let first = form(&unfinished, props, ask)?;
+    let last = map::cuda::function(&last, props, ask).or_else(|_| map::cuda::program(&last, props, ask))?;
+    let scratch = results.span_bytes().next_multiple_of(ALIGN);
+    let bytes = scratch.saturating_add(first.workspace.bytes);
+    let workspace = if out.is_empty() { WorkspaceReq::NONE } else { WorkspaceReq::new(bytes, ALIGN) };
+    let build = move |device: &Device| -> Result<Built, BuildError> {
+        let (Built(Exec::Cuda(first)), Built(Exec::Cuda(last))) = (first.build.on(device)?, last.build.on(device)?)
+        else {
+            return Err(BuildError::Refused("it runs on CUDA".into()));
+        };
+        let call = first.call;
+        let run = move |located: &Located<'_>, stream: *mut c_void| {
+            let start = located.workspace.start;
+            let place = |start, end| Location { start, end, ..Location::default() };
+            let results = place(start, start + scratch);
+            let mut of_first = Located { operands: located.operands, ..Located::default() };
+            (of_first.operands[OUTPUT], of_first.workspace) = (results, place(start + scratch, located.workspace.end));
+            let mut of_last = Located::default();
+            (of_last.operands[0], of_last.operands[map::FIRST_OUTPUT]) = (results, located.operands[OUTPUT]);
+            match (first.launch)(&of_first, stream) {
+                0 => (last.launch)(&of_last, stream),
+                status => status,
+            }
+        };
+        Ok(Launch::new(call, run).into())
+    };
+    Ok(Candidate {
+        workspace,
+        launches: first.launches + last.launches,
+        choice: first.choice,
+        ..Candidate::new((), build)
+    })
+}
+
+pub(super) fn rows(valid: &Valid, props: &Props, ask: Ask) -> Accepted<'static> {
+    with_finish(along_rows, valid, props, ask)
+}
+
+pub(super) fn columns(valid: &Valid, props: &Props, ask: Ask) -> Accepted<'static> {
+    with_finish(along_columns, valid, props, ask)
+}
+
+pub(super) fn lines(valid: &Valid, props: &Props, ask: Ask) -> Accepted<'static> {
+    with_finish(of_lines, valid, props, ask)
+}
+
+pub(super) fn program(valid: &Valid, props: &Props, ask: Ask) -> Accepted<'static> {
+    with_finish(of_program, valid, props, ask)
+}
+
 /// Along extents in which elements are neighbours.
-pub(super) fn rows<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
+pub(super) fn along_rows(valid: &Valid, _: &Props, ask: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     let dtype = task.plain()?;
     ask.leave_if(has_better_columns(&task), "elements are nearer to each other along an extent that stays")?;
@@ -243,7 +315,7 @@ fn has_better_columns(task: &Task<'_>) -> bool {
 }
 
 /// Across an extent that stays, in which elements are neighbours.
-pub(super) fn columns<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+fn along_columns(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     let dtype = task.plain()?;
     let full = 16 / dtype.size_bytes();
@@ -281,7 +353,7 @@ pub(super) fn columns<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
 }
 
 /// Sums of what programs make of lines, in which elements of every input are neighbours or one is repeated.
-pub(super) fn lines<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+pub(super) fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     Reason::unless(
         task.geometry.computing == DType::F32 && task.combine == sys::BOPS_COMBINE_ADD,
@@ -327,7 +399,7 @@ pub(super) fn lines<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         slots: if code.slots <= 4 { 4 } else { 8 },
     };
     // Some programs have kernels of their own.
-    let kernels = (task.combine, params, choice, (pieces.min(2), params.inputs, params.instruction));
+    let kernels = (task.combine, params, choice, (pieces.min(2), number_of(&(params.inputs, params.instruction))));
     let candidate = calls!(bops_reduce_lines).candidate(task.outputs > 0, kernels, move |located| {
         let mut operands = sys::bops_reduce_program_operands { out: located.pointer(OUTPUT), ..Default::default() };
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
@@ -339,7 +411,7 @@ pub(super) fn lines<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
 }
 
 /// Any program and any layout.
-pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+pub(super) fn of_program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     let computing = task.geometry.computing;
     let code = Code::new(&task.geometry.program, |number| bits(computing, number));

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::reduction::{Combine, Each, Row};
+use super::sets::Set;
 use super::{Geometry, OUTPUT, Valid};
 use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, room, threads};
 use crate::dtype::DType;
@@ -38,11 +39,49 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
     })?;
     let is_f64 = computing == DType::F64;
     Ok(Candidate::on_cpu(move || {
-        let (geometry, outputs) = (valid.derived.clone(), Geometry::outputs(&valid.slots));
-        let work = Reduced { row, kept: geometry.kept(), reduced: geometry.reduced(), geometry, outputs };
-        let run = if is_f64 { run::<f64> } else { run::<f32> };
-        move |operands: &Operands<'_>| run(&work, operands)
+        let work = Reduced::new(valid);
+        let sets: Vec<OfSet> = valid.derived.sets.iter().filter(|set| set.has_elements()).map(OfSet::new).collect();
+        let has_sets = !valid.derived.sets.is_empty();
+        let [run, run_sets] = if is_f64 { [run::<f64>, run_sets::<f64>] } else { [run::<f32>, run_sets::<f32>] };
+        move |operands: &Operands<'_>| {
+            if has_sets { run_sets(&work, &sets, operands) } else { run(&work, &sets, operands) }
+        }
     }))
+}
+
+/// A set with the indices of its inputs.
+struct OfSet {
+    work: Reduced,
+    indices: Vec<usize>,
+}
+
+impl OfSet {
+    fn new(set: &Set) -> Self {
+        Self { work: Reduced::new(&set.valid), indices: set.places.iter().map(|&(index, _)| index).collect() }
+    }
+
+    /// All elements of the set as one.
+    fn total<T: Lane + Converted + Folded>(&self, operands: &Operands<'_>) -> Result<f64, Shortage> {
+        let Self { work, indices } = self;
+        let mut tensors: Vec<Tensor<'_>> = room(indices.len() as u64)?;
+        tensors.extend(indices.iter().filter_map(|&index| operands.get(index)));
+        let count = work.geometry.count;
+        let totals = threads::map(count.div_ceil(PIECE), count, |piece| {
+            let positions = piece * PIECE..count.min((piece + 1) * PIECE);
+            widest(Task::<T> { work, tensors: &tensors, outputs: 0..1, positions, is_columns: false, of: PhantomData })
+        })?;
+        Ok(totals.into_iter().flatten().fold(work.row.combine.identity(), |x, y| work.row.combine.of(x, y)))
+    }
+}
+
+/// All elements of several sets become one, set after set.
+fn run_sets<T: Lane + Converted + Folded>(work: &Reduced, sets: &[OfSet], operands: &Operands<'_>) -> Outcome {
+    let Some(out) = operands.get(OUTPUT) else { return Ok(()) };
+    let mut total = [work.row.combine.identity()];
+    for set in sets {
+        total[0] = work.row.combine.of(total[0], set.total::<T>(operands)?);
+    }
+    work.store::<T>(&out, 0, &mut total)
 }
 
 /// A reduction with its walks.
@@ -55,6 +94,11 @@ struct Reduced {
 }
 
 impl Reduced {
+    fn new(valid: &Valid) -> Self {
+        let (geometry, outputs) = (valid.derived.clone(), Geometry::outputs(&valid.slots));
+        Self { row: geometry.row, kept: geometry.kept(), reduced: geometry.reduced(), geometry, outputs }
+    }
+
     /// Whether a block has neighbouring outputs, not neighbouring values of one output: where these are nearer to each other.
     fn is_columns(&self) -> bool {
         let most = self.geometry.largest();
@@ -66,20 +110,33 @@ impl Reduced {
         }
     }
 
-    /// Writes the result of an output.
-    fn store(&self, out: &Tensor<'_>, output: u64, total: f64) {
-        let value = self.row.finish.of(total, self.geometry.divisor);
-        // SAFETY: each output is of one task, and the operand addresses every element once.
-        unsafe { out.store(self.kept.offset(0, output), value) };
+    /// Writes the results of outputs from `first` on.
+    fn store<T: Lane + Folded>(&self, out: &Tensor<'_>, first: u64, totals: &mut [f64]) -> Result<(), Shortage> {
+        totals.iter_mut().for_each(|total| *total = self.row.finish.of(*total, self.geometry.divisor));
+        if let Some(finish) = &self.geometry.finish {
+            let mut block = Block::<T>::new(finish)?;
+            for totals in totals.chunks_mut(BLOCK) {
+                block.input(0).iter_mut().zip(&*totals).for_each(|(value, &total)| *value = T::number(total));
+                block.evaluate(totals.len());
+                totals.iter_mut().zip(block.output(0)).for_each(|(total, value)| *total = value.wide());
+            }
+        }
+        for (output, &total) in (first..).zip(&*totals) {
+            // SAFETY: each output is of one task, and the operand addresses every element once.
+            unsafe { out.store(self.kept.offset(0, output), total) };
+        }
+        Ok(())
     }
 }
 
-fn run<T: Lane + Converted + Folded>(work: &Reduced, operands: &Operands<'_>) -> Outcome {
+fn run<T: Lane + Converted + Folded>(work: &Reduced, _: &[OfSet], operands: &Operands<'_>) -> Outcome {
     let Some(out) = operands.get(OUTPUT).filter(|_| work.outputs > 0) else { return Ok(()) };
     let count = work.geometry.count;
     if count == 0 {
-        (0..work.outputs).for_each(|output| work.store(&out, output, work.row.combine.identity()));
-        return Ok(());
+        return (0..work.outputs).step_by(BLOCK).try_for_each(|first| {
+            let mut totals = [work.row.combine.identity(); BLOCK];
+            work.store::<T>(&out, first, &mut totals[..to_usize((work.outputs - first).min(BLOCK as u64))])
+        });
     }
     let inputs = work.geometry.inputs.len();
     let mut tensors: Vec<Tensor<'_>> = room(inputs as u64)?;
@@ -89,9 +146,9 @@ fn run<T: Lane + Converted + Folded>(work: &Reduced, operands: &Operands<'_>) ->
     let group = if is_columns { BLOCK as u64 } else { (PIECE / count).max(1) };
     let piece = if is_columns { PIECE_OF_COLUMNS } else { PIECE };
     let (groups, pieces) = (work.outputs.div_ceil(group), count.div_ceil(piece));
-    let totals = threads::map(groups * pieces, work.outputs.saturating_mul(count), |task| {
+    let mut totals = threads::map(groups * pieces, work.outputs.saturating_mul(count), |task| {
         let (first, of_piece) = (task / pieces * group, task % pieces * piece);
-        let totals = widest(Task::<T> {
+        let mut totals = widest(Task::<T> {
             work,
             tensors: &tensors,
             outputs: first..work.outputs.min(first + group),
@@ -102,16 +159,19 @@ fn run<T: Lane + Converted + Folded>(work: &Reduced, operands: &Operands<'_>) ->
         if pieces > 1 {
             return Ok(totals);
         }
-        (first..).zip(totals).for_each(|(output, total)| work.store(&out, output, total));
+        work.store::<T>(&out, first, &mut totals)?;
         Ok::<_, Shortage>(Vec::new())
     })?;
     if pieces > 1 {
-        for (of_group, totals) in (0..).zip(totals.chunks(to_usize(pieces))) {
-            for at in 0..totals[0].len() {
-                let total =
-                    totals.iter().fold(work.row.combine.identity(), |t, piece| work.row.combine.of(t, piece[at]));
-                work.store(&out, of_group * group + at as u64, total);
+        for (of_group, totals) in (0..).zip(totals.chunks_mut(to_usize(pieces))) {
+            let Some((combined, pieces)) = totals.split_first_mut() else { continue };
+            for piece in pieces {
+                combined
+                    .iter_mut()
+                    .zip(piece)
+                    .for_each(|(total, of_piece)| *total = work.row.combine.of(*total, *of_piece));
             }
+            work.store::<T>(&out, of_group * group, combined)?;
         }
     }
     Ok(())

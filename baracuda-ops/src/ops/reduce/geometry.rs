@@ -2,6 +2,7 @@
 
 use super::OUTPUT;
 use super::reduction::Row;
+use super::sets::Set;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::pointwise::program::Program;
@@ -23,6 +24,10 @@ pub(crate) struct Geometry {
     pub(crate) count: u64,
     /// What a mean of them is divided by.
     pub(crate) divisor: u64,
+    /// What becomes of a result, in which the count is a number.
+    pub(crate) finish: Option<Program>,
+    /// Where there are several sets, each of them; the count is then that of all.
+    pub(super) sets: Vec<Set>,
     /// The output and the inputs along the axes that stay.
     kept: Vec<TensorDesc>,
     /// The inputs along the axes that are reduced.
@@ -62,7 +67,19 @@ impl Geometry {
         let of_reduced = inputs.iter().map(|input| part(input, &reduced, input.strides())).collect::<Result<_>>()?;
         let count = reduced.iter().map(|&axis| dims[axis]).product::<u64>();
         let divisor = count.saturating_sub(correction);
-        Ok(Self { program, inputs, computing, row, count, divisor, kept, reduced: of_reduced, repeated })
+        Ok(Self {
+            program,
+            inputs,
+            computing,
+            row,
+            count,
+            divisor,
+            finish: None,
+            sets: Vec::new(),
+            kept,
+            reduced: of_reduced,
+            repeated,
+        })
     }
 
     /// The extents that the inputs broadcast to.

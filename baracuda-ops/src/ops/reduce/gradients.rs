@@ -5,11 +5,11 @@
 //! they are reduced again, in the computing type.
 
 use super::reduction::{Combine, Each, Finish};
-use super::{Fields, Geometry, INPUTS, OUTPUTS, ReduceDescriptor, Reduction};
+use super::{Fields, Geometry, INPUTS, OUTPUT, OUTPUTS, ReduceDescriptor, Reduction};
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::ops::pointwise::map::{Forward, PointwiseDescriptor};
-use crate::ops::pointwise::program::{Function, Made, Program, ProgramBuilder, Term, Through};
+use crate::ops::pointwise::program::{Function, Made, Origin, Program, ProgramBuilder, Term, Through};
 use crate::ops::valid::Described;
 use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
@@ -22,13 +22,26 @@ struct Reduced<'r> {
     fields: &'r Fields,
     geometry: &'r Geometry,
     derivation: &'r mut Derivation,
+    /// Of a forward with a finish the gradient of the results before it.
+    arriving: Option<Operand>,
+    /// Those results, once a step has them.
+    unfinished: Option<Operand>,
 }
 
 pub(super) fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) -> Result<()> {
     let (fields, geometry) = (&forward.0.fields, &forward.0.derived);
+    if !geometry.sets.is_empty() {
+        let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
+        let why = "has no gradient, since there are several sets; a descriptor of each set alone has gradients";
+        return Err(Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() });
+    }
     let dy = geometry.repeated_output()?;
     let row = geometry.row;
-    let mut reduced = Reduced { fields, geometry, derivation };
+    let mut reduced = Reduced { fields, geometry, derivation, arriving: None, unfinished: None };
+    if let Some(finish) = &geometry.finish {
+        let arriving = reduced.through_finish(forward.0.slots.always(OUTPUT).desc, finish)?;
+        reduced.arriving = Some(arriving);
+    }
     match (row.combine, row.each, row.finish) {
         (Combine::Add, Each::Value, Finish::Total) => reduced.steps(dy, &geometry.program.clone(), None),
         (Combine::Add, Each::Value, _) => reduced.steps(dy, &geometry.program.divided(geometry.divisor)?, None),
@@ -71,10 +84,44 @@ fn where_equal(b: &mut ProgramBuilder, x: Term, y: Term, one: Term, other: Term)
 }
 
 impl Reduced<'_> {
+    /// The gradient of the results before the finish, which a step computes.
+    fn through_finish(&mut self, dy: TensorDesc, finish: &Program) -> Result<Operand> {
+        let Ok(gradient) = finish.gradient(&[0], &[0], None) else {
+            let why = "has no gradient through a finish that is constant between its jumps, such as a comparison";
+            let operand = self.derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
+            return Err(Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() });
+        };
+        let gradient = gradient?;
+        let unfinished = self.fields.unfinished(self.geometry.computing)?;
+        let result = unfinished.slots.always(OUTPUT).desc;
+        let needs_result = gradient.inputs.iter().any(|origin| matches!(origin, Origin::Input(_)));
+        let of_result = if needs_result { self.result()?.1 } else { Role::GradientOf(OUTPUTS[0]) };
+        let operand = |origin: &Origin| match origin {
+            Origin::Input(_) => (result, of_result.clone()),
+            Origin::GradientOf(_) | Origin::Further(_) => (dy, Role::GradientOf(OUTPUTS[0])),
+        };
+        let (descs, roles): (Vec<_>, Vec<_>) = gradient.inputs.iter().map(operand).unzip();
+        let roles: Vec<_> = INPUTS.into_iter().zip(roles).collect();
+        let step = PointwiseDescriptor::new(gradient.program, descs)?.outputs(vec![result.dtype()])?;
+        let step = step.layout(OUTPUTS[0], result)?;
+        Ok((unfinished.derived.repeated_output()?, written(self.derivation, step, &roles)))
+    }
+
     /// The steps, given what reaches each value of the program.
     fn steps(&mut self, dy: TensorDesc, program: &Program, through: Option<(Through<'_>, Vec<Operand>)>) -> Result<()> {
         let (inputs, dims) = (&self.fields.inputs[..], self.geometry.dims());
         let op = ReduceDescriptor::OP.name;
+        let forward = Forward { op, program, inputs, dims, dys: vec![dy], arriving: vec![0], through };
+        let Some(arriving) = &self.arriving else { return forward.derive(self.derivation) };
+        // What arrives is the last of the further operands, not the gradient of forward's output.
+        let (of, mut further) =
+            forward.through.map_or((None, Vec::new()), |(through, further)| (Some(through.of), further));
+        further.push(arriving.clone());
+        let made = |b: &mut ProgramBuilder, value: Term, dy: Term, all: &[Term]| {
+            let (dy, further) = all.split_last().map_or((dy, all), |(&arriving, further)| (arriving, further));
+            of.map_or(dy, |of| of(b, value, dy, further))
+        };
+        let through = Some((Through { further: further.len(), of: &made }, further));
         Forward { op, program, inputs, dims, dys: vec![dy], arriving: vec![0], through }.derive(self.derivation)
     }
 
@@ -91,8 +138,18 @@ impl Reduced<'_> {
         self.reduction_of(&inputs, program, reduce)
     }
 
-    /// The result: forward's output if it is of the computing type.
+    /// The result before the finish: forward's output if it is that and of the computing type.
     fn result(&mut self) -> Result<Operand> {
+        if let Some(unfinished) = &self.unfinished {
+            return Ok(unfinished.clone());
+        }
+        if self.geometry.finish.is_some() {
+            let step = self.fields.unfinished(self.geometry.computing)?;
+            let desc = step.derived.repeated_output()?;
+            let unfinished = (desc, written(self.derivation, ReduceDescriptor(step), &[]));
+            self.unfinished = Some(unfinished.clone());
+            return Ok(unfinished);
+        }
         let output = self.geometry.repeated_output()?;
         if output.dtype() == self.geometry.computing {
             return Ok((output, Role::Forward(OUTPUTS[0])));
@@ -126,11 +183,12 @@ impl Reduced<'_> {
             _ => value,
         };
         let output = self.geometry.repeated_output()?;
-        let is_exact = program.is_identity() && output.dtype() == self.fields.inputs[0].dtype();
+        let is_finished = self.geometry.finish.is_some();
+        let is_exact = program.is_identity() && output.dtype() == self.fields.inputs[0].dtype() && !is_finished;
         let (value, extreme) = if program.is_identity() {
             let value = (self.fields.inputs[0], Role::Forward(INPUTS[0]));
             let own = (output, Role::Forward(OUTPUTS[0]));
-            (value, if is_exact { own } else { self.reduction(program.clone(), self.fields.reduce)? })
+            (value, if is_exact { own } else { self.result()? })
         } else {
             let kept =
                 PointwiseDescriptor::new(program.clone(), self.fields.inputs.clone())?.outputs(vec![*computing])?;

@@ -1,7 +1,10 @@
 //! Sums, means, products, extremes, norms, variances, counts and positions along any axes, of elements or of what a program makes of them.
 //!
-//! `out0[k] = finish(combine over r of each(program(in0[k, r], in1[k, r], ..)))`, where `k` is a position of the axes that stay and `r` one of those that
-//! are reduced; what `each`, `combine` and `finish` are, [`Reduction`] says. Without a program it is `in0[k, r]` that is reduced.
+//! `out0[k] = finish(reduce over r of program(in0[k, r], in1[k, r], ..))`, where `k` is a position of the axes that stay and `r` one of those that
+//! are reduced; how many values become one, [`Reduction`] says. Without a program it is `in0[k, r]` that is reduced, and without a finish the result is as it is.
+//!
+//! Finish: a [program](ReduceDescriptor::finish) of one input and one output, of floating-point results: `sqrt` of a mean of squares is the root mean square,
+//! `pow` with 1/p of a sum of `|x|^p` the p-norm. It may take the number of elements that became one (`["n", "count"]`).
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
@@ -9,10 +12,14 @@
 //! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15` | that of in0, where extents of 1 and missing ones in front are repeated, as in NumPy | as in0 | in | the program's inputs |
 //! | `out0` | the inputs', broadcast, without the reduced axes; those that are [kept](ReduceDescriptor::keep) have an extent of 1 | as below | out | always |
 //!
+//! Sets: [`sets`](ReduceDescriptor::sets) has the same program over further groups of inputs, each with extents, types and layouts of its own, in one plan; all
+//! elements of all sets become one result, set after set. Inputs of set 17 are `in0.17` and so on; those of the first, set 0, have the names of the table. Such a
+//! descriptor has no gradients.
+//!
 //! Units: all values are plain numbers.
 //!
 //! Types: a program computes as in [`pointwise`](crate::ops::pointwise::map): f64 in f64, other floating-point inputs in f32, integers in their own type.
-//! Floating-point values are combined in f64 or f32, and the output has the type that all inputs share, or f32 if they differ, unless
+//! Floating-point values are combined in f64 or f32, in which a finish computes as well, and the output has the type that all inputs share, or f32 if they differ, unless
 //! [`output`](ReduceDescriptor::output) says otherwise. Integers are combined in 64 bits and wrap: sums and products are i64, or on request i32 or u32, of
 //! which they have the low bits; extremes have the values' type. Means, norms, variances and logsumexp are of floating-point numbers alone. Of bools, which a
 //! comparison gives, the sum is the number of those that are true, the greatest whether any is, and the product and the least whether all are. Counts and
@@ -29,9 +36,10 @@
 //! NaN, infinity, empty: as [`Reduction`] says. Infinities of both signs add up to NaN. Without output elements nothing is written.
 //!
 //! Gradients: by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the reduced axes. What they need
-//! besides is forward's output if that is of the computing type, or steps reduce it: the mean of a variance; of products that of the factors that are not 0
+//! besides is forward's output if that is of the computing type and has no finish, or steps reduce it: the mean of a variance; of products that of the factors that are not 0
 //! and the number of zeros, so that one factor that is 0 has a gradient; of extremes the number of values that are equal to them, which share the gradient
-//! evenly. Norms and standard deviations of 0 have gradients of 0. Counts and positions have none.
+//! evenly. Norms and standard deviations of 0 have gradients of 0. Counts and positions have none. A step of its own computes what reaches the reduced values
+//! through a finish.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
@@ -40,19 +48,20 @@
 //!
 //! Kernels, in the order in which they are tried. On CUDA `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.cu`,
 //! `csrc/reduce/reduce_columns.cu`) for floating-point elements of one input, and `reduce_program` (`csrc/reduce/reduce_program.cu`), with an interpreter,
-//! for any program and type; what is held of values says `csrc/reduce/fold.cuh`. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`, `csrc/reduce/reduce_columns.wgsl`), both of any layout,
+//! for any program and type; what is held of values says `csrc/reduce/fold.cuh`; a finish is a launch of `pointwise` over results in the workspace. Through wgpu `reduce_rows` and `reduce_columns` (`csrc/reduce/reduce_rows.wgsl`, `csrc/reduce/reduce_columns.wgsl`), both of any layout,
 //! with `csrc/reduce/reduce_partials.wgsl` where an output is divided into pieces and one of the files `csrc/reduce/held_*.wgsl`; these read no i64, and have no
 //! products of 64 bits. On the CPU `reduce_fast`, in blocks (`fast.rs`), and the reference
-//! in `cpu.rs`.
+//! in `cpu.rs`. Of several sets `reduce_sets`, which on GPUs reduces each set by the others, and then what these gave.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::memory::{Mem, MemMut, Operand, Operands};
 use crate::ops::fields::require;
+use crate::ops::pointwise::map::sets::relay_sets;
 use crate::ops::pointwise::map::{INPUTS, OUTPUTS, Spread, check_count, shared_type};
-use crate::ops::pointwise::program::Program;
+use crate::ops::pointwise::program::{Program, Source};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
-use crate::slots::{Access, OperandEntry, SlotsBuilder};
+use crate::slots::{Access, Layouts, OperandEntry, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -61,7 +70,9 @@ mod cuda;
 mod fast;
 mod geometry;
 mod gradients;
+mod norm;
 mod reduction;
+mod sets;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -113,6 +124,9 @@ fields! {
         output: Option<DType> = default,
         /// Of a variance or standard deviation, if it is not 1.
         correction: Option<u64> = default,
+        /// What becomes of a result.
+        finish: Option<Program> = default,
+        sets: Vec<Vec<TensorDesc>> = default,
     }
 }
 
@@ -128,13 +142,21 @@ impl Fields {
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
+        relay_sets(op, &mut self.layouts, &mut self.sets)?;
         self.axes.sort_unstable();
         self.keep.sort_unstable();
         self.program = self.program.take().filter(|program| !program.is_identity()).map(|program| program.untyped());
+        self.finish = self.finish.take().filter(|finish| !finish.is_identity()).map(|finish| finish.untyped());
         let default = self.outputs().first().copied();
         self.output = self.output.filter(|&output| Some(output) != default);
         self.correction = self.correction.filter(|&correction| correction != 1 || !self.has_correction());
         Ok(())
+    }
+
+    /// The reduction without its finish, whose results are of the computing type and dense.
+    fn unfinished(&self, computing: DType) -> Result<Valid> {
+        let fields = Self { finish: None, output: Some(computing), ..self.clone() };
+        Valid::new(ReduceDescriptor::OP, Self { layouts: Layouts::new(), ..fields })
     }
 
     /// Whether what is reduced is of type Bool.
@@ -148,9 +170,12 @@ impl Fields {
 
     /// The types that the output may have, the default first.
     fn outputs(&self) -> Vec<DType> {
-        let shared = shared_type(&self.inputs);
+        let shared = shared_type(&self.all_inputs());
         let values = if self.is_bool() { DType::Bool } else { shared };
-        self.reduce.row().outputs(shared, values)
+        match &self.finish {
+            Some(finish) if finish.bools(&[false]).first() == Some(&true) => vec![DType::Bool],
+            _ => self.reduce.row().outputs(shared, values),
+        }
     }
 
     fn has_correction(&self) -> bool {
@@ -190,9 +215,14 @@ impl Fields {
         let Spread { dims, operands, computing } = Spread::new(op, &program, &self.inputs, (None, None))?;
         let types: Vec<DType> = self.inputs.iter().map(TensorDesc::dtype).collect();
         let program = program.typed(&types, computing);
+        if let Some(finish) = &self.finish {
+            let gives_float = values.is_float() && row.gives_values_of_floats();
+            check_finish(op, finish, computing, || (!gives_float).then(|| format!("{name} of {values}")))?;
+        }
         let is_kept = self.kept(op, dims.len())?;
         let count = |axes: &[usize]| axes.iter().map(|&axis| dims[axis]).product::<u64>();
-        let is_none = count(&self.axes) == 0;
+        // Of several sets another one may have elements.
+        let is_none = count(&self.axes) == 0 && self.sets.is_empty();
         let extents: Vec<u64> = (0..dims.len())
             .filter(|&axis| is_kept[axis] || !self.axes.contains(&axis))
             .map(|axis| if is_kept[axis] { 1 } else { dims[axis] })
@@ -217,7 +247,18 @@ impl Fields {
         let output = slots.declare(OUTPUT, default)?;
         let row = if self.is_bool() { row.of_bools() } else { row };
         let correction = if self.has_correction() { self.correction.unwrap_or(1) } else { 0 };
-        Geometry::new(program, operands, (output, &is_kept), &self.axes, computing, (row, correction))
+        let sets = self.declare_sets(op, slots, dims.len(), (computing, values))?;
+        let mut geometry =
+            Geometry::new(program, operands, (output, &is_kept), &self.axes, computing, (row, correction))?;
+        if !sets.is_empty() {
+            geometry.count = sets.iter().map(|set| set.valid.derived.count).fold(0, u64::saturating_add);
+            geometry.divisor = geometry.count;
+        }
+        let count = geometry.count;
+        let finish = self.finish.as_ref().map(|finish| finish.with_count(count)).transpose()?;
+        geometry.finish = finish.map(|finish| finish.typed(&[computing], computing));
+        geometry.sets = sets;
+        Ok(geometry)
     }
 
     /// Of each axis, whether it is reduced and kept.
@@ -241,6 +282,37 @@ impl Fields {
     }
 }
 
+/// Refuses a finish that is no function of one number of the computing type. `others`: the results that are to be finished, if they are no floating-point
+/// numbers.
+fn check_finish(
+    op: &'static str,
+    finish: &Program,
+    computing: DType,
+    others: impl FnOnce() -> Option<String>,
+) -> Result<()> {
+    let field = "finish";
+    if let Some(results) = others() {
+        let rule =
+            format!("is of floating-point results, those are of {results}; use a pointwise program after this op");
+        return Err(Error::InvalidDescriptor { op, field, rule });
+    }
+    let (inputs, outputs) = (finish.inputs(), finish.outputs());
+    require(op, field, (inputs, outputs) == (1, 1), || {
+        format!("must have one input, the result, and one output; got {inputs} and {outputs}")
+    })?;
+    let other = finish.sources().iter().find(|&&source| source != Source::Count);
+    require(op, field, other.is_none(), || {
+        let name = other.map_or("", Source::name);
+        format!("must have no sources but count; {name} is one of pointwise programs")
+    })?;
+    // These name the field of a program that is the map.
+    let types = finish.check_types(op, &[computing], computing).and_then(|()| finish.check_literals(op, computing));
+    types.map_err(|error| match error {
+        Error::InvalidDescriptor { op, rule, .. } => Error::InvalidDescriptor { op, field, rule },
+        other => other,
+    })
+}
+
 descriptor! {
     /// A reduction along some axes. See the [operands and rules](self).
     ///
@@ -260,8 +332,10 @@ descriptor! {
     args: ReduceArgs of forward;
     plan: ReducePlan;
     kernels: kernels!(
-        cuda: {"rows" => cuda::rows, "columns" => cuda::columns, "lines" => cuda::lines, "program" => cuda::program};
-        wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns};
+        cuda: {
+            "rows" => cuda::rows, "columns" => cuda::columns, "lines" => cuda::lines, "program" => cuda::program, "sets" => sets::on_cuda
+        };
+        wgpu: {"rows" => wgpu::rows, "columns" => wgpu::columns, "sets" => sets::through_wgpu};
         cpu: cpu::accept;
         before: {"fast" => fast::accept}
     );
@@ -319,6 +393,54 @@ steps! { ReduceDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] of other reductions.
     correction(correction: u64) = |it| it.with(|fields| fields.correction = Some(correction));
+    /// What becomes of each result before it is rounded to the output's type: a program of one input, the result, and one output. Of a comparison the output
+    /// is bool. [`ProgramBuilder::count`](crate::ProgramBuilder::count) is the number of elements that were reduced to one.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Device, Function, Mem, MemMut, Plan, PlanOptions, Program, ReduceArgs, ReduceDescriptor, Reduction, TensorDesc, Workspace};
+    /// // The root mean square of each row.
+    /// let device = Device::cpu();
+    /// let x = TensorDesc::contiguous(DType::F32, &[2, 2])?;
+    /// let mean = ReduceDescriptor::new(Program::of(Function::Square), vec![x], vec![1], Reduction::Mean)?;
+    /// let plan = Plan::new(&device, mean.finish(Program::of(Function::Sqrt))?, &PlanOptions::default())?;
+    /// let (x, mut y) = ([1f32, 7.0, -2.0, 2.0], [0f32; 2]);
+    /// let scratch = device.alloc(plan.workspace().bytes)?;
+    /// plan.run(&mut device.queue(), ReduceArgs::new([Mem::host(&x)], MemMut::host(&mut y)), Workspace::new(&scratch))?;
+    /// assert_eq!(y, [5.0, 2.0]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if results are no floating-point numbers, if there is another number of inputs or outputs, if a function takes other
+    /// arguments than numbers of the computing type, if it does not hold a number of the program, or if there are sources other than the count.
+    finish(program: Program) = |it| it.with(|fields| fields.finish = Some(program));
+    /// Further sets of inputs of the same program, all of whose elements become one result together with those of the first, whatever their extents: as the norm
+    /// of all gradients, by which they are clipped. The axes are all of those of the first set. Each set has as many inputs: all of the program, or the first of
+    /// them, the rest of which are scalars that all sets share.
+    ///
+    /// ```
+    /// use baracuda_ops::{
+    ///     DType, Device, Function, Mem, MemMut, Operand, Plan, PlanOptions, Program, ReduceArgs, ReduceDescriptor, Reduction, TensorDesc, Workspace,
+    /// };
+    /// // The sum of the squares of all gradients, which `stock::clip_factor` takes.
+    /// let device = Device::cpu();
+    /// let [weight, bias] = [[2, 2].as_slice(), &[3]].map(|dims| TensorDesc::contiguous(DType::F32, dims));
+    /// let squares = ReduceDescriptor::new(Program::of(Function::Square), vec![weight?], vec![0, 1], Reduction::Sum)?;
+    /// let plan = Plan::new(&device, squares.sets(vec![vec![bias?]])?, &PlanOptions::default())?;
+    /// let (weight, bias, mut sum) = ([1f32, 2.0, 3.0, 4.0], [0f32, 1.0, -2.0], [0f32]);
+    /// let scratch = device.alloc(plan.workspace().bytes)?;
+    /// let mut further: [Operand<'_>; 1] = [Mem::host(&bias).into()];
+    /// let args = ReduceArgs::new([Mem::host(&weight)], MemMut::host(&mut sum)).sets(&mut further);
+    /// plan.run(&mut device.queue(), args, Workspace::new(&scratch))?;
+    /// assert_eq!(sum, [35.0]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] of other reductions than sums, means, products, extremes and norms of floating-point numbers, if not all axes are reduced or
+    /// one is kept, if sets have different numbers of inputs, none or more than the program, if an input that they share is no scalar, if sets compute in
+    /// different types, if there are more than 4096 sets with the first, or as [`new`](Self::new) says of any of them.
+    sets(further: Vec<Vec<TensorDesc>>) = |it| it.with(|fields| fields.sets = further);
 }
 
 /// Operands of [`ReduceDescriptor`]; their shapes and types are in the [table](self).
@@ -342,6 +464,14 @@ impl<'a> ReduceArgs<'a> {
             operands.put_too_many();
         }
         Self { operands }
+    }
+
+    /// The inputs of the sets after the first, set by set, without those that all sets share, as the slots of the descriptor have them.
+    pub fn sets<'s>(self, inputs: &'s mut [Operand<'_>]) -> ReduceArgs<'s>
+    where
+        'a: 's,
+    {
+        ReduceArgs { operands: Operands { of_sets: inputs, ..self.operands } }
     }
 }
 
@@ -405,6 +535,76 @@ mod tests {
         let variance = ReduceDescriptor::of(dense(&[3]), &[0], Var).unwrap();
         assert_eq!(variance.clone().correction(1).unwrap(), variance);
         assert_ne!(variance.clone().correction(0).unwrap(), variance);
+    }
+
+    #[test]
+    fn finishes_are_of_one_floating_point_number() {
+        let read = |json: &str| serde_json::from_str::<Program>(json).unwrap();
+        let of = |dtype, reduce, json: &str| {
+            let x = TensorDesc::contiguous(dtype, &[2, 3])?;
+            ReduceDescriptor::of(x, &[1], reduce)?.finish(read(json))
+        };
+        let root = r#"{"inputs":["v"],"let":[["y","sqrt","v"]],"outputs":["y"]}"#;
+        let by_count = r#"{"inputs":["v"],"let":[["n","count"],["y","div","v","n"]],"outputs":["y"]}"#;
+        let made = of(DType::BF16, Reduction::Sum, by_count).unwrap();
+        let json = serde_json::to_string(&made).unwrap();
+        assert!(json.contains(by_count), "{json}");
+        assert_eq!(serde_json::from_str::<ReduceDescriptor>(&json).unwrap(), made);
+        assert_eq!(
+            made.0.derived.finish,
+            Some(read(&by_count.replace(r#"["n","count"],"#, "").replace(r#""n"]"#, "3]")))
+        );
+        let count = read(r#"{"inputs":["v"],"let":[["n","count"]],"outputs":["n"]}"#);
+        let counted = count.with_count(7).unwrap();
+        let mut output = [0.0];
+        counted.evaluate(&[1.0], |number| number, &mut output);
+        assert_eq!(output, [7.0]);
+        // What returns the result is none, and what compares it gives a bool.
+        let same = of(DType::F32, Reduction::Max, r#"{"inputs":["v"],"outputs":["v"]}"#).unwrap();
+        assert_eq!(same, ReduceDescriptor::of(dense(&[2, 3]), &[1], Reduction::Max).unwrap());
+        let is_finite = r#"{"inputs":["v"],"let":[["y","isfinite","v"]],"outputs":["y"]}"#;
+        let output = of(DType::F16, Reduction::Sum, is_finite).unwrap().0.slots[1].desc.dtype();
+        assert_eq!(output, DType::Bool);
+        let index = r#"{"inputs":["v"],"let":[["i","index",0],["y","add","v","i"]],"outputs":["y"]}"#;
+        let two = r#"{"inputs":["v","w"],"let":[["y","add","v","w"]],"outputs":["y"]}"#;
+        for (refused, expected) in [
+            (
+                of(DType::F32, Reduction::ArgMax, root),
+                "finish: is of floating-point results, those are of argmax of f32",
+            ),
+            (of(DType::F32, Reduction::CountNonzero, root), "those are of count_nonzero of f32"),
+            (of(DType::I32, Reduction::Sum, root), "finish: is of floating-point results, those are of sum of i32"),
+            (of(DType::Bool, Reduction::Max, root), "those are of max of bool"),
+            (
+                of(DType::F32, Reduction::Sum, two),
+                "finish: must have one input, the result, and one output; got 2 and 1",
+            ),
+            (
+                of(DType::F32, Reduction::Sum, index),
+                "finish: must have no sources but count; index is one of pointwise",
+            ),
+            (
+                of(DType::F32, Reduction::Sum, &root.replace("sqrt", "logical_not")),
+                "finish: instruction 0, logical_not, argument 0: must be bool",
+            ),
+            (
+                of(DType::F32, Reduction::Sum, &root.replace("sqrt", "popcount")),
+                "finish: instruction 0, popcount, is a function of integers; the program computes in f32",
+            ),
+            (
+                of(
+                    DType::F32,
+                    Reduction::Sum,
+                    &two.replace(r#""v","w"],"let""#, r#""v"],"let""#).replace(r#","w"]"#, ",1e39]"),
+                ),
+                "finish: the number 1e39 is beyond the range of f32",
+            ),
+        ] {
+            let refused = rule(refused);
+            assert!(refused.contains(expected), "{refused}");
+        }
+        let pointwise = crate::PointwiseDescriptor::new(count, vec![dense(&[3])]).unwrap_err().to_string();
+        assert!(pointwise.contains("count: is known where a reduction ends"), "{pointwise}");
     }
 
     #[test]

@@ -174,6 +174,11 @@ impl Row {
         matches!(self.gives, Gives::Float)
     }
 
+    /// Whether of floating-point values it gives numbers of their type.
+    pub(crate) const fn gives_values_of_floats(self) -> bool {
+        matches!(self.gives, Gives::Float | Gives::Number | Gives::Value)
+    }
+
     /// Whether the output's type says how many elements its values have to hold.
     pub(crate) const fn is_counted(self) -> bool {
         matches!(self.gives, Gives::Count | Gives::Position)

@@ -474,6 +474,39 @@ mod tests {
     }
 
     #[test]
+    fn refuses_masks_that_do_not_fit_x() {
+        let refused = |result: Result<SoftmaxDescriptor>, field: &str, rule: &str| match result {
+            Err(Error::InvalidDescriptor { field: got, rule: found, .. }) => {
+                assert!(got == field && found.contains(rule), "{got}: {found}");
+            }
+            other => panic!("{other:?}"),
+        };
+        let softmax = |dims: &[u64], axis| SoftmaxDescriptor::new(desc(dims), axis).unwrap();
+        let rule = "must broadcast to x, [2, 3]: counted from the last, extents must be equal or 1; got [2]";
+        refused(softmax(&[2, 3], 1).bias(desc(&[2])), "bias", rule);
+        refused(softmax(&[2, 3], 1).bias(desc(&[1, 2, 3])), "bias", "got [1, 2, 3]");
+        let half = TensorDesc::contiguous(DType::F16, &[3]).unwrap();
+        refused(softmax(&[2, 3], 1).bias(half), "bias", "must be f32, the type of x; got f16");
+        let brain = TensorDesc::contiguous(DType::BF16, &[2, 3]).unwrap();
+        let of_brain = SoftmaxDescriptor::new(brain, 1).unwrap();
+        refused(of_brain.clone().bias(half), "bias", "must be bf16, the type of x, or f32; got f16");
+        assert!(of_brain.bias(desc(&[3])).is_ok());
+    }
+
+    #[test]
+    fn refuses_causal_masks_without_queries_or_along_another_axis() {
+        for (dims, axis, rule) in [
+            (&[3][..], 0, "needs x as [.., queries, keys] and the last axis; x has rank 1, the axis is 0"),
+            (&[], 0, "x has rank 0, the axis is 0"),
+            (&[4, 2, 3], 1, "x has rank 3, the axis is 1: permute x, or add the mask as a bias"),
+        ] {
+            let refused = SoftmaxDescriptor::new(desc(dims), axis).unwrap().causal().unwrap_err().to_string();
+            assert!(refused.contains("causal") && refused.contains(rule), "{refused}");
+        }
+        assert!(SoftmaxDescriptor::new(desc(&[2, 3]), 1).unwrap().causal().is_ok());
+    }
+
+    #[test]
     fn results_of_16_bits_may_stay_in_f32_and_no_others() {
         let x = |dtype| TensorDesc::contiguous(dtype, &[2, 3]).unwrap();
         let forward = |of_x, output| SoftmaxDescriptor::new(x(of_x), 1).unwrap().output(output);

@@ -3,7 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{FIRST_OUTPUT, Valid};
-use crate::backend::cuda::{Props, c_dtype, c_element};
+use crate::backend::cuda::{Props, c_dtype, c_element, number_of};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
@@ -193,7 +193,7 @@ fn type_of(function: Function, arguments: usize, lying: &Lying) -> Option<DType>
 }
 
 /// One function of operands of one type.
-pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+pub(in crate::ops) fn function(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     valid.derived.one_set()?;
     let (program, operands) = (&valid.program(), &valid.derived.operands);
     Reason::unless(program.sources().is_empty(), || "it has no positions and no random numbers")?;
@@ -256,7 +256,7 @@ pub(super) fn function<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
 }
 
 /// An interpreter of any program.
-pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+pub(in crate::ops) fn program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     valid.derived.one_set()?;
     let (program, operands, computing) = (&valid.program(), &valid.derived.operands, valid.derived.computing);
     Reason::unless(
@@ -305,7 +305,7 @@ pub(super) fn program<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     }
     // Some programs and casts have kernels of their own.
     let types = [params.input[0].dtype, params.output[0].dtype];
-    let of_program = (params.inputs, params.outputs, params.instruction, params.result, types);
+    let of_program = number_of(&(params.inputs, params.outputs, params.instruction, params.result, types));
     let kernels = (c_element(computing), params, choice, of_program);
     Ok(calls!(bops_pointwise_program).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let mut operands = sys::bops_pointwise_program_operands::default();

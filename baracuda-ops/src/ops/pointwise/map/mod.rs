@@ -77,7 +77,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 pub(in crate::ops) mod cuda;
 pub(in crate::ops) mod fast;
-mod sets;
+pub(in crate::ops) mod sets;
 #[cfg(feature = "wgpu")]
 pub(in crate::ops) mod wgpu;
 
@@ -93,7 +93,7 @@ pub(in crate::ops) const INPUTS: [&str; Program::MAX_INPUTS] = [
 pub(in crate::ops) const OUTPUTS: [&str; Program::MAX_OUTPUTS] =
     ["out0", "out1", "out2", "out3", "out4", "out5", "out6", "out7"];
 /// The index of the first output.
-const FIRST_OUTPUT: usize = INPUTS.len();
+pub(in crate::ops) const FIRST_OUTPUT: usize = INPUTS.len();
 
 /// The table of operands.
 mod forward {
@@ -164,7 +164,18 @@ impl Geometry {
     }
 }
 
-type Valid = valid::Valid<Fields>;
+pub(in crate::ops) type Valid = valid::Valid<Fields>;
+
+/// A program of one input and one output, whose operands lie so.
+///
+/// # Errors
+/// The operands are none of the program.
+#[cfg(feature = "cuda")]
+pub(in crate::ops) fn of_one(program: Program, x: TensorDesc, y: TensorDesc) -> Result<Valid> {
+    let layouts = [(OUTPUTS[0].to_string(), y)].into();
+    let fields = Fields { outputs: vec![y.dtype()], layouts, ..Fields::minimal(program, vec![x]) };
+    Valid::new(PointwiseDescriptor::OP, fields)
+}
 
 impl Valid {
     /// The program with all that its outputs say of its sources, and what the types of its inputs say of its functions.
@@ -182,7 +193,7 @@ impl Fields {
         for (name, input) in INPUTS.iter().zip(&mut self.inputs) {
             crate::ops::fields::relay(op, &mut self.layouts, [(name, input)])?;
         }
-        self.normalise_sets(op)?;
+        sets::relay_sets(op, &mut self.layouts, &mut self.sets)?;
         // Without a value among the inputs the types of the outputs say in what is computed.
         let is_default = |inputs: &[TensorDesc]| self.outputs == self.default_outputs(inputs);
         if !self.outputs.is_empty()
@@ -228,6 +239,8 @@ impl Fields {
             let strides: Vec<u64> = match source {
                 Source::Index { axis } => (0..dims.len()).map(|at| u64::from(at == *axis)).collect(),
                 Source::Random(_) => TensorDesc::contiguous(DType::U8, &dims)?.strides().to_vec(),
+                // It is refused above.
+                Source::Count => vec![0; dims.len()],
             };
             TensorDesc::strided(DType::U8, &dims, &strides)
         };

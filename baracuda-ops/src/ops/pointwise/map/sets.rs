@@ -77,28 +77,56 @@ impl super::Geometry {
 }
 
 /// The inputs of a set: its own, and those of the first that it shares.
-pub(super) fn inputs_of(own: &[TensorDesc], first: &[TensorDesc]) -> Vec<TensorDesc> {
+pub(in crate::ops) fn inputs_of(own: &[TensorDesc], first: &[TensorDesc]) -> Vec<TensorDesc> {
     own.iter().chain(first.get(own.len()..).unwrap_or_default()).copied().collect()
+}
+
+/// Layouts of the inputs of further sets are those of their descriptors.
+pub(in crate::ops) fn relay_sets(op: &'static str, layouts: &mut Layouts, sets: &mut [Vec<TensorDesc>]) -> Result<()> {
+    let has_layouts = layouts.keys().any(|name| name.contains('.'));
+    if !has_layouts || sets.len() >= MAX_SETS {
+        return Ok(());
+    }
+    for (set, inputs) in (1..).zip(sets) {
+        for (at, input) in (0..INPUTS.len()).zip(inputs) {
+            relay(op, layouts, [(name_in_set(forward::TABLE, at, set), input)])?;
+        }
+    }
+    Ok(())
+}
+
+/// How many inputs each set has for itself; the others, those of the first, are shared. There are further sets.
+///
+/// # Errors
+/// Too many sets, sets of none, of different numbers or of too many inputs, or an input that is shared and no scalar.
+pub(in crate::ops) fn check_inputs(op: &'static str, inputs: &[TensorDesc], sets: &[Vec<TensorDesc>]) -> Result<usize> {
+    let count = sets.len();
+    require(op, "sets", count < MAX_SETS, || {
+        format!("must be at most {} besides the first; got {count}", MAX_SETS - 1)
+    })?;
+    let own = sets.first().map_or(inputs.len(), Vec::len);
+    require(op, "sets", (1..=inputs.len()).contains(&own), || {
+        format!("must have 1 to {} inputs each, those of the program; set 1 has {own}", inputs.len())
+    })?;
+    for (set, inputs) in (1..).zip(sets) {
+        require(op, "sets", inputs.len() == own, || {
+            format!("must have equally many inputs; set 1 has {own}, set {set} has {}", inputs.len())
+        })?;
+    }
+    for (name, input) in INPUTS.iter().zip(inputs).skip(own) {
+        require(op, name, input.rank() == 0, || {
+            let dims = input.dims();
+            format!("must be a scalar, of rank 0: the sets have {own} inputs of their own and share it; got {dims:?}")
+        })?;
+    }
+    Ok(own)
 }
 
 impl Fields {
     /// The inputs that each set has for itself; the others are shared.
+    #[cfg(feature = "cuda")]
     fn own_inputs(&self) -> usize {
         self.sets.first().map_or(self.inputs.len(), Vec::len)
-    }
-
-    /// Layouts of inputs are those of their descriptors.
-    pub(super) fn normalise_sets(&mut self, op: &'static str) -> Result<()> {
-        let has_layouts = self.layouts.keys().any(|name| name.contains('.'));
-        if !has_layouts || self.sets.len() >= MAX_SETS {
-            return Ok(());
-        }
-        for (set, inputs) in (1..).zip(&mut self.sets) {
-            for (at, input) in (0..INPUTS.len()).zip(inputs) {
-                relay(op, &mut self.layouts, [(name_in_set(forward::TABLE, at, set), input)])?;
-            }
-        }
-        Ok(())
     }
 
     /// Declares the operands of further sets, and returns all sets, if there are further ones.
@@ -107,31 +135,11 @@ impl Fields {
         if sets.is_empty() {
             return Ok(Vec::new());
         }
-        let count = sets.len();
-        require(op, "sets", count < MAX_SETS, || {
-            format!("must be at most {} besides the first; got {count}", MAX_SETS - 1)
-        })?;
         require(op, "sets", program.sources().is_empty(), || {
             "must be of a program without sources (positions and random numbers); give each set a descriptor of its own"
                 .into()
         })?;
-        let own = self.own_inputs();
-        require(op, "sets", (1..=inputs.len()).contains(&own), || {
-            format!("must have 1 to {} inputs each, those of the program; set 1 has {own}", inputs.len())
-        })?;
-        for (set, inputs) in (1..).zip(sets) {
-            require(op, "sets", inputs.len() == own, || {
-                format!("must have equally many inputs; set 1 has {own}, set {set} has {}", inputs.len())
-            })?;
-        }
-        for (name, input) in INPUTS.iter().zip(inputs).skip(own) {
-            require(op, name, input.rank() == 0, || {
-                let dims = input.dims();
-                format!(
-                    "must be a scalar, of rank 0: the sets have {own} inputs of their own and share it; got {dims:?}"
-                )
-            })?;
-        }
+        let own = check_inputs(op, inputs, sets)?;
         let is_shared = |index: usize| (own..FIRST_OUTPUT).contains(&index);
         let of_sets = |own: &[TensorDesc], layouts: Layouts| {
             let inputs = inputs_of(own, inputs);
@@ -168,7 +176,7 @@ impl Fields {
 }
 
 /// An error that says in which set it is.
-fn of_set(error: Error, set: usize) -> Error {
+pub(in crate::ops) fn of_set(error: Error, set: usize) -> Error {
     match error {
         Error::InvalidDescriptor { op, field, rule } => {
             Error::InvalidDescriptor { op, field, rule: format!("of set {set}: {rule}") }

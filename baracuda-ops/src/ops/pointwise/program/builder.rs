@@ -61,6 +61,11 @@ impl ProgramBuilder {
         self.source(Source::Index { axis })
     }
 
+    /// The number of elements that a reduction made one of, in its [finish](crate::ReduceDescriptor::finish) alone.
+    pub fn count(&mut self) -> Term {
+        self.source(Source::Count)
+    }
+
     /// A random number at each position, drawn by Philox 4x32-10. `seed` and `offset` are inputs, U32 of extents `[2]` and `[]`, and nothing else: a
     /// change of theirs makes other numbers. Equal numbers with another `stream` are others.
     ///
@@ -152,7 +157,7 @@ impl ProgramBuilder {
                 let [seed, offset] = [draw.seed, draw.offset].map(|key| place(&input_places, key));
                 Source::Random(Draw { seed, offset, ..draw })
             }
-            index @ Source::Index { .. } => index,
+            other @ (Source::Index { .. } | Source::Count) => other,
         });
         let outputs = outputs.into_iter().map(moved).collect();
         let program = Program::checked(names, sources.collect(), instructions.collect(), outputs)?;

@@ -751,10 +751,10 @@ impl TryFrom<Object<Json>> for Program {
 
 /// Whether an instruction of this name is a source.
 fn is_source(name: &str) -> bool {
-    name == source::INDEX || Kind::ALL.iter().any(|kind| kind.name() == name)
+    [source::INDEX, source::COUNT].contains(&name) || Kind::ALL.iter().any(|kind| kind.name() == name)
 }
 
-/// A source from its arguments: of an index an axis; of random numbers seed, offset, stream, the distribution's numbers, and of uniform ones their digits.
+/// A source from its arguments: of a count none; of an index an axis; of random numbers seed, offset, stream, the distribution's numbers, and of uniform ones their digits.
 fn read_source(name: &str, given: &[Result<f64, &str>], inputs: &[String]) -> Result<Source, String> {
     let natural = |word: &Result<f64, &str>, what: &str| match word {
         Ok(number) if number.fract() == 0.0 && (0.0..4_294_967_296.0).contains(number) => {
@@ -763,6 +763,13 @@ fn read_source(name: &str, given: &[Result<f64, &str>], inputs: &[String]) -> Re
         Ok(number) => Err(format!("{what} must be a whole number from 0 to 2^32 - 1, got {number}")),
         Err(name) => Err(format!("{what} must be a number, got {name:?}")),
     };
+    if name == source::COUNT {
+        return if given.is_empty() {
+            Ok(Source::Count)
+        } else {
+            Err(format!("takes nothing, got {} arguments", given.len()))
+        };
+    }
     let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.name() == name) else {
         let [axis] = given else { return Err(format!("takes an axis, got {} arguments", given.len())) };
         return Ok(Source::Index { axis: crate::narrow::to_usize(natural(axis, "axis")?.into()) });
@@ -802,6 +809,7 @@ fn write_source(program: &Program, at: usize, source: &Source) -> Vec<Word> {
     let mut words = vec![Word::Name(program.name(Argument::Source(at))), Word::Name(source.name().into())];
     match *source {
         Source::Index { axis } => words.push(number(axis)),
+        Source::Count => {}
         Source::Random(Draw { kind, numbers, seed, offset, stream, digits }) => {
             words.extend([seed, offset].map(|key| Word::Name(program.name(Argument::Input(key)))));
             words.push(Word::Number(stream.into()));

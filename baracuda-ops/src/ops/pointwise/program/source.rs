@@ -7,7 +7,7 @@
 //! Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", 2011; normal numbers by G. E. P. Box,
 //! M. E. Muller, "A Note on the Generation of Random Normal Deviates", 1958.
 
-use super::{Argument, Literal, Program};
+use super::{Argument, Function, Instruction, Literal, Names, Program};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
@@ -46,6 +46,8 @@ pub(crate) enum Source {
     Index { axis: usize },
     /// A random number.
     Random(Draw),
+    /// The number of elements that a reduction made one of.
+    Count,
 }
 
 /// A random number at every position.
@@ -102,6 +104,8 @@ impl Kind {
 
 /// The name of [`Source::Index`].
 pub(super) const INDEX: &str = "index";
+/// The name of [`Source::Count`].
+pub(super) const COUNT: &str = "count";
 
 /// The greatest whole number up to which f64 holds every one.
 const MOST_WHOLE: f64 = 9_007_199_254_740_992.0; // 2^53
@@ -124,12 +128,13 @@ impl Source {
         match self {
             Self::Index { .. } => INDEX,
             Self::Random(draw) => draw.kind.name(),
+            Self::Count => COUNT,
         }
     }
 
     pub(crate) const fn draw(&self) -> Option<&Draw> {
         match self {
-            Self::Index { .. } => None,
+            Self::Index { .. } | Self::Count => None,
             Self::Random(draw) => Some(draw),
         }
     }
@@ -199,6 +204,7 @@ impl Source {
                 Ok(())
             }
             Self::Random(_) => Ok(()),
+            Self::Count => Err("is known where a reduction ends, in its finish alone".into()),
         }
     }
 }
@@ -226,6 +232,33 @@ fn digits(dtype: DType) -> u32 {
 }
 
 impl Program {
+    /// The program in which the count is this number.
+    ///
+    /// # Errors
+    /// It has too many instructions then.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a literal is rounded to the computing type, which holds fewer digits"
+    )]
+    pub(crate) fn with_count(&self, count: u64) -> Result<Self> {
+        let count = Argument::Literal(Literal::new(count as f64));
+        let term = |argument: Argument| match argument {
+            Argument::Source(at) if self.sources()[at] == Source::Count => count,
+            other => other,
+        };
+        let mut instructions = self.instructions().to_vec();
+        instructions.iter_mut().flat_map(|it| &mut it.arguments).for_each(|argument| *argument = term(*argument));
+        let mut outputs: Vec<Argument> = self.results().iter().copied().map(term).collect();
+        // An output is no number, but may be computed of one.
+        for output in outputs.iter_mut().filter(|output| matches!(output, Argument::Literal(_))) {
+            instructions.push(Instruction { function: Function::Maximum, arguments: vec![*output; 2] });
+            *output = Argument::Result(instructions.len() - 1);
+        }
+        let names = Names { results: Vec::new(), sources: Vec::new(), ..self.0.names.clone() };
+        let sources = self.sources().iter().copied().filter(|source| *source != Source::Count).collect();
+        Self::checked(names, sources, instructions, outputs)
+    }
+
     /// The program with the digits of uniform numbers that its outputs, of these types, and the computing type say.
     pub(crate) fn with_digits(&self, outputs: &[DType], computing: DType) -> Self {
         let mut sources = self.sources().to_vec();

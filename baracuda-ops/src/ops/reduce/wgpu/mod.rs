@@ -31,16 +31,22 @@ const MOST_POSITIONS: u64 = 1 << 31;
 /// Along the extents that are reduced, where chunks lie.
 pub(super) fn rows(valid: &Valid, props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
     ask.leave_if(has_better_columns(&valid.derived), "elements are nearer to each other along an extent that stays")?;
+    valid.derived.one_set()?;
     let (kept, reduced) = (valid.derived.kept(), valid.derived.reduced());
     let has_rows = !reduced.dims.is_empty() || kept.dims.is_empty();
     Reason::unless(has_rows, || "no extent is reduced along which rows could lie")?;
-    let order = |of: &Walk| of.dims.len();
-    let axes = (0..order(&reduced)).rev().map(Axis::Reduced).chain((0..order(&kept)).rev().map(Axis::Kept)).collect();
-    Task::new(valid, props, axes)?.work("reduce_rows")
+    Task::new(valid, props, row_axes(&valid.derived))?.work("reduce_rows")
+}
+
+/// The extents of rows, innermost first.
+pub(super) fn row_axes(geometry: &Geometry) -> Vec<Axis> {
+    let [kept, reduced] = [geometry.kept(), geometry.reduced()].map(|walk| walk.dims.len());
+    (0..reduced).rev().map(Axis::Reduced).chain((0..kept).rev().map(Axis::Kept)).collect()
 }
 
 /// Along the innermost of the extents that stay.
 pub(super) fn columns(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
+    valid.derived.one_set()?;
     let (kept, reduced) = (valid.derived.kept(), valid.derived.reduced());
     let Some(line) = kept.dims.len().checked_sub(1) else {
         return Err("no extent stays along which columns could lie".into());
@@ -64,7 +70,7 @@ fn has_better_columns(geometry: &Geometry) -> bool {
 
 /// An extent of one of the two walks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Axis {
+pub(super) enum Axis {
     Kept(usize),
     Reduced(usize),
 }
@@ -106,8 +112,17 @@ impl Held {
     }
 }
 
+/// Where the results of pieces go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parts {
+    /// To the output, if there is one piece; else to the workspace.
+    OfOutputs,
+    /// To the workspace, behind so many of other sets.
+    From(u64),
+}
+
 /// A reduction as shaders see it.
-struct Task<'v> {
+pub(super) struct Task<'v> {
     valid: &'v Valid,
     props: &'v Props,
     kept: Walk,
@@ -123,7 +138,7 @@ struct Task<'v> {
 impl<'v> Task<'v> {
     /// # Errors
     /// Shaders have no elements of a type, or do not reach those of an operand.
-    fn new(valid: &'v Valid, props: &'v Props, axes: Vec<Axis>) -> Result<Self, Reason> {
+    pub(super) fn new(valid: &'v Valid, props: &'v Props, axes: Vec<Axis>) -> Result<Self, Reason> {
         let geometry = &valid.derived;
         let (kept, reduced) = (geometry.kept(), geometry.reduced());
         let pick = |of_kept: &[u64], of_reduced: &[u64]| -> Vec<u64> {
@@ -177,49 +192,61 @@ impl<'v> Task<'v> {
         if outputs == 0 {
             return Ok(work);
         }
-        let workgroup = u64::from(self.workgroup());
         let pieces = if self.valid.derived.count == 0 {
             0
         } else {
-            let (step, pieces) = self.step(entry, outputs)?;
+            let (step, pieces) = self.step(entry, outputs, Parts::OfOutputs)?;
             work.steps.push(step);
             pieces
         };
         if pieces != 1 {
-            let bytes = (pieces * outputs * 4 * self.held.words).next_multiple_of(16).max(16);
+            let bytes = self.bytes_of_parts(outputs, pieces);
             check_workspace(bytes, self.props)?;
             work.workspace_bytes = bytes;
-            let place = Place::Workspace { offset: 0, bytes };
             for step in &mut work.steps {
-                step.bindings.push(Binding {
-                    name: "partials",
-                    place: Some(place),
-                    accessors: ["scattered_f32_out"; 2],
-                });
+                step.bindings.push(Self::parts_out(bytes));
             }
-            let threads = pieces.next_power_of_two().clamp(1, workgroup);
-            let grid = groups(outputs.div_ceil(workgroup / threads), self.props)?;
-            let mut step = StepBuilder {
-                entry: "reduce_partials",
-                files: self.files("reduce/reduce_partials"),
-                generated: self.text(false, true, 1),
-                params: self.params(grid, (outputs, 0, pieces), &[], &[]),
-                grid,
-                ..StepBuilder::default()
-            };
-            step.constants = self.constants((threads, 4), 1, 1);
-            step.bindings = vec![
-                Binding { name: "partials", place: Some(place), accessors: ["scattered_f32_in"; 2] },
-                self.bound(&self.output.tensor, false),
-            ];
-            work.steps.push(self.complete(step, false));
+            work.steps.push(self.partials(outputs, pieces, bytes)?);
         }
         check_bindings(&work.steps, self.props)?;
         Ok(work)
     }
 
+    /// Bytes in the workspace of what pieces give.
+    pub(super) fn bytes_of_parts(&self, outputs: u64, pieces: u64) -> u64 {
+        (pieces * outputs * 4 * self.held.words).next_multiple_of(16).max(16)
+    }
+
+    /// The workspace, as what pieces give is written there.
+    pub(super) fn parts_out(bytes: u64) -> Binding {
+        let place = Some(Place::Workspace { offset: 0, bytes });
+        Binding { name: "partials", place, accessors: ["scattered_f32_out"; 2] }
+    }
+
+    /// The dispatch that combines what the pieces of each output gave.
+    pub(super) fn partials(&self, outputs: u64, pieces: u64, bytes: u64) -> Result<StepBuilder, Reason> {
+        let workgroup = u64::from(self.workgroup());
+        let threads = pieces.next_power_of_two().clamp(1, workgroup);
+        let grid = groups(outputs.div_ceil(workgroup / threads), self.props)?;
+        let mut step = StepBuilder {
+            entry: "reduce_partials",
+            files: self.files("reduce/reduce_partials"),
+            generated: self.text(false, true, 1),
+            params: self.params(grid, (outputs, 0, pieces), 0, &[], &[]),
+            grid,
+            ..StepBuilder::default()
+        };
+        step.constants = self.constants((threads, 4), 1, 1);
+        let place = Some(Place::Workspace { offset: 0, bytes });
+        step.bindings = vec![
+            Binding { name: "partials", place, accessors: ["scattered_f32_in"; 2] },
+            self.bound(&self.output.tensor, false),
+        ];
+        Ok(self.complete(step, false))
+    }
+
     /// The dispatch that reduces the inputs, and the pieces of each output.
-    fn step(&self, entry: &'static str, outputs: u64) -> Result<(StepBuilder, u64), Reason> {
+    pub(super) fn step(&self, entry: &'static str, outputs: u64, parts: Parts) -> Result<(StepBuilder, u64), Reason> {
         let is_columns = entry == "reduce_columns";
         let line = self.extents.first().copied().unwrap_or(1);
         let are_whole = |per_chunk: u64| {
@@ -249,6 +276,10 @@ impl<'v> Task<'v> {
         } else {
             extents.push(1);
         }
+        let (is_split, first_piece) = match parts {
+            Parts::OfOutputs => (pieces > 1, 0),
+            Parts::From(first) => (true, first),
+        };
         let rank = extents.len();
         let moved: Vec<&[u64]> = self
             .inputs
@@ -260,27 +291,29 @@ impl<'v> Task<'v> {
         let mut step = StepBuilder {
             entry,
             files: self.files(if is_columns { "reduce/reduce_columns" } else { "reduce/reduce_rows" }),
-            generated: self.text(true, pieces == 1, rank),
+            generated: self.text(true, !is_split, rank),
             can_chunk: are_whole(per_chunk),
-            params: self.params(grid, (rows, items, pieces), &extents, &moved),
+            params: self.params(grid, (rows, items, pieces), first_piece, &extents, &moved),
             grid,
-            flags: vec![("IS_SPLIT", pieces > 1)],
+            flags: vec![("IS_SPLIT", is_split)],
             ..StepBuilder::default()
         };
         step.files.push("common/chunk");
         step.constants = self.constants((threads, per_chunk), rank.div_ceil(4), moved.len().max(1));
         step.bindings = self.inputs.iter().map(|input| self.bound(input, per_chunk == 8)).collect();
-        if pieces == 1 {
+        if !is_split {
             step.bindings.push(self.bound(&self.output.tensor, false));
         }
-        Ok((self.complete(step, pieces > 1), pieces))
+        Ok((self.complete(step, is_split), pieces))
     }
 
     /// Files of a kernel's text.
     fn files(&self, kernel: &'static str) -> Vec<&'static str> {
         let is_position = self.valid.derived.row.combine.is_position();
         let keys = if self.computing == Computing::F32 { "reduce/keys_of_floats" } else { "reduce/keys_of_integers" };
-        let held = [self.held.file].into_iter().chain(is_position.then_some(keys));
+        let has_totals = ["reduce/held_numbers", "reduce/held_words"].contains(&self.held.file);
+        let further = is_position.then_some(keys).or(has_totals.then_some("reduce/held_totals"));
+        let held = [self.held.file].into_iter().chain(further);
         ["reduce/reduce"].into_iter().chain(held).chain([kernel]).collect()
     }
 
@@ -289,7 +322,8 @@ impl<'v> Task<'v> {
         let program = reads.then_some(&self.valid.derived.program);
         let inputs = if reads { &self.inputs[..] } else { &[] };
         let ranks = (rank, self.kept.dims.len().max(1));
-        reduced_text(self.computing, program, inputs, stores.then_some(self.output), ranks, self.held.further)
+        let finish = self.valid.derived.finish.as_ref();
+        reduced_text(self.computing, program, inputs, stores.then_some((self.output, finish)), ranks, self.held.further)
     }
 
     /// `is_wide`: chunks have eight elements.
@@ -358,6 +392,7 @@ impl<'v> Task<'v> {
         &self,
         grid: [u32; 2],
         (rows, items, pieces): (u64, u64, u64),
+        first_piece: u64,
         extents: &[u64],
         strides: &[&[u64]],
     ) -> Vec<u8> {
@@ -365,7 +400,8 @@ impl<'v> Task<'v> {
         let line = self.extents.first().copied().unwrap_or(1);
         let outputs = Geometry::outputs(&self.valid.slots);
         let mut params = vec![word(outputs), grid[0], u32::MAX, word(line), word(rows), word(items), word(pieces)];
-        params.push(single(geometry.divisor as f64).to_bits());
+        params.extend([single(geometry.divisor as f64).to_bits(), word(first_piece)]);
+        params.resize(params.len().next_multiple_of(4), 0);
         let mut quads = |numbers: &mut dyn Iterator<Item = u32>, rank: usize| {
             let first = params.len();
             params.extend(numbers);

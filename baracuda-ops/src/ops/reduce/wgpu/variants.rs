@@ -1,5 +1,6 @@
 //! The texts of the kernels, for the tests that validate them.
 
+use super::super::sets::through_wgpu;
 use super::super::{ReduceDescriptor, Reduction, Valid};
 use super::{columns, rows};
 use crate::backend::wgpu::{Props, Variants};
@@ -64,6 +65,17 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
             }
             let counted = ReduceDescriptor::of(x, &[1], Reduction::CountNonzero)?.output(dtype)?;
             add(variants, &name, &counted.0, props);
+            // What becomes of results, and several sets.
+            let root = ReduceDescriptor::of(x, &[1], Reduction::Mean)?.finish(Program::of(Function::Sqrt))?;
+            let compared = ReduceDescriptor::of(long, &[1], Reduction::Var)?.finish(Program::of(Function::IsFinite))?;
+            for made in [root, compared] {
+                add(variants, "finish", &made.0, props);
+            }
+            let sets = vec![vec![dense(&[])?], vec![long], vec![dense(&[0])?]];
+            for reduce in [Reduction::Norm2, Reduction::Max] {
+                let made = ReduceDescriptor::of(x, &[0, 1], reduce)?.sets(sets.clone())?;
+                variants.add_work("sets", through_wgpu(&made.0, props, Ask::Pinned), props);
+            }
             let narrowed = if dtype == DType::F32 { DType::BF16 } else { DType::F32 };
             for axes in [vec![0], vec![1]] {
                 for other in [x, dense(&[64])?, dense(&[16, 1])?, dense(&[])?] {

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use baracuda_ops_sys as sys;
 
 use super::{Set, Valid};
-use crate::backend::cuda::{Launch, Props, Start, c_element};
+use crate::backend::cuda::{Launch, Props, Start, c_element, number_of};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
@@ -62,7 +62,7 @@ pub(in crate::ops::pointwise::map) fn on_cuda<'d>(valid: &'d Valid, props: &Prop
             let calls = calls!(bops_pointwise_sets);
             let params = group.params;
             // Some programs have kernels of their own.
-            let of_program = (params.inputs, params.outputs, params.instruction, params.result);
+            let of_program = number_of(&(params.inputs, params.outputs, params.instruction, params.result));
             let device = crate::backend::cuda::Device::of(device)?;
             let run = calls.prepare(device, sys::BOPS_F32, params, choice, of_program)?;
             starts.push(Box::new(move |located, stream| {

@@ -241,18 +241,19 @@ pub(in crate::ops) struct Output {
 }
 
 /// The text for the inputs of a reduction in chunks that lie along the innermost of `rank` extents, if there is a program to compute, and for the output, whose
-/// elements along `output_rank` extents are stored one at a time, if it is stored. `further`: functions that the files of the reduction call.
+/// elements along `output_rank` extents are stored one at a time, with what becomes of them before, if it is stored. `further`: functions that the files of the
+/// reduction call.
 pub(in crate::ops) fn of_reduction(
     computing: Computing,
     program: Option<&Program>,
     inputs: &[Tensor],
-    output: Option<Output>,
+    output: Option<(Output, Option<&Program>)>,
     (rank, output_rank): (usize, usize),
     further: &[&'static str],
 ) -> String {
     let mut text = Text(String::with_capacity(4 << 10));
     text.line(format_args!("alias Values = vec4<{}>;", computing.name()));
-    conversions(&mut text, &inputs.iter().copied().chain(output.map(|output| output.tensor)).collect::<Vec<_>>());
+    conversions(&mut text, &inputs.iter().copied().chain(output.map(|(output, _)| output.tensor)).collect::<Vec<_>>());
     if let Some(program) = program {
         places(&mut text, inputs, rank);
         loads(&mut text, program, [inputs, &[]], &|tensor| place_of(tensor, inputs, Some(rank)), &[]);
@@ -272,14 +273,22 @@ pub(in crate::ops) fn of_reduction(
         }
     }
     text.line("    return at;\n}\n");
-    if let Some(Output { tensor, is_whole, is_long }) = output {
+    if let Some((Output { tensor, is_whole, is_long }, finish)) = output {
         let (name, suffix) = (tensor.name, tensor.suffix());
+        if let Some(finish) = finish {
+            text.line("fn finish(x0: Values) -> Values {");
+            instructions(&mut text, (finish, computing), |_| true);
+            text.line(format_args!("    return {};\n}}\n", value(computing, finish.results()[0])));
+        }
         text.line("fn store_result(position: u32, held: Held, lane: u32) {");
         text.line("    let at = place_of_output(position);\n    let value = finished(held, lane);");
         let is_float = matches!(tensor.dtype, Element::F32 | Element::F16 | Element::BF16);
         if is_whole && is_float {
             // Both products are exact, so that the sum is the nearest number.
             text.line("    let number = f32(value.x >> 16u) * 65536.0 + f32(value.x & 0xffffu);");
+        } else if finish.is_some() {
+            // Compilers may merge the last operation of the result with those that follow.
+            text.line("    let number = finish(rounded(value)).x;");
         } else if is_float {
             text.line("    let number = value.x;");
         }
@@ -287,6 +296,7 @@ pub(in crate::ops) fn of_reduction(
             Element::F32 => "bitcast<u32>(number)".to_string(),
             Element::F16 | Element::BF16 => format!("round_to_half_{suffix}(number)"),
             Element::I32 | Element::U32 => "value.x".into(),
+            Element::Bool if finish.is_some() => "select(0u, 1u, number != 0.0)".into(),
             Element::Bool => "select(0u, 1u, (value.x | value.y) != 0u)".into(),
             Element::U8 | Element::I8 => "value.x & 0xffu".into(),
         };
@@ -438,7 +448,7 @@ fn sources_of(generator: &Generator<'_>, place: &dyn Fn(&Tensor) -> Place) -> Ve
         };
         let words = format!("random_words({name}, {name}_key)");
         let values = match source {
-            Source::Index { .. } => format!("Values({name})"),
+            Source::Index { .. } | Source::Count => format!("Values({name})"),
             Source::Random(Draw { kind, numbers, digits, .. }) => {
                 let numbers = numbers.map(Literal::get);
                 match kind {
@@ -496,27 +506,31 @@ fn evaluation(
         };
         text.line(format_args!("    let x{at} = {value};"));
     }
+    // The sums by which a chunk of bf16 is tested for NaN are further operations as well.
+    let is_summed = |result: Argument| {
+        let mut all = program.results().iter().zip(outputs);
+        all.any(|(&output, tensor)| output == result && tensor.dtype == Element::BF16)
+    };
+    instructions(text, (program, computing), |result| is_used_further || is_summed(result));
+    let outputs: Vec<String> = program.results().iter().map(|&output| value(computing, output)).collect();
+    text.line(format_args!("    return Results({});\n}}\n", outputs.join(", ")));
+}
+
+/// The instructions, one a line. `is_used`: whether something is made of a result besides what later instructions make of it.
+fn instructions(text: &mut Text, (program, computing): (&Program, Computing), is_used: impl Fn(Argument) -> bool) {
     let instructions = program.instructions();
     for (at, Instruction { function, arguments }) in instructions.iter().enumerate() {
         let name = name_of(*function, computing);
         let arguments: Vec<String> = arguments.iter().map(|&argument| value(computing, argument)).collect();
         let call = format!("{name}({})", arguments.join(", "));
-        // Compilers may merge an operation with those that follow, also with the sums by which a chunk of bf16 is tested for NaN.
+        // Compilers may merge an operation with those that follow.
         let result = Argument::Result(at);
         // Functions that say what is true compute no number that could be merged.
         let is_number = computing == Computing::F32 && !function.gives_bool();
-        let is_used = is_used_further
-            || instructions.iter().any(|later| later.arguments.contains(&result))
-            || program
-                .results()
-                .iter()
-                .zip(outputs)
-                .any(|(&output, tensor)| output == result && tensor.dtype == Element::BF16);
+        let is_used = is_used(result) || instructions.iter().any(|later| later.arguments.contains(&result));
         let call = if is_used && is_number { format!("rounded({call})") } else { call };
         text.line(format_args!("    let t{at} = {call};"));
     }
-    let outputs: Vec<String> = program.results().iter().map(|&output| value(computing, output)).collect();
-    text.line(format_args!("    return Results({});\n}}\n", outputs.join(", ")));
 }
 
 fn value(computing: Computing, argument: Argument) -> String {
