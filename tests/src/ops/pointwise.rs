@@ -345,6 +345,8 @@ fn forms_of_sources() -> Vec<(Form, Data, bool)> {
     for (of, types) in [
         (r#""uniform",@,0"#, &[DType::F32, DType::F64, DType::F16, DType::BF16][..]),
         (r#""uniform",@,7,5"#, &[DType::F32, DType::F16]),
+        // More digits than the types have.
+        (r#""uniform",@,7,53"#, &[DType::F32, DType::BF16]),
         (r#""normal",@,0"#, &[DType::F32, DType::F64, DType::F16, DType::BF16]),
         (r#""exponential",@,4000000000"#, &[DType::F32, DType::F64, DType::BF16]),
         (r#""bernoulli",@,1,0.3"#, &[DType::F32, DType::Bool, DType::I32, DType::I64, DType::F64]),
