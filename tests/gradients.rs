@@ -353,6 +353,10 @@ const MIXED: &[&str] = &[
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"sum","output":"f32"}"#,
     r#"scan {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"scan":"prod"}"#,
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"logsumexp","reverse":true,"output":"f32"}"#,
+    r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"logsumexp"}"#,
+    r#"scan {"x":{"dtype":"f64","dims":[3,5]},"axis":1,"scan":"logsumexp","output":"f32"}"#,
+    r#"scan {"x":{"dtype":"f64","dims":[3,5]},"axis":1,"scan":"prod","exclusive":true,"output":"f16"}"#,
+    r#"scan {"x":{"dtype":"f32","dims":[3,5]},"axis":0,"scan":"prod","reverse":true,"output":"f64"}"#,
     r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"silu","out":"f32","pre":"bf16"}"#,
     r#"gemm {"a":{"dtype":"f16","dims":[3,4]},"b":{"dtype":"f16","dims":[4,5]},"bias":"f16","activation":"gelu_tanh","out":"f32"}"#,
     r#"gemm {"a":{"dtype":"bf16","dims":[3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"tanh","pre":"f32"}"#,
@@ -639,6 +643,18 @@ fn gradients_of_logarithms_do_not_read_what_exclusive_scans_begin_with() {
         whole.iter().zip(&exclusive).all(|(a, b)| (a - b).abs() <= 1e-12 * b.abs().max(1.0)),
         "{whole:?} {exclusive:?}"
     );
+}
+
+/// 16 bits have half a unit of numbers near 100, of which the exponential is 1.6.
+#[test]
+fn gradients_of_logarithms_do_not_depend_on_the_digits_of_the_output() {
+    let device = Device::cpu();
+    let line = r#"scan {"x":{"dtype":"bf16","dims":[2,4]},"axis":1,"scan":"logsumexp"}"#;
+    let mut problem = Problem::of(line);
+    problem.inputs.insert("x", vec![100.0; 8]);
+    problem.cotangents.insert("y", vec![0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+    let gradient = &gradients_on(&device, &problem)["x"];
+    assert_eq!(gradient[..], [0.25, 0.25, 0.25, 0.25, 1.0, 0.0, 0.0, 0.0]);
 }
 
 #[test]

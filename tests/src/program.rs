@@ -1131,9 +1131,10 @@ impl Program {
                 "uniform" => {
                     let own = self.outputs.iter().zip(outputs).filter(|(output, _)| **output == first.0);
                     let least = own.filter(|(_, dtype)| dtype.is_float()).map(|(_, &dtype)| digits(dtype));
+                    let most = least.fold(digits(arithmetic.computing), u32::min);
                     let digits = match source.number(3) as u32 {
-                        0 => least.fold(digits(arithmetic.computing), u32::min),
-                        digits => digits,
+                        0 => most,
+                        digits => digits.min(most),
                     };
                     Allowed::only((wide(position) >> (64 - digits)) as f64 / 2f64.powi(digits as i32))
                 }

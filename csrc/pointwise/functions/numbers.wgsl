@@ -6,9 +6,10 @@ fn literal(bits: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4<u32>(bits ^ ~params.all_bits));
 }
 
-// The same values, of which no compiler knows that they are the same: it could take the quotient of equal ones for 1, also where they are infinite.
+// The same values, of which no compiler knows that they are the same: it could take the quotient of equal ones for 1, also where they are infinite. The bits
+// are added here and not combined as in `literal`: of the same operation twice a compiler knows that it is none, and it would see the number again.
 fn hidden(values: vec4<f32>) -> vec4<f32> {
-    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(values) ^ vec4<u32>(~params.all_bits));
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(values) + vec4<u32>(~params.all_bits));
 }
 
 // A result as it was rounded: what follows is not merged with the operation that made it.

@@ -33,7 +33,7 @@ const CAST: &str = r#"{"inputs":["x"],"outputs":["x"]}"#;
 /// A difference, scaled and shifted, of three inputs that are used several times, and what led to it.
 const SEVERAL: &str = r#"{"inputs":["x","y","z"],"let":[["d","sub","x","y"],["q","mul","d","d"],["r","mul","q","z"],["e","add","r",0.5]],"outputs":["e","d","x","d"]}"#;
 /// Numbers that have no digits, and such that f32 does not hold.
-const NUMBERS: &str = r#"{"inputs":["x"],"let":[["a","add","x","inf"],["b","mul","x","-inf"],["c","sub","nan","x"],["d","div","x",-0.0],["e","mul","x",1e-40],["f","mul",0.1,"x"],["g","div",1.0,3.0],["h","add","x","g"]],"outputs":["a","b","c","d","e","f","h"]}"#;
+const NUMBERS: &str = r#"{"inputs":["x"],"let":[["a","add","x","inf"],["b","mul","x","-inf"],["c","sub","nan","x"],["d","div","x",-0.0],["e","mul","x",1e-40],["f","mul",0.1,"x"],["g","div",1.0,3.0],["h","add","x","g"],["i","div","x",0]],"outputs":["a","b","c","d","e","f","h","i"]}"#;
 
 /// A descriptor before it is one.
 #[derive(Clone)]
@@ -346,6 +346,8 @@ fn forms_of_sources() -> Vec<(Form, Data, bool)> {
     for (of, types) in [
         (r#""uniform",@,0"#, &[DType::F32, DType::F64, DType::F16, DType::BF16][..]),
         (r#""uniform",@,7,5"#, &[DType::F32, DType::F16]),
+        // More digits than the types have.
+        (r#""uniform",@,7,53"#, &[DType::F32, DType::BF16]),
         (r#""normal",@,0"#, &[DType::F32, DType::F64, DType::F16, DType::BF16]),
         (r#""exponential",@,4000000000"#, &[DType::F32, DType::F64, DType::BF16]),
         (r#""bernoulli",@,1,0.3"#, &[DType::F32, DType::Bool, DType::I32, DType::I64, DType::F64]),

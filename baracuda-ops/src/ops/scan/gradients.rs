@@ -92,6 +92,28 @@ impl Scanned<'_> {
         to
     }
 
+    /// The gradient that arrives, in the type in which is computed where its own does not mix with that.
+    fn arriving(&self, derivation: &mut Derivation) -> Result<(TensorDesc, Role)> {
+        let role = Role::GradientOf("y");
+        if self.y.dtype().accumulator() == self.computing() {
+            return Ok((self.y, role));
+        }
+        let cast = derivation.intermediate();
+        self.push(derivation, Program::identity(), vec![(self.y, role)], vec![cast.clone()], false)?;
+        Ok((self.between()?, cast))
+    }
+
+    /// Forward's result: its output if that has all digits of the computing type, else what the same scan gives in it.
+    fn result(&self, derivation: &mut Derivation) -> Result<(TensorDesc, Role)> {
+        if self.y.dtype() == self.computing() {
+            return Ok((self.y, Role::Forward("y")));
+        }
+        let step = self.along(self.fields.x, self.fields.scan)?.output(self.computing())?;
+        let step = if self.fields.exclusive { step.exclusive()? } else { step };
+        let result = self.scan(derivation, step.layout("y", self.between()?)?, &Role::Forward("x"));
+        Ok((self.between()?, result))
+    }
+
     /// `dx[j] = exp(x[j]) sum over i from j on of dy[i] exp(-y[i])`, in logarithms, of gradients above 0 and of those below 0 each.
     fn logarithm(&self, derivation: &mut Derivation) -> Result<()> {
         let (x, between) = (self.fields.x, self.between()?);
@@ -106,7 +128,7 @@ impl Scanned<'_> {
             b.call(Function::Sub, [logarithm, y])
         });
         let sides = [derivation.intermediate(), derivation.intermediate()];
-        let inputs = vec![(self.y, Role::GradientOf("y")), (self.y, Role::Forward("y"))];
+        let inputs = vec![self.arriving(derivation)?, self.result(derivation)?];
         self.push(derivation, b.finish(logarithms)?, inputs, sides.to_vec(), false)?;
         // 2. The sums.
         let mut sums = Vec::new();
@@ -172,7 +194,7 @@ impl Scanned<'_> {
         let without = b.call(Function::Where, [has_none, term, 0.0.into()]);
         let with = b.call(Function::Where, [has_none, 0.0.into(), term]);
         let sides = [derivation.intermediate(), derivation.intermediate()];
-        let inputs = vec![(self.y, Role::GradientOf("y")), (between, products), (between, count.clone()), of_x()];
+        let inputs = vec![self.arriving(derivation)?, (between, products), (between, count.clone()), of_x()];
         self.push(derivation, b.finish([without, with])?, inputs, sides.to_vec(), false)?;
         let mut sums = Vec::new();
         for side in &sides {

@@ -601,7 +601,7 @@ steps! { PointwiseDescriptor
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if sets have different numbers of inputs, none or more than the program, if an input that they share is no scalar, if there
-    /// are more than 4096 sets with the first, or as [`new`](Self::new) says of any of them.
+    /// are more than 4096 sets with the first, if the program has sources, or as [`new`](Self::new) says of any of them.
     sets(further: Vec<Vec<TensorDesc>>) = |it| it.with(|fields| fields.sets = further);
 }
 

@@ -259,20 +259,20 @@ impl Program {
         Self::checked(names, sources, instructions, outputs)
     }
 
-    /// The program with the digits of uniform numbers that its outputs, of these types, and the computing type say.
+    /// The program with as many digits of uniform numbers as it asks for, and at most those that its outputs, of these types, and the computing type have.
     pub(crate) fn with_digits(&self, outputs: &[DType], computing: DType) -> Self {
         let mut sources = self.sources().to_vec();
         for (at, source) in sources.iter_mut().enumerate() {
             if let Source::Random(draw) = source
                 && draw.kind == Kind::Uniform
-                && draw.digits == 0
             {
                 let own = self
                     .results()
                     .iter()
                     .zip(outputs)
                     .filter(|(result, dtype)| **result == Argument::Source(at) && dtype.is_float());
-                draw.digits = own.map(|(_, &dtype)| digits(dtype)).fold(digits(computing), u32::min);
+                let most = own.map(|(_, &dtype)| digits(dtype)).fold(digits(computing), u32::min);
+                draw.digits = if draw.digits == 0 { most } else { most.min(draw.digits) };
             }
         }
         self.with_sources(sources)
