@@ -20,18 +20,23 @@ const GRAIN: u64 = 1024;
 /// and the last part of a run ends. To be woken takes about as long.
 const LOOKS: usize = 100;
 
+/// The threads that large runs may have, the caller's among them.
+pub(crate) fn count() -> u64 {
+    static COUNT: LazyLock<u64> = LazyLock::new(|| thread::available_parallelism().map_or(1, |all| all.get() as u64));
+    *COUNT
+}
+
 /// Does `tasks` tasks of `elements` elements together, in any order and on several threads if there are many.
 pub(crate) fn for_each(tasks: u64, elements: u64, task: impl Fn(u64) + Sync) {
     /// Waits for work from the first large run to the end of the process.
     static HELPERS: Helpers = Helpers::new();
-    static COUNT: LazyLock<usize> = LazyLock::new(|| {
-        let others = thread::available_parallelism().map_or(0, |all| all.get() - 1);
+    static STARTED: LazyLock<usize> = LazyLock::new(|| {
         let start = || thread::Builder::new().name("baracuda-ops".into()).spawn(|| HELPERS.help()).map(drop);
-        count_started(others, start)
+        count_started(to_usize(count() - 1), start)
     });
     let useful = (elements / GRAIN).min(tasks).saturating_sub(1);
     // Small runs start no threads.
-    let helpers = if useful == 0 { 0 } else { (*COUNT).min(usize::try_from(useful).unwrap_or(usize::MAX)) };
+    let helpers = if useful == 0 { 0 } else { (*STARTED).min(usize::try_from(useful).unwrap_or(usize::MAX)) };
     HELPERS.for_each(helpers, tasks, task);
 }
 

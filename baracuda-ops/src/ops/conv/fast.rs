@@ -1,38 +1,31 @@
-//! Convolutions of f32 and of f64 on the CPU by the crate `matrixmultiply`, tile by tile in the library's own threads. Each task copies the windows of its
-//! rows and multiplies them, a block of terms at a time. Convolutions that are products of matrices go to gemm's kernel, without a copy. If coordinates are
-//! divided by a stride, each phase of the stride is computed by itself, so that no window has elements between those of the tensor.
+//! Convolutions on the CPU, tile by tile in the library's own threads: of f64 by the crate `matrixmultiply`, of other types in [`packed`](super::packed).
+//! Each task copies the windows of its rows and multiplies them, a block of terms at a time. Convolutions that are products of matrices go to gemm's
+//! kernel, without a copy. If coordinates are divided by a stride, each phase of the stride is computed by itself, so that no window has elements between
+//! those of the tensor.
 //!
-//! Accumulation: in the type of the factors, in short chains. Tiles, and the parts of long sums, do not depend on the number of threads, so neither do the bits of the result.
+//! Accumulation: in f32, of f64 in f64, in short chains. What is added up in which order depends on neither tiles nor threads; long sums are divided
+//! into parts that the extents decide.
 
 use std::ops::Range;
 
-use super::MAX_AXES;
 use super::cpu::At;
-use super::geometry::{Contracting, Contraction, Indices};
+use super::geometry::{Contracting, Contraction};
+use super::packed;
 use super::walk::{Phase, Phases};
+use super::windows::{Lines, Windows};
 use crate::backend::cpu::{Operands, Outcome, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
-use crate::narrow::{signed, to_usize};
+use crate::narrow::to_usize;
 use crate::ops::gemm::chains::{CHAIN, Chains};
 use crate::ops::gemm::cpu::accumulated;
-use crate::ops::gemm::fast::{Factor, Gemm, multiply};
+use crate::ops::gemm::fast::multiply;
 use crate::ops::gemm::geometry::Epilogue;
 
 /// The kernel of the three products.
 pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
     let contraction = descriptor.contraction();
-    let dtype = contraction.out.dtype;
-    Reason::unless(
-        matches!(dtype, DType::F32 | DType::F64)
-            && contraction.gathered.dtype == dtype
-            && contraction.plain.dtype == dtype,
-        || {
-            let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
-            format!("it multiplies f32 and f64, here factors are {gathered} and {plain}")
-        },
-    )?;
     let inside = contraction.products_inside();
     let phases = Phases::of(&contraction);
     let products = phases.largest().products().saturating_mul(phases.count);
@@ -48,14 +41,14 @@ pub(super) fn contracting<D: Contracting>(descriptor: &D) -> Accepted<'_> {
                 multiply(product, operands);
                 Ok(())
             }
-            None if dtype == DType::F64 => contract(&contraction, &tiling, operands, matrixmultiply::dgemm),
-            None => contract(&contraction, &tiling, operands, matrixmultiply::sgemm),
+            None if contraction.gathered.dtype == DType::F64 => contract(&contraction, &tiling, operands),
+            None => packed::contract(&contraction, operands),
         }
     }))
 }
 
-/// Products with padding for each product inside the tensor, beyond which the reference is faster, which visits the latter alone. One of the crate takes
-/// about a fiftieth of the time that one of the reference takes.
+/// Products with padding for each product inside the tensor, beyond which the reference is faster, which visits the latter alone. One of a
+/// tile takes about a fiftieth of the time that one of the reference takes.
 const MOST_PADDING: u64 = 32;
 
 /// Rows of a tile, the preferred first: the more, the less often the plain factor is packed.
@@ -114,7 +107,7 @@ impl Tiling {
 }
 
 /// Computes one contraction.
-fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Operands<'_>, gemm: Gemm<T>) -> Outcome {
+fn contract(contraction: &Contraction, tiling: &Tiling, operands: &Operands<'_>) -> Outcome {
     if contraction.is_empty() {
         return Ok(());
     }
@@ -126,7 +119,7 @@ fn contract<T: Factor>(contraction: &Contraction, tiling: &Tiling, operands: &Op
         Some((gathered, plain)) => {
             let terms = block.phase.contraction.terms.count();
             let part = (part * tiling.terms).min(terms)..((part + 1) * tiling.terms).min(terms);
-            Sums { contraction: &block.phase.contraction, block, gathered, plain, gemm }.of(part)
+            Sums { contraction: &block.phase.contraction, block, gathered, plain }.of(part)
         }
         None => block.zeros(),
     };
@@ -168,15 +161,15 @@ fn length(range: &Range<u64>) -> usize {
 }
 
 impl Block {
-    fn zeros<T: Factor>(&self) -> Vec<T> {
-        vec![T::of(0.0); length(&self.rows) * length(&self.cols)]
+    fn zeros(&self) -> Vec<f64> {
+        vec![0.0; length(&self.rows) * length(&self.cols)]
     }
 
     /// Applies the epilogue to the sums.
     ///
     /// # Safety
     /// No other thread uses these elements of the outputs meanwhile.
-    unsafe fn finish<T: Factor>(&self, operands: &Operands<'_>, sums: &[T]) {
+    unsafe fn finish(&self, operands: &Operands<'_>, sums: &[f64]) {
         let Phase { contraction, out_start, .. } = &self.phase;
         let Contraction { out, epilogue, .. } = contraction;
         let Some(output) = operands.get(out.position).filter(|_| !self.rows.is_empty()) else { return };
@@ -191,35 +184,34 @@ impl Block {
             let bias = bias.as_ref();
             let bias = bias.map(|(bias, vector)| bias.load(self.group * vector.group + column * vector.stride));
             for (row, &sum) in sums.iter().enumerate() {
-                let pre_activation = bias.map_or(sum.into(), |bias| sum.into() + bias);
+                let pre_activation = bias.map_or(sum, |bias| sum + bias);
                 if let Some((tensor, pre)) = &pre {
                     // SAFETY: the caller is alone at this element, and outputs address every element once.
                     unsafe { tensor.store(pre.offset(self.group, at[row], column), pre_activation) };
                 }
                 let value = activation.apply(pre_activation);
-                let to = output.element::<T>(offsets[row] + col as u64 * out.column);
+                let to = output.element::<f64>(offsets[row] + col as u64 * out.column);
                 // SAFETY: the caller is alone at this element, which is inside the output.
-                unsafe { *to = T::of(accumulated(value, *beta, || (*to).into())) };
+                unsafe { *to = accumulated(value, *beta, || *to) };
             }
         }
     }
 }
 
 /// The operands of the sums of a tile.
-struct Sums<'a, T> {
+struct Sums<'a> {
     contraction: &'a Contraction,
     block: &'a Block,
     gathered: &'a Tensor<'a>,
     plain: &'a Tensor<'a>,
-    gemm: Gemm<T>,
 }
 
 /// A matrix in memory: its first element, and the strides of its rows and of its columns.
-type Laid<T> = (*const T, [isize; 2]);
+type Laid = (*const f64, [isize; 2]);
 
-impl<T: Factor> Sums<'_, T> {
+impl Sums<'_> {
     /// The sums over some terms, column by column.
-    fn of(&self, terms: Range<u64>) -> Vec<T> {
+    fn of(&self, terms: Range<u64>) -> Vec<f64> {
         let Block { rows, cols, .. } = self.block;
         let (m, n) = (length(rows), length(cols));
         let mut sums = Chains::new(m * n);
@@ -235,18 +227,18 @@ impl<T: Factor> Sums<'_, T> {
                 sums.add(|sums, is_first| {
                     // SAFETY: both factors hold their extents from the first element on, as `windows` and `plain` say, and sums are this task's own.
                     unsafe {
-                        (self.gemm)(
+                        matrixmultiply::dgemm(
                             m,
                             (length(&terms) - first).min(CHAIN),
                             n,
-                            T::of(1.0),
+                            1.0,
                             left.wrapping_offset(at * left_cols),
                             left_rows,
                             left_cols,
                             right.wrapping_offset(at * right_rows),
                             right_rows,
                             right_cols,
-                            T::of(if is_first { 0.0 } else { 1.0 }),
+                            if is_first { 0.0 } else { 1.0 },
                             sums.as_mut_ptr(),
                             1,
                             m.cast_signed(),
@@ -260,7 +252,7 @@ impl<T: Factor> Sums<'_, T> {
     }
 
     /// The plain factor: in place if the terms are equally spaced, else a copy.
-    fn plain(&self, terms: &Range<u64>, copy: &mut Vec<T>) -> Laid<T> {
+    fn plain(&self, terms: &Range<u64>, copy: &mut Vec<f64>) -> Laid {
         let Contraction { plain, terms: indices, .. } = self.contraction;
         let Block { phase: Phase { plain_start, .. }, group, cols, .. } = self.block;
         let offset = |term| plain_start + plain.offset(*group, indices.at(term), cols.start);
@@ -270,140 +262,48 @@ impl<T: Factor> Sums<'_, T> {
         let has_step = |pair: &[u64]| pair[1].checked_sub(pair[0]) == step;
         if let Some(step) = step.filter(|_| offsets.windows(2).all(has_step)) {
             // Neither stride is negative, so if the last element is inside the tensor, all are; `element` checks that.
-            self.plain.element::<T>(offsets[offsets.len() - 1] + last_col);
+            self.plain.element::<f64>(offsets[offsets.len() - 1] + last_col);
             let strides = [step, plain.column].map(|stride| to_usize(stride).cast_signed());
             return (self.plain.element(offsets[0]), strides);
         }
         copy.clear();
         for col in 0..cols.end - cols.start {
             // SAFETY: `element` returns only elements of the tensor, which nobody writes.
-            copy.extend(offsets.iter().map(|offset| unsafe { *self.plain.element::<T>(offset + col * plain.column) }));
+            copy.extend(
+                offsets.iter().map(|offset| unsafe { *self.plain.element::<f64>(offset + col * plain.column) }),
+            );
         }
         (copy.as_ptr(), [1, offsets.len().cast_signed()])
     }
 
     /// The elements that the windows of the block's rows gather for some terms; 0 for those outside the tensor.
-    fn windows(&self, terms: &Range<u64>, copy: &mut Vec<T>) -> Laid<T> {
-        let Contraction { rows: row_indices, terms: term_indices, gathered, .. } = self.contraction;
+    fn windows(&self, terms: &Range<u64>, copy: &mut Vec<f64>) -> Laid {
         let Block { group, rows, .. } = self.block;
-        let of_rows = Side { indices: row_indices, lead: gathered.row_lead, of: gathered.axes.map(|axis| axis.of_row) };
-        let of_terms =
-            Side { indices: term_indices, lead: gathered.term_lead, of: gathered.axes.map(|axis| axis.of_term) };
-        // Runs are along the index whose neighbours are closer together in memory.
-        let is_along_terms = of_terms.worth(self.contraction) > of_rows.worth(self.contraction);
+        let windows = Windows { contraction: self.contraction, group: *group };
+        let is_along_terms = windows.is_along_terms();
+        let (of_rows, of_terms) = (windows.rows(), windows.terms());
         let (fixed, along, fixed_range, range) =
             if is_along_terms { (of_rows, of_terms, rows, terms) } else { (of_terms, of_rows, terms, rows) };
-        let runs = along.runs(range);
-        copy.clear();
-        copy.resize(length(rows) * length(terms), T::of(0.0));
-        for (line, index) in copy.chunks_exact_mut(length(range)).zip(fixed_range.clone()) {
-            let at = fixed.indices.at(index);
-            let start = group * gathered.group + at.lead * fixed.lead;
-            let coordinates: [i64; MAX_AXES] =
-                std::array::from_fn(|axis| fixed.of[axis] * signed(at.axes[axis]) + gathered.axes[axis].offset);
-            let mut rest = line;
-            for run in &runs {
-                let (here, after) = rest.split_at_mut(run.length);
-                self.run(&along, run, start, coordinates, here);
-                rest = after;
-            }
-        }
+        copy.resize(length(rows) * length(terms), 0.0);
+        let tuples = fixed_range.clone().map(|index| fixed.indices.at(index));
+        let lines = Lines { to: copy.as_mut_slice(), pitch: length(range) };
+        windows.gather((&fixed, tuples), (&along, &along.runs(range)), lines, |offset, stride, line| {
+            self.copy(offset, stride, line);
+        });
         let stride = length(range).cast_signed();
         (copy.as_ptr(), if is_along_terms { [stride, 1] } else { [1, stride] })
     }
 
-    /// Copies the elements of a run that are inside the tensor. `start` and `coordinates` are what the other index contributes.
-    fn run(&self, along: &Side<'_>, run: &Run, start: u64, coordinates: [i64; MAX_AXES], to: &mut [T]) {
-        let axes = &self.contraction.gathered.axes;
-        let mut offset = start + run.first.lead * along.lead;
-        let first: [i64; MAX_AXES] =
-            std::array::from_fn(|axis| coordinates[axis] + along.of[axis] * signed(run.first.axes[axis]));
-        // 1. The axes along which the run does not move.
-        let fixed = if along.indices.lead_last { MAX_AXES } else { MAX_AXES - 1 };
-        for (axis, &number) in axes.iter().zip(&first).take(fixed) {
-            match axis.inside(number) {
-                Some(coordinate) => offset += coordinate * axis.stride,
-                None => return,
-            }
-        }
-        if fixed == MAX_AXES {
-            return self.copy(offset, along.lead, to);
-        }
-        // 2. The axis along which it moves. The elements inside the tensor are one range.
-        let (axis, factor) = (&axes[MAX_AXES - 1], along.of[MAX_AXES - 1]);
-        if factor > 0 {
-            let (first, extent) = (first[MAX_AXES - 1], signed(axis.extent));
-            // Steps until the coordinate is 0, and until it is the extent.
-            let steps = |to: i64| -(first - to).div_euclid(factor);
-            let (from, until) = (steps(0).max(0), steps(extent).min(signed(to.len() as u64)));
-            if from < until {
-                let coordinate = (first + from * factor).unsigned_abs();
-                let [from, until] = [from, until].map(|step| to_usize(step.unsigned_abs()));
-                self.copy(offset + coordinate * axis.stride, factor.unsigned_abs() * axis.stride, &mut to[from..until]);
-            }
-            return;
-        }
-        for (at, element) in to.iter_mut().enumerate() {
-            if let Some(coordinate) = axis.inside(first[MAX_AXES - 1] + factor * signed(at as u64)) {
-                self.copy(offset + coordinate * axis.stride, 0, std::slice::from_mut(element));
-            }
-        }
-    }
-
     /// Copies elements from `offset` on, `stride` apart, to a line.
-    fn copy(&self, offset: u64, stride: u64, line: &mut [T]) {
+    fn copy(&self, offset: u64, stride: u64, line: &mut [f64]) {
         let Some(last) = (line.len() as u64).checked_sub(1) else { return };
-        let first: *const T = self.gathered.element(offset);
+        let first: *const f64 = self.gathered.element(offset);
         // `element` checks that the last element is inside the tensor; so are those between.
-        self.gathered.element::<T>(offset + last * stride);
-        if stride == 1 {
-            // SAFETY: as many elements as the line has are inside the tensor, which nobody writes, and the line is this task's own.
-            unsafe { first.copy_to_nonoverlapping(line.as_mut_ptr(), line.len()) };
-            return;
-        }
+        self.gathered.element::<f64>(offset + last * stride);
         for (at, element) in line.iter_mut().enumerate() {
             // SAFETY: it is between two elements of the tensor, a whole number of elements from the first, and nobody writes to inputs.
             *element = unsafe { *first.wrapping_add(at * to_usize(stride)) };
         }
-    }
-}
-
-/// The rows or the terms of the gathered factor: their index tuples, the stride of the lead, and the factors of the coordinates.
-#[derive(Clone, Copy)]
-struct Side<'c> {
-    indices: &'c Indices,
-    lead: u64,
-    of: [i64; MAX_AXES],
-}
-
-/// Neighbouring tuples, which differ only in their fastest digit.
-struct Run {
-    first: At,
-    length: usize,
-}
-
-impl Side<'_> {
-    fn fastest(&self) -> u64 {
-        if self.indices.lead_last { self.indices.lead } else { self.indices.axes[MAX_AXES - 1] }
-    }
-
-    /// How much faster runs along this index are than single elements, roughly.
-    fn worth(&self, contraction: &Contraction) -> u64 {
-        let last = MAX_AXES - 1;
-        let step = self.of[last].unsigned_abs().saturating_mul(contraction.gathered.axes[last].stride);
-        let stride = if self.indices.lead_last { self.lead } else { step };
-        self.fastest().min(64) * if stride == 1 { 4 } else { 1 }
-    }
-
-    fn runs(&self, range: &Range<u64>) -> Vec<Run> {
-        let (mut runs, mut index) = (Vec::new(), range.start);
-        while index < range.end {
-            let next = (index / self.fastest() + 1) * self.fastest();
-            let length = to_usize(next.min(range.end) - index);
-            runs.push(Run { first: self.indices.at(index), length });
-            index = next;
-        }
-        runs
     }
 }
 

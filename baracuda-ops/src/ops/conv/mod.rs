@@ -97,7 +97,8 @@
 //! - `conv_gemm_tiled`: products of matrices that fill gemm's tiles as well as those of `conv_tiled`;
 //! - `conv_tiled` (`conv.wgsl`): everything else.
 //!
-//! On the CPU: `conv_fast` (`fast.rs`) for factors of f32 and of f64 unless windows see mostly padding, and the reference (`cpu.rs`).
+//! On the CPU: `conv_depthwise` (`channelwise.rs`) for groups of one channel and one filter of f32, f16 or bf16; `conv_fast` (`fast.rs`, with
+//! `packed.rs` for all types but f64) unless windows see mostly padding; the reference (`cpu.rs`).
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -117,6 +118,7 @@ use crate::tensor::TensorDesc;
 mod backward_bias;
 mod backward_data;
 mod backward_weight;
+mod channelwise;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -125,11 +127,13 @@ mod depthwise;
 mod fast;
 mod forward;
 mod geometry;
+mod packed;
 pub(crate) mod pass;
 mod product;
 mod walk;
 #[cfg(feature = "wgpu")]
 mod wgpu;
+mod windows;
 
 pub use backward_bias::{ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan};
 pub use backward_data::{ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBackwardDataPlan};
@@ -506,7 +510,11 @@ fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
                 Function::WgpuForm(form_name!(D, "gemm_tiled"), wgpu::gemm),
                 Function::WgpuForm(form_name!(D, "tiled"), wgpu::tiled)
             ];
-            cpu: [Function::CpuForm(form_name!(D, "fast"), fast::contracting), Function::Cpu(cpu::contracting)]
+            cpu: [
+                Function::CpuForm(form_name!(D, "depthwise"), channelwise::contracting),
+                Function::CpuForm(form_name!(D, "fast"), fast::contracting),
+                Function::Cpu(cpu::contracting)
+            ]
         )
     }
 }

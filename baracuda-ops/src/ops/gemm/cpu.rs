@@ -155,7 +155,7 @@ impl<'a> Values<'a> {
 
 impl Values<'_> {
     /// An operand from where the part begins, unless it is empty.
-    fn operand(&self, position: usize) -> Option<Tensor<'_>> {
+    pub(super) fn operand(&self, position: usize) -> Option<Tensor<'_>> {
         self.operands.get(position).map(|tensor| tensor.starting_at(self.starts[position]))
     }
 

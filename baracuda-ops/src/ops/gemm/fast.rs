@@ -1,22 +1,18 @@
-//! Products of f32 and of f64 on the CPU by the crate `matrixmultiply`, tile by tile in the library's own threads.
+//! Products on the CPU, tile by tile in the library's own threads: of f64 by the crate `matrixmultiply`, of other types by [`packed`](super::packed).
 //!
-//! Accumulation: in the type of the factors, in short chains. Tiles do not depend on the number of threads, so that bits do not either.
-
-use std::ops::Add;
+//! Accumulation: in f32, of f64 in f64, in short chains, whose order does not depend on the number of threads, so that bits do not either.
 
 use super::chains::{CHAIN, Chains};
 use super::cpu::{At, Finish, Values, accumulated, gradients, offset};
 use super::geometry::{Epilogue, Product};
-use super::{GemmBackwardDescriptor, GemmDescriptor};
+use super::{GemmBackwardDescriptor, GemmDescriptor, packed};
 use crate::backend::cpu::{Operands, threads};
-use crate::dtype::{DType, Element};
-use crate::error::Reason;
+use crate::dtype::DType;
 use crate::kernel::{Accepted, Candidate};
-use crate::narrow::{single, to_usize};
+use crate::narrow::to_usize;
 
 /// The kernel of the product.
 pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
-    check(descriptor.dtype())?;
     Ok(Candidate::on_cpu(|| {
         let product = descriptor.product();
         move |operands| multiply(&product, operands)
@@ -25,13 +21,7 @@ pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
 
 /// The kernel of the gradients.
 pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'d> {
-    let dtype = descriptor.output().dtype();
-    check(dtype)?;
-    gradients(descriptor, dtype, multiply_values)
-}
-
-fn check(dtype: DType) -> Result<(), Reason> {
-    Reason::unless(matches!(dtype, DType::F32 | DType::F64), || format!("it multiplies f32 and f64, not {dtype}"))
+    gradients(descriptor, descriptor.output().dtype().accumulator(), multiply_values)
 }
 
 /// Rows and columns of a tile, which is one task: a product of 1024 by 1024 has 16, each of which packs its factors once.
@@ -45,36 +35,13 @@ pub(in crate::ops) fn multiply(product: &Product, operands: &Operands<'_>) {
 /// Computes one product.
 fn multiply_values(product: &Product, values: Values<'_>) {
     match product.left.dtype {
-        DType::F64 => multiply_tiles(product, values, matrixmultiply::dgemm),
-        _ => multiply_tiles(product, values, matrixmultiply::sgemm),
+        DType::F64 => multiply_tiles(product, values),
+        _ => packed::multiply_values(product, values),
     }
 }
 
-/// `c = alpha a b + beta c`, given m, k, n, alpha, a of m by k and b of k by n elements, beta and c, matrices as a pointer and the strides of
-/// rows and of columns; with beta 0 c is never read.
-pub(in crate::ops) type Gemm<T> =
-    unsafe fn(usize, usize, usize, T, *const T, isize, isize, *const T, isize, isize, T, *mut T, isize, isize);
-
-/// A type that the crate multiplies.
-pub(in crate::ops) trait Factor:
-    Element + Default + Into<f64> + Add<Output = Self> + Send + Sync
-{
-    fn of(value: f64) -> Self;
-}
-
-impl Factor for f32 {
-    fn of(value: f64) -> Self {
-        single(value)
-    }
-}
-
-impl Factor for f64 {
-    fn of(value: f64) -> Self {
-        value
-    }
-}
-
-fn multiply_tiles<T: Factor>(product: &Product, values: Values<'_>, gemm: Gemm<T>) {
+/// Computes one product of f64.
+fn multiply_tiles(product: &Product, values: Values<'_>) {
     if product.is_empty() {
         return;
     }
@@ -87,7 +54,7 @@ fn multiply_tiles<T: Factor>(product: &Product, values: Values<'_>, gemm: Gemm<T
         let first = At { z: task / (row_tiles * col_tiles), m: first_m, n: first_n };
         let extents = [(m - first_m).min(TILE), (n - first_n).min(TILE)];
         // SAFETY: tiles share no element of the output, and each is one task.
-        unsafe { tile(product, values, first, extents, gemm) };
+        unsafe { tile(product, values, first, extents) };
     });
 }
 
@@ -95,10 +62,10 @@ fn multiply_tiles<T: Factor>(product: &Product, values: Values<'_>, gemm: Gemm<T
 ///
 /// # Safety
 /// No other thread uses its elements of the output meanwhile.
-unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [rows, cols]: [u64; 2], gemm: Gemm<T>) {
+unsafe fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [u64; 2]) {
     let Product { left, right, out, batch, summed, k, .. } = product;
     let Some(output) = values.tensor(out) else { return };
-    let start = output.element::<T>(out.at(batch, first));
+    let start = output.element::<f64>(out.at(batch, first));
     let (left_start, right_start) = (
         offset(batch, &left.batch, first.z) + first.m * left.rows,
         offset(batch, &right.batch, first.z) + first.n * right.cols,
@@ -120,22 +87,22 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
         for first_k in (0..k).step_by(CHAIN) {
             let (a, b, terms) = match &terms {
                 Some((a, b)) => (
-                    a.element::<T>(left_start + offset(summed, &left.summed, s) + first_k * left.cols),
-                    b.element::<T>(right_start + offset(summed, &right.summed, s) + first_k * right.rows),
+                    a.element::<f64>(left_start + offset(summed, &left.summed, s) + first_k * left.cols),
+                    b.element::<f64>(right_start + offset(summed, &right.summed, s) + first_k * right.rows),
                     to_usize((k - first_k).min(CHAIN as u64)),
                 ),
                 None => (start, start, 0),
             };
-            let multiply = |beta: T, to: *mut T, [to_rows, to_cols]: [isize; 2]| {
+            let multiply = |beta: f64, to: *mut f64, [to_rows, to_cols]: [isize; 2]| {
                 // SAFETY: the first elements lie in their tensors, and so do those that strides lead to within the extents, by the check of the
                 // operands; the caller is alone at those of the output, which is injective and meets neither factor, and sums of chains are this
                 // task's own.
                 unsafe {
-                    gemm(
+                    matrixmultiply::dgemm(
                         to_usize(rows),
                         terms,
                         to_usize(cols),
-                        T::of(product.alpha),
+                        product.alpha,
                         a,
                         left_rows,
                         left_cols,
@@ -151,10 +118,10 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
             };
             let is_first = s == 0 && first_k == 0;
             if is_in_place {
-                multiply(T::of(if is_first { *beta } else { 1.0 }), start, [out_rows, out_cols]);
+                multiply(if is_first { *beta } else { 1.0 }, start, [out_rows, out_cols]);
             } else {
                 chains.add(|sums, is_first| {
-                    let beta = T::of(if is_first { 0.0 } else { 1.0 });
+                    let beta = if is_first { 0.0 } else { 1.0 };
                     multiply(beta, sums.as_mut_ptr(), [to_usize(cols).cast_signed(), 1]);
                 });
             }
@@ -165,7 +132,7 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
             for (col, &sum) in (0..).zip(sums) {
                 let to = start.wrapping_offset(row * out_rows + col * out_cols);
                 // SAFETY: the caller is alone at this element of the output, where strides lead within the extents.
-                unsafe { *to = T::of(accumulated(sum.into(), *beta, || (*to).into())) };
+                unsafe { *to = accumulated(sum, *beta, || *to) };
             }
         }
     }

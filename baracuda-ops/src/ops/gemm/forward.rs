@@ -153,11 +153,6 @@ impl GemmDescriptor {
         Ok(())
     }
 
-    /// The type of the factors.
-    pub(super) fn dtype(&self) -> DType {
-        self.0.fields.a.dtype()
-    }
-
     /// What the kernels compute.
     pub(super) fn product(&self) -> Product {
         Product::forward(&self.0)

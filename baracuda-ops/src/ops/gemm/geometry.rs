@@ -155,7 +155,6 @@ impl<M> Epilogue<M> {
 }
 
 impl Matrix {
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     fn transposed(&self) -> Self {
         Self { rows: self.cols, cols: self.rows, ..*self }
     }
@@ -163,7 +162,6 @@ impl Matrix {
 
 impl Product {
     /// The product whose rows are the columns of this one. A bias is one of its rows.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn transposed(&self) -> Self {
         Self {
             m: self.n,

@@ -58,7 +58,7 @@
 //! Source: J. J. Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM TOMS 16 (1990), for the product; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU `fast.rs` for f32 and f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
+//! Kernels: on the CPU `fast.rs`, with `packed` for all types but f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
 //! they are tried:
 //! - `gemm_few_rows_stream` (`csrc/gemm/gemm_few_rows_stream.cu`), forward, for 16-bit factors of which one has at most 16 rows or columns and the other
 //!   is large, on compute capability 9.0.
@@ -96,6 +96,7 @@ pub(super) mod cuda;
 pub(super) mod fast;
 mod forward;
 pub(super) mod geometry;
+pub(super) mod packed;
 #[cfg(feature = "wgpu")]
 pub(super) mod wgpu;
 

@@ -1,0 +1,103 @@
+//! Products of matrices of f32, f16 and bf16.
+
+use super::super::cpu::{At, Values, offset};
+use super::super::geometry::Product;
+use super::finish::Line;
+use super::{BLOCK, COLS, Finish, PITCH, Places, Right, Sums, tile_of};
+use crate::backend::cpu::threads;
+use crate::narrow::to_usize;
+
+/// Computes one product.
+pub(in crate::ops::gemm) fn multiply_values(product: &Product, values: Values<'_>) {
+    if product.is_empty() {
+        return;
+    }
+    let is_transposed = is_better_transposed(product);
+    let product = &if is_transposed { product.transposed() } else { *product };
+    let Product { m, n, batch, epilogue, .. } = product;
+    let Some(out) = values.tensor(&product.out) else { return };
+    let finish = Finish {
+        alpha: product.alpha,
+        out,
+        bias: epilogue.bias.and_then(|bias| values.operand(bias.position)),
+        beside: epilogue.beside.and_then(|matrix| values.tensor(&matrix)),
+        activation: epilogue.activation,
+        is_derivative: epilogue.is_derivative(),
+        beta: epilogue.beta,
+    };
+    let terms = product.terms();
+    let tile = tile_of(batch.count(), [*m, *n], terms);
+    let [row_tiles, col_tiles] = [m.div_ceil(tile[0]), n.div_ceil(tile[1])];
+    let elements = batch.count() * m * n;
+    threads::for_each(batch.count() * row_tiles * col_tiles, elements.saturating_mul(terms.max(1)), |task| {
+        let (first_m, first_n) = (task / col_tiles % row_tiles * tile[0], task % col_tiles * tile[1]);
+        let first = At { z: task / (row_tiles * col_tiles), m: first_m, n: first_n };
+        let extents = [(m - first_m).min(tile[0]), (n - first_n).min(tile[1])].map(to_usize);
+        let mut sums = Sums::new(extents);
+        add_terms(product, values, first, extents, &mut sums);
+        sums.end();
+        // SAFETY: tiles share no element of the outputs, and each is one task.
+        unsafe { finish_tile(product, is_transposed, &finish, first, extents, &sums) };
+    });
+}
+
+/// Whether the product of the transposes is faster: the columns of a tile are vectors.
+fn is_better_transposed(product: &Product) -> bool {
+    let Product { m, n, out, .. } = product;
+    if *m.min(n) < COLS as u64 { m > n } else { out.rows == 1 && out.cols != 1 }
+}
+
+/// Adds all terms to the sums of a tile.
+fn add_terms(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2], sums: &mut Sums) {
+    let Product { left, right, batch, summed, k, .. } = product;
+    if product.terms() == 0 {
+        return;
+    }
+    let Some((left_tensor, right_tensor)) = values.tensor(left).zip(values.tensor(right)) else { return };
+    let left_start = offset(batch, &left.batch, first.z) + first.m * left.rows;
+    let right_start = offset(batch, &right.batch, first.z) + first.n * right.cols;
+    let pack = sums.pack();
+    for s in 0..summed.count() {
+        let left_start = left_start + offset(summed, &left.summed, s);
+        let right_start = right_start + offset(summed, &right.summed, s);
+        for first_k in (0..*k).step_by(BLOCK) {
+            let terms = to_usize((k - first_k).min(BLOCK as u64));
+            let [packed_left, packed_right] = sums.packed(Right::Panels);
+            let start = left_start + first_k * left.cols;
+            pack.copy(&left_tensor, start, [rows, terms], [left.rows, left.cols], packed_left, PITCH);
+            let start = right_start + first_k * right.rows;
+            pack.panels(&right_tensor, start, [terms, cols], [right.rows, right.cols], 0, packed_right);
+            sums.add(terms, Right::Panels);
+        }
+    }
+}
+
+/// Does what the epilogue says with the sums of a tile. The bias of a transposed product belongs to its rows.
+///
+/// # Safety
+/// No other thread uses these elements of the outputs meanwhile.
+unsafe fn finish_tile(
+    product: &Product,
+    is_transposed: bool,
+    finish: &Finish<'_>,
+    first: At,
+    [rows, cols]: [usize; 2],
+    sums: &Sums,
+) {
+    let Product { batch, out, epilogue, .. } = product;
+    for row in 0..rows {
+        for panel in 0..cols.div_ceil(COLS) {
+            let at = At { m: first.m + row as u64, n: first.n + (panel * COLS) as u64, ..first };
+            let bias = epilogue.bias.map_or_else(Line::default, |bias| match is_transposed {
+                true => Line { offset: at.m * bias.stride, stride: 0 },
+                false => Line { offset: at.n * bias.stride, stride: bias.stride },
+            });
+            let beside = epilogue
+                .beside
+                .map_or_else(Line::default, |matrix| Line { offset: matrix.at(batch, at), stride: matrix.cols });
+            let places = Places { out: Line { offset: out.at(batch, at), stride: out.cols }, bias, beside };
+            // SAFETY: the caller is alone at these elements.
+            unsafe { finish.line(sums.line(row, panel), &places) };
+        }
+    }
+}
