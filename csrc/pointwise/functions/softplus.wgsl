@@ -9,10 +9,10 @@ fn log_of_one_and(e: vec4<f32>) -> vec4<f32> {
     return 2.0 * s + (2.0 * s) * (p * z);
 }
 
-// The greater one where one of two numbers is infinite and none is NaN.
+// Infinity where it is the greater one of two numbers.
 fn larger_infinity(results: vec4<f32>, x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    let is_infinite = max(magnitudes(x), magnitudes(y)) == vec4<u32>(0x7f800000u);
-    return select(results, f_maximum(x, y), is_infinite);
+    let most = f_maximum(x, y);
+    return select(results, most, bitcast<vec4<u32>>(most) == vec4<u32>(0x7f800000u));
 }
 
 // max(x, 0) + log(1 + e), e = exp(-|x|).

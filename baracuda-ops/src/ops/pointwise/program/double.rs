@@ -256,7 +256,7 @@ pub(super) fn erfinv(x: f64) -> f64 {
     let (by, factors) = if w < 5.0 { (w - 2.5, NEAR) } else { (w.sqrt() - 3.0, FAR) };
     let mut y = size * factors.into_iter().fold(0.0, |sum, factor| sum * by + factor);
     // The polynomials were made for numbers of f32: nearer to 1 the first value is further off.
-    for _ in 0..if w < 16.0 { 2 } else { 6 } {
+    for _ in 0..if w < 16.0 { 2 } else { 8 } {
         // Near 1 the difference of complements keeps its digits.
         let beyond = if size > 0.5 { (1.0 - size) - libm::erfc(y) } else { libm::erf(y) - size };
         let step = beyond / (std::f64::consts::FRAC_2_SQRT_PI * (-y * y).exp());

@@ -221,9 +221,10 @@ fn functions_hold_their_budgets_at_extremes() {
     for function in Function::ALL.into_iter().filter(is_of_numbers) {
         let some = || values.iter().step_by(5);
         let few = || values.iter().step_by(23);
+        let of_type = function.row().of_type.map_or(0.0, |of_type| crate::narrow::single(of_type(DType::F32)));
         let given: Vec<[f32; 3]> = match function.arity() {
             1 => values.iter().map(|&x| [x, 0.0, 0.0]).collect(),
-            2 => values.iter().flat_map(|&x| some().map(move |&y| [x, y, 0.0])).collect(),
+            2 => values.iter().flat_map(|&x| some().map(move |&y| [x, y, of_type])).collect(),
             _ => some().flat_map(|&x| few().flat_map(move |&y| few().map(move |&z| [x, y, z]))).collect(),
         };
         let x = TensorDesc::contiguous(DType::F32, &[given.len() as u64]).unwrap();
