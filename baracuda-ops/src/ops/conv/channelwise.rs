@@ -167,9 +167,8 @@ impl Grid {
     /// Copies what the windows of some lines from a first row on see, and returns the distance of lines.
     fn copy(
         &self,
-        pack: Pack,
+        (pack, from): (Pack, &Tensor<'_>),
         of: &Contraction,
-        from: &Tensor<'_>,
         group: u64,
         first: At,
         lines: u64,
@@ -325,7 +324,7 @@ impl Depthwise<'_> {
             // The lines of one sample.
             let lines = (rows.end - row).div_ceil(width).min(height - row / width % height);
             let first = of.rows.at(row);
-            let pitch = grid.copy(self.pack, of, gathered, group, first, lines, &mut copy);
+            let pitch = grid.copy((self.pack, gathered), of, group, first, lines, &mut copy);
             sums.resize((to_usize(lines) * pitch).next_multiple_of(COLS), 0.0);
             self.pack.of_grid(&copy, &offsets, &weights, &mut sums);
             for (line, sums) in sums.chunks(pitch).take(to_usize(lines)).enumerate() {

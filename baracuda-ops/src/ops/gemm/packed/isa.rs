@@ -387,6 +387,7 @@ fn transposed(rows: [__m256; 8]) -> [__m256; 8] {
 }
 
 /// Eight neighbours at a time, and those after them one by one.
+#[cfg(target_arch = "x86_64")]
 macro_rules! by_eight {
     ($count:expr, $vector:expr, $single:expr) => {
         let whole = $count / 8 * 8;
