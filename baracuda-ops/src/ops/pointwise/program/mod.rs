@@ -20,6 +20,7 @@
 //! refuse whole numbers that it does not have, beyond 2^53. Names are the program's own: they do
 //! not count for equality.
 
+pub(in crate::ops) mod activations;
 mod builder;
 #[cfg_attr(test, expect(clippy::approx_constant, reason = "expected values are the digits of a table"))]
 mod double;
