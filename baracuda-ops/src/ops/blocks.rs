@@ -6,6 +6,7 @@
 use crate::backend::cpu::Tensor;
 use crate::narrow::single;
 use crate::ops::pointwise::map::fast::{BLOCK as OF_PROGRAMS, Converted as _, Widest, elements, widest};
+use crate::ops::pointwise::program::exp;
 
 /// Elements of a block: a few blocks fit into the first cache together.
 pub(super) const BLOCK: usize = OF_PROGRAMS;
@@ -302,4 +303,156 @@ pub(super) fn add_to_columns(sums: [&mut [f64]; 2], dy: &[f32], x: &[f32], mean:
         }
     }
     widest(Columns { sums, dy, x, mean, rstd });
+}
+
+/// The greatest or least value; a NaN if there is one.
+#[inline(never)]
+pub(super) fn extreme(values: &[f32], is_least: bool) -> f32 {
+    struct Extreme<'a>(&'a [f32], bool);
+    impl Widest for Extreme<'_> {
+        type Output = f32;
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> f32 {
+            #[inline(always)]
+            fn of(values: &[f32], first: f32, better: impl Fn(f32, f32) -> bool) -> f32 {
+                let pick = |best: f32, value: f32| if better(best, value) || best.is_nan() { best } else { value };
+                let mut lanes = [first; 2 * LANES];
+                let mut chunks = values.chunks_exact(2 * LANES);
+                for chunk in &mut chunks {
+                    for (best, &value) in lanes.iter_mut().zip(chunk) {
+                        *best = pick(*best, value);
+                    }
+                }
+                for (best, &value) in lanes.iter_mut().zip(chunks.remainder()) {
+                    *best = pick(*best, value);
+                }
+                lanes.into_iter().fold(first, pick)
+            }
+            match self.1 {
+                false => of(self.0, f32::NEG_INFINITY, |best, value| best > value),
+                true => of(self.0, f32::INFINITY, |best, value| best < value),
+            }
+        }
+    }
+    widest(Extreme(values, is_least))
+}
+
+/// Each value becomes `scale x + bias`, rounded once; without a bias `scale x`.
+#[inline(never)]
+pub(super) fn scale_and_add(values: &mut [f32], scale: f64, bias: Option<&[f32]>) {
+    struct Scale<'a>(&'a mut [f32], f64, Option<&'a [f32]>);
+    impl Widest for Scale<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self(values, scale, bias) = self;
+            match bias {
+                None => values.iter_mut().for_each(|x| *x = single(scale * f64::from(*x))),
+                Some(bias) => {
+                    for (x, bias) in values.iter_mut().zip(bias) {
+                        *x = single(scale * f64::from(*x) + f64::from(*bias));
+                    }
+                }
+            }
+        }
+    }
+    widest(Scale(values, scale, bias));
+}
+
+/// Each value becomes its share of the sum of exponentials, `exp(scale (x - extreme)) / sum`.
+#[inline(never)]
+pub(super) fn softmax(values: &mut [f32], extreme: f32, scale: f64) {
+    struct Softmax<'a>(&'a mut [f32], f32, f64);
+    impl Widest for Softmax<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self(values, extreme, scale) = self;
+            let mut total = 0.0;
+            for block in values.chunks_mut(BLOCK) {
+                exponentials::<FUSED>(block, extreme, scale);
+                total += sums([&*block], |[e]| [e])[0];
+            }
+            let share = single(1.0 / total);
+            values.iter_mut().for_each(|e| *e *= share);
+        }
+    }
+    widest(Softmax(values, extreme, scale));
+}
+
+/// Each value becomes the logarithm of its share of the sum of exponentials, `scale (x - extreme) - log(sum)`.
+#[inline(never)]
+pub(super) fn log_softmax(values: &mut [f32], extreme: f32, scale: f64) {
+    struct LogSoftmax<'a>(&'a mut [f32], f32, f64);
+    impl Widest for LogSoftmax<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self(values, extreme, scale) = self;
+            let (mut total, mut room) = (0.0, EMPTY);
+            for block in values.chunks(BLOCK) {
+                let powers = &mut room[..block.len()];
+                powers.copy_from_slice(block);
+                exponentials::<FUSED>(powers, extreme, scale);
+                total += sums([&*powers], |[e]| [e])[0];
+            }
+            let (log_sum, extreme) = (f64::ln(total), f64::from(extreme));
+            values.iter_mut().for_each(|x| *x = single(scale * (f64::from(*x) - extreme) - log_sum));
+        }
+    }
+    widest(LogSoftmax(values, extreme, scale));
+}
+
+/// `exp(scale (x - extreme))`, the exponent rounded once.
+#[inline(always)]
+fn exponentials<const FUSED: bool>(values: &mut [f32], extreme: f32, scale: f64) {
+    if scale == 1.0 {
+        values.iter_mut().for_each(|x| *x = exp::<FUSED>(*x - extreme));
+    } else {
+        let extreme = f64::from(extreme);
+        values.iter_mut().for_each(|x| *x = exp::<FUSED>(single(scale * (f64::from(*x) - extreme))));
+    }
+}
+
+/// `sum(dy y)`, of log-softmax `sum(dy)`.
+#[inline(never)]
+pub(super) fn sum_of_softmax_gradient(y: &[f32], dy: &[f32], is_log: bool) -> f64 {
+    struct Gradient<'a>([&'a [f32]; 2], bool);
+    impl Widest for Gradient<'_> {
+        type Output = f64;
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> f64 {
+            if self.1 { sums([self.0[1]], |[dy]| [dy])[0] } else { sums(self.0, |[y, dy]| [dy * y])[0] }
+        }
+    }
+    widest(Gradient([y, dy], is_log))
+}
+
+/// Each `dy` becomes `scale y (dy - sum)`, of log-softmax `scale (dy - exp(y) sum)`.
+#[inline(never)]
+pub(super) fn softmax_gradient(y: &[f32], gradients: &mut [f32], sum: f64, scale: f64, is_log: bool) {
+    struct Gradient<'a> {
+        y: &'a [f32],
+        gradients: &'a mut [f32],
+        sum: f64,
+        scale: f64,
+        is_log: bool,
+    }
+    impl Widest for Gradient<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self { y, gradients, sum, scale, is_log } = self;
+            if is_log {
+                for (dy, &y) in gradients.iter_mut().zip(y) {
+                    *dy = single(scale * (f64::from(*dy) - f64::from(exp::<FUSED>(y)) * sum));
+                }
+            } else {
+                for (dy, &y) in gradients.iter_mut().zip(y) {
+                    *dy = single(scale * (f64::from(y) * (f64::from(*dy) - sum)));
+                }
+            }
+        }
+    }
+    widest(Gradient { y, gradients, sum, scale, is_log });
 }
