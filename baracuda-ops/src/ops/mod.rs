@@ -1,6 +1,7 @@
 //! The ops, by family.
 
 pub mod activation;
+mod blocks;
 #[cfg(feature = "cuda")]
 mod calls;
 pub mod conv;

@@ -361,16 +361,22 @@ macro_rules! kernels {
             $(&$cpu,)*
         ]
     };
-    (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: $cpu:expr) => {
+    (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: $cpu:expr $(; before: {$($cpu_form:literal => $cpu_path:path),*})?) => {
         const {
             &[
                 $(#[cfg(feature = "cuda")] &$cuda,)*
                 $(#[cfg(feature = "wgpu")] &$wgpu,)*
+                $($(
+                    &$crate::plan::Function::CpuForm(
+                        $crate::plan::form_name!(D, $cpu_form),
+                        |descriptor| $cpu_path(Described::valid(descriptor)),
+                    ),
+                )*)?
                 &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
             ]
         }
     };
-    (cuda: $cuda:expr; wgpu: $wgpu:expr; cpu: $cpu:expr) => {
+    (cuda: $cuda:expr; wgpu: $wgpu:expr; cpu: $cpu:expr $(; before: {$($cpu_form:literal => $cpu_path:path),*})?) => {
         const {
             &[
                 #[cfg(feature = "cuda")]
@@ -379,6 +385,12 @@ macro_rules! kernels {
                 &$crate::plan::Function::Wgpu(|descriptor, props| {
                     Ok($wgpu(Described::valid(descriptor), props)?.candidate())
                 }),
+                $($(
+                    &$crate::plan::Function::CpuForm(
+                        $crate::plan::form_name!(Self, $cpu_form),
+                        |descriptor| $cpu_path(Described::valid(descriptor)),
+                    ),
+                )*)?
                 &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
             ]
         }

@@ -44,8 +44,8 @@
 //! Source: J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016; T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for
 //! Computing the Sample Variance", The American Statistician 37 (1983), for the corrected two-pass variance.
 //!
-//! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; and the reference in
-//! `row_norm/cpu.rs`.
+//! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; on the CPU the form
+//! `fast` (`row_norm/fast.rs`) of types other than f64, and the reference in `row_norm/cpu.rs`.
 
 use super::row_norm::{
     self, BackwardFields, ForwardFields, RowNorm, backward, backward_kernels, forward, forward_kernels,

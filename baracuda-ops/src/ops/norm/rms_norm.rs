@@ -40,8 +40,8 @@
 //!
 //! Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019.
 //!
-//! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; and the reference in
-//! `row_norm/cpu.rs`.
+//! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; on the CPU the form
+//! `fast` (`row_norm/fast.rs`) of types other than f64, and the reference in `row_norm/cpu.rs`.
 
 use super::row_norm::{
     self, BackwardFields, ForwardFields, RowNorm, backward, backward_kernels, forward, forward_kernels,

@@ -58,7 +58,8 @@
 //! registers hold, of gradients `softmax_backward_channels_shared` for those that shared memory holds beside them; `softmax_split` for all others,
 //! which it reads twice. Through wgpu (`csrc/softmax/*.wgsl`) `softmax_rows_resident`; `softmax_rows_twice` for many longer rows, forward alone;
 //! `softmax_channels_resident`; `softmax_split`. Bias and masks are for `softmax_masked` (`csrc/softmax/softmax_masked.cu`, `softmax_masked.wgsl`) alone.
-//! Backward, names begin with `softmax_backward`. On the CPU the reference in `cpu.rs`.
+//! Backward, names begin with `softmax_backward`. On the CPU `softmax_fast` and
+//! `softmax_backward_fast` (`fast.rs`) for types other than f64 and lines whose elements lie side by side, and the reference in `cpu.rs`.
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Reason, Result};
@@ -76,6 +77,7 @@ use masked::Lines;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 mod geometry;
 mod masked;
@@ -326,7 +328,8 @@ descriptor! {
             "rows_resident" => wgpu::rows_resident, "rows_twice" => wgpu::rows_twice,
             "channels_resident" => wgpu::channels_resident, "split" => wgpu::split, "masked" => wgpu::masked
         };
-        cpu: cpu::forward
+        cpu: cpu::forward;
+        before: {"fast" => fast::forward}
     );
     gradients: ["y"] => ["x", "bias"], derive;
     /// Softmax of `x` along `axis`, counted from 0.
@@ -398,7 +401,8 @@ descriptor! {
             "rows_resident" => wgpu::rows_resident, "channels_resident" => wgpu::channels_resident,
             "split" => wgpu::split, "masked" => wgpu::masked
         };
-        cpu: cpu::backward
+        cpu: cpu::backward;
+        before: {"fast" => fast::backward}
     );
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///

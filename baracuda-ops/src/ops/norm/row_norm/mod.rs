@@ -20,6 +20,7 @@ use crate::tensor::TensorDesc;
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;
+pub(super) mod fast;
 #[cfg(feature = "wgpu")]
 pub(crate) mod wgpu;
 #[cfg(feature = "wgpu")]
@@ -63,7 +64,8 @@ macro_rules! forward_kernels {
                 "resident" => row_norm::cuda::forward::resident, "split" => row_norm::cuda::forward::split
             };
             wgpu: { "resident" => row_norm::wgpu::forward::resident, "split" => row_norm::wgpu::forward::split };
-            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward))
+            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward));
+            before: {"fast" => row_norm::fast::forward}
         )
     };
 }
@@ -82,7 +84,8 @@ macro_rules! backward_kernels {
                 "few_rows" => row_norm::wgpu::backward::few_rows, "resident" => row_norm::wgpu::backward::resident,
                 "split" => row_norm::wgpu::backward::split
             };
-            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward))
+            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward));
+            before: {"fast" => row_norm::fast::backward}
         )
     };
 }

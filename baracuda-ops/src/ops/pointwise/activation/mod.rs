@@ -34,7 +34,8 @@
 //! Source: as for [`Activation`].
 //!
 //! Kernels: `csrc/pointwise/activation.cu`, `csrc/pointwise/activation_backward.cu`, `csrc/pointwise/activation.wgsl`,
-//! `csrc/pointwise/activation_backward.wgsl`, and the reference in `cpu.rs`.
+//! `csrc/pointwise/activation_backward.wgsl`; on the CPU `activation_fast` and `activation_backward_fast`, in blocks (`fast.rs`), of types other than f64,
+//! and the reference in `cpu.rs`.
 //!
 //! [`Activation`]: crate::ops::activation
 
@@ -49,6 +50,7 @@ use crate::tensor::TensorDesc;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 #[cfg(feature = "wgpu")]
@@ -147,7 +149,7 @@ descriptor! {
     ActivationDescriptor(Fields): "activation", Direction::Forward;
     args: ActivationArgs of forward;
     plan: ActivationPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept);
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept; before: {"fast" => fast::accept});
     gradients: ["y"] => ["x"], |forward, derivation| {
         derivation.push(forward.backward()?, &[]);
         Ok(())
@@ -176,7 +178,7 @@ descriptor! {
     ActivationBackwardDescriptor(Fields): "activation_backward", Direction::Backward;
     args: ActivationBackwardArgs of backward;
     plan: ActivationBackwardPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept);
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept; before: {"fast" => fast::accept});
     /// The gradient of `x`, computed from `dy` and `x`.
     ///
     /// # Errors

@@ -318,7 +318,13 @@ impl Iterator for Segments<'_> {
 
 /// Reads the elements of a block.
 #[inline(always)]
-fn load<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: Range<u64>, values: &mut [T]) {
+pub(in crate::ops) fn load<T: Converted>(
+    tensor: &Tensor<'_>,
+    walk: &Walk,
+    operand: usize,
+    block: Range<u64>,
+    values: &mut [T],
+) {
     for Segment { first, step, places } in Segments::new(walk, operand, block) {
         T::read(tensor, first, step, &mut values[places]);
     }
@@ -335,7 +341,13 @@ fn draw<T: Lane>(stream: &mut Stream, walk: &Walk, operand: usize, block: Range<
 
 /// Writes the elements of a block, which are of this task alone.
 #[inline(always)]
-fn store<T: Converted>(tensor: &Tensor<'_>, walk: &Walk, operand: usize, block: Range<u64>, values: &[T]) {
+pub(in crate::ops) fn store<T: Converted>(
+    tensor: &Tensor<'_>,
+    walk: &Walk,
+    operand: usize,
+    block: Range<u64>,
+    values: &[T],
+) {
     for Segment { first, step, places } in Segments::new(walk, operand, block) {
         T::write(tensor, first, step, &values[places]);
     }
@@ -477,7 +489,7 @@ fn place<E: Element>(tensor: &Tensor<'_>, first: u64, step: u64, count: usize) -
 
 /// Elements that lie side by side in an input.
 #[inline(always)]
-fn elements<'a, E: Element>(tensor: &Tensor<'a>, first: u64, count: usize) -> &'a [E] {
+pub(in crate::ops) fn elements<'a, E: Element>(tensor: &Tensor<'a>, first: u64, count: usize) -> &'a [E] {
     // SAFETY: they lie in the tensor, and nobody writes them meanwhile: outputs of this task are written later, others lie elsewhere.
     unsafe { std::slice::from_raw_parts(place(tensor, first, 1, count), count) }
 }

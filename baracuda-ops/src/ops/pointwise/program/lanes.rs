@@ -177,7 +177,7 @@ pub(super) fn power_of_two(n: i32) -> f32 {
 
 /// `e^x`: x is n log(2) + r, and e^r a polynomial. 2^n multiplies in two steps, of which the last alone rounds, also where the result is subnormal.
 #[inline(always)]
-pub(super) fn exp<const FUSED: bool>(x: f32) -> f32 {
+pub(in crate::ops) fn exp<const FUSED: bool>(x: f32) -> f32 {
     // Beyond these bounds the result is 0 or infinite.
     let bounded = x.clamp(-104.0, 89.0);
     let shifted = fma::<FUSED>(bounded, std::f32::consts::LOG2_E, ROUNDING);
@@ -216,7 +216,7 @@ pub(super) fn log<const FUSED: bool>(x: f32) -> f32 {
 }
 
 #[inline(always)]
-fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
+pub(super) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
     let e = exp::<FUSED>(-x.abs());
     let r = 1.0 / (1.0 + e);
     if x < 0.0 { e * r } else { r }

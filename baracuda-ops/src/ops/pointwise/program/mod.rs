@@ -20,6 +20,7 @@
 //! refuse whole numbers that it does not have, beyond 2^53. Names are the program's own: they do
 //! not count for equality.
 
+pub(in crate::ops) mod activations;
 mod builder;
 #[cfg_attr(test, expect(clippy::approx_constant, reason = "expected values are the digits of a table"))]
 mod double;
@@ -48,6 +49,7 @@ pub(crate) use functions::Cost;
 pub use functions::Function;
 pub(crate) use gradient::{Made, Origin, Refused, Through};
 pub(crate) use lanes::Lane;
+pub(in crate::ops) use lanes::exp;
 pub use source::Distribution;
 pub(crate) use source::{Draw, Kind, Source, Stream};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

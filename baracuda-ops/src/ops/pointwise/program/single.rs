@@ -105,7 +105,7 @@ pub(super) fn log_sigmoid<const FUSED: bool>(x: f32) -> f32 {
 
 /// `e^(z^2) erfc(z)` for z from 0 to 10.6.
 #[inline(always)]
-fn scaled_erfc<const FUSED: bool>(z: f32) -> f32 {
+pub(super) fn scaled_erfc<const FUSED: bool>(z: f32) -> f32 {
     let t = 1.0 / fma::<FUSED>(0.3, z, 1.0);
     let p = [
         0.005_003_361_5,

@@ -1,0 +1,458 @@
+//! Blocks of f32 on the CPU: how runs of elements are read and written, and loops over blocks that compilers turn into vector instructions.
+//!
+//! What is added up is added in f64, in lanes that are combined in halves: sums of f32 lose nothing that counts, none leaves the range, and their order
+//! depends on the length alone.
+
+use crate::backend::cpu::Tensor;
+use crate::narrow::single;
+use crate::ops::pointwise::map::fast::{BLOCK as OF_PROGRAMS, Converted as _, Widest, elements, widest};
+use crate::ops::pointwise::program::exp;
+
+/// Elements of a block: a few blocks fit into the first cache together.
+pub(super) const BLOCK: usize = OF_PROGRAMS;
+/// Sums side by side: a few vectors, whose additions do not wait for each other.
+const LANES: usize = 32;
+
+/// Memory for a block.
+pub(super) type Room = [f32; BLOCK];
+/// Memory for a block before anything is in it.
+pub(super) const EMPTY: Room = [0.0; BLOCK];
+
+/// The ranges of the blocks of so many elements.
+pub(super) fn blocks(elements: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..elements).step_by(BLOCK).map(move |at| (at, (elements - at).min(BLOCK as u64) as usize))
+}
+
+/// Elements of a tensor of f32, f16 or bf16 that are evenly spaced.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    pub(super) tensor: Tensor<'a>,
+    /// The first element, and from one to the next, in elements of the tensor.
+    pub(super) first: u64,
+    pub(super) step: u64,
+}
+
+impl<'a> Run<'a> {
+    /// Copies a block from element `at` on.
+    pub(super) fn read<'r>(&self, at: u64, length: usize, room: &'r mut Room) -> &'r mut [f32] {
+        let values = &mut room[..length];
+        self.copy(at, values);
+        values
+    }
+
+    /// Copies elements from element `at` on, as many as there is room for.
+    #[inline(never)]
+    pub(super) fn copy(&self, at: u64, values: &mut [f32]) {
+        widest(Read { run: *self, at, values });
+    }
+
+    /// A block from element `at` on, where it lies if it can be used there. Nobody writes it while it is used.
+    pub(super) fn view<'r>(&self, at: u64, length: usize, room: &'r mut Room) -> &'r [f32]
+    where
+        'a: 'r,
+    {
+        if self.step == 1 && self.tensor.desc().dtype() == crate::DType::F32 {
+            return elements::<f32>(&self.tensor, self.first + at, length);
+        }
+        self.read(at, length, room)
+    }
+
+    /// Writes a block from element `at` on, each element rounded once. No other thread uses these elements.
+    #[inline(never)]
+    pub(super) fn write(&self, at: u64, values: &[f32]) {
+        widest(Write { run: *self, at, values });
+    }
+}
+
+struct Read<'a> {
+    run: Run<'a>,
+    at: u64,
+    values: &'a mut [f32],
+}
+
+impl Widest for Read<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) {
+        let Run { tensor, first, step } = self.run;
+        f32::read(&tensor, first + self.at * step, step, self.values);
+    }
+}
+
+struct Write<'a> {
+    run: Run<'a>,
+    at: u64,
+    values: &'a [f32],
+}
+
+impl Widest for Write<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) {
+        let Run { tensor, first, step } = self.run;
+        f32::write(&tensor, first + self.at * step, step, self.values);
+    }
+}
+
+/// Sums of terms of up to three blocks of equal length.
+#[inline(always)]
+fn sums<const N: usize, const SUMS: usize>(
+    blocks: [&[f32]; N],
+    terms: impl Fn([f64; N]) -> [f64; SUMS],
+) -> [f64; SUMS] {
+    let length = blocks[0].len();
+    let whole = length - length % LANES;
+    let mut lanes = [[0.0f64; LANES]; SUMS];
+    let mut first = 0;
+    while first < whole {
+        let rows = blocks.map(|block| &block[first..first + LANES]);
+        for lane in 0..LANES {
+            let terms = terms(rows.map(|row| f64::from(row[lane])));
+            for (lanes, term) in lanes.iter_mut().zip(terms) {
+                lanes[lane] += term;
+            }
+        }
+        first += LANES;
+    }
+    for at in whole..length {
+        let terms = terms(blocks.map(|block| f64::from(block[at])));
+        for (lanes, term) in lanes.iter_mut().zip(terms) {
+            lanes[at - whole] += term;
+        }
+    }
+    lanes.map(|mut lanes| {
+        let mut left = LANES / 2;
+        while left > 0 {
+            for lane in 0..left {
+                lanes[lane] += lanes[lane + left];
+            }
+            left /= 2;
+        }
+        lanes[0]
+    })
+}
+
+/// The sum of a block.
+#[inline(never)]
+pub(super) fn sum(values: &[f32]) -> f64 {
+    struct Sum<'a>(&'a [f32]);
+    impl Widest for Sum<'_> {
+        type Output = f64;
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> f64 {
+            sums([self.0], |[x]| [x])[0]
+        }
+    }
+    widest(Sum(values))
+}
+
+/// The sum of the squares of differences from a number.
+#[inline(never)]
+pub(super) fn sum_of_squares(values: &[f32], about: f64) -> f64 {
+    struct Squares<'a>(&'a [f32], f64);
+    impl Widest for Squares<'_> {
+        type Output = f64;
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> f64 {
+            let about = self.1;
+            sums([self.0], |[x]| [(x - about) * (x - about)])[0]
+        }
+    }
+    widest(Squares(values, about))
+}
+
+/// Scale and shift of the elements of a block: a block each, or nothing.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Affine<'a> {
+    pub(super) scale: Option<&'a [f32]>,
+    /// What is added to the scale.
+    pub(super) offset: f64,
+    pub(super) shift: Option<&'a [f32]>,
+}
+
+/// `(x - mean) rstd scale + shift`
+#[inline(never)]
+pub(super) fn normalise(values: &mut [f32], mean: f64, rstd: f64, affine: Affine<'_>) {
+    struct Normalise<'a> {
+        values: &'a mut [f32],
+        mean: f64,
+        rstd: f64,
+        affine: Affine<'a>,
+    }
+    impl Widest for Normalise<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self { values, mean, rstd, affine: Affine { scale, offset, shift } } = self;
+            let length = values.len();
+            let of = |x: &f32| (f64::from(*x) - mean) * rstd;
+            match (scale, shift) {
+                (None, None) => values.iter_mut().for_each(|x| *x = single(of(x))),
+                (Some(scale), None) => {
+                    for (x, w) in values.iter_mut().zip(&scale[..length]) {
+                        *x = single(of(x) * (f64::from(*w) + offset));
+                    }
+                }
+                (None, Some(shift)) => {
+                    for (x, b) in values.iter_mut().zip(&shift[..length]) {
+                        *x = single(of(x) + f64::from(*b));
+                    }
+                }
+                (Some(scale), Some(shift)) => {
+                    for ((x, w), b) in values.iter_mut().zip(&scale[..length]).zip(&shift[..length]) {
+                        *x = single(of(x) * (f64::from(*w) + offset) + f64::from(*b));
+                    }
+                }
+            }
+        }
+    }
+    widest(Normalise { values, mean, rstd, affine });
+}
+
+/// Each value becomes it and the one beside it.
+pub(super) fn add(values: &mut [f32], others: &[f32]) {
+    values.iter_mut().zip(others).for_each(|(value, other)| *value += other);
+}
+
+/// Each value is multiplied by a number beside it and one more.
+pub(super) fn multiply(values: &mut [f32], factors: &[f32], offset: f64) {
+    for (value, factor) in values.iter_mut().zip(factors) {
+        *value = single(f64::from(*value) * (f64::from(*factor) + offset));
+    }
+}
+
+/// `sum(g)` and `sum(g xhat)`, where `xhat = (x - mean) rstd`.
+#[inline(never)]
+pub(super) fn sums_of_gradient(g: &[f32], x: &[f32], mean: f64, rstd: f64) -> [f64; 2] {
+    struct Gradient<'a> {
+        blocks: [&'a [f32]; 2],
+        mean: f64,
+        rstd: f64,
+    }
+    impl Widest for Gradient<'_> {
+        type Output = [f64; 2];
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> [f64; 2] {
+            let Self { blocks, mean, rstd } = self;
+            sums(blocks, |[g, x]| [g, g * ((x - mean) * rstd)])
+        }
+    }
+    widest(Gradient { blocks: [g, x], mean, rstd })
+}
+
+/// What a block of gradients loses: `g` becomes `rstd (g - mean_g - xhat mean_gx)`.
+#[derive(Clone, Copy)]
+pub(super) struct Means {
+    pub(super) mean: f64,
+    pub(super) rstd: f64,
+    pub(super) g: f64,
+    pub(super) gx: f64,
+}
+
+/// See [`Means`]; what comes from elsewhere is added.
+#[inline(never)]
+pub(super) fn normalise_gradient(gradients: &mut [f32], x: &[f32], means: Means, more: Option<&[f32]>) {
+    struct Gradient<'a> {
+        gradients: &'a mut [f32],
+        x: &'a [f32],
+        means: Means,
+        more: Option<&'a [f32]>,
+    }
+    impl Widest for Gradient<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self { gradients, x, means: Means { mean, rstd, g: mean_g, gx }, more } = self;
+            let of = |g: f32, x: f32| rstd * (f64::from(g) - mean_g - (f64::from(x) - mean) * rstd * gx);
+            match more {
+                None => gradients.iter_mut().zip(x).for_each(|(g, x)| *g = single(of(*g, *x))),
+                Some(more) => {
+                    for ((g, x), more) in gradients.iter_mut().zip(x).zip(more) {
+                        *g = single(of(*g, *x) + f64::from(*more));
+                    }
+                }
+            }
+        }
+    }
+    widest(Gradient { gradients, x, means, more });
+}
+
+/// Adds `dy xhat` and `dy` to the sums of columns; either may have none.
+#[inline(never)]
+pub(super) fn add_to_columns(sums: [&mut [f64]; 2], dy: &[f32], x: &[f32], mean: f64, rstd: f64) {
+    struct Columns<'a> {
+        sums: [&'a mut [f64]; 2],
+        dy: &'a [f32],
+        x: &'a [f32],
+        mean: f64,
+        rstd: f64,
+    }
+    impl Widest for Columns<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self { sums: [weights, biases], dy, x, mean, rstd } = self;
+            for ((weight, dy), x) in weights.iter_mut().zip(dy).zip(x) {
+                *weight += f64::from(*dy) * ((f64::from(*x) - mean) * rstd);
+            }
+            for (bias, dy) in biases.iter_mut().zip(dy) {
+                *bias += f64::from(*dy);
+            }
+        }
+    }
+    widest(Columns { sums, dy, x, mean, rstd });
+}
+
+/// The greatest or least value; a NaN if there is one.
+#[inline(never)]
+pub(super) fn extreme(values: &[f32], is_least: bool) -> f32 {
+    struct Extreme<'a>(&'a [f32], bool);
+    impl Widest for Extreme<'_> {
+        type Output = f32;
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> f32 {
+            #[inline(always)]
+            fn of(values: &[f32], first: f32, better: impl Fn(f32, f32) -> bool) -> f32 {
+                let pick = |best: f32, value: f32| if better(best, value) || best.is_nan() { best } else { value };
+                let mut lanes = [first; 2 * LANES];
+                let mut chunks = values.chunks_exact(2 * LANES);
+                for chunk in &mut chunks {
+                    for (best, &value) in lanes.iter_mut().zip(chunk) {
+                        *best = pick(*best, value);
+                    }
+                }
+                for (best, &value) in lanes.iter_mut().zip(chunks.remainder()) {
+                    *best = pick(*best, value);
+                }
+                lanes.into_iter().fold(first, pick)
+            }
+            match self.1 {
+                false => of(self.0, f32::NEG_INFINITY, |best, value| best > value),
+                true => of(self.0, f32::INFINITY, |best, value| best < value),
+            }
+        }
+    }
+    widest(Extreme(values, is_least))
+}
+
+/// Each value becomes `scale x + bias`, rounded once; without a bias `scale x`.
+#[inline(never)]
+pub(super) fn scale_and_add(values: &mut [f32], scale: f64, bias: Option<&[f32]>) {
+    struct Scale<'a>(&'a mut [f32], f64, Option<&'a [f32]>);
+    impl Widest for Scale<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self(values, scale, bias) = self;
+            match bias {
+                None => values.iter_mut().for_each(|x| *x = single(scale * f64::from(*x))),
+                Some(bias) => {
+                    for (x, bias) in values.iter_mut().zip(bias) {
+                        *x = single(scale * f64::from(*x) + f64::from(*bias));
+                    }
+                }
+            }
+        }
+    }
+    widest(Scale(values, scale, bias));
+}
+
+/// Each value becomes its share of the sum of exponentials, `exp(scale (x - extreme)) / sum`.
+#[inline(never)]
+pub(super) fn softmax(values: &mut [f32], extreme: f32, scale: f64) {
+    struct Softmax<'a>(&'a mut [f32], f32, f64);
+    impl Widest for Softmax<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self(values, extreme, scale) = self;
+            let mut total = 0.0;
+            for block in values.chunks_mut(BLOCK) {
+                exponentials::<FUSED>(block, extreme, scale);
+                total += sums([&*block], |[e]| [e])[0];
+            }
+            let share = single(1.0 / total);
+            values.iter_mut().for_each(|e| *e *= share);
+        }
+    }
+    widest(Softmax(values, extreme, scale));
+}
+
+/// Each value becomes the logarithm of its share of the sum of exponentials, `scale (x - extreme) - log(sum)`.
+#[inline(never)]
+pub(super) fn log_softmax(values: &mut [f32], extreme: f32, scale: f64) {
+    struct LogSoftmax<'a>(&'a mut [f32], f32, f64);
+    impl Widest for LogSoftmax<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self(values, extreme, scale) = self;
+            let (mut total, mut room) = (0.0, EMPTY);
+            for block in values.chunks(BLOCK) {
+                let powers = &mut room[..block.len()];
+                powers.copy_from_slice(block);
+                exponentials::<FUSED>(powers, extreme, scale);
+                total += sums([&*powers], |[e]| [e])[0];
+            }
+            let (log_sum, extreme) = (f64::ln(total), f64::from(extreme));
+            values.iter_mut().for_each(|x| *x = single(scale * (f64::from(*x) - extreme) - log_sum));
+        }
+    }
+    widest(LogSoftmax(values, extreme, scale));
+}
+
+/// `exp(scale (x - extreme))`, the exponent rounded once.
+#[inline(always)]
+fn exponentials<const FUSED: bool>(values: &mut [f32], extreme: f32, scale: f64) {
+    if scale == 1.0 {
+        values.iter_mut().for_each(|x| *x = exp::<FUSED>(*x - extreme));
+    } else {
+        let extreme = f64::from(extreme);
+        values.iter_mut().for_each(|x| *x = exp::<FUSED>(single(scale * (f64::from(*x) - extreme))));
+    }
+}
+
+/// `sum(dy y)`, of log-softmax `sum(dy)`.
+#[inline(never)]
+pub(super) fn sum_of_softmax_gradient(y: &[f32], dy: &[f32], is_log: bool) -> f64 {
+    struct Gradient<'a>([&'a [f32]; 2], bool);
+    impl Widest for Gradient<'_> {
+        type Output = f64;
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> f64 {
+            if self.1 { sums([self.0[1]], |[dy]| [dy])[0] } else { sums(self.0, |[y, dy]| [dy * y])[0] }
+        }
+    }
+    widest(Gradient([y, dy], is_log))
+}
+
+/// Each `dy` becomes `scale y (dy - sum)`, of log-softmax `scale (dy - exp(y) sum)`.
+#[inline(never)]
+pub(super) fn softmax_gradient(y: &[f32], gradients: &mut [f32], sum: f64, scale: f64, is_log: bool) {
+    struct Gradient<'a> {
+        y: &'a [f32],
+        gradients: &'a mut [f32],
+        sum: f64,
+        scale: f64,
+        is_log: bool,
+    }
+    impl Widest for Gradient<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            let Self { y, gradients, sum, scale, is_log } = self;
+            if is_log {
+                for (dy, &y) in gradients.iter_mut().zip(y) {
+                    *dy = single(scale * (f64::from(*dy) - f64::from(exp::<FUSED>(y)) * sum));
+                }
+            } else {
+                for (dy, &y) in gradients.iter_mut().zip(y) {
+                    *dy = single(scale * (f64::from(y) * (f64::from(*dy) - sum)));
+                }
+            }
+        }
+    }
+    widest(Gradient { y, gradients, sum, scale, is_log });
+}
