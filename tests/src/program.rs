@@ -243,7 +243,7 @@ fn lgamma(x: f64) -> f64 {
             let terms =
                 [1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0, -691.0 / 360_360.0, 1.0 / 156.0];
             let series = terms.into_iter().rev().fold(0.0, |sum, term| sum / (x * x) + term) / x;
-            (x - 0.5) * (x.ln() - 1.0) + 0.418_938_533_204_672_74 + series
+            (x - 0.5) * (x.ln() - 1.0) + 0.418_938_533_204_672_7 + series
         }
     }
 }
@@ -1235,7 +1235,7 @@ impl Program {
     /// A function without a formula.
     pub fn finished(&self, arithmetic: Arithmetic, result: f64, off: f64, count: u64) -> Result<Allowed> {
         let near = [result - off, result + off].map(Allowed::only);
-        let result = arithmetic.rounded(Allowed::only(result).or(near[0]).or(near[1]), 0.0);
+        let result = arithmetic.rounded(Allowed::only(result).or(near[0]).or(near[1]), 0.0, 0.0);
         let count = Allowed::only(rounded(arithmetic.computing, count as f64));
         let sources = vec![count; self.sources.len()];
         Ok(self.outputs_of(arithmetic, vec![result], sources)?.swap_remove(0))

@@ -4,7 +4,7 @@
 //! depends on the length alone.
 
 use crate::backend::cpu::Tensor;
-use crate::narrow::single;
+use crate::narrow::{single, to_usize};
 use crate::ops::pointwise::map::fast::{BLOCK as OF_PROGRAMS, Converted as _, Widest, elements, widest};
 use crate::ops::pointwise::program::exp;
 
@@ -20,7 +20,7 @@ pub(super) const EMPTY: Room = [0.0; BLOCK];
 
 /// The ranges of the blocks of so many elements.
 pub(super) fn blocks(elements: u64) -> impl Iterator<Item = (u64, usize)> {
-    (0..elements).step_by(BLOCK).map(move |at| (at, (elements - at).min(BLOCK as u64) as usize))
+    (0..elements).step_by(BLOCK).map(move |at| (at, to_usize((elements - at).min(BLOCK as u64))))
 }
 
 /// Elements of a tensor of f32, f16 or bf16 that are evenly spaced.

@@ -140,7 +140,7 @@ fn contract(contraction: &Contraction, tiling: &Tiling, operands: &Operands<'_>)
         let of_tile = &of_parts[to_usize(tile * parts)..to_usize((tile + 1) * parts)];
         let mut all = of_tile[0].clone();
         for part in &of_tile[1..] {
-            all.iter_mut().zip(part).for_each(|(sum, part)| *sum = *sum + *part);
+            all.iter_mut().zip(part).for_each(|(sum, part)| *sum += *part);
         }
         // SAFETY: each element is of one tile, and each tile is one task.
         unsafe { block.finish(operands, &all) };
