@@ -206,10 +206,11 @@ fn sinc(x: f64) -> f64 {
 
 /// `zeta(k) - 1` by a sum and Euler-Maclaurin's formula.
 fn zeta_less_one(k: i32) -> f64 {
-    let n = 20f64;
+    let n = 100f64;
     let rest = n.powi(1 - k) / f64::from(k - 1) - n.powi(-k) / 2.0 + f64::from(k) * n.powi(-k - 1) / 12.0
-        - f64::from(k * (k + 1) * (k + 2)) * n.powi(-k - 3) / 720.0;
-    (2..=20).rev().map(|n| f64::from(n).powi(-k)).sum::<f64>() + rest
+        - f64::from(k * (k + 1) * (k + 2)) * n.powi(-k - 3) / 720.0
+        + f64::from(k * (k + 1) * (k + 2) * (k + 3) * (k + 4)) * n.powi(-k - 5) / 30240.0;
+    (2..=100).rev().map(|n| f64::from(n).powi(-k)).sum::<f64>() + rest
 }
 
 /// `log(gamma(2 + t))` for t up to 1/2: Abramowitz and Stegun, 6.1.33.
@@ -225,9 +226,11 @@ fn lgamma(x: f64) -> f64 {
     match x {
         _ if x.is_nan() => x,
         _ if x.is_infinite() || x == 0.0 || (x < 0.0 && x.fract() == 0.0) => f64::INFINITY,
+        // The rest is less than the last digit, and pi x has few digits where x is subnormal.
+        _ if x.abs() < 1e-300 => -x.abs().ln(),
         _ if x < 0.0 => {
             let sine = (std::f64::consts::PI * (x - x.round())).sin().abs();
-            (std::f64::consts::PI / sine).ln() - (-x).ln() - lgamma(-x)
+            std::f64::consts::PI.ln() - sine.ln() - (-x).ln() - lgamma(-x)
         }
         _ if x < 0.5 => lgamma_beside_two(x) - x.ln() - x.ln_1p(),
         _ if x < 1.5 => lgamma_beside_two(x - 1.0) - (x - 1.0).ln_1p(),

@@ -43,6 +43,9 @@ impl<'a> Run<'a> {
     /// Copies elements from element `at` on, as many as there is room for.
     #[inline(never)]
     pub(super) fn copy(&self, at: u64, values: &mut [f32]) {
+        if values.is_empty() {
+            return;
+        }
         widest(Read { run: *self, at, values });
     }
 

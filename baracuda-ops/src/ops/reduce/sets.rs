@@ -146,7 +146,9 @@ impl Valid {
             _ => Reduction::Sum,
         };
         let layouts = [(super::OUTPUTS[0].to_string(), out)].into();
-        let fields = Fields { output: Some(out.dtype()), layouts, ..Fields::of(None, vec![parts], vec![0], reduce) };
+        let finish = self.fields.finish.clone();
+        let fields =
+            Fields { finish, output: Some(out.dtype()), layouts, ..Fields::of(None, vec![parts], vec![0], reduce) };
         let mut valid = Self::new(ReduceDescriptor::OP, fields)?;
         (valid.derived.row.finish, valid.derived.divisor) = (self.derived.row.finish, self.derived.divisor);
         valid.derived.finish.clone_from(&self.derived.finish);

@@ -127,8 +127,8 @@ impl Scanned<'_> {
             let logarithm = b.call(Function::Log, [side]);
             b.call(Function::Sub, [logarithm, y])
         });
-        let sides = [derivation.intermediate(), derivation.intermediate()];
         let inputs = vec![self.arriving(derivation)?, self.result(derivation)?];
+        let sides = [derivation.intermediate(), derivation.intermediate()];
         self.push(derivation, b.finish(logarithms)?, inputs, sides.to_vec(), false)?;
         // 2. The sums.
         let mut sums = Vec::new();
@@ -193,8 +193,8 @@ impl Scanned<'_> {
         let has_none = b.call(Function::Eq, [seen, 0.0.into()]);
         let without = b.call(Function::Where, [has_none, term, 0.0.into()]);
         let with = b.call(Function::Where, [has_none, 0.0.into(), term]);
-        let sides = [derivation.intermediate(), derivation.intermediate()];
         let inputs = vec![self.arriving(derivation)?, (between, products), (between, count.clone()), of_x()];
+        let sides = [derivation.intermediate(), derivation.intermediate()];
         self.push(derivation, b.finish([without, with])?, inputs, sides.to_vec(), false)?;
         let mut sums = Vec::new();
         for side in &sides {

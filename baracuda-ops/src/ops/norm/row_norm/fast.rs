@@ -133,6 +133,8 @@ fn compute_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outc
         };
         let n = cols as f64;
         let mean = if kind == RowNorm::Layer && cols > 0 { total(&sum) / n } else { 0.0 };
+        // Beside an infinity no difference from the mean is a number.
+        let mean = if mean.is_finite() { mean } else { f64::NAN };
         let var = total(&|values| sum_of_squares(values, mean)) / n;
         let rstd = Statistics { mean, correction: 0.0, var }.rstd(eps.get());
         if let (Some(run), Some(y)) = (&normalised, &y) {
