@@ -80,6 +80,23 @@ pub(crate) fn allocations() -> Arc<Vec<(u64, u64)>> {
     ranges
 }
 
+/// Places a table of a module in memory of the device, where it stays; returns its address.
+pub(crate) fn place(table: &[u8]) -> u64 {
+    // Words keep the alignment that tables have.
+    let mut words = vec![0u128; table.len().div_ceil(16)];
+    let address = words.as_mut_ptr() as u64;
+    for (word, bytes) in words.iter_mut().zip(table.chunks(16)) {
+        let mut held = [0; 16];
+        held[..bytes.len()].copy_from_slice(bytes);
+        *word = u128::from_ne_bytes(held);
+    }
+    std::mem::forget(words);
+    let mut state = state();
+    state.allocations.insert(address, table.len() as u64);
+    state.snapshot = None;
+    address
+}
+
 /// Whether warps and blocks run in reversed order.
 pub(crate) fn is_reversed() -> bool {
     static REVERSED: LazyLock<bool> = LazyLock::new(|| env::var_os("BOPS_EMULATOR_REVERSED").is_some_and(|v| v == "1"));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::alu::{self, Function};
+use crate::driver;
 use crate::machine::{PARAMETER_MARK, SHARED_MARK};
 use crate::ptx::{self, Piece, Type};
 use crate::tensor_map::{MOST_AXES, MOST_RANK};
@@ -454,6 +455,11 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
     }
     for variable in ptx::variables(body, ".local") {
         place(&mut decoder, variable, &mut local_bytes);
+    }
+    for (variable, bytes) in ptx::tables(entry.module) {
+        if is_used(body, &variable.name) {
+            decoder.scopes[0].insert(variable.name, Name::Number(driver::place(&bytes)));
+        }
     }
     // Memory asked for at launch lies behind it.
     shared_bytes = shared_bytes.next_multiple_of(16);

@@ -116,6 +116,18 @@ pub(crate) fn variables(text: &str, space: &str) -> Vec<Variable> {
     text.split([';', '{', '\n']).filter_map(|declaration| variable(declaration.trim(), space)).collect()
 }
 
+/// The tables in global memory that a text declares, as `.global .align 16 .b8 name[2] = {186, 94};`, and their bytes.
+pub(crate) fn tables(text: &str) -> Vec<(Variable, Vec<u8>)> {
+    let table = |declaration: &str| {
+        let (declaration, bytes) = declaration[declaration.find(".global ")?..].split_once('=')?;
+        let bytes = bytes.trim().strip_prefix('{')?.strip_suffix('}')?;
+        let bytes = bytes.split(',').map(|byte| byte.trim().parse().ok()).collect::<Option<Vec<u8>>>()?;
+        let variable = variable(declaration.trim(), ".global")?;
+        (variable.bytes == bytes.len() as u64).then_some((variable, bytes))
+    };
+    text.split(';').filter_map(table).collect()
+}
+
 /// The variable that a declaration makes, if it is one of this state space.
 pub(crate) fn variable(declaration: &str, space: &str) -> Option<Variable> {
     let rest = declaration.trim_start_matches(".extern ").trim_start_matches(".visible ");
@@ -212,6 +224,16 @@ mod tests {
                 Piece::Close,
             ]
         );
+    }
+
+    #[test]
+    fn tables_have_their_bytes() {
+        let text = "// head\n.global .align 16 .b8 known[3] = {70, 210,\n 176};\n.global .align 4 .b8 open[4];\n.shared .align 4 .b8 s[4];\n";
+        let found = tables(text);
+        let [(variable, bytes)] = &found[..] else { panic!("{} tables", found.len()) };
+        assert_eq!((&*variable.name, variable.align, &bytes[..]), ("known", 16, &[70, 210, 176][..]));
+        // As many bytes as the declaration says.
+        assert!(tables(&text.replace("known[3]", "known[4]")).is_empty());
     }
 
     #[test]
