@@ -116,14 +116,15 @@ pub(crate) fn variables(text: &str, space: &str) -> Vec<Variable> {
     text.split([';', '{', '\n']).filter_map(|declaration| variable(declaration.trim(), space)).collect()
 }
 
-/// The tables in global memory that a text declares, as `.global .align 16 .b8 name[2] = {186, 94};`, and their bytes.
+/// The tables in global memory that a text declares, as `.global .align 16 .b8 name[3] = {186, 94};`, and their bytes; those left out are 0.
 pub(crate) fn tables(text: &str) -> Vec<(Variable, Vec<u8>)> {
     let table = |declaration: &str| {
         let (declaration, bytes) = declaration[declaration.find(".global ")?..].split_once('=')?;
         let bytes = bytes.trim().strip_prefix('{')?.strip_suffix('}')?;
         let bytes = bytes.split(',').map(|byte| byte.trim().parse().ok()).collect::<Option<Vec<u8>>>()?;
         let variable = variable(declaration.trim(), ".global")?;
-        (variable.bytes == bytes.len() as u64).then_some((variable, bytes))
+        let rest = usize::try_from(variable.bytes).ok()?.checked_sub(bytes.len())?;
+        Some((variable, [bytes, vec![0; rest]].concat()))
     };
     text.split(';').filter_map(table).collect()
 }
@@ -232,8 +233,8 @@ mod tests {
         let found = tables(text);
         let [(variable, bytes)] = &found[..] else { panic!("{} tables", found.len()) };
         assert_eq!((&*variable.name, variable.align, &bytes[..]), ("known", 16, &[70, 210, 176][..]));
-        // As many bytes as the declaration says.
-        assert!(tables(&text.replace("known[3]", "known[4]")).is_empty());
+        assert_eq!(tables(&text.replace("known[3]", "known[4]"))[0].1, [70, 210, 176, 0]);
+        assert!(tables(&text.replace("known[3]", "known[2]")).is_empty(), "more bytes than it has");
     }
 
     #[test]
