@@ -1155,6 +1155,7 @@ impl Decoder {
         let &[to, name, ref arguments @ ..] = operands else { return Err("a name is needed".into()) };
         let f: Function = match name {
             "__internal_accurate_pow" => |a, b, _| f64::from_bits(a).powf(f64::from_bits(b)).to_bits(),
+            "__internal_lgamma_pos" => |a, _, _| libm::lgamma(f64::from_bits(a)).to_bits(),
             name => return Err(format!("unknown function {name}")),
         };
         let mut values = [NONE; 2];
