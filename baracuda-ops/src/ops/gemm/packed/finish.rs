@@ -8,6 +8,7 @@ use crate::backend::cpu::Tensor;
 use crate::dtype::{DType, Element};
 use crate::narrow::{single, to_usize};
 use crate::ops::activation::Activation;
+use crate::ops::pointwise::program::activations::{Saved, activate, gradient};
 
 /// An epilogue with its operands: that of a product, or of a convolution.
 pub(in crate::ops) struct Finish<'v> {
@@ -55,14 +56,14 @@ impl Finish<'_> {
                 Some(dout) => load(dout, places.beside, other),
                 None => other.fill(0.0),
             }
-            let gradient = |pre: f32, dout: f32| single(self.activation.gradient(pre.into(), dout.into()));
-            values.iter_mut().zip(&*other).for_each(|(value, &dout)| *value = gradient(*value, dout));
+            gradient(self.activation, Saved::Input(values), other);
+            values.copy_from_slice(other);
         } else {
             if let Some(pre) = &self.beside {
                 // SAFETY: by the contract.
                 unsafe { store(pre, places.beside, values) };
             }
-            self.activate(values);
+            activate(self.activation, values);
             if self.beta != 0.0 {
                 let beta = single(self.beta);
                 load(&self.out, places.out, other);
@@ -71,14 +72,6 @@ impl Finish<'_> {
         }
         // SAFETY: by the contract.
         unsafe { store(&self.out, places.out, values) };
-    }
-
-    fn activate(&self, values: &mut [f32]) {
-        match self.activation {
-            Activation::Identity => {}
-            Activation::Relu => values.iter_mut().for_each(|value| *value = if *value <= 0.0 { 0.0 } else { *value }),
-            activation => values.iter_mut().for_each(|value| *value = single(activation.apply((*value).into()))),
-        }
     }
 }
 
