@@ -205,7 +205,7 @@ fn a_bad_file_costs_no_other() {
     assert_eq!(output.status.code(), Some(1), "{words}");
     for line in [
         format!(
-            "FAILED {} on cpu by softmax_reference: 2 of 6 elements of y are over budget; the worst, y[1, 2] is ",
+            "FAILED {} on cpu by softmax_fast: 2 of 6 elements of y are over budget; the worst, y[1, 2] is ",
             path("failing.safetensors")
         ),
         format!("UNREADABLE {}: is no case file: ", path("short.safetensors")),
@@ -234,7 +234,7 @@ fn a_bad_file_costs_no_other() {
     assert_eq!(ended, expected.each_ref().map(|(path, outcome)| (path.as_str(), *outcome)));
     assert!(lines.iter().all(|l| l["device"] == "cpu"));
     let kernels: Vec<_> = lines.iter().map(|l| l["kernel"].as_str()).collect();
-    assert_eq!(kernels, [Some("softmax_reference"), Some("softmax_reference"), None, None, None]);
+    assert_eq!(kernels, [Some("softmax_fast"), Some("softmax_fast"), None, None, None]);
     // Numbers beyond a million have an exponent.
     let digits = lines[0]["words"].as_str().unwrap().split(": ").nth(1).unwrap();
     assert!(digits.len() < 20 && digits.contains('e') && digits.ends_with(" units"), "{digits}");
