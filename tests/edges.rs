@@ -285,13 +285,19 @@ fn is_served_as_it_is_said(case: &Case, target: &Target, is_large: bool) -> Resu
     }
     let supported = case.descriptor.supported_by(device, &case.options);
     let planned = case.plan(device);
-    ensure!(supported.is_ok() == planned.is_ok(), "supported: {supported:?}, planned: {:?}", planned.err());
+    let is_planned = planned.is_ok();
+    ensure!(supported.is_ok() == is_planned, "supported: {supported:?}, planned: {:?}", planned.err());
     let is_written = |slot: &Slot| slot.access != Access::In && !slot.desc.is_empty();
     let writes = case.slots().iter().any(is_written);
-    let Ok(plan) = planned else {
-        let may_be_refused = case.must_be_refused_by(target.backend) || is_unjudged && writes;
-        ensure!(may_be_refused, "{supported:?}");
-        return Ok(());
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(error) => {
+            let may_be_refused = case.must_be_refused_by(target.backend)
+                || case.may_be_refused_on(&device.props(), &error)
+                || is_unjudged && writes;
+            ensure!(may_be_refused, "{error:?}");
+            return Ok(());
+        }
     };
     let inputs = case.inputs(0)?;
     let mut arena =
