@@ -68,7 +68,7 @@ impl<T: Copy + PartialEq + Debug + Send + Sync> Choice for T {}
 /// use baracuda_ops::{DType, Device, Error, PlanOptions, SoftmaxDescriptor, TensorDesc};
 /// let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64])?, 1)?;
 /// let options = PlanOptions::default().workspace_limit(0);
-/// assert_eq!(Device::cpu().supports(&softmax, &options)?, "softmax_reference");
+/// assert_eq!(Device::cpu().supports(&softmax, &options)?, "softmax_fast");
 /// let refused = Device::cpu().supports(&softmax, &options.kernel("softmax_split"));
 /// assert!(matches!(refused, Err(Error::Unsupported { .. })));
 /// # Ok::<(), Error>(())
