@@ -2,6 +2,7 @@
 //! `huge` in the parity matrix.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 
 use anyhow::{Result, ensure};
 use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Device, Function, PlanOptions, Slot};
@@ -12,6 +13,7 @@ use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
 use baracuda_ops_tests::ops::{SUBJECTS, subject};
 use baracuda_ops_tests::random::program;
+use baracuda_ops_tests::showcase::{Showcase, showcases};
 use baracuda_ops_tests::target::{TARGETS, Target};
 use baracuda_ops_tests::values::{Tensors, rounded};
 use half::{bf16, f16};
@@ -716,6 +718,25 @@ fn random_programs_hold_their_budgets() {
             },
         );
         tried += 1;
+    }
+}
+
+#[test]
+fn one_thread_of_the_cpu_gives_the_bits_of_all() {
+    for dtype in [DType::F32, DType::BF16] {
+        for Showcase { label, descriptor } in showcases(dtype).unwrap() {
+            let case = Case::new(descriptor, Data::Normal);
+            let inputs = case.inputs(0).unwrap();
+            let [one, all] = [Device::cpu_with(NonZeroUsize::MIN), Device::cpu()].map(|device| {
+                let plan = case.plan(&device).unwrap();
+                let layout = Layout::Apart { shift: 0 };
+                let mut arena = Arena::new(plan.slots(), plan.workspace(), &inputs, layout, InPlace::No, POISON);
+                OnDevice(&plan).run(&mut arena).unwrap();
+                let bits = arena.outputs().0.into_iter().flat_map(|output| output.values).map(f64::to_bits);
+                bits.collect::<Vec<u64>>()
+            });
+            assert!(!one.is_empty() && one == all, "{label} {dtype}");
+        }
     }
 }
 

@@ -676,8 +676,10 @@ impl Core {
     fn enqueue(&self, queue: &mut Queue<'_>, located: &Located<'_>) -> Result<()> {
         match (&self.exec, &mut queue.kind) {
             // If nothing is written, loops over extents beside one of 0 could take any time.
-            (Exec::Cpu(_), QueueKind::Cpu) if self.writes_nothing() => Ok(()),
-            (Exec::Cpu(kernel), QueueKind::Cpu) => Ok(kernel(&cpu::Operands::new(&self.slots, located))?),
+            (Exec::Cpu(_), QueueKind::Cpu(_)) if self.writes_nothing() => Ok(()),
+            (Exec::Cpu(kernel), QueueKind::Cpu(limit)) => {
+                Ok(limit.hold(|| kernel(&cpu::Operands::new(&self.slots, located)))?)
+            }
             #[cfg(feature = "cuda")]
             (Exec::Cuda(launch), QueueKind::Cuda(queue)) => launch.enqueue(queue, located),
             #[cfg(feature = "wgpu")]

@@ -1,6 +1,7 @@
 //! Devices, queues and owned buffers. Each backend is one folder with the same items in the same order.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, Start};
@@ -99,7 +100,7 @@ pub struct Device(pub(crate) DeviceKind);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DeviceKind {
-    Cpu,
+    Cpu(cpu::threads::Limit),
     #[cfg(feature = "cuda")]
     Cuda(cuda::Device),
     #[cfg(feature = "wgpu")]
@@ -132,9 +133,17 @@ impl Device {
         devices
     }
 
-    /// The host. A run returns when it is done.
+    /// The host. A run returns when it is done; a large one takes every core that the process may run on.
     pub fn cpu() -> Self {
-        Self(DeviceKind::Cpu)
+        Self(DeviceKind::Cpu(cpu::threads::Limit::NONE))
+    }
+
+    /// The host, with at most `threads` threads for a run of its queues, the one that calls `run` among them.
+    ///
+    /// It is equal to [`cpu`](Self::cpu): plans and buffers of either serve on a queue of the other, and results have the same bits. Which
+    /// queue a plan runs on decides how many threads it has.
+    pub fn cpu_with(threads: NonZeroUsize) -> Self {
+        Self(DeviceKind::Cpu(cpu::threads::Limit::new(threads)))
     }
 
     /// CUDA device `ordinal`, in its primary context, which most libraries share.
@@ -214,7 +223,7 @@ impl Device {
     /// The kind of device.
     pub fn backend(&self) -> Backend {
         match &self.0 {
-            DeviceKind::Cpu => Backend::Cpu,
+            DeviceKind::Cpu(_) => Backend::Cpu,
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda(_) => Backend::Cuda,
             #[cfg(feature = "wgpu")]
@@ -225,7 +234,7 @@ impl Device {
     /// Whether the device computes on the host's processor.
     pub fn is_software(&self) -> bool {
         match &self.0 {
-            DeviceKind::Cpu => true,
+            DeviceKind::Cpu(_) => true,
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda(_) => false,
             #[cfg(feature = "wgpu")]
@@ -236,7 +245,7 @@ impl Device {
     /// What the choice of a kernel may depend on.
     pub fn props(&self) -> DeviceProps {
         match &self.0 {
-            DeviceKind::Cpu => DeviceProps::Cpu,
+            DeviceKind::Cpu(_) => DeviceProps::Cpu,
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda(device) => DeviceProps::Cuda(device.props().clone()),
             #[cfg(feature = "wgpu")]
@@ -251,7 +260,7 @@ impl Device {
     /// said.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
         let memory = match &self.0 {
-            DeviceKind::Cpu => Memory::Cpu(cpu::Memory::zeroed(bytes)?),
+            DeviceKind::Cpu(_) => Memory::Cpu(cpu::Memory::zeroed(bytes)?),
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda(device) => Memory::Cuda(device.alloc(bytes)?),
             #[cfg(feature = "wgpu")]
@@ -284,7 +293,7 @@ impl Device {
             return Ok(());
         }
         match (&self.0, &buffer.memory) {
-            (DeviceKind::Cpu, Memory::Cpu(memory)) => memory.write(offset, bytes),
+            (DeviceKind::Cpu(_), Memory::Cpu(memory)) => memory.write(offset, bytes),
             #[cfg(feature = "cuda")]
             (DeviceKind::Cuda(device), Memory::Cuda(memory)) => device.write(memory, offset, bytes),
             #[cfg(feature = "wgpu")]
@@ -302,7 +311,7 @@ impl Device {
     /// device in the meantime overtakes that: call [`Queue::flush`] before it.
     pub fn queue(&self) -> Queue<'static> {
         let kind = match &self.0 {
-            DeviceKind::Cpu => QueueKind::Cpu,
+            DeviceKind::Cpu(limit) => QueueKind::Cpu(*limit),
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda(device) => QueueKind::Cuda(device.queue()),
             #[cfg(feature = "wgpu")]
@@ -337,7 +346,7 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            DeviceKind::Cpu => f.write_str("cpu"),
+            DeviceKind::Cpu(_) => f.write_str("cpu"),
             #[cfg(feature = "cuda")]
             DeviceKind::Cuda(device) => device.fmt(f),
             #[cfg(feature = "wgpu")]
@@ -410,7 +419,7 @@ pub struct Queue<'q> {
 #[derive(Debug)]
 pub(crate) enum QueueKind<'q> {
     /// The lifetime is that of a borrowed encoder or pass, which only wgpu has.
-    Cpu,
+    Cpu(cpu::threads::Limit),
     #[cfg(feature = "cuda")]
     Cuda(cuda::Queue),
     #[cfg(feature = "wgpu")]
@@ -479,7 +488,7 @@ impl<'q> Queue<'q> {
     /// [`Error::DeviceLost`], which is known later.
     pub fn flush(&mut self) -> Result<()> {
         match &mut self.kind {
-            QueueKind::Cpu => Ok(()),
+            QueueKind::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
             QueueKind::Cuda(_) => Ok(()),
             #[cfg(feature = "wgpu")]
@@ -498,7 +507,7 @@ impl<'q> Queue<'q> {
     /// the next one of the device that asks.
     pub fn finish(&mut self) -> Result<()> {
         match &mut self.kind {
-            QueueKind::Cpu => Ok(()),
+            QueueKind::Cpu(_) => Ok(()),
             #[cfg(feature = "cuda")]
             QueueKind::Cuda(queue) => queue.finish(),
             #[cfg(feature = "wgpu")]
@@ -555,7 +564,7 @@ impl<'q> Queue<'q> {
             return Ok(());
         }
         match (&self.device.0, &buffer.memory) {
-            (DeviceKind::Cpu, Memory::Cpu(memory)) => memory.read(offset, bytes),
+            (DeviceKind::Cpu(_), Memory::Cpu(memory)) => memory.read(offset, bytes),
             #[cfg(feature = "cuda")]
             (DeviceKind::Cuda(device), Memory::Cuda(memory)) => device.read(memory, offset, bytes),
             #[cfg(feature = "wgpu")]

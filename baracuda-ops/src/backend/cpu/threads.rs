@@ -8,6 +8,9 @@
 use super::{Shortage, held, room};
 use crate::narrow::to_usize;
 use std::any::Any;
+use std::cell::Cell;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -20,10 +23,57 @@ const GRAIN: u64 = 1024;
 /// and the last part of a run ends. To be woken takes about as long.
 const LOOKS: usize = 100;
 
-/// The threads that large runs may have, the caller's among them.
-pub(crate) fn count() -> u64 {
+/// The most threads that a run of some queue may have, the caller's among them. All limits are equal: memory and plans are the same, and so are
+/// the results.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit(u64);
+
+impl Limit {
+    pub(crate) const NONE: Self = Self(u64::MAX);
+
+    pub(crate) fn new(threads: NonZeroUsize) -> Self {
+        Self(threads.get() as u64)
+    }
+
+    /// What `work` computes has no more threads than this.
+    pub(crate) fn hold<T>(self, work: impl FnOnce() -> T) -> T {
+        struct Restored(Limit);
+        impl Drop for Restored {
+            fn drop(&mut self) {
+                LIMIT.set(self.0);
+            }
+        }
+        let _restored = Restored(LIMIT.replace(self));
+        work()
+    }
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Limit {}
+
+impl Hash for Limit {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+thread_local! {
+    /// That of the run which this thread computes.
+    static LIMIT: Cell<Limit> = const { Cell::new(Limit::NONE) };
+}
+
+/// The threads of the process: as many as it may run at once.
+fn available() -> u64 {
     static COUNT: LazyLock<u64> = LazyLock::new(|| thread::available_parallelism().map_or(1, |all| all.get() as u64));
     *COUNT
+}
+
+/// The threads that a large run may have, the caller's among them.
+pub(crate) fn count() -> u64 {
+    available().min(LIMIT.get().0)
 }
 
 /// Does `tasks` tasks of `elements` elements together, in any order and on several threads if there are many.
@@ -32,9 +82,9 @@ pub(crate) fn for_each(tasks: u64, elements: u64, task: impl Fn(u64) + Sync) {
     static HELPERS: Helpers = Helpers::new();
     static STARTED: LazyLock<usize> = LazyLock::new(|| {
         let start = || thread::Builder::new().name("baracuda-ops".into()).spawn(|| HELPERS.help()).map(drop);
-        count_started(to_usize(count() - 1), start)
+        count_started(to_usize(available() - 1), start)
     });
-    let useful = (elements / GRAIN).min(tasks).saturating_sub(1);
+    let useful = (elements / GRAIN).min(tasks).min(LIMIT.get().0).saturating_sub(1);
     // Small runs start no threads.
     let helpers = if useful == 0 { 0 } else { (*STARTED).min(usize::try_from(useful).unwrap_or(usize::MAX)) };
     HELPERS.for_each(helpers, tasks, task);
@@ -143,10 +193,13 @@ impl Helpers {
         let (next, threads) = (AtomicU64::new(0), helpers as u64 + 1);
         let part = |first: u64| ((tasks - first) / (2 * threads)).max(1);
         let after = |first: u64| (first < tasks).then(|| first + part(first));
+        let limit = LIMIT.get();
         let part_after_part = || {
-            while let Ok(first) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after) {
-                (first..first + part(first)).for_each(&task);
-            }
+            limit.hold(|| {
+                while let Ok(first) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after) {
+                    (first..first + part(first)).for_each(&task);
+                }
+            });
         };
         self.share(helpers, &part_after_part);
     }
@@ -304,6 +357,28 @@ mod tests {
     fn small_runs_stay_on_the_calling_thread() {
         let here = thread::current().id();
         for_each(1000, 2 * GRAIN - 1, |_| assert_eq!(thread::current().id(), here));
+    }
+
+    #[test]
+    fn a_limit_holds_for_runs_inside_it() {
+        let one = Limit::new(NonZeroUsize::MIN);
+        let here = thread::current().id();
+        one.hold(|| {
+            assert_eq!(count(), 1);
+            for_each(1000, u64::MAX, |_| assert_eq!(thread::current().id(), here));
+        });
+        assert_eq!(count(), available());
+        // Helpers of a run have its limit, too.
+        let two = helpers(2);
+        let limits = Mutex::new(Vec::new());
+        let meeting = Barrier::new(3);
+        Limit::new(NonZeroUsize::new(3).unwrap()).hold(|| {
+            two.for_each(2, 3, |_| {
+                meeting.wait();
+                limits.lock().unwrap().push(LIMIT.get().0);
+            });
+        });
+        assert_eq!(limits.into_inner().unwrap(), [3; 3]);
     }
 
     #[test]
