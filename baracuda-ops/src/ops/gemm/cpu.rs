@@ -3,7 +3,7 @@
 use super::geometry::{
     BackwardGeometry, ColumnSums, Dpre, DprePass, Epilogue, Extents, Matrix, MatrixPlace, Product, Starts, Vector,
 };
-use super::{GemmBackwardDescriptor, GemmDescriptor};
+use super::{GemmBackwardDescriptor, GemmDescriptor, packed};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
 use crate::kernel::{Accepted, Candidate};
@@ -27,7 +27,7 @@ pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'
 /// Most elements of dpre that are in memory at once: 128 MiB of f64.
 const MOST_DPRE: u64 = 1 << 24;
 
-/// The kernel of the gradients with scratch memory for `dpre` of a type, and with a way to compute one product.
+/// The kernel of the gradients with scratch memory for `dpre` of the type in which it is computed, f32 or f64, and with a way to compute one product.
 pub(super) fn gradients<'d>(
     descriptor: &'d GemmBackwardDescriptor,
     dtype: DType,
@@ -41,17 +41,27 @@ pub(super) fn gradients<'d>(
             let mut memory = vec![0.0; to_usize(scratch.span_bytes().div_ceil(8))];
             let dpre = (stored > 0).then(|| Tensor::scratch(&scratch, &mut memory));
             tensors.for_each_part(MOST_DPRE, |geometry, &starts| {
-                gradients_of_part(geometry, Values { operands, starts, dpre }, multiply);
+                gradients_of_part(geometry, Values { operands, starts, dpre }, dtype == DType::F32, multiply);
             });
         }
     }))
 }
 
-/// Computes the gradients of one part.
-fn gradients_of_part(geometry: &BackwardGeometry, values: Values<'_>, multiply: impl Fn(&Product, Values<'_>)) {
+/// Computes the gradients of one part; `in_lines`: all but the products line by line in f32, in place of element by element in f64.
+fn gradients_of_part(
+    geometry: &BackwardGeometry,
+    values: Values<'_>,
+    in_lines: bool,
+    multiply: impl Fn(&Product, Values<'_>),
+) {
     // 1. The gradient of the pre-activation, and the sums of its columns.
     let sums = geometry.dbias.as_ref();
     match &geometry.dpre {
+        Some(Dpre::Recomputed(product)) if in_lines => {
+            multiply(product, values);
+            packed::stored_column_sums(sums, values, &product.out, &product.batch, [product.m, product.n]);
+        }
+        Some(Dpre::Elementwise(pass)) if in_lines => packed::elementwise(pass, sums, values),
         Some(Dpre::Recomputed(product)) => {
             multiply(product, values);
             let dpre = |at| values.load(&product.out, product.out.at(&product.batch, at));

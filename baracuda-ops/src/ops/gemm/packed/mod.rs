@@ -15,10 +15,12 @@ use crate::dtype::DType;
 use crate::narrow::to_usize;
 use half::{bf16, f16};
 
+mod dpre;
 mod finish;
 mod isa;
 mod product;
 
+pub(super) use dpre::{elementwise, stored_column_sums};
 pub(in crate::ops) use finish::{Finish, Line, Places};
 pub(in crate::ops) use isa::{COLS, PITCH};
 use isa::{Isa, add_dot, add_multiplied, add_scaled, widen};
