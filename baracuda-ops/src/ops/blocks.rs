@@ -1,12 +1,13 @@
 //! Blocks of f32 on the CPU: how runs of elements are read and written, and loops over blocks that compilers turn into vector instructions.
 //!
-//! What is added up is added in f64, in lanes that are combined in halves: sums of f32 lose nothing that counts, none leaves the range, and their order
-//! depends on the length alone.
+//! What is added up is added in lanes that are combined in halves, so that the order depends on the length alone: in f64, or in f32 in chains of at most
+//! 16 terms that are combined in f64. Differences from a mean of f64 are taken from its two parts in f32, so that a mean that is large beside them costs
+//! no digits.
 
 use crate::backend::cpu::Tensor;
 use crate::narrow::{single, to_usize};
 use crate::ops::pointwise::map::fast::{BLOCK as OF_PROGRAMS, Converted as _, Widest, elements, widest};
-use crate::ops::pointwise::program::exp;
+use crate::ops::pointwise::program::{exp, fma};
 
 /// Elements of a block: a few blocks fit into the first cache together.
 pub(super) const BLOCK: usize = OF_PROGRAMS;
@@ -137,7 +138,46 @@ fn sums<const N: usize, const SUMS: usize>(
     })
 }
 
-/// The sum of a block.
+/// Sums of terms in f32 of up to three blocks of equal length, at most [`BLOCK`].
+#[inline(always)]
+fn single_sums<const N: usize, const SUMS: usize>(
+    blocks: [&[f32]; N],
+    terms: impl Fn([f32; N]) -> [f32; SUMS],
+) -> [f64; SUMS] {
+    let length = blocks[0].len();
+    let whole = length - length % LANES;
+    let mut lanes = [[0.0f32; LANES]; SUMS];
+    let mut first = 0;
+    while first < whole {
+        let rows = blocks.map(|block| &block[first..first + LANES]);
+        for lane in 0..LANES {
+            let terms = terms(rows.map(|row| row[lane]));
+            for (lanes, term) in lanes.iter_mut().zip(terms) {
+                lanes[lane] += term;
+            }
+        }
+        first += LANES;
+    }
+    for at in whole..length {
+        let terms = terms(blocks.map(|block| block[at]));
+        for (lanes, term) in lanes.iter_mut().zip(terms) {
+            lanes[at - whole] += term;
+        }
+    }
+    lanes.map(|lanes| {
+        let mut lanes = lanes.map(f64::from);
+        let mut left = LANES / 2;
+        while left > 0 {
+            for lane in 0..left {
+                lanes[lane] += lanes[lane + left];
+            }
+            left /= 2;
+        }
+        lanes[0]
+    })
+}
+
+/// The sum of a block, in f32.
 #[inline(never)]
 pub(super) fn sum(values: &[f32]) -> f64 {
     struct Sum<'a>(&'a [f32]);
@@ -145,13 +185,38 @@ pub(super) fn sum(values: &[f32]) -> f64 {
         type Output = f64;
         #[inline(always)]
         fn run<const FUSED: bool>(self) -> f64 {
-            sums([self.0], |[x]| [x])[0]
+            single_sums([self.0], |[x]| [x])[0]
         }
     }
     widest(Sum(values))
 }
 
-/// The sum of the squares of differences from a number.
+/// A number in two parts of f32; one that f32 does not hold has one.
+#[inline(always)]
+fn parts(value: f64) -> [f32; 2] {
+    let high = single(value);
+    [high, if high.is_finite() { single(value - f64::from(high)) } else { 0.0 }]
+}
+
+/// The sums of the differences from a number, and of their squares, in f32.
+#[inline(never)]
+pub(super) fn moments(values: &[f32], about: f64) -> [f64; 2] {
+    struct Moments<'a>(&'a [f32], f64);
+    impl Widest for Moments<'_> {
+        type Output = [f64; 2];
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) -> [f64; 2] {
+            let [high, low] = parts(self.1);
+            single_sums([self.0], |[x]| {
+                let difference = (x - high) - low;
+                [difference, difference * difference]
+            })
+        }
+    }
+    widest(Moments(values, about))
+}
+
+/// The sum of the squares of differences from a number, in f64.
 #[inline(never)]
 pub(super) fn sum_of_squares(values: &[f32], about: f64) -> f64 {
     struct Squares<'a>(&'a [f32], f64);
@@ -164,6 +229,11 @@ pub(super) fn sum_of_squares(values: &[f32], about: f64) -> f64 {
         }
     }
     widest(Squares(values, about))
+}
+
+/// Whether elements can be scaled by it in f32: products with them, and their squares, keep their digits.
+pub(super) fn is_moderate(rstd: f64) -> bool {
+    (1e-12..=1e12).contains(&rstd)
 }
 
 /// Scale and shift of the elements of a block: a block each, or nothing.
@@ -190,6 +260,28 @@ pub(super) fn normalise(values: &mut [f32], mean: f64, rstd: f64, affine: Affine
         fn run<const FUSED: bool>(self) {
             let Self { values, mean, rstd, affine: Affine { scale, offset, shift } } = self;
             let length = values.len();
+            if is_moderate(rstd) {
+                let ([high, low], rstd, offset) = (parts(mean), single(rstd), single(offset));
+                let of = |x: &f32| ((x - high) - low) * rstd;
+                return match (scale, shift) {
+                    (None, None) => values.iter_mut().for_each(|x| *x = of(x)),
+                    (Some(scale), None) => {
+                        for (x, w) in values.iter_mut().zip(&scale[..length]) {
+                            *x = of(x) * (w + offset);
+                        }
+                    }
+                    (None, Some(shift)) => {
+                        for (x, b) in values.iter_mut().zip(&shift[..length]) {
+                            *x = of(x) + b;
+                        }
+                    }
+                    (Some(scale), Some(shift)) => {
+                        for ((x, w), b) in values.iter_mut().zip(&scale[..length]).zip(&shift[..length]) {
+                            *x = fma::<FUSED>(of(x), w + offset, *b);
+                        }
+                    }
+                };
+            }
             let of = |x: &f32| (f64::from(*x) - mean) * rstd;
             match (scale, shift) {
                 (None, None) => values.iter_mut().for_each(|x| *x = single(of(x))),
@@ -221,8 +313,9 @@ pub(super) fn add(values: &mut [f32], others: &[f32]) {
 
 /// Each value is multiplied by a number beside it and one more.
 pub(super) fn multiply(values: &mut [f32], factors: &[f32], offset: f64) {
+    let offset = single(offset);
     for (value, factor) in values.iter_mut().zip(factors) {
-        *value = single(f64::from(*value) * (f64::from(*factor) + offset));
+        *value *= factor + offset;
     }
 }
 
@@ -239,6 +332,10 @@ pub(super) fn sums_of_gradient(g: &[f32], x: &[f32], mean: f64, rstd: f64) -> [f
         #[inline(always)]
         fn run<const FUSED: bool>(self) -> [f64; 2] {
             let Self { blocks, mean, rstd } = self;
+            if is_moderate(rstd) {
+                let ([high, low], rstd) = (parts(mean), single(rstd));
+                return single_sums(blocks, |[g, x]| [g, g * (((x - high) - low) * rstd)]);
+            }
             sums(blocks, |[g, x]| [g, g * ((x - mean) * rstd)])
         }
     }
@@ -268,6 +365,18 @@ pub(super) fn normalise_gradient(gradients: &mut [f32], x: &[f32], means: Means,
         #[inline(always)]
         fn run<const FUSED: bool>(self) {
             let Self { gradients, x, means: Means { mean, rstd, g: mean_g, gx }, more } = self;
+            if is_moderate(rstd) {
+                let ([high, low], rstd, mean_g, gx) = (parts(mean), single(rstd), single(mean_g), single(gx));
+                let of = |g: f32, x: f32| rstd * ((g - mean_g) - (((x - high) - low) * rstd) * gx);
+                return match more {
+                    None => gradients.iter_mut().zip(x).for_each(|(g, x)| *g = of(*g, *x)),
+                    Some(more) => {
+                        for ((g, x), more) in gradients.iter_mut().zip(x).zip(more) {
+                            *g = of(*g, *x) + more;
+                        }
+                    }
+                };
+            }
             let of = |g: f32, x: f32| rstd * (f64::from(g) - mean_g - (f64::from(x) - mean) * rstd * gx);
             match more {
                 None => gradients.iter_mut().zip(x).for_each(|(g, x)| *g = single(of(*g, *x))),
@@ -282,11 +391,11 @@ pub(super) fn normalise_gradient(gradients: &mut [f32], x: &[f32], means: Means,
     widest(Gradient { gradients, x, means, more });
 }
 
-/// Adds `dy xhat` and `dy` to the sums of columns; either may have none.
+/// Adds `dy xhat` and `dy` to the sums of columns, in f32; either may have none.
 #[inline(never)]
-pub(super) fn add_to_columns(sums: [&mut [f64]; 2], dy: &[f32], x: &[f32], mean: f64, rstd: f64) {
+pub(super) fn add_to_columns(sums: [&mut [f32]; 2], dy: &[f32], x: &[f32], mean: f64, rstd: f64) {
     struct Columns<'a> {
-        sums: [&'a mut [f64]; 2],
+        sums: [&'a mut [f32]; 2],
         dy: &'a [f32],
         x: &'a [f32],
         mean: f64,
@@ -297,15 +406,39 @@ pub(super) fn add_to_columns(sums: [&mut [f64]; 2], dy: &[f32], x: &[f32], mean:
         #[inline(always)]
         fn run<const FUSED: bool>(self) {
             let Self { sums: [weights, biases], dy, x, mean, rstd } = self;
-            for ((weight, dy), x) in weights.iter_mut().zip(dy).zip(x) {
-                *weight += f64::from(*dy) * ((f64::from(*x) - mean) * rstd);
+            if is_moderate(rstd) {
+                let ([high, low], rstd) = (parts(mean), single(rstd));
+                for ((weight, dy), x) in weights.iter_mut().zip(dy).zip(x) {
+                    *weight = fma::<FUSED>(*dy, ((x - high) - low) * rstd, *weight);
+                }
+            } else {
+                for ((weight, dy), x) in weights.iter_mut().zip(dy).zip(x) {
+                    *weight = single(f64::from(*weight) + f64::from(*dy) * ((f64::from(*x) - mean) * rstd));
+                }
             }
             for (bias, dy) in biases.iter_mut().zip(dy) {
-                *bias += f64::from(*dy);
+                *bias += dy;
             }
         }
     }
     widest(Columns { sums, dy, x, mean, rstd });
+}
+
+/// Moves what was added in f32 to the sums in f64.
+#[inline(never)]
+pub(super) fn move_sums(from: &mut [f32], to: &mut [f64]) {
+    struct Move<'a>(&'a mut [f32], &'a mut [f64]);
+    impl Widest for Move<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<const FUSED: bool>(self) {
+            for (from, to) in self.0.iter_mut().zip(self.1) {
+                *to += f64::from(*from);
+                *from = 0.0;
+            }
+        }
+    }
+    widest(Move(from, to));
 }
 
 /// The greatest or least value; a NaN if there is one.
@@ -374,7 +507,7 @@ pub(super) fn softmax(values: &mut [f32], extreme: f32, scale: f64) {
             let mut total = 0.0;
             for block in values.chunks_mut(BLOCK) {
                 exponentials::<FUSED>(block, extreme, scale);
-                total += sums([&*block], |[e]| [e])[0];
+                total += single_sums([&*block], |[e]| [e])[0];
             }
             let share = single(1.0 / total);
             values.iter_mut().for_each(|e| *e *= share);
@@ -397,9 +530,14 @@ pub(super) fn log_softmax(values: &mut [f32], extreme: f32, scale: f64) {
                 let powers = &mut room[..block.len()];
                 powers.copy_from_slice(block);
                 exponentials::<FUSED>(powers, extreme, scale);
-                total += sums([&*powers], |[e]| [e])[0];
+                total += single_sums([&*powers], |[e]| [e])[0];
             }
-            let (log_sum, extreme) = (f64::ln(total), f64::from(extreme));
+            let log_sum = f64::ln(total);
+            if scale == 1.0 {
+                let [high, low] = parts(log_sum);
+                return values.iter_mut().for_each(|x| *x = ((*x - extreme) - high) - low);
+            }
+            let extreme = f64::from(extreme);
             values.iter_mut().for_each(|x| *x = single(scale * (f64::from(*x) - extreme) - log_sum));
         }
     }
@@ -425,7 +563,7 @@ pub(super) fn sum_of_softmax_gradient(y: &[f32], dy: &[f32], is_log: bool) -> f6
         type Output = f64;
         #[inline(always)]
         fn run<const FUSED: bool>(self) -> f64 {
-            if self.1 { sums([self.0[1]], |[dy]| [dy])[0] } else { sums(self.0, |[y, dy]| [dy * y])[0] }
+            if self.1 { single_sums([self.0[1]], |[dy]| [dy])[0] } else { single_sums(self.0, |[y, dy]| [dy * y])[0] }
         }
     }
     widest(Gradient([y, dy], is_log))
@@ -446,13 +584,14 @@ pub(super) fn softmax_gradient(y: &[f32], gradients: &mut [f32], sum: f64, scale
         #[inline(always)]
         fn run<const FUSED: bool>(self) {
             let Self { y, gradients, sum, scale, is_log } = self;
+            let ([high, low], scale) = (parts(sum), single(scale));
             if is_log {
                 for (dy, &y) in gradients.iter_mut().zip(y) {
-                    *dy = single(scale * (f64::from(*dy) - f64::from(exp::<FUSED>(y)) * sum));
+                    *dy = scale * (*dy - exp::<FUSED>(y) * high);
                 }
             } else {
                 for (dy, &y) in gradients.iter_mut().zip(y) {
-                    *dy = single(scale * (f64::from(y) * (f64::from(*dy) - sum)));
+                    *dy = scale * (y * ((*dy - high) - low));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Row norms on the CPU, block by block: elements are f32, f16 or bf16, statistics and sums f64.
+//! Row norms on the CPU, block by block: elements are f32, f16 or bf16, statistics f64, sums of f32 in short chains.
 
 use super::{BackwardFields, ForwardFields, RowNorm, Valid};
 use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, room, threads};
@@ -7,15 +7,17 @@ use crate::error::Reason;
 use crate::kernel::Accepted;
 use crate::narrow::{single, to_usize};
 use crate::ops::blocks::{
-    Affine, EMPTY, Means, Run, add, add_to_columns, blocks, multiply, normalise, normalise_gradient, sum,
-    sum_of_squares, sums_of_gradient,
+    Affine, EMPTY, Means, Run, add, add_to_columns, blocks, is_moderate, moments, move_sums, multiply, normalise,
+    normalise_gradient, sum, sum_of_squares, sums_of_gradient,
 };
 use crate::ops::norm::statistics::Statistics;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
-/// The longest rows whose sums of columns fit beside a thread's blocks: 4 MiB.
+/// The longest rows whose sums of columns fit beside a thread's blocks: 6 MiB.
 const MOST_COLUMNS: u64 = 1 << 18;
+/// The most rows whose terms are added up in f32.
+const CHAIN: u64 = 16;
 /// The most pieces of the rows, each with sums of columns of its own, which are added up in order.
 const PIECES: u64 = 32;
 
@@ -127,15 +129,25 @@ fn compute_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outc
             }
         }
         let normalised = h.or(input);
-        let mut total = |term: &dyn Fn(&[f32]) -> f64| -> f64 {
-            let Some(run) = &normalised else { return 0.0 };
-            blocks(cols).map(|(at, length)| term(run.view(at, length, &mut values))).sum()
+        let mut totals = |terms: &dyn Fn(&[f32]) -> [f64; 2]| -> [f64; 2] {
+            let Some(run) = &normalised else { return [0.0; 2] };
+            blocks(cols).fold([0.0; 2], |[first, second], (at, length)| {
+                let terms = terms(run.view(at, length, &mut values));
+                [first + terms[0], second + terms[1]]
+            })
         };
         let n = cols as f64;
-        let mean = if kind == RowNorm::Layer && cols > 0 { total(&sum) / n } else { 0.0 };
+        let is_centred = kind == RowNorm::Layer && cols > 0;
+        let mean = if is_centred { totals(&|values| [sum(values), 0.0])[0] / n } else { 0.0 };
         // Beside an infinity no difference from the mean is a number.
         let mean = if mean.is_finite() { mean } else { f64::NAN };
-        let var = total(&|values| sum_of_squares(values, mean)) / n;
+        let [differences, squares] = totals(&|values| moments(values, mean));
+        // What the sum in f32 has lost of the mean.
+        let correction = if is_centred { differences / n } else { 0.0 };
+        let (mean, mut var) = (mean + correction, squares / n - correction * correction);
+        if !is_moderate(var.sqrt()) {
+            var = totals(&|values| [sum_of_squares(values, mean), 0.0])[0] / n;
+        }
         let rstd = Statistics { mean, correction: 0.0, var }.rstd(eps.get());
         if let (Some(run), Some(y)) = (&normalised, &y) {
             for (at, length) in blocks(cols) {
@@ -172,7 +184,7 @@ struct Gradient<'a> {
 
 impl Gradient<'_> {
     /// Adds a row to the sums of the columns, and writes the row's gradient.
-    fn row(&self, row: u64, weights: &mut [f64], biases: &mut [f64]) {
+    fn row(&self, row: u64, weights: &mut [f32], biases: &mut [f32]) {
         let (Some(dy), Some(x)) = (&self.dy, &self.x) else { return };
         let (dy, x) = (dy.row(row), x.row(row));
         let statistic = |of: &Option<Rows<'_>>| of.as_ref().map_or(0.0, |rows| rows.load(row));
@@ -182,7 +194,7 @@ impl Gradient<'_> {
         for (at, length) in blocks(self.cols) {
             let g = dy.read(at, length, &mut of_dy);
             let x = x.view(at, length, &mut of_x);
-            let of = |sums: &mut [f64]| if sums.is_empty() { 0..0 } else { to_usize(at)..to_usize(at) + length };
+            let of = |sums: &[f32]| if sums.is_empty() { 0..0 } else { to_usize(at)..to_usize(at) + length };
             let (of_weights, of_biases) = (of(weights), of(biases));
             add_to_columns([&mut weights[of_weights], &mut biases[of_biases]], g, x, mean, rstd);
             if self.dx.is_some() {
@@ -235,14 +247,19 @@ fn compute_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) -> Ou
     }
     let of_piece = rows.div_ceil(PIECES).max(1);
     let partial = threads::map(rows.div_ceil(of_piece), x.elements(), |piece| {
-        let mut sums = [Vec::new(), Vec::new()];
-        for (sums, _) in sums.iter_mut().zip(&outs).filter(|(_, out)| out.is_some()) {
-            *sums = room(cols)?;
+        let (mut sums, mut chains) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        for ((sums, chains), _) in sums.iter_mut().zip(&mut chains).zip(&outs).filter(|(_, out)| out.is_some()) {
+            (*sums, *chains) = (room(cols)?, room(cols)?);
             sums.resize(to_usize(cols), 0.0);
+            chains.resize(to_usize(cols), 0.0);
         }
-        let [weights, biases] = &mut sums;
-        for row in piece * of_piece..rows.min((piece + 1) * of_piece) {
-            gradient.row(row, weights, biases);
+        let end = rows.min((piece + 1) * of_piece);
+        for first in (piece * of_piece..end).step_by(to_usize(CHAIN)) {
+            let [weights, biases] = &mut chains;
+            for row in first..end.min(first + CHAIN) {
+                gradient.row(row, weights, biases);
+            }
+            chains.iter_mut().zip(&mut sums).for_each(|(chains, sums)| move_sums(chains, sums));
         }
         Ok::<_, Shortage>(sums)
     })?;

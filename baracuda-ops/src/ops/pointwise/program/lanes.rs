@@ -152,7 +152,7 @@ pub(super) fn select<T: Copy + Default + PartialEq>(x: &[T], y: &[T], z: &[T], r
 
 /// `a b + c`, rounded once or twice.
 #[inline(always)]
-pub(super) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
+pub(in crate::ops) fn fma<const FUSED: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
