@@ -1,9 +1,11 @@
 //! How ops are timed: the cells that are compared with other libraries, the method of each backend, and the lines written.
 //!
 //! Method: inputs and outputs rotate past three times the L2 cache, bursts of at least 1.5 ms, median of 15. CUDA: replays of a captured
-//! graph between events. wgpu: bound plans in one pass between timestamps. The host's share is timed apart ([`host`]).
+//! graph between events. wgpu: bound plans in one pass between timestamps. The CPU: bound plans by the host's clock, bursts of 20 ms, median of 7.
+//! The host's share is timed apart ([`host`]).
 
 pub mod cells;
+pub mod cpu;
 #[cfg(feature = "cuda")]
 mod cublaslt;
 #[cfg(feature = "cuda")]

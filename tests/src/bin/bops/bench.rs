@@ -1,4 +1,4 @@
-//! Times ops on the GPUs.
+//! Times ops: on the GPUs, on the CPU where there is none or it is asked for.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use baracuda_ops::{Error, PlanOptions, Rejection};
 use baracuda_ops_benches::cells::{Cell, OPS, cells};
-use baracuda_ops_benches::host;
 use baracuda_ops_benches::line::{HostLine, Line};
+use baracuda_ops_benches::{cpu, host};
 use baracuda_ops_tests::said;
 
 use crate::check::progress;
@@ -24,6 +24,7 @@ pub(crate) struct Request {
 
 /// What can be timed.
 enum Device {
+    Cpu(cpu::Bench),
     #[cfg(feature = "cuda")]
     Cuda(baracuda_ops_benches::cuda::Bench),
     #[cfg(feature = "wgpu")]
@@ -31,21 +32,20 @@ enum Device {
 }
 
 impl Device {
-    #[cfg_attr(
-        not(any(feature = "cuda", feature = "wgpu")),
-        expect(unused_variables, reason = "there is nothing to time")
-    )]
-    fn cell(&self, cell: &Cell, options: &PlanOptions) -> Result<Line> {
+    /// `None` of a cell that is too large for the device.
+    fn cell(&self, cell: &Cell, options: &PlanOptions) -> Result<Option<Line>> {
         match *self {
+            Self::Cpu(ref bench) => bench.cell(cell, options),
             #[cfg(feature = "cuda")]
-            Self::Cuda(ref bench) => bench.cell(cell, options),
+            Self::Cuda(ref bench) => bench.cell(cell, options).map(Some),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(ref bench) => bench.cell(cell, options),
+            Self::Wgpu(ref bench) => bench.cell(cell, options).map(Some),
         }
     }
 
     fn copies(&self) -> Result<Vec<Line>> {
         match *self {
+            Self::Cpu(ref bench) => bench.copies(),
             #[cfg(feature = "cuda")]
             Self::Cuda(ref bench) => bench.copies(),
             #[cfg(feature = "wgpu")]
@@ -141,7 +141,6 @@ fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
 }
 
 fn devices(request: &Request) -> Result<Vec<Device>> {
-    #[allow(unused_mut, reason = "only the GPU features add devices")]
     let mut devices = Vec::new();
     let mut absent: Vec<String> = Vec::new();
     #[cfg(feature = "cuda")]
@@ -165,6 +164,9 @@ fn devices(request: &Request) -> Result<Vec<Device>> {
         }
     }
     absent.iter().for_each(warn);
+    if request.device.as_deref() == Some("cpu") || devices.is_empty() && request.device.is_none() {
+        devices.push(Device::Cpu(cpu::Bench::new()));
+    }
     if devices.is_empty() {
         bail!("nothing to time; {}", absent.join("; "));
     }
@@ -194,7 +196,7 @@ fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
         None => PlanOptions::default(),
     };
     let bar = progress(cells.len() * devices.len());
-    let (mut timed, mut failures) = (0, 0);
+    let (mut timed, mut large, mut failures) = (0, 0, 0);
     if ops.iter().any(|op| op == "copy") && request.kernel.is_none() {
         for device in &devices {
             for line in device.copies()? {
@@ -205,10 +207,11 @@ fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
     for cell in &cells {
         for device in &devices {
             match device.cell(cell, &options) {
-                Ok(line) => {
+                Ok(Some(line)) => {
                     timed += 1;
                     bar.suspend(|| out.line(&line))?;
                 }
+                Ok(None) => large += 1,
                 // One cell that fails does not cost the others.
                 Err(error) => {
                     let refusal = request.kernel.as_deref().and_then(|name| Some((name, refusals(&error)?)));
@@ -228,7 +231,10 @@ fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    if let Some(name) = request.kernel.as_ref().filter(|_| timed + failures == 0) {
+    if large > 0 {
+        warn(format_args!("{large} cells are too large to be timed on the CPU"));
+    }
+    if let Some(name) = request.kernel.as_ref().filter(|_| timed + large + failures == 0) {
         bail!("no cell is timed: no device here has a kernel {name} that serves one");
     }
     if failures > 0 {

@@ -83,7 +83,7 @@ enum Command {
         #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Mode::ALL.map(Mode::name)))]
         mode: Option<String>,
     },
-    /// Times ops on the GPUs of this machine.
+    /// Times ops on the GPUs of this machine, on the CPU where there is none.
     Bench {
         /// Appends one JSON line per measurement to this file.
         #[arg(long, value_name = "FILE")]
@@ -91,7 +91,7 @@ enum Command {
         /// Only these ops, separated by commas; an unknown one makes the known ones be listed.
         #[arg(long, value_delimiter = ',')]
         ops: Vec<String>,
-        /// Only this device; cpu is timed with --host alone.
+        /// Only this device.
         #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu"])]
         device: Option<String>,
         /// Only this kernel, pinned by its name, such as softmax_split: cells that it does not serve are left out, and it says why.

@@ -32,9 +32,9 @@ pub(crate) fn choices(op: &str) -> Result<()> {
     of(op)?.iter().try_for_each(|line| Ok(writeln!(stdout(), "{line}")?))
 }
 
-/// Time that one op's batches may take on one device, but for the first: all of them together take half a minute on two devices,
-/// software ones among them.
-const PATIENCE: Duration = Duration::from_millis(150);
+/// Time that one op's batches may take on one device, but for the first: all of them together take seconds, and most of the time goes to
+/// the compilation of shaders.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Time of a batch of runs, and the most of them: submission and waiting count little.
 const BATCH: Duration = Duration::from_millis(10);
 const MOST_RUNS: f64 = 200.0;
