@@ -22,6 +22,8 @@ const TOLERANCE: f64 = 1e-6;
 /// What a gradient may differ by from that in f64, of the greater of 1 and the largest element: in f32, and with operands of 16 bits.
 const TOLERANCE_OF_F32: f64 = 2e-6;
 const TOLERANCE_OF_16_BITS: f64 = 0.01;
+/// As above, with operands of 8 bits, which have two or three digits.
+const TOLERANCE_OF_8_BITS: f64 = 0.13;
 
 /// The forwards of an op: the fields that it needs, and of each option the texts that it may have, `""` where it is left out. Every
 /// combination is a line, but those that the op refuses.
@@ -367,6 +369,41 @@ const MIXED: &[&str] = &[
     r#"conv {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[4,3,2]},"bias":"f32","y":"f32"}"#,
 ];
 
+/// Reductions and programs whose outputs compute in another type than their inputs: each reduction, alone, of what a program makes, and with a finish; and
+/// programs whose outputs have several types, of inputs that are repeated and of such that are not, with numbers of 8 bits.
+fn lines_of_other_computing_types() -> Vec<String> {
+    let program = r#""program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]}"#;
+    let finish =
+        r#","finish":{"inputs":["v"],"let":[["n","count"],["t","div","v","n"],["y","tanh","t"]],"outputs":["y"]}"#;
+    let linear = r#","finish":{"inputs":["v"],"let":[["y","mul","v",3]],"outputs":["y"]}"#;
+    let reductions = ["sum", "mean", "prod", "max", "min", "norm1", "norm2", "norm_inf", "logsumexp", "var", "std"];
+    let mut lines = Vec::new();
+    for (input, output) in [("f32", "f64"), ("bf16", "f64"), ("f64", "f32"), ("f64", "f16")] {
+        let x = format!(r#"{{"dtype":"{input}","dims":[3,4,2],"strides":[1,3,12]}}"#);
+        let y = format!(r#"{{"dtype":"{input}","dims":[4,1]}}"#);
+        for reduce in reductions {
+            let of = format!(r#""axes":[0,2],"reduce":"{reduce}","output":"{output}""#);
+            lines.push(format!(r#"reduce {{"inputs":[{x}],{of}}}"#));
+            lines.push(format!(r#"reduce {{"inputs":[{x}],{of},"keep":[2]{finish}}}"#));
+            lines.push(format!(r#"reduce {{{program},"inputs":[{x},{y}],{of}}}"#));
+        }
+        lines.push(format!(
+            r#"reduce {{{program},"inputs":[{x},{y}],"axes":[1],"reduce":"sum","output":"{output}"{linear}}}"#
+        ));
+        lines.push(format!(r#"pointwise {{{program},"inputs":[{x},{x}],"outputs":["{output}"]}}"#));
+        lines.push(format!(r#"pointwise {{{program},"inputs":[{x},{y}],"outputs":["{output}"]}}"#));
+        let outputs = program.replace(r#"["z"]"#, r#"["z","x","s"]"#);
+        lines.push(format!(r#"pointwise {{{outputs},"inputs":[{x},{y}],"outputs":["{output}","{input}","f8e4m3"]}}"#));
+    }
+    for types in [["f8e4m3", "f32"], ["f32", "f8e5m2"], ["f8e5m2", "f8e5m2"]] {
+        let [x, y] = types;
+        let inputs = format!(r#"[{{"dtype":"{x}","dims":[3,4]}},{{"dtype":"{y}","dims":[4]}}]"#);
+        lines.push(format!(r#"pointwise {{{program},"inputs":{inputs},"outputs":["f8e4m3"]}}"#));
+        lines.push(format!(r#"pointwise {{{program},"inputs":{inputs},"outputs":["f64"]}}"#));
+    }
+    lines
+}
+
 impl Forwards {
     /// Every line that the op accepts. Each tensor and each text of an option is in one of them.
     fn lines(&self) -> Vec<String> {
@@ -667,6 +704,19 @@ fn extremes_say_why_they_have_no_gradient() {
 }
 
 #[test]
+fn what_arrives_in_another_computing_type_is_cast_where_it_is_read_beside_others() {
+    for line in lines_of_other_computing_types() {
+        let forward = parsed(&line);
+        let steps = forward.gradients_all().unwrap_or_else(|error| panic!("{line}: {error}"));
+        let Problem { outputs, wanted, .. } = Problem::of(&line);
+        check(&forward, &steps, &outputs, &wanted).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    // A sum has one step: it reads nothing else.
+    let sum = parsed(r#"reduce {"inputs":[{"dtype":"f64","dims":[3,4]}],"axes":[1],"reduce":"sum","output":"f32"}"#);
+    assert_eq!(sum.gradients_all().unwrap().len(), 1);
+}
+
+#[test]
 fn steps_agree_between_backends_and_types() {
     let (cpu, wgpu) = (Device::cpu(), TARGETS.iter().find(|target| target.name == "wgpu").expect("a target"));
     let (tried, ops) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
@@ -674,7 +724,16 @@ fn steps_agree_between_backends_and_types() {
     let mixed = MIXED
         .iter()
         .map(|line| (line.to_string(), retyped(line, &["bf16", "f16", "f32"], "f64"), TOLERANCE_OF_16_BITS));
-    let all: Vec<_> = narrow.chain(mixed).collect();
+    let others = lines_of_other_computing_types().into_iter().map(|line| {
+        let tolerance = match () {
+            () if line.contains("f8e") => TOLERANCE_OF_8_BITS,
+            () if line.contains("f16\"") => TOLERANCE_OF_16_BITS,
+            () => TOLERANCE_OF_F32,
+        };
+        let exact = retyped(&line, &["f8e4m3", "f8e5m2", "bf16", "f16", "f32"], "f64");
+        (line, exact, tolerance)
+    });
+    let all: Vec<_> = narrow.chain(mixed).chain(others).collect();
     all.par_iter().for_each(|(line, exact, tolerance)| {
         let (problem, exact) = (Problem::of(line), Problem::new(parsed(exact), line, &parsed(line)));
         let expected = gradients_on(&cpu, &exact);

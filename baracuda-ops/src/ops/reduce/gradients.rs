@@ -95,10 +95,15 @@ impl Reduced<'_> {
         let unfinished = self.fields.unfinished(self.geometry.computing)?;
         let result = unfinished.slots.always(OUTPUT).desc;
         let needs_result = gradient.inputs.iter().any(|origin| matches!(origin, Origin::Input(_)));
-        let of_result = if needs_result { self.result()?.1 } else { Role::GradientOf(OUTPUTS[0]) };
+        let mut arriving = (dy, Role::GradientOf(OUTPUTS[0]));
+        let mut of_result = arriving.1.clone();
+        if needs_result {
+            of_result = self.result()?.1;
+            arriving = cast(self.derivation, arriving, self.geometry.computing)?;
+        }
         let operand = |origin: &Origin| match origin {
             Origin::Input(_) => (result, of_result.clone()),
-            Origin::GradientOf(_) | Origin::Further(_) => (dy, Role::GradientOf(OUTPUTS[0])),
+            Origin::GradientOf(_) | Origin::Further(_) => arriving.clone(),
         };
         let (descs, roles): (Vec<_>, Vec<_>) = gradient.inputs.iter().map(operand).unzip();
         let roles: Vec<_> = INPUTS.into_iter().zip(roles).collect();
@@ -111,17 +116,7 @@ impl Reduced<'_> {
     fn steps(&mut self, dy: TensorDesc, program: &Program, through: Option<(Through<'_>, Vec<Operand>)>) -> Result<()> {
         let (inputs, dims) = (&self.fields.inputs[..], self.geometry.dims());
         let op = ReduceDescriptor::OP.name;
-        let forward = Forward { op, program, inputs, dims, dys: vec![dy], arriving: vec![0], through };
-        let Some(arriving) = &self.arriving else { return forward.derive(self.derivation) };
-        // What arrives is the last of the further operands, not the gradient of forward's output.
-        let (of, mut further) =
-            forward.through.map_or((None, Vec::new()), |(through, further)| (Some(through.of), further));
-        further.push(arriving.clone());
-        let made = |b: &mut ProgramBuilder, value: Term, dy: Term, all: &[Term]| {
-            let (dy, further) = all.split_last().map_or((dy, all), |(&arriving, further)| (arriving, further));
-            of.map_or(dy, |of| of(b, value, dy, further))
-        };
-        let through = Some((Through { further: further.len(), of: &made }, further));
+        let dy = self.arriving.clone().unwrap_or((dy, Role::GradientOf(OUTPUTS[0])));
         Forward { op, program, inputs, dims, dys: vec![dy], arriving: vec![0], through }.derive(self.derivation)
     }
 

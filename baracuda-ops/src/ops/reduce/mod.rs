@@ -35,7 +35,9 @@
 //!
 //! NaN, infinity, empty: as [`Reduction`] says. Infinities of both signs add up to NaN. Without output elements nothing is written.
 //!
-//! Gradients: by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the reduced axes. What they need
+//! Gradients: by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the reduced axes. If the output
+//! is of a type that computes otherwise than the inputs, a step casts that gradient to the inputs' computing type where others are read beside it. Where none is,
+//! as of a sum or a mean of the inputs themselves, it is computed as it arrives: the gradient of f64 inputs of a sum in f32 has the digits of f32. What they need
 //! besides is forward's output if that is of the computing type and has no finish, or steps reduce it: the mean of a variance; of products that of the factors that are not 0
 //! and the number of zeros, so that one factor that is 0 has a gradient; of extremes the number of values that are equal to them, which share the gradient
 //! evenly. Norms and standard deviations of 0 have gradients of 0. Counts and positions have none. A step of its own computes what reaches the reduced values
