@@ -694,6 +694,42 @@ fn gradients_of_logarithms_do_not_depend_on_the_digits_of_the_output() {
     assert_eq!(gradient[..], [0.25, 0.25, 0.25, 0.25, 1.0, 0.0, 0.0, 0.0]);
 }
 
+/// Results are minus infinity as long as all elements are, which pass nothing on; those behind have the gradients that they have without them.
+#[test]
+fn gradients_of_logarithms_are_zero_where_nothing_is_added_up() {
+    let device = Device::cpu();
+    for (options, x) in [
+        ("", [f64::NEG_INFINITY, f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, 1.5]),
+        (r#","reverse":true"#, [1.5, f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, f64::NEG_INFINITY]),
+        (r#","exclusive":true"#, [f64::NEG_INFINITY, f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, 1.5]),
+        ("", [f64::NEG_INFINITY; 5]),
+    ] {
+        for dtype in ["f64", "bf16"] {
+            let line =
+                format!(r#"scan {{"x":{{"dtype":"{dtype}","dims":[1,5]}},"axis":1,"scan":"logsumexp"{options}}}"#);
+            let mut problem = Problem::of(&line);
+            problem.inputs.insert("x", x.to_vec());
+            let dy = [2.0, -1.0, 0.5, 4.0, -0.25];
+            problem.cotangents.insert("y", dy.to_vec());
+            let found = &gradients_on(&device, &problem)["x"];
+            // `dy[i] exp(x[j] - y[i])` of all i that j is a part of, and whose sum is one of some.
+            let (is_back, is_exclusive) = (options.contains("reverse"), options.contains("exclusive"));
+            let is_part = |j: usize, i: usize| match (is_back, is_exclusive) {
+                (true, _) => j >= i,
+                (_, true) => j < i,
+                _ => j <= i,
+            };
+            let sum = |i: usize| (0..5).filter(|&j| is_part(j, i)).map(|j| x[j].exp()).sum::<f64>();
+            let term = |j: usize, i: usize| if sum(i) == 0.0 { 0.0 } else { dy[i] * x[j].exp() / sum(i) };
+            for (j, found) in found.iter().enumerate() {
+                let expected: f64 = (0..5).filter(|&i| is_part(j, i)).map(|i| term(j, i)).sum();
+                let allowed = if dtype == "f64" { 1e-14 } else { 0.01 };
+                assert!((found - expected).abs() <= allowed, "{line} of {x:?} at {j}: {found}, expected {expected}");
+            }
+        }
+    }
+}
+
 #[test]
 fn extremes_say_why_they_have_no_gradient() {
     for scan in ["max", "min"] {
@@ -879,6 +915,7 @@ fn products_of_zeros_and_extremes_that_are_equal_have_gradients() {
         ("norm2", [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
         ("std", [1.5, 1.5, 1.5], [0.0, 0.0, 0.0]),
         ("logsumexp", [0.0, f64::NEG_INFINITY, 0.0], [1.0, 0.0, 1.0]),
+        ("logsumexp", [f64::NEG_INFINITY; 3], [0.0; 3]),
     ] {
         let found = of_line(reduce, &x);
         let is_near = found.iter().zip(&dx).all(|(found, dx)| (found - dx).abs() <= 1e-15);

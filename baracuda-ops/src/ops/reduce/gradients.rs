@@ -64,7 +64,9 @@ pub(super) fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) ->
             reduced.through(dy, vec![result], &|b, value, dy, of| {
                 let apart = b.call(Function::Sub, [value, of[0]]);
                 let share = b.call(Function::Exp, [apart]);
-                b.call(Function::Mul, [dy, share])
+                let share = b.call(Function::Mul, [dy, share]);
+                // All values are -infinity, which is no distance from itself.
+                where_equal(b, of[0], f64::NEG_INFINITY.into(), 0.0.into(), share)
             })
         }
         (Combine::Moments, _, finish) => reduced.moments(dy, finish == Finish::RootOfMean),

@@ -40,7 +40,7 @@
 //! as of a sum or a mean of the inputs themselves, it is computed as it arrives: the gradient of f64 inputs of a sum in f32 has the digits of f32. What they need
 //! besides is forward's output if that is of the computing type and has no finish, or steps reduce it: the mean of a variance; of products that of the factors that are not 0
 //! and the number of zeros, so that one factor that is 0 has a gradient; of extremes the number of values that are equal to them, which share the gradient
-//! evenly. Norms and standard deviations of 0 have gradients of 0. Counts and positions have none. A step of its own computes what reaches the reduced values
+//! evenly. Norms and standard deviations of 0 have gradients of 0, and so has a logsumexp of minus infinity, of which every term is 0. Counts and positions have none. A step of its own computes what reaches the reduced values
 //! through a finish.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
