@@ -793,6 +793,38 @@ fn steps_agree_between_backends_and_types() {
     assert!(wgpu.device.is_err() || OPS.iter().all(|op| ops.contains(op.name)), "only {ops:?} ran through wgpu");
 }
 
+/// With a bias or a mask forward takes any layout on every backend, and so do its gradients.
+#[test]
+fn gradients_of_masked_softmax_take_the_layouts_that_forward_takes() {
+    let wgpu = TARGETS.iter().find(|target| target.name == "wgpu").expect("a target");
+    let mut devices = vec![Device::cpu()];
+    devices.extend(wgpu.device.clone().ok());
+    let masks = [r#""causal":true"#, r#""bias":{"dtype":"f32","dims":[3,5]}"#];
+    let layouts = [
+        r#""x":{"dtype":"f32","dims":[2,3,5],"strides":[15,1,3]},"layouts":{"y":{"dtype":"f32","dims":[2,3,5]}}"#,
+        r#""x":{"dtype":"f32","dims":[2,3,5],"strides":[40,12,2]}"#,
+        r#""x":{"dtype":"f32","dims":[2,3,5],"strides":[0,5,1]},"layouts":{"y":{"dtype":"f32","dims":[2,3,5],"strides":[1,10,2]}}"#,
+        r#""x":{"dtype":"bf16","dims":[2,3,5],"strides":[1,2,6]},"output":"f32","layouts":{"y":{"dtype":"f32","dims":[2,3,5]}}"#,
+    ];
+    for (mask, layout) in masks.iter().flat_map(|mask| layouts.map(|layout| (mask, layout))) {
+        for option in ["", r#","log":true"#] {
+            let line = format!(r#"softmax {{{layout},"axis":2,"scale":0.7,{mask}{option}}}"#);
+            let problem = Problem::of(&line);
+            let exact = retyped(&line, &["bf16", "f32"], "f64").replace(r#""output":"f64","#, "");
+            let expected = gradients_on(&Device::cpu(), &Problem::new(parsed(&exact), &line, &problem.forward));
+            let tolerance = if line.contains("bf16") { TOLERANCE_OF_16_BITS } else { TOLERANCE_OF_F32 };
+            for device in &devices {
+                for step in problem.forward.gradients_all().unwrap() {
+                    let served = step.descriptor.supported_by(device, &PlanOptions::default());
+                    assert!(served.is_ok(), "{line} on {device}: {:?}", served.err());
+                }
+                let found = distance(&gradients_on(device, &problem), &expected);
+                assert!(found <= tolerance, "{line} on {device}: {found:e}");
+            }
+        }
+    }
+}
+
 #[test]
 fn every_op_has_lines() {
     let mut run: BTreeSet<&str> = FORWARDS.iter().map(|forwards| forwards.op).collect();
