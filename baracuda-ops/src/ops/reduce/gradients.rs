@@ -8,8 +8,8 @@ use super::reduction::{Combine, Each, Finish};
 use super::{Fields, Geometry, INPUTS, OUTPUT, OUTPUTS, ReduceDescriptor, Reduction};
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
-use crate::ops::pointwise::map::{Forward, PointwiseDescriptor};
-use crate::ops::pointwise::program::{Function, Made, Origin, Program, ProgramBuilder, Term, Through};
+use crate::ops::pointwise::map::{Forward, PointwiseDescriptor, cast};
+use crate::ops::pointwise::program::{Function, Made, Origin, Program, ProgramBuilder, Refused, Term, Through};
 use crate::ops::valid::Described;
 use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
@@ -32,7 +32,8 @@ pub(super) fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) ->
     let (fields, geometry) = (&forward.0.fields, &forward.0.derived);
     if !geometry.sets.is_empty() {
         let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
-        let why = "has no gradient, since there are several sets; a descriptor of each set alone has gradients";
+        let why = "has no gradient in a descriptor of several sets; reduce each set by one of its own, made by `new` of its inputs, and combine their \
+                   results by `pointwise`: both have gradients";
         return Err(Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() });
     }
     let dy = geometry.repeated_output()?;
@@ -88,12 +89,15 @@ fn where_equal(b: &mut ProgramBuilder, x: Term, y: Term, one: Term, other: Term)
 impl Reduced<'_> {
     /// The gradient of the results before the finish, which a step computes.
     fn through_finish(&mut self, dy: TensorDesc, finish: &Program) -> Result<Operand> {
-        let Ok(gradient) = finish.gradient(&[0], &[0], None) else {
-            let why = "has no gradient through a finish that is constant between its jumps, such as a comparison";
+        let gradient = finish.gradient(&[0], &[0], None).map_err(|refused| {
+            let constant = "has no gradient through a finish that is constant between its jumps, such as a comparison";
+            let why = match refused {
+                Refused::Independent(_) => constant,
+                Refused::Underivable(_, function) => function.why_no_gradient().unwrap_or(constant),
+            };
             let operand = self.derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
-            return Err(Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() });
-        };
-        let gradient = gradient?;
+            Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() }
+        })??;
         let unfinished = self.fields.unfinished(self.geometry.computing)?;
         let result = unfinished.slots.always(OUTPUT).desc;
         let needs_result = gradient.inputs.iter().any(|origin| matches!(origin, Origin::Input(_)));

@@ -554,7 +554,8 @@ fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<
     let Fields { program, inputs, sets, .. } = &forward.0.fields;
     if !sets.is_empty() {
         let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
-        let why = "has no gradient, since there are several sets; a descriptor of each set alone has gradients";
+        let why = "has no gradient in a descriptor of several sets; one of each set alone, made by `new` of its inputs, has gradients, and that of a \
+                   scalar which sets share is the sum of theirs";
         return Err(Error::NoGradient { op: PointwiseDescriptor::OP.name, operand, why, known: Vec::new() });
     }
     let of_outputs = &forward.0.derived.operands[inputs.len()..];
