@@ -473,7 +473,7 @@ impl<'a> ReduceArgs<'a> {
     where
         'a: 's,
     {
-        ReduceArgs { operands: Operands { of_sets: inputs, ..self.operands } }
+        ReduceArgs { operands: Operands { further: inputs, ..self.operands } }
     }
 }
 
@@ -481,8 +481,8 @@ impl crate::plan::sealed::Sealed for ReduceArgs<'_> {}
 
 impl<'a> crate::plan::Args<'a> for ReduceArgs<'a> {
     #[inline]
-    fn flatten(self) -> Operands<'a> {
-        self.operands
+    fn lend<R>(self, to: impl FnOnce(&Operands<'_>) -> R) -> R {
+        to(&self.operands)
     }
 }
 

@@ -694,7 +694,7 @@ impl<'a> PointwiseArgs<'a> {
     where
         'a: 's,
     {
-        PointwiseArgs { operands: Operands { of_sets: operands, ..self.operands } }
+        PointwiseArgs { operands: Operands { further: operands, ..self.operands } }
     }
 }
 
@@ -702,8 +702,8 @@ impl crate::plan::sealed::Sealed for PointwiseArgs<'_> {}
 
 impl<'a> crate::plan::Args<'a> for PointwiseArgs<'a> {
     #[inline]
-    fn flatten(self) -> Operands<'a> {
-        self.operands
+    fn lend<R>(self, to: impl FnOnce(&Operands<'_>) -> R) -> R {
+        to(&self.operands)
     }
 }
 
