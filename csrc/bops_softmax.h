@@ -104,8 +104,8 @@ typedef struct {
     uint64_t strides[BOPS_SOFTMAX_MASKED_EXTENTS];
 } bops_softmax_masked_strides;
 
-/* Lines of any strides. Operands in this order: forward y, x, bias; backward dx, y, dy. Backward is that of log-softmax, where places at which y is
- * -infinity are masked. */
+/* Lines of any strides. Operands in this order: forward y, x, bias; backward dx, y, dy. Backward of log-softmax takes places at which y is -infinity for
+ * masked. */
 typedef struct {
     uint64_t dim;
     uint32_t lines, rank;

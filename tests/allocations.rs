@@ -157,7 +157,7 @@ fn main() {
                 }
             }
         }
-        // Several sets of operands: parameters that are scaled, and the norm of all gradients.
+        // Many operands: parameters that are scaled, the norm of all gradients, and a concatenation of 64 tensors.
         let [few, many] = [3, 300].map(|count| vec![r#"[{"dtype":"f32","dims":[257]}]"#; count].join(","));
         let x = r#""inputs":[{"dtype":"f32","dims":[8,256]}"#;
         let scaled = r#"{"inputs":["x","y"],"let":[["z","mul","x","y"]],"outputs":["z"]}"#;
@@ -165,6 +165,7 @@ fn main() {
             for line in [
                 format!(r#"pointwise {{"program":{scaled},{x},{{"dtype":"f32","dims":[]}}],"sets":[{sets}]}}"#),
                 format!(r#"reduce {{{x}],"axes":[0,1],"reduce":"norm2","sets":[{sets}]}}"#),
+                format!(r#"concat {{{x},{}],"axis":1}}"#, vec![r#"{"dtype":"f32","dims":[8,7]}"#; 63].join(",")),
             ] {
                 let allocations = runs_of(&device, &line, 100);
                 if allocations > 0 {

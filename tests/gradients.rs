@@ -22,6 +22,8 @@ const TOLERANCE: f64 = 1e-6;
 /// What a gradient may differ by from that in f64, of the greater of 1 and the largest element: in f32, and with operands of 16 bits.
 const TOLERANCE_OF_F32: f64 = 2e-6;
 const TOLERANCE_OF_16_BITS: f64 = 0.01;
+/// As above, with operands of 8 bits, which have two or three digits.
+const TOLERANCE_OF_8_BITS: f64 = 0.13;
 
 /// The forwards of an op: the fields that it needs, and of each option the texts that it may have, `""` where it is left out. Every
 /// combination is a line, but those that the op refuses.
@@ -367,6 +369,41 @@ const MIXED: &[&str] = &[
     r#"conv {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[4,3,2]},"bias":"f32","y":"f32"}"#,
 ];
 
+/// Reductions and programs whose outputs compute in another type than their inputs: each reduction, alone, of what a program makes, and with a finish; and
+/// programs whose outputs have several types, of inputs that are repeated and of such that are not, with numbers of 8 bits.
+fn lines_of_other_computing_types() -> Vec<String> {
+    let program = r#""program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]}"#;
+    let finish =
+        r#","finish":{"inputs":["v"],"let":[["n","count"],["t","div","v","n"],["y","tanh","t"]],"outputs":["y"]}"#;
+    let linear = r#","finish":{"inputs":["v"],"let":[["y","mul","v",3]],"outputs":["y"]}"#;
+    let reductions = ["sum", "mean", "prod", "max", "min", "norm1", "norm2", "norm_inf", "logsumexp", "var", "std"];
+    let mut lines = Vec::new();
+    for (input, output) in [("f32", "f64"), ("bf16", "f64"), ("f64", "f32"), ("f64", "f16")] {
+        let x = format!(r#"{{"dtype":"{input}","dims":[3,4,2],"strides":[1,3,12]}}"#);
+        let y = format!(r#"{{"dtype":"{input}","dims":[4,1]}}"#);
+        for reduce in reductions {
+            let of = format!(r#""axes":[0,2],"reduce":"{reduce}","output":"{output}""#);
+            lines.push(format!(r#"reduce {{"inputs":[{x}],{of}}}"#));
+            lines.push(format!(r#"reduce {{"inputs":[{x}],{of},"keep":[2]{finish}}}"#));
+            lines.push(format!(r#"reduce {{{program},"inputs":[{x},{y}],{of}}}"#));
+        }
+        lines.push(format!(
+            r#"reduce {{{program},"inputs":[{x},{y}],"axes":[1],"reduce":"sum","output":"{output}"{linear}}}"#
+        ));
+        lines.push(format!(r#"pointwise {{{program},"inputs":[{x},{x}],"outputs":["{output}"]}}"#));
+        lines.push(format!(r#"pointwise {{{program},"inputs":[{x},{y}],"outputs":["{output}"]}}"#));
+        let outputs = program.replace(r#"["z"]"#, r#"["z","x","s"]"#);
+        lines.push(format!(r#"pointwise {{{outputs},"inputs":[{x},{y}],"outputs":["{output}","{input}","f8e4m3"]}}"#));
+    }
+    for types in [["f8e4m3", "f32"], ["f32", "f8e5m2"], ["f8e5m2", "f8e5m2"]] {
+        let [x, y] = types;
+        let inputs = format!(r#"[{{"dtype":"{x}","dims":[3,4]}},{{"dtype":"{y}","dims":[4]}}]"#);
+        lines.push(format!(r#"pointwise {{{program},"inputs":{inputs},"outputs":["f8e4m3"]}}"#));
+        lines.push(format!(r#"pointwise {{{program},"inputs":{inputs},"outputs":["f64"]}}"#));
+    }
+    lines
+}
+
 impl Forwards {
     /// Every line that the op accepts. Each tensor and each text of an option is in one of them.
     fn lines(&self) -> Vec<String> {
@@ -657,6 +694,42 @@ fn gradients_of_logarithms_do_not_depend_on_the_digits_of_the_output() {
     assert_eq!(gradient[..], [0.25, 0.25, 0.25, 0.25, 1.0, 0.0, 0.0, 0.0]);
 }
 
+/// Results are minus infinity as long as all elements are, which pass nothing on; those behind have the gradients that they have without them.
+#[test]
+fn gradients_of_logarithms_are_zero_where_nothing_is_added_up() {
+    let device = Device::cpu();
+    for (options, x) in [
+        ("", [f64::NEG_INFINITY, f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, 1.5]),
+        (r#","reverse":true"#, [1.5, f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, f64::NEG_INFINITY]),
+        (r#","exclusive":true"#, [f64::NEG_INFINITY, f64::NEG_INFINITY, 0.5, f64::NEG_INFINITY, 1.5]),
+        ("", [f64::NEG_INFINITY; 5]),
+    ] {
+        for dtype in ["f64", "bf16"] {
+            let line =
+                format!(r#"scan {{"x":{{"dtype":"{dtype}","dims":[1,5]}},"axis":1,"scan":"logsumexp"{options}}}"#);
+            let mut problem = Problem::of(&line);
+            problem.inputs.insert("x", x.to_vec());
+            let dy = [2.0, -1.0, 0.5, 4.0, -0.25];
+            problem.cotangents.insert("y", dy.to_vec());
+            let found = &gradients_on(&device, &problem)["x"];
+            // `dy[i] exp(x[j] - y[i])` of all i that j is a part of, and whose sum is one of some.
+            let (is_back, is_exclusive) = (options.contains("reverse"), options.contains("exclusive"));
+            let is_part = |j: usize, i: usize| match (is_back, is_exclusive) {
+                (true, _) => j >= i,
+                (_, true) => j < i,
+                _ => j <= i,
+            };
+            let sum = |i: usize| (0..5).filter(|&j| is_part(j, i)).map(|j| x[j].exp()).sum::<f64>();
+            let term = |j: usize, i: usize| if sum(i) == 0.0 { 0.0 } else { dy[i] * x[j].exp() / sum(i) };
+            for (j, found) in found.iter().enumerate() {
+                let expected: f64 = (0..5).filter(|&i| is_part(j, i)).map(|i| term(j, i)).sum();
+                let allowed = if dtype == "f64" { 1e-14 } else { 0.01 };
+                assert!((found - expected).abs() <= allowed, "{line} of {x:?} at {j}: {found}, expected {expected}");
+            }
+        }
+    }
+}
+
 #[test]
 fn extremes_say_why_they_have_no_gradient() {
     for scan in ["max", "min"] {
@@ -667,6 +740,19 @@ fn extremes_say_why_they_have_no_gradient() {
 }
 
 #[test]
+fn what_arrives_in_another_computing_type_is_cast_where_it_is_read_beside_others() {
+    for line in lines_of_other_computing_types() {
+        let forward = parsed(&line);
+        let steps = forward.gradients_all().unwrap_or_else(|error| panic!("{line}: {error}"));
+        let Problem { outputs, wanted, .. } = Problem::of(&line);
+        check(&forward, &steps, &outputs, &wanted).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    // A sum has one step: it reads nothing else.
+    let sum = parsed(r#"reduce {"inputs":[{"dtype":"f64","dims":[3,4]}],"axes":[1],"reduce":"sum","output":"f32"}"#);
+    assert_eq!(sum.gradients_all().unwrap().len(), 1);
+}
+
+#[test]
 fn steps_agree_between_backends_and_types() {
     let (cpu, wgpu) = (Device::cpu(), TARGETS.iter().find(|target| target.name == "wgpu").expect("a target"));
     let (tried, ops) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
@@ -674,7 +760,16 @@ fn steps_agree_between_backends_and_types() {
     let mixed = MIXED
         .iter()
         .map(|line| (line.to_string(), retyped(line, &["bf16", "f16", "f32"], "f64"), TOLERANCE_OF_16_BITS));
-    let all: Vec<_> = narrow.chain(mixed).collect();
+    let others = lines_of_other_computing_types().into_iter().map(|line| {
+        let tolerance = match () {
+            () if line.contains("f8e") => TOLERANCE_OF_8_BITS,
+            () if line.contains("f16\"") => TOLERANCE_OF_16_BITS,
+            () => TOLERANCE_OF_F32,
+        };
+        let exact = retyped(&line, &["f8e4m3", "f8e5m2", "bf16", "f16", "f32"], "f64");
+        (line, exact, tolerance)
+    });
+    let all: Vec<_> = narrow.chain(mixed).chain(others).collect();
     all.par_iter().for_each(|(line, exact, tolerance)| {
         let (problem, exact) = (Problem::of(line), Problem::new(parsed(exact), line, &parsed(line)));
         let expected = gradients_on(&cpu, &exact);
@@ -696,6 +791,38 @@ fn steps_agree_between_backends_and_types() {
     });
     let ops = ops.into_inner().unwrap();
     assert!(wgpu.device.is_err() || OPS.iter().all(|op| ops.contains(op.name)), "only {ops:?} ran through wgpu");
+}
+
+/// With a bias or a mask forward takes any layout on every backend, and so do its gradients.
+#[test]
+fn gradients_of_masked_softmax_take_the_layouts_that_forward_takes() {
+    let wgpu = TARGETS.iter().find(|target| target.name == "wgpu").expect("a target");
+    let mut devices = vec![Device::cpu()];
+    devices.extend(wgpu.device.clone().ok());
+    let masks = [r#""causal":true"#, r#""bias":{"dtype":"f32","dims":[3,5]}"#];
+    let layouts = [
+        r#""x":{"dtype":"f32","dims":[2,3,5],"strides":[15,1,3]},"layouts":{"y":{"dtype":"f32","dims":[2,3,5]}}"#,
+        r#""x":{"dtype":"f32","dims":[2,3,5],"strides":[40,12,2]}"#,
+        r#""x":{"dtype":"f32","dims":[2,3,5],"strides":[0,5,1]},"layouts":{"y":{"dtype":"f32","dims":[2,3,5],"strides":[1,10,2]}}"#,
+        r#""x":{"dtype":"bf16","dims":[2,3,5],"strides":[1,2,6]},"output":"f32","layouts":{"y":{"dtype":"f32","dims":[2,3,5]}}"#,
+    ];
+    for (mask, layout) in masks.iter().flat_map(|mask| layouts.map(|layout| (mask, layout))) {
+        for option in ["", r#","log":true"#] {
+            let line = format!(r#"softmax {{{layout},"axis":2,"scale":0.7,{mask}{option}}}"#);
+            let problem = Problem::of(&line);
+            let exact = retyped(&line, &["bf16", "f32"], "f64").replace(r#""output":"f64","#, "");
+            let expected = gradients_on(&Device::cpu(), &Problem::new(parsed(&exact), &line, &problem.forward));
+            let tolerance = if line.contains("bf16") { TOLERANCE_OF_16_BITS } else { TOLERANCE_OF_F32 };
+            for device in &devices {
+                for step in problem.forward.gradients_all().unwrap() {
+                    let served = step.descriptor.supported_by(device, &PlanOptions::default());
+                    assert!(served.is_ok(), "{line} on {device}: {:?}", served.err());
+                }
+                let found = distance(&gradients_on(device, &problem), &expected);
+                assert!(found <= tolerance, "{line} on {device}: {found:e}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -820,6 +947,7 @@ fn products_of_zeros_and_extremes_that_are_equal_have_gradients() {
         ("norm2", [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
         ("std", [1.5, 1.5, 1.5], [0.0, 0.0, 0.0]),
         ("logsumexp", [0.0, f64::NEG_INFINITY, 0.0], [1.0, 0.0, 1.0]),
+        ("logsumexp", [f64::NEG_INFINITY; 3], [0.0; 3]),
     ] {
         let found = of_line(reduce, &x);
         let is_near = found.iter().zip(&dx).all(|(found, dx)| (found - dx).abs() <= 1e-15);

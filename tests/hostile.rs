@@ -466,7 +466,7 @@ fn movement(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         _ => {
             let beyond = usize::from(random.u32(..12) == 0);
             let axis = random.usize(..x.rank().max(1) + beyond);
-            let most = if random.u32(..12) == 0 { 26 } else { 4 };
+            let most = if random.u32(..12) == 0 { 67 } else { 4 };
             let mut inputs = vec![x];
             for _ in 0..random.usize(..most) {
                 let mut dims = x.dims().to_vec();
@@ -479,7 +479,7 @@ fn movement(random: &mut Rng) -> Result<AnyDescriptor, Error> {
                 });
             }
             let concat = ConcatDescriptor::new(inputs, axis)?;
-            let name = pick(random, &["in0", "in1", "in22", "out", "x", ""]);
+            let name = pick(random, &["in0", "in1", "in22", "in23", "in63", "out", "x", ""]);
             AnyDescriptor::new(if random.u32(..3) == 0 { concat.layout(name, other(random, x)?)? } else { concat })
         }
     };

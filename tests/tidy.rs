@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use baracuda_ops::{AnyDescriptor, OPS, PlanOptions};
+use baracuda_ops::{AnyDescriptor, DType, Function, OPS, PlanOptions};
 use baracuda_ops_sys::wgsl::FILES;
 use baracuda_ops_tests::case::Case;
+use baracuda_ops_tests::case_file;
 use baracuda_ops_tests::floor::root;
 use baracuda_ops_tests::ops::{SUBJECTS, subject};
 
@@ -33,6 +34,26 @@ fn every_op_has_cases() {
     let ops: Vec<&str> = OPS.iter().map(|op| op.name).collect();
     let subjects: Vec<&str> = SUBJECTS.iter().map(|s| s.name).collect();
     assert_eq!(ops, subjects);
+}
+
+#[test]
+fn every_function_of_floating_point_numbers_has_golden_values_of_every_type() {
+    let is_judged =
+        |function: &Function| function.computes_in(DType::F32) && !function.gives_bool() && !function.takes_bool(0);
+    let functions: BTreeSet<String> = Function::ALL.iter().filter(|f| is_judged(f)).map(|f| f.name().into()).collect();
+    for dtype in ["f64", "f32", "f16", "bf16"] {
+        let path = root().join(format!("tests/golden/functions_{dtype}.safetensors"));
+        let mut names = BTreeSet::new();
+        for entry in case_file::read(&path).expect("a pack") {
+            let (name, case) = (entry.name.expect("a name"), entry.case.expect("a case"));
+            let line = case.case.expect("a descriptor").descriptor.line();
+            let call = format!(r#"["r","{name}","x""#);
+            assert!(line.contains(&call) && line.contains(&format!(r#""{dtype}""#)), "{name} of {dtype}: {line}");
+            assert!(case.outputs.get("out0").expect("an output").values.len() >= 100, "{name} of {dtype}");
+            names.insert(name);
+        }
+        assert_eq!(names, functions, "{}", path.display());
+    }
 }
 
 /// Ops whose files have another stem than their own: one file of descriptors, one of cases, one pair of kernels may serve several ops.

@@ -21,11 +21,11 @@ pub(crate) struct Contract {
     pub(crate) names: Names,
     pub(crate) device: Device,
     pub(crate) workspace: WorkspaceReq,
-    /// In the order of the table.
+    /// Of the operands that are found by their index, in the order of the slots.
     pub(crate) expected: Box<[Expected]>,
     /// A bit for the index of each slot.
     declared: u32,
-    /// The operands of sets after the first.
+    /// The further operands.
     pub(crate) sets: Sets,
 }
 
@@ -36,7 +36,7 @@ impl Contract {
             names,
             device: device.clone(),
             workspace,
-            expected: (0..slots.len()).map(|i| Expected::new(slots, i, device)).collect(),
+            expected: (0..slots.len()).map(|i| Expected::new(&slots, i, device)).collect(),
             declared: indices(slots.iter()),
             sets,
         }
@@ -151,7 +151,7 @@ impl Location<'_> {
     }
 }
 
-/// Checks operands and workspace against a plan's contract and writes where they lie to `located`, which holds nothing yet, and, of sets after the first, to
+/// Checks operands and workspace against a plan's contract and writes where they lie to `located`, which holds nothing yet, and, of further ones, to
 /// `room`.
 pub(crate) fn check<'a>(
     plan: &Contract,
@@ -174,8 +174,8 @@ pub(crate) fn check<'a>(
     }
     let unexpected = operands.present & !plan.declared;
     if unexpected != 0 {
-        let operand =
-            plan.names.table.get(unexpected.trailing_zeros() as usize).map_or("beyond the last", |row| row.name);
+        let row = Some(unexpected.trailing_zeros() as usize).filter(|&at| at < MAX_SLOTS);
+        let operand = row.and_then(|at| plan.names.table.get(at)).map_or("beyond the last", |row| row.name);
         return Err(Error::UnexpectedOperand { op, operand });
     }
     if in_place != 0 {
@@ -186,7 +186,7 @@ pub(crate) fn check<'a>(
     if plan.workspace.bytes != 0 {
         place_workspace(plan, workspace, &mut located.workspace)?;
     }
-    if !plan.sets.expected.is_empty() || !operands.of_sets.is_empty() {
+    if !plan.sets.expected.is_empty() || !operands.further.is_empty() {
         return room.fill(plan, operands, located);
     }
     disjoint(plan, located)

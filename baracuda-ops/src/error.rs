@@ -67,15 +67,15 @@ pub enum Error {
         op: &'static str,
     },
     /// A gradient that an op does not have.
-    #[error("{op}: {operand:?} {why} {}", known.join(", "))]
+    #[error("{op}: {operand:?} {why}{}{}", if known.is_empty() { "" } else { " " }, known.join(", "))]
     NoGradient {
         /// The op's name.
         op: &'static str,
         /// The operand named.
         operand: String,
-        /// What it is not, before the list of those that are.
+        /// What it is not, before the list of those that are; or, where nothing could be named in its place, why it has no gradient and what to do.
         why: &'static str,
-        /// The operands that could be named in its place.
+        /// The operands that could be named in its place, if any.
         known: Vec<&'static str>,
     },
     /// A backward that takes more than one op, or writes more than is asked for.

@@ -159,9 +159,15 @@ fn differentiable<D: Descriptor>(forward: &D) -> Result<[Vec<&'static str>; 2]> 
     Ok([outputs, inputs].map(|names| names.iter().copied().filter(|name| declared(name)).collect()))
 }
 
-/// Those of `known` that are `asked` for, in their order.
-fn resolve(op: &'static str, asked: &[&str], known: &[&'static str], why: &'static str) -> Result<Vec<&'static str>> {
+/// Those of `known` that are `asked` for, in their order. The last: why another one is refused, before the names of those, and where there are none.
+fn resolve(
+    op: &'static str,
+    asked: &[&str],
+    known: &[&'static str],
+    [before_names, without]: [&'static str; 2],
+) -> Result<Vec<&'static str>> {
     if let Some(unknown) = asked.iter().find(|name| !known.contains(name)) {
+        let why = if known.is_empty() { without } else { before_names };
         return Err(Error::NoGradient { op, operand: (*unknown).into(), why, known: known.to_vec() });
     }
     Ok(known.iter().copied().filter(|name| asked.contains(name)).collect())
@@ -169,7 +175,9 @@ fn resolve(op: &'static str, asked: &[&str], known: &[&'static str], why: &'stat
 
 /// The inputs `wanted`, among those that have gradients, in the order of these.
 pub(crate) fn wanted_among(op: &'static str, wanted: &[&str], known: &[&'static str]) -> Result<Vec<&'static str>> {
-    resolve(op, wanted, known, "is no input that has a gradient; these are")
+    let without =
+        "has no gradient: none of the inputs that could have one is of a floating-point type; cast it before this op";
+    resolve(op, wanted, known, ["is no input that has a gradient; these are", without])
 }
 
 fn derive<D: Descriptor>(forward: &D, arriving: Vec<&'static str>, wanted: Vec<&'static str>) -> Result<Derivation> {
@@ -183,7 +191,9 @@ fn derive<D: Descriptor>(forward: &D, arriving: Vec<&'static str>, wanted: Vec<&
 /// As [`Descriptor::gradients`].
 pub(crate) fn gradients<D: Descriptor>(forward: &D, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
     let [outputs, inputs] = differentiable(forward)?;
-    let arriving = resolve(D::NAME, arriving, &outputs, "is no output at which a gradient arrives; these are")?;
+    let without = "is no output at which a gradient arrives: none is of a floating-point type; leave it out, its gradient counts as 0";
+    let whys = ["is no output at which a gradient arrives; these are", without];
+    let arriving = resolve(D::NAME, arriving, &outputs, whys)?;
     let wanted = wanted_among(D::NAME, wanted, &inputs)?;
     if let (true, Some(&input)) = (arriving.is_empty(), wanted.first()) {
         return Err(Error::independent(D::NAME, input, outputs));

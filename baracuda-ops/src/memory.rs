@@ -279,15 +279,15 @@ pub struct Operands<'a> {
     pub(crate) views: [Option<View<'a>>; MAX_SLOTS],
     /// A bit for the index of each operand that is there.
     pub(crate) present: u32,
-    /// Those of sets after the first, in the order of the slots.
-    pub(crate) of_sets: &'a [Operand<'a>],
+    /// The further ones: of rows behind the first [`MAX_SLOTS`], and of sets after the first, in the order of the slots.
+    pub(crate) further: &'a [Operand<'a>],
 }
 
 impl<'a> Operands<'a> {
     /// Without an operand. This is no constant, because a constant would be copied as a whole.
     #[inline]
     pub(crate) fn none() -> Self {
-        Self { views: [None; MAX_SLOTS], present: 0, of_sets: &[] }
+        Self { views: [None; MAX_SLOTS], present: 0, further: &[] }
     }
 
     /// Adds the operand of a row of the family's table.
@@ -301,7 +301,7 @@ impl<'a> Operands<'a> {
     pub(crate) fn view(&self, index: usize) -> Option<&View<'a>> {
         match index.checked_sub(MAX_SLOTS) {
             None => self.views[index].as_ref(),
-            Some(at) => self.of_sets.get(at).map(|operand| &operand.0),
+            Some(at) => self.further.get(at).map(|operand| &operand.0),
         }
     }
 

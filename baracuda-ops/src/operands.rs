@@ -110,7 +110,7 @@ macro_rules! args {
 
         impl<'a> $crate::plan::Args<'a> for $Args<'a> {
             #[inline]
-            fn flatten(self) -> $crate::memory::Operands<'a> {
+            fn lend<R>(self, to: impl FnOnce(&$crate::memory::Operands<'_>) -> R) -> R {
                 let mut operands = $crate::memory::Operands::none();
                 $(operands.put($table::memory!(index $always), self.$always.0);)*
                 $(
@@ -118,7 +118,7 @@ macro_rules! args {
                     $(if let Some(memory) = self.$more { operands.put($table::memory!(index $more), memory.0) })*
                 )*
                 $($(if let Some(memory) = self.$private { operands.put($table::memory!(index $private), memory.0) })*)?
-                operands
+                to(&operands)
             }
         }
     };

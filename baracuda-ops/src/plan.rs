@@ -32,9 +32,9 @@ pub(crate) mod sealed {
 
 /// The operands of one op, as a named struct, which any thread may pass to a run.
 pub trait Args<'a>: Send + sealed::Sealed {
-    /// The operands at the indices of their rows.
+    /// Lends the operands, at the indices of their rows, to what runs with them.
     #[doc(hidden)]
-    fn flatten(self) -> Operands<'a>;
+    fn lend<R>(self, to: impl FnOnce(&Operands<'_>) -> R) -> R;
 }
 
 /// An op with its shapes, element types and options: plain data, the request, the cache key, the test case and the repro line.
@@ -454,7 +454,8 @@ impl<D: Descriptor> Plan<D> {
     /// On the CPU the work is done when it returns: on the thread that calls it and, where there is much, on threads of the library's
     /// own. They allocate memory for what they compute from, in f64.
     ///
-    /// A run of a descriptor of several sets of operands allocates memory of the host, on every backend, in which it checks them; a [`Bound`] does not.
+    /// Operands of several sets, and the inputs of a concatenation from the 24th on, are checked in memory that the plan lends to one run at a time. Of runs at
+    /// the same time the others allocate memory of the host for it, and so does every run through wgpu; a [`Bound`] does not.
     ///
     /// # Errors
     /// What [`Error`] lists for operands, workspace and queues, before anything is launched; [`Error::Backend`] if the launch failed;
@@ -462,7 +463,7 @@ impl<D: Descriptor> Plan<D> {
     // Inlined, so that operands go from where args are made to where they are checked without a stop in memory.
     #[inline(always)]
     pub fn run(&self, queue: &mut Queue<'_>, args: D::Args<'_>, workspace: Workspace<'_>) -> Result<()> {
-        self.core.run(queue, &args.flatten(), &workspace)
+        args.lend(|operands| self.core.run(queue, operands, &workspace))
     }
 
     /// Checks the operands once and keeps them alive, so that a replay costs next to nothing. For owned and wgpu buffers.
@@ -470,7 +471,7 @@ impl<D: Descriptor> Plan<D> {
     /// # Errors
     /// As [`run`](Self::run), and [`Error::NotBindable`] for borrowed host or CUDA memory.
     pub fn bind(&self, args: D::Args<'_>, workspace: Workspace<'_>) -> Result<Bound> {
-        Core::bind(&self.core, &args.flatten(), &workspace)
+        args.lend(|operands| Core::bind(&self.core, operands, &workspace))
     }
 
     /// The plan without its type, for executors that hold plans of many ops.
@@ -565,9 +566,10 @@ impl AnyPlan {
         if operands.len() != need {
             return Err(Error::OperandCount { op, need, got: operands.len() });
         }
-        let (operands, of_sets) = operands.split_at(expected.len());
-        arranged.of_sets = of_sets;
-        for (expected, operand) in expected.iter().zip(operands) {
+        let (before, rest) = operands.split_at(sets.before);
+        let (further, behind) = rest.split_at(sets.expected.len());
+        arranged.further = further;
+        for (expected, operand) in expected.iter().zip(before.iter().chain(behind)) {
             arranged.put(expected.at(), operand.0);
         }
         Ok(())
@@ -705,8 +707,8 @@ impl Core {
             .iter()
             .enumerate()
             .filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.names.table[i].name, v)));
-        let of_sets = this.contract.sets.expected.iter().map(Expected::name).zip(operands.of_sets.iter().map(|o| &o.0));
-        for (operand, view) in named.chain(of_sets).chain(scratch.map(|v| (WORKSPACE, v))) {
+        let further = this.contract.sets.expected.iter().map(Expected::name).zip(operands.further.iter().map(|o| &o.0));
+        for (operand, view) in named.chain(further).chain(scratch.map(|v| (WORKSPACE, v))) {
             match view {
                 View { place: Place::Host(_), .. } => {
                     return Err(Error::NotBindable { op, operand, kind: "host memory" });
@@ -764,8 +766,8 @@ impl Core {
 /// Handles that keep the owned memory of operands alive.
 #[cfg(feature = "cuda")]
 fn buffers(operands: &Operands<'_>, scratch: Option<&View<'_>>) -> Vec<Buffer> {
-    let of_sets = operands.of_sets.iter().map(|operand| &operand.0);
-    let views = operands.views.iter().flatten().chain(of_sets).chain(scratch);
+    let further = operands.further.iter().map(|operand| &operand.0);
+    let views = operands.views.iter().flatten().chain(further).chain(scratch);
     views
         .filter_map(|view| match view.place {
             Place::Buffer { buffer, .. } => Some(buffer.clone()),

@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::json;
 use crate::tensor::TensorDesc;
 
-/// Greatest number of operands of an op.
+/// Rows of a table whose operands a run finds by their index. Operands of rows behind them, and those of sets after the first, are further ones: they come
+/// in a list.
 pub(crate) const MAX_SLOTS: usize = 24;
 
 /// The most sets of operands of a plan.
@@ -61,7 +62,7 @@ pub struct Slot {
     /// The position of the operand that could lie at the identical range if both promised the same alignment.
     #[serde(skip)]
     pub(crate) otherwise_aligned: Option<usize>,
-    /// The index of the operand's row in the family's table, where a run finds it; of sets after the first, [`MAX_SLOTS`] and its number among all their
+    /// The index of the operand's row in the family's table, where a run finds it; of sets after the first, [`MAX_SLOTS`] and its number among the further
     /// operands.
     #[serde(skip)]
     pub(crate) index: usize,
@@ -75,6 +76,11 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Whether it is one of the further operands, which come in a list.
+    pub(crate) fn is_further(&self) -> bool {
+        self.index >= MAX_SLOTS
+    }
+
     /// Whether the two may lie at the identical range, of which one is written.
     pub(crate) fn shares_place_with(&self, other: &Self) -> bool {
         let is_mapped =
@@ -284,7 +290,7 @@ impl<'l> SlotsBuilder<'l> {
         }
         let position = self.names.iter().position(|&n| n == name);
         let position = position.ok_or_else(|| self.invalid(name, "an operand of this op".into()))?;
-        let at = self.slots.partition_point(|slot| slot.index < index);
+        let at = self.slots.partition_point(|slot| slot.position < position);
         let span_bytes = desc.span_bytes();
         self.slots.insert(
             at,

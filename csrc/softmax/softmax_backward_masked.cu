@@ -1,5 +1,5 @@
-// Log-softmax backward where places are masked, lines of any strides: dx = scale * (dy - exp(y) * sum(dy)). A place is masked if y is -infinity: its dx
-// is 0, and its dy is not added up.
+// Softmax backward of lines of any strides: dx = scale * y * (dy - sum(dy * y)). Of log-softmax where places are masked:
+// dx = scale * (dy - exp(y) * sum(dy)). A place is masked if y is -infinity: its dx is 0, and its dy is not added up.
 #include "softmax_masked.cuh"
 
 namespace bops {
@@ -17,14 +17,17 @@ template <typename T, typename Out> __global__ void __launch_bounds__(softmax_ma
     cascade<A> total;
     for (uint64_t i = threadIdx.x; i < line.dim; i += team.threads) {
         const A result = load_one<T>(y + i * a.of.steps[1]), gradient = load_one<T>(dy + i * a.of.steps[2]);
-        total.add(result == -A(INFINITY) ? A(0) : gradient);
+        if (a.is_log) total.add(result == -A(INFINITY) ? A(0) : gradient);
+        else total.add(gradient * result);
     }
     const A sum = masked_team_sum(total.total(), team, sums);
     // 2. The outputs.
     for (uint64_t i = threadIdx.x; i < line.dim; i += team.threads) {
         const A result = load_one<T>(y + i * a.of.steps[1]), gradient = load_one<T>(dy + i * a.of.steps[2]);
-        const A value = a.scale * (gradient - natural_exponential(result) * sum);
-        store_one<Out>(dx + i * a.of.steps[0], result == -A(INFINITY) ? A(0) : value);
+        A value;
+        if (!a.is_log) value = a.scale * result * (gradient - sum);
+        else value = result == -A(INFINITY) ? A(0) : a.scale * (gradient - natural_exponential(result) * sum);
+        store_one<Out>(dx + i * a.of.steps[0], value);
     }
 }
 

@@ -1,5 +1,5 @@
-// Log-softmax backward where places are masked, lines of any strides: dx = scale * (dy - exp(y) * sum(dy)). A place is masked if y is -infinity: its dx
-// is 0, and its dy is not added up.
+// Softmax backward of lines of any strides: dx = scale * y * (dy - sum(dy * y)). Of log-softmax where places are masked:
+// dx = scale * (dy - exp(y) * sum(dy)). A place is masked if y is -infinity: its dx is 0, and its dy is not added up.
 fn y_of(place: Place, first: u32, count: u32) -> vec4<f32> {
     return values_of(y_gather(place.first + first * params.steps.y, params.steps.y, count), Y_IS_HALF);
 }
@@ -18,8 +18,15 @@ fn softmax_backward_masked(at: Invocation) {
         let first = column_of(at, k);
         if (first < place.dim) {
             let count = min(place.dim - first, 4u);
-            let is_left_out = are_masked(y_of(place, first, count)) | (columns(first) >= vec4<u32>(place.dim));
-            chain = chain + select(dy_of(place, first, count), vec4<f32>(), is_left_out);
+            let y = y_of(place, first, count);
+            var terms = dy_of(place, first, count);
+            var is_left_out = columns(first) >= vec4<u32>(place.dim);
+            if (LOG) {
+                is_left_out = is_left_out | are_masked(y);
+            } else {
+                terms = terms * y;
+            }
+            chain = chain + select(terms, vec4<f32>(), is_left_out);
         }
         if (k % 16u == 15u) {
             sums = sums + chain;
@@ -34,10 +41,15 @@ fn softmax_backward_masked(at: Invocation) {
         if (first < place.dim) {
             let count = min(place.dim - first, 4u);
             let y = y_of(place, first, count);
-            let weight = exponential(min(y, vec4<f32>(89.0)));
-            let is_nan = (bitcast<vec4<u32>>(y) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
-            let gradient = params.scale * (dy_of(place, first, count) - select(weight, y, is_nan) * sum);
-            let dx = select(gradient, vec4<f32>(), are_masked(y));
+            let dy = dy_of(place, first, count);
+            var dx: vec4<f32>;
+            if (LOG) {
+                let weight = exponential(min(y, vec4<f32>(89.0)));
+                let is_nan = (bitcast<vec4<u32>>(y) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+                dx = select(params.scale * (dy - select(weight, y, is_nan) * sum), vec4<f32>(), are_masked(y));
+            } else {
+                dx = (params.scale * y) * (dy - sum);
+            }
             dx_scatter(place.output + first * params.steps.x, params.steps.x, count, chunk_of_values(dx, X_IS_HALF));
         }
     }

@@ -23,11 +23,12 @@ import case_file
 import golden_activation
 import golden_channel_norm
 import golden_conv
+import golden_functions
 import golden_gemm
 import golden_local_response_norm
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 2_000_000, 9_500_000
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 2_000_000, 10_500_000
 PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
 DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
 mpmath.mp.dps = 50
@@ -417,13 +418,14 @@ def main():
     sizes = {}
     for op, cases in packs.items():
         sizes[f"{op}.safetensors"] = case_file.write_pack(os.path.join(folder, f"{op}.safetensors"), [(name, *case) for name, case in cases.items()])
+    sizes |= golden_functions.write(folder)
     total, largest = sum(sizes.values()), max(sizes.values())
     assert largest <= MAX_FILE_BYTES and total <= MAX_TOTAL_BYTES, f"{sizes}, {total} bytes in all"
     for file in sorted(set(os.listdir(folder)) - set(sizes)):
         if file.endswith(".safetensors"):
             os.remove(os.path.join(folder, file))
-            print(f"removed {file}, which is the pack of no op")
-    print(f"{sum(map(len, packs.values()))} cases in {len(sizes)} files, {total} bytes, largest {largest}")
+            print(f"removed {file}, which is the pack of no op and of no type")
+    print(f"{sum(map(len, packs.values())) + golden_functions.COUNT} cases in {len(sizes)} files, {total} bytes, largest {largest}")
 
 
 if __name__ == "__main__":

@@ -470,6 +470,22 @@ fn programs(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("a number beyond f32", scaled(1e39).err());
     let greatest = ReduceDescriptor::of(single(&[3]), &[0], Reduction::ArgMax).unwrap();
     add("the gradient of a position", greatest.gradients(&["out0"], &["in0"]).err());
+    let added = PointwiseDescriptor::binary(Function::Add, of(DType::I32, &[3]), of(DType::I32, &[3])).unwrap();
+    let added = added.outputs(vec![DType::F32]).unwrap();
+    add("the gradient of an integer", added.gradients(&["out0"], &["in1"]).err());
+    let several = plain.sets(vec![vec![single(&[2]), single(&[2])]]).unwrap();
+    add("a gradient of programs of several sets", several.gradients(&["out0"], &["in1"]).err());
+    let summed = ReduceDescriptor::of(single(&[3]), &[0], Reduction::Sum).unwrap();
+    let several = summed.clone().sets(vec![vec![single(&[2])]]).unwrap();
+    add("a gradient of a reduction of several sets", several.gradients(&["out0"], &["in0"]).err());
+    let through = |program: &str| {
+        let finish = serde_json::from_str(program).unwrap();
+        summed.clone().finish(finish).unwrap().gradients(&["out0"], &["in0"]).err()
+    };
+    let steps = through(r#"{"inputs":["v"],"let":[["c","gt","v",0],["y","where","c",1,0]],"outputs":["y"]}"#);
+    add("a gradient through a finish of steps", steps);
+    let digamma = through(r#"{"inputs":["v"],"let":[["y","digamma","v"]],"outputs":["y"]}"#);
+    add("a gradient through a finish without a derivative", digamma);
     let json = r#"{"program":{"inputs":["x"],"let":[["y","swish","x"]],"outputs":["y"]},"inputs":[{"dtype":"f32","dims":[3]}]}"#;
     add("a function that does not exist", AnyDescriptor::parse("pointwise", json).err());
     add("an instruction without an argument", AnyDescriptor::parse("pointwise", &json.replace("swish", "add")).err());

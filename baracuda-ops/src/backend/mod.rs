@@ -627,26 +627,26 @@ impl Location<'_> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Located<'a> {
     pub(crate) operands: [Location<'a>; MAX_SLOTS],
-    /// Those of sets after the first, in the order of the slots.
-    pub(crate) of_sets: OfSets<'a>,
+    /// The further ones, in the order of the slots.
+    pub(crate) further: Further<'a>,
     pub(crate) workspace: Location<'a>,
 }
 
-/// Where operands of sets after the first lie.
+/// Where further operands lie.
 #[derive(Clone, Debug)]
-pub(crate) enum OfSets<'a> {
+pub(crate) enum Further<'a> {
     Own(Vec<Location<'a>>),
     /// In memory that a plan lends to a run.
     Lent(&'a [Location<'a>]),
 }
 
-impl Default for OfSets<'_> {
+impl Default for Further<'_> {
     fn default() -> Self {
         Self::Lent(&[])
     }
 }
 
-impl<'a> std::ops::Deref for OfSets<'a> {
+impl<'a> std::ops::Deref for Further<'a> {
     type Target = [Location<'a>];
 
     fn deref(&self) -> &[Location<'a>] {
@@ -662,7 +662,7 @@ impl<'a> Located<'a> {
     pub(crate) fn at(&self, index: usize) -> &Location<'a> {
         match index.checked_sub(MAX_SLOTS) {
             None => &self.operands[index],
-            Some(at) => &self.of_sets[at],
+            Some(at) => &self.further[at],
         }
     }
 
@@ -670,7 +670,7 @@ impl<'a> Located<'a> {
     pub(crate) fn addresses(&self) -> Located<'static> {
         Located {
             operands: self.operands.map(Location::of_addresses),
-            of_sets: OfSets::Own(self.of_sets.iter().copied().map(Location::of_addresses).collect()),
+            further: Further::Own(self.further.iter().copied().map(Location::of_addresses).collect()),
             workspace: self.workspace.of_addresses(),
         }
     }

@@ -1,20 +1,23 @@
-//! Operands of plans that have several sets of them: there are more than bits tell apart, so that overlaps are found in the order of addresses.
+//! Operands of plans that have many of them, as of several sets: there are more than bits tell apart, so that overlaps are found in the order of addresses.
 
 use std::sync::{Mutex, MutexGuard};
 
 use super::{Alignment, Contract, Expected, place};
-use crate::backend::{Backend, Device, Located, Location, OfSets};
+use crate::backend::{Backend, Device, Further, Located, Location};
 use crate::error::{Error, Result};
 use crate::memory::{Operands, Place};
-use crate::slots::{Access, Slot};
+use crate::slots::{Access, MAX_SLOTS, Slot};
 
-/// What a plan demands of the operands of sets after the first, and which operands of all sets may share a place. Without further sets it holds nothing.
+/// What a plan demands of further operands, those of sets after the first among them, and which of all operands may share a place. Without further ones it
+/// holds nothing.
 pub(crate) struct Sets {
     /// In the order of the slots.
     pub(crate) expected: Box<[Expected]>,
+    /// How many slots lie before them.
+    pub(crate) before: usize,
     /// Of each of those the partner in place among them.
     partners: Box<[Option<usize>]>,
-    /// Of each slot, those of the first set included, what says whether it may lie where another does.
+    /// Of each operand, of those that are no further ones first, what says whether it may lie where another does.
     kinds: Box<[Kind]>,
     /// What runs need besides, one at a time.
     memory: Mutex<Memory<'static>>,
@@ -29,16 +32,16 @@ struct Kind {
 }
 
 impl Sets {
-    /// The slots of the first set.
-    pub(super) fn first(slots: &[Slot]) -> &[Slot] {
-        &slots[..slots.partition_point(|slot| slot.set == 0)]
+    /// The slots that are found by their index.
+    pub(super) fn first(slots: &[Slot]) -> Vec<Slot> {
+        slots.iter().filter(|slot| !slot.is_further()).cloned().collect()
     }
 
     pub(super) fn new(slots: &[Slot], device: &Device) -> Self {
-        let of_sets = &slots[Self::first(slots).len()..];
-        if of_sets.is_empty() {
-            return Self { expected: [].into(), partners: [].into(), kinds: [].into(), memory: Mutex::default() };
-        }
+        let Some(before) = slots.iter().position(Slot::is_further) else {
+            let (expected, partners, kinds, memory) = ([].into(), [].into(), [].into(), Mutex::default());
+            return Self { expected, before: slots.len(), partners, kinds, memory };
+        };
         let expected_of = |set: &[Slot], slot: &Slot| Expected {
             name: slot.name,
             span_bytes: slot.span_bytes,
@@ -52,23 +55,23 @@ impl Sets {
             is_written: slot.access != Access::In,
             dtype: slot.desc.dtype(),
         };
-        let (mut partners, mut kinds) = (Vec::with_capacity(of_sets.len()), Vec::with_capacity(slots.len()));
-        let mut expected = Vec::with_capacity(of_sets.len());
-        let mut before = 0;
+        let (mut partners, mut expected) = (Vec::new(), Vec::new());
+        let (mut kinds, mut further_kinds) = (Vec::new(), Vec::new());
         for set in slots.chunk_by(|a, b| a.set == b.set) {
             for slot in set {
                 let like = set.iter().position(|other| other.is_of_positions && other.desc == slot.desc);
-                kinds.push(Kind { set: slot.set, like: like.filter(|_| slot.is_of_positions) });
-                if slot.set > 0 {
-                    let partner = set.iter().position(|other| slot.in_place == Some(other.position));
-                    partners.push(partner.map(|at| before + at));
-                    expected.push(expected_of(set, slot));
+                let kind = Kind { set: slot.set, like: like.filter(|_| slot.is_of_positions) };
+                if !slot.is_further() {
+                    kinds.push(kind);
+                    continue;
                 }
-            }
-            if set[0].set > 0 {
-                before += set.len();
+                further_kinds.push(kind);
+                let partner = set.iter().find(|other| slot.in_place == Some(other.position));
+                partners.push(partner.and_then(|partner| partner.index.checked_sub(MAX_SLOTS)));
+                expected.push(expected_of(set, slot));
             }
         }
+        kinds.append(&mut further_kinds);
         let expected: Box<[Expected]> = expected.into();
         let mut memory = Memory::default();
         // If there is too little, a run says so.
@@ -76,20 +79,20 @@ impl Sets {
         {
             memory = Memory::default();
         }
-        Self { expected, partners: partners.into(), kinds: kinds.into(), memory: Mutex::new(memory) }
+        Self { expected, before, partners: partners.into(), kinds: kinds.into(), memory: Mutex::new(memory) }
     }
 }
 
 /// Memory of the host for the operands of a run.
 #[derive(Default)]
 struct Memory<'l> {
-    /// Of the operands of sets after the first.
+    /// Of the further operands.
     locations: Vec<Location<'l>>,
     placed: Vec<Placed<'l>>,
 }
 
 impl<'l> Memory<'l> {
-    /// Where the operands of sets after the first lie, after every check of them; `keep` makes of a location one that may stay here.
+    /// Where further operands lie, after every check of them; `keep` makes of a location one that may stay here.
     fn fill<'a>(
         &mut self,
         plan: &Contract,
@@ -123,7 +126,7 @@ fn reserve<T>(list: &mut Vec<T>, count: usize) -> Result<()> {
 pub(crate) struct Room<'r>(Option<MutexGuard<'r, Memory<'static>>>);
 
 impl Sets {
-    /// Room for a run, if there are further sets and locations are addresses, which borrow nothing.
+    /// Room for a run, if there are further operands and locations are addresses, which borrow nothing.
     pub(crate) fn room(&self, backend: Backend) -> Room<'_> {
         let is_lent = !self.expected.is_empty() && backend != Backend::Wgpu;
         Room(if is_lent { self.memory.try_lock().ok() } else { None })
@@ -131,7 +134,7 @@ impl Sets {
 }
 
 impl Room<'_> {
-    /// Finds where the operands of sets after the first lie, and refuses operands of any set that overlap.
+    /// Finds where further operands lie, and refuses operands that overlap.
     pub(super) fn fill<'a>(
         &'a mut self,
         plan: &Contract,
@@ -140,17 +143,17 @@ impl Room<'_> {
     ) -> Result<()> {
         if let Some(memory) = &mut self.0 {
             memory.fill(plan, operands, located, Location::of_addresses)?;
-            located.of_sets = OfSets::Lent(&memory.locations);
+            located.further = Further::Lent(&memory.locations);
         } else {
             let mut memory = Memory::default();
             memory.fill(plan, operands, located, |location| location)?;
-            located.of_sets = OfSets::Own(memory.locations);
+            located.further = Further::Own(memory.locations);
         }
         Ok(())
     }
 }
 
-/// Writes where the operands of sets after the first lie, after every check that concerns them alone.
+/// Writes where further operands lie, after every check that concerns them alone.
 fn place_all<'a, 'l>(
     plan: &Contract,
     operands: &Operands<'a>,
@@ -158,12 +161,13 @@ fn place_all<'a, 'l>(
     keep: &impl Fn(Location<'a>) -> Location<'l>,
 ) -> Result<()> {
     let (op, Sets { expected, partners, .. }) = (plan.names.op, &plan.sets);
-    let given = operands.of_sets;
+    let given = operands.further;
     if let Some(missing) = expected.get(given.len()) {
         return Err(Error::MissingOperand { op, operand: missing.name });
     }
     if given.len() > expected.len() {
-        return Err(Error::UnexpectedOperand { op, operand: "beyond the last" });
+        let row = plan.names.table.get(MAX_SLOTS + expected.len());
+        return Err(Error::UnexpectedOperand { op, operand: row.map_or("beyond the last", |row| row.name) });
     }
     for (expected, operand) in expected.iter().zip(given) {
         let mut location = Location::default();

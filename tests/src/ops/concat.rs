@@ -65,6 +65,8 @@ fn forms(dtype: DType) -> Vec<(Form, bool)> {
     for (form, is_core) in [
         (Form::new([x(&[5, 16])], 0), false),
         (Form::new(vec![x(&[4, 3]); 23], 1), true),
+        (Form::new(vec![x(&[2, 3]); 24], 0), true),
+        (Form::new((0..64).map(|at| x(&[4, at % 5])).collect::<Vec<_>>(), 1), true),
         (Form::new([x(&[2, 3, 5]), x(&[2, 4, 5]), x(&[2, 0, 5])], 1), true),
         (Form::new([x(&[0, 3]), x(&[0, 3])], 0), false),
         (Form::new([x(&[0, 3]), x(&[2, 3])], 0), true),
@@ -138,7 +140,7 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("along the first axis", Form::new([rows, rows], 0)),
         ("channels", Form::new(vec![dense(dtype, &[8, 64, 28, 28]); 3], 1)),
         ("channels, channels-last", Form::new([last, last], 1)),
-        ("23 inputs", Form::new(vec![dense(dtype, &[64, 48]); 23], 1)),
+        ("64 inputs", Form::new(vec![dense(dtype, &[64, 48]); 64], 1)),
         ("odd extents", Form::new([dense(dtype, &[129, 33]), dense(dtype, &[129, 31])], 1)),
     ]
 }

@@ -605,7 +605,8 @@ fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
 /// GPUs take lines whose elements lie side by side, and lines that lie side by side.
 fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
     let Ok(fields) = Fields::of(descriptor) else { return false };
-    if fields.masked {
+    // What serves masks takes any layout, and so does the gradient of softmax, whether or not there were masks.
+    if fields.masked || (descriptor.name() == "softmax_backward" && !fields.log) {
         return false;
     }
     let is_dense = |axis: usize| descriptor.slots().iter().all(|slot| slot.desc.strides()[axis] == 1);

@@ -101,23 +101,25 @@ impl Drop for Allocation {
 /// The operands of a run on the CPU.
 pub(crate) struct Operands<'a> {
     addresses: [u64; MAX_SLOTS],
-    /// Those of sets after the first.
-    of_sets: &'a [Location<'a>],
+    further: &'a [Location<'a>],
     slots: &'a [Slot],
 }
 
 impl<'a> Operands<'a> {
     pub(crate) fn new(slots: &'a [Slot], located: &'a Located<'_>) -> Self {
         let addresses = located.operands.map(|location| location.address());
-        Self { addresses, of_sets: &located.of_sets, slots }
+        Self { addresses, further: &located.further, slots }
     }
 
     /// The operand of a row of the family's table, or of a slot of another set, if it is declared and not empty.
     pub(crate) fn get(&self, index: usize) -> Option<Tensor<'a>> {
         let (slot, address) = match index.checked_sub(MAX_SLOTS) {
             None => (self.slots.iter().find(|slot| slot.index == index)?, self.addresses[index]),
-            // Those of sets are the last slots.
-            Some(at) => (&self.slots[self.slots.len() - self.of_sets.len() + at], self.of_sets[at].address()),
+            Some(at) => {
+                // They follow one another.
+                let first = self.slots.iter().position(Slot::is_further)?;
+                (self.slots.get(first + at)?, self.further.get(at)?.address())
+            }
         };
         let start = NonNull::new(address as *mut u8)?;
         Some(Tensor {

@@ -6,7 +6,7 @@
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `in0` | any, rank 1 to 8 | any | in | always |
-//! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15`, `in16`, `in17`, `in18`, `in19`, `in20`, `in21`, `in22` | that of in0 but for the axis | that of in0 | in | the inputs |
+//! | `in1`, `in2`, `in3`, `in4`, `in5`, `in6`, `in7`, `in8`, `in9`, `in10`, `in11`, `in12`, `in13`, `in14`, `in15`, `in16`, `in17`, `in18`, `in19`, `in20`, `in21`, `in22`, `in23`, `in24`, `in25`, `in26`, `in27`, `in28`, `in29`, `in30`, `in31`, `in32`, `in33`, `in34`, `in35`, `in36`, `in37`, `in38`, `in39`, `in40`, `in41`, `in42`, `in43`, `in44`, `in45`, `in46`, `in47`, `in48`, `in49`, `in50`, `in51`, `in52`, `in53`, `in54`, `in55`, `in56`, `in57`, `in58`, `in59`, `in60`, `in61`, `in62`, `in63` | that of in0 but for the axis | that of in0 | in | the inputs |
 //! | `out` | that of in0 but for the axis, along which it has the sum | that of in0 | out | always |
 //!
 //! Units: elements are bits, of which nothing is computed.
@@ -29,7 +29,7 @@ use crate::backend::cpu::Operands as CpuOperands;
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::kernel::{Accepted, Candidate};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::memory::{Mem, MemMut, Operand, Operands};
 use crate::ops::fields::{beside, relay, require};
 use crate::ops::movement::copy::CopyDescriptor;
 use crate::ops::movement::cpu;
@@ -39,18 +39,28 @@ use crate::slots::{Access, MAX_SLOTS, OperandEntry, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 /// The most inputs.
-const MAX_INPUTS: usize = MAX_SLOTS - 1;
+const MAX_INPUTS: usize = 64;
+/// Inputs that a run finds by their index; those behind come in a list.
+const INDEXED: usize = MAX_SLOTS - 1;
 /// Names of inputs.
 const INPUTS: [&str; MAX_INPUTS] = [
     "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14",
-    "in15", "in16", "in17", "in18", "in19", "in20", "in21", "in22",
+    "in15", "in16", "in17", "in18", "in19", "in20", "in21", "in22", "in23", "in24", "in25", "in26", "in27", "in28",
+    "in29", "in30", "in31", "in32", "in33", "in34", "in35", "in36", "in37", "in38", "in39", "in40", "in41", "in42",
+    "in43", "in44", "in45", "in46", "in47", "in48", "in49", "in50", "in51", "in52", "in53", "in54", "in55", "in56",
+    "in57", "in58", "in59", "in60", "in61", "in62", "in63",
 ];
 /// The index of the output.
-pub(super) const OUT: usize = MAX_INPUTS;
+pub(super) const OUT: usize = INDEXED;
 
-/// The table of operands.
+/// The index of an input.
+const fn row_of(input: usize) -> usize {
+    if input < INDEXED { input } else { input + 1 }
+}
+
+/// The table of operands. The output has a row among those that are found by their index, though its place is behind all inputs.
 mod forward {
-    use super::{Access, INPUTS, MAX_INPUTS, OUT, OperandEntry};
+    use super::{Access, INPUTS, MAX_INPUTS, OperandEntry, row_of};
 
     pub(super) const NAMES: [&str; MAX_INPUTS + 1] = {
         let (mut names, mut at) = (["out"; MAX_INPUTS + 1], 0);
@@ -62,12 +72,11 @@ mod forward {
     };
 
     pub(crate) const TABLE: &[OperandEntry] = &{
-        let row = OperandEntry { name: "", access: Access::In, declared: "if inputs", in_place: None };
-        let (mut rows, mut at) = ([row; MAX_INPUTS + 1], 0);
-        while at <= MAX_INPUTS {
-            let access = if at == OUT { Access::Out } else { Access::In };
-            let declared = if at == 0 || at == OUT { "always" } else { "if inputs" };
-            rows[at] = OperandEntry { name: NAMES[at], access, declared, in_place: None };
+        let out = OperandEntry { name: "out", access: Access::Out, declared: "always", in_place: None };
+        let (mut rows, mut at) = ([out; MAX_INPUTS + 1], 0);
+        while at < MAX_INPUTS {
+            let declared = if at == 0 { "always" } else { "if inputs" };
+            rows[row_of(at)] = OperandEntry { name: INPUTS[at], access: Access::In, declared, in_place: None };
             at += 1;
         }
         rows
@@ -118,7 +127,7 @@ impl Fields {
             })?;
         }
         for (at, input) in inputs.iter().enumerate() {
-            slots.declare(at, *input)?;
+            slots.declare(row_of(at), *input)?;
         }
         slots.declare(OUT, slots.derived(OUT, TensorDesc::contiguous(first.dtype(), &dims))?)?;
         Ok(())
@@ -139,7 +148,7 @@ pub(super) fn moves(valid: &Valid) -> impl Iterator<Item = (usize, Moves, u64)> 
         let axes = (0..input.rank())
             .map(|at| moved(input.dims()[at], out.strides()[at], crate::narrow::signed(input.strides()[at])));
         let align = input.align_bytes().min(out.align_bytes());
-        Some((index, Moves::new(axes, [0, to], out.dtype().size_bytes()), align))
+        Some((row_of(index), Moves::new(axes, [0, to], out.dtype().size_bytes()), align))
     })
 }
 
@@ -195,13 +204,15 @@ descriptor! {
     plan: ConcatPlan;
     kernels: kernels!(cuda: super::cuda::concat; wgpu: super::wgpu::concat; cpu: on_cpu);
     gradients: ["out"] => [
-        "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15", "in16", "in17",
-        "in18", "in19", "in20", "in21", "in22"
+        "in0", "in1", "in2", "in3", "in4", "in5", "in6", "in7", "in8", "in9", "in10", "in11", "in12", "in13", "in14", "in15", "in16", "in17", "in18",
+        "in19", "in20", "in21", "in22", "in23", "in24", "in25", "in26", "in27", "in28", "in29", "in30", "in31", "in32", "in33", "in34", "in35",
+        "in36", "in37", "in38", "in39", "in40", "in41", "in42", "in43", "in44", "in45", "in46", "in47", "in48", "in49", "in50", "in51", "in52",
+        "in53", "in54", "in55", "in56", "in57", "in58", "in59", "in60", "in61", "in62", "in63"
     ], derive;
     /// Tensors of one type and of equal extents but for those along `axis`.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no input or more than 23, if types or other extents differ, if there is no such axis, or if the result would
+    /// [`Error::InvalidDescriptor`] if there is no input or more than 64, if types or other extents differ, if there is no such axis, or if the result would
     /// exceed `i64::MAX` bytes.
     fn new(inputs: Vec<TensorDesc>, axis: usize) = Fields::minimal(inputs, axis);
 }
@@ -212,6 +223,9 @@ shared_steps! { ConcatDescriptor: layout }
 #[derive(Debug)]
 pub struct ConcatArgs<'a> {
     operands: Operands<'a>,
+    /// The inputs behind those that have an index; behind the last of them nothing counts.
+    further: [Operand<'a>; MAX_INPUTS - INDEXED],
+    count: usize,
 }
 
 impl<'a> ConcatArgs<'a> {
@@ -221,14 +235,21 @@ impl<'a> ConcatArgs<'a> {
     pub fn new(inputs: impl IntoIterator<Item = impl Into<Mem<'a>>>, out: impl Into<MemMut<'a>>) -> Self {
         let mut operands = Operands::none();
         let mut inputs = inputs.into_iter();
-        for (at, input) in (0..MAX_INPUTS).zip(&mut inputs) {
+        for (at, input) in (0..INDEXED).zip(&mut inputs) {
             operands.put(at, input.into().0);
         }
         operands.put(OUT, out.into().0);
+        let mut further: [Operand<'a>; MAX_INPUTS - INDEXED] = std::array::from_fn(|_| Mem::in_place().into());
+        let mut count = 0;
+        for (to, input) in further.iter_mut().zip(&mut inputs) {
+            let input: Mem<'a> = input.into();
+            *to = input.into();
+            count += 1;
+        }
         if inputs.next().is_some() {
             operands.put_too_many();
         }
-        Self { operands }
+        Self { operands, further, count }
     }
 }
 
@@ -236,7 +257,89 @@ impl crate::plan::sealed::Sealed for ConcatArgs<'_> {}
 
 impl<'a> crate::plan::Args<'a> for ConcatArgs<'a> {
     #[inline]
-    fn flatten(self) -> Operands<'a> {
-        self.operands
+    fn lend<R>(self, to: impl FnOnce(&Operands<'_>) -> R) -> R {
+        let Self { operands, further, count } = self;
+        to(&Operands { further: &further[..count], ..operands })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::any::AnyDescriptor;
+    use crate::backend::Device;
+    use crate::dtype::DType;
+    use crate::memory::Workspace;
+    use crate::options::PlanOptions;
+    use crate::plan::Plan;
+
+    fn of(count: usize) -> Result<ConcatDescriptor> {
+        ConcatDescriptor::new(vec![TensorDesc::contiguous(DType::F32, &[2])?; count], 0)
+    }
+
+    /// Runs with so many inputs, of which input `i` holds `i` and `-i`.
+    fn run(plan: &ConcatPlan, count: usize, out: &mut [f32]) -> Result<()> {
+        let inputs: Vec<[f32; 2]> = (0..count).map(|i| [i as f32, -(i as f32)]).collect();
+        let args = ConcatArgs::new(inputs.iter().map(Mem::from), MemMut::host(out));
+        plan.run(&mut Device::cpu().queue(), args, Workspace::none())
+    }
+
+    #[test]
+    fn as_many_inputs_as_there_are_rows_follow_one_another_and_others_are_refused_by_name() {
+        for count in [1, 22, 23, 24, 25, 63, 64] {
+            let (descriptor, mut out) = (of(count).unwrap(), vec![0f32; 2 * count]);
+            let plan = ConcatPlan::new(&Device::cpu(), descriptor, &PlanOptions::default()).unwrap();
+            run(&plan, count, &mut out).unwrap();
+            let expected: Vec<f32> = (0..count).flat_map(|i| [i as f32, -(i as f32)]).collect();
+            assert_eq!(out, expected, "{count} inputs");
+            let refused = |got| run(&plan, got, &mut vec![0f32; 2 * count]).unwrap_err();
+            if count > 1 {
+                let missing = Error::MissingOperand { op: "concat", operand: INPUTS[count - 1] };
+                assert_eq!(refused(count - 1), missing, "{count} inputs");
+            }
+            let operand = INPUTS.get(count).copied().unwrap_or("beyond the last");
+            assert_eq!(refused(count + 1), Error::UnexpectedOperand { op: "concat", operand }, "{count} inputs");
+            let operand = if count < INDEXED { operand } else { "beyond the last" };
+            assert_eq!(refused(80), Error::UnexpectedOperand { op: "concat", operand }, "{count} inputs");
+        }
+        let error = of(65).unwrap_err().to_string();
+        assert!(error.contains("inputs: must be 1 to 64, got 65; longer lists are concatenated in parts"), "{error}");
+    }
+
+    #[test]
+    fn slots_and_operands_of_any_plan_have_the_output_behind_every_input() {
+        for count in [23, 24, 64] {
+            let descriptor = AnyDescriptor::new(of(count).unwrap());
+            let names: Vec<&str> = descriptor.slots().iter().map(|slot| slot.name).collect();
+            assert_eq!(names, [&INPUTS[..count], &["out"]].concat());
+            let plan = descriptor.plan(&Device::cpu(), &PlanOptions::default()).unwrap();
+            let inputs: Vec<[f32; 2]> = (0..count).map(|i| [i as f32; 2]).collect();
+            let mut out = vec![0f32; 2 * count];
+            let mut operands: Vec<Operand<'_>> = inputs.iter().map(|input| Mem::host(input).into()).collect();
+            operands.push(MemMut::host(&mut out).into());
+            plan.run(&mut Device::cpu().queue(), &mut operands, Workspace::none()).unwrap();
+            let last = [count - 1, count - 1].map(|value| value as f32);
+            assert_eq!((&out[..4], &out[2 * count - 2..]), (&[0.0, 0.0, 1.0, 1.0][..], &last[..]));
+        }
+    }
+
+    #[test]
+    fn an_input_of_a_list_that_overlaps_the_output_or_is_in_place_is_refused() {
+        let device = Device::cpu();
+        let plan = Plan::new(&device, of(40).unwrap(), &PlanOptions::default()).unwrap();
+        let memory = device.alloc(8 * 41).unwrap();
+        let refused = |at: usize, operand: Mem<'_>| {
+            let inputs = (0..40).map(|i| if i == at { operand } else { Mem::buffer(&memory, 0, 8) });
+            let args = ConcatArgs::new(inputs, MemMut::buffer(&memory, 8, 8 * 40));
+            plan.run(&mut device.queue(), args, Workspace::none()).unwrap_err()
+        };
+        for at in [3, 22, 23, 39] {
+            let error = refused(at, Mem::buffer(&memory, 16, 8)).to_string();
+            assert!(error.contains(INPUTS[at]) && error.contains("out"), "{error}");
+            let in_place = refused(at, Mem::in_place());
+            assert!(matches!(in_place, Error::NotInPlace { operand, .. } if operand == INPUTS[at]), "{in_place}");
+            let small = refused(at, Mem::buffer(&memory, 0, 4));
+            assert!(matches!(small, Error::TooSmall { operand, .. } if operand == INPUTS[at]), "{small}");
+        }
     }
 }

@@ -8,8 +8,8 @@ use super::reduction::{Combine, Each, Finish};
 use super::{Fields, Geometry, INPUTS, OUTPUT, OUTPUTS, ReduceDescriptor, Reduction};
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
-use crate::ops::pointwise::map::{Forward, PointwiseDescriptor};
-use crate::ops::pointwise::program::{Function, Made, Origin, Program, ProgramBuilder, Term, Through};
+use crate::ops::pointwise::map::{Forward, PointwiseDescriptor, cast};
+use crate::ops::pointwise::program::{Function, Made, Origin, Program, ProgramBuilder, Refused, Term, Through};
 use crate::ops::valid::Described;
 use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
@@ -32,7 +32,8 @@ pub(super) fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) ->
     let (fields, geometry) = (&forward.0.fields, &forward.0.derived);
     if !geometry.sets.is_empty() {
         let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
-        let why = "has no gradient, since there are several sets; a descriptor of each set alone has gradients";
+        let why = "has no gradient in a descriptor of several sets; reduce each set by one of its own, made by `new` of its inputs, and combine their \
+                   results by `pointwise`: both have gradients";
         return Err(Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() });
     }
     let dy = geometry.repeated_output()?;
@@ -64,7 +65,9 @@ pub(super) fn derive(forward: &ReduceDescriptor, derivation: &mut Derivation) ->
             reduced.through(dy, vec![result], &|b, value, dy, of| {
                 let apart = b.call(Function::Sub, [value, of[0]]);
                 let share = b.call(Function::Exp, [apart]);
-                b.call(Function::Mul, [dy, share])
+                let share = b.call(Function::Mul, [dy, share]);
+                // All values are -infinity, which is no distance from itself.
+                where_equal(b, of[0], f64::NEG_INFINITY.into(), 0.0.into(), share)
             })
         }
         (Combine::Moments, _, finish) => reduced.moments(dy, finish == Finish::RootOfMean),
@@ -86,19 +89,27 @@ fn where_equal(b: &mut ProgramBuilder, x: Term, y: Term, one: Term, other: Term)
 impl Reduced<'_> {
     /// The gradient of the results before the finish, which a step computes.
     fn through_finish(&mut self, dy: TensorDesc, finish: &Program) -> Result<Operand> {
-        let Ok(gradient) = finish.gradient(&[0], &[0], None) else {
-            let why = "has no gradient through a finish that is constant between its jumps, such as a comparison";
+        let gradient = finish.gradient(&[0], &[0], None).map_err(|refused| {
+            let constant = "has no gradient through a finish that is constant between its jumps, such as a comparison";
+            let why = match refused {
+                Refused::Independent(_) => constant,
+                Refused::Underivable(_, function) => function.why_no_gradient().unwrap_or(constant),
+            };
             let operand = self.derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
-            return Err(Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() });
-        };
-        let gradient = gradient?;
+            Error::NoGradient { op: ReduceDescriptor::OP.name, operand, why, known: Vec::new() }
+        })??;
         let unfinished = self.fields.unfinished(self.geometry.computing)?;
         let result = unfinished.slots.always(OUTPUT).desc;
         let needs_result = gradient.inputs.iter().any(|origin| matches!(origin, Origin::Input(_)));
-        let of_result = if needs_result { self.result()?.1 } else { Role::GradientOf(OUTPUTS[0]) };
+        let mut arriving = (dy, Role::GradientOf(OUTPUTS[0]));
+        let mut of_result = arriving.1.clone();
+        if needs_result {
+            of_result = self.result()?.1;
+            arriving = cast(self.derivation, arriving, self.geometry.computing)?;
+        }
         let operand = |origin: &Origin| match origin {
             Origin::Input(_) => (result, of_result.clone()),
-            Origin::GradientOf(_) | Origin::Further(_) => (dy, Role::GradientOf(OUTPUTS[0])),
+            Origin::GradientOf(_) | Origin::Further(_) => arriving.clone(),
         };
         let (descs, roles): (Vec<_>, Vec<_>) = gradient.inputs.iter().map(operand).unzip();
         let roles: Vec<_> = INPUTS.into_iter().zip(roles).collect();
@@ -111,17 +122,7 @@ impl Reduced<'_> {
     fn steps(&mut self, dy: TensorDesc, program: &Program, through: Option<(Through<'_>, Vec<Operand>)>) -> Result<()> {
         let (inputs, dims) = (&self.fields.inputs[..], self.geometry.dims());
         let op = ReduceDescriptor::OP.name;
-        let forward = Forward { op, program, inputs, dims, dys: vec![dy], arriving: vec![0], through };
-        let Some(arriving) = &self.arriving else { return forward.derive(self.derivation) };
-        // What arrives is the last of the further operands, not the gradient of forward's output.
-        let (of, mut further) =
-            forward.through.map_or((None, Vec::new()), |(through, further)| (Some(through.of), further));
-        further.push(arriving.clone());
-        let made = |b: &mut ProgramBuilder, value: Term, dy: Term, all: &[Term]| {
-            let (dy, further) = all.split_last().map_or((dy, all), |(&arriving, further)| (arriving, further));
-            of.map_or(dy, |of| of(b, value, dy, further))
-        };
-        let through = Some((Through { further: further.len(), of: &made }, further));
+        let dy = self.arriving.clone().unwrap_or((dy, Role::GradientOf(OUTPUTS[0])));
         Forward { op, program, inputs, dims, dys: vec![dy], arriving: vec![0], through }.derive(self.derivation)
     }
 

@@ -35,10 +35,12 @@
 //!
 //! NaN, infinity, empty: as [`Reduction`] says. Infinities of both signs add up to NaN. Without output elements nothing is written.
 //!
-//! Gradients: by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the reduced axes. What they need
+//! Gradients: by the steps that [`pointwise`](crate::ops::pointwise::map) has; the gradient that arrives is read repeated along the reduced axes. If the output
+//! is of a type that computes otherwise than the inputs, a step casts that gradient to the inputs' computing type where others are read beside it. Where none is,
+//! as of a sum or a mean of the inputs themselves, it is computed as it arrives: the gradient of f64 inputs of a sum in f32 has the digits of f32. What they need
 //! besides is forward's output if that is of the computing type and has no finish, or steps reduce it: the mean of a variance; of products that of the factors that are not 0
 //! and the number of zeros, so that one factor that is 0 has a gradient; of extremes the number of values that are equal to them, which share the gradient
-//! evenly. Norms and standard deviations of 0 have gradients of 0. Counts and positions have none. A step of its own computes what reaches the reduced values
+//! evenly. Norms and standard deviations of 0 have gradients of 0, and so has a logsumexp of minus infinity, of which every term is 0. Counts and positions have none. A step of its own computes what reaches the reduced values
 //! through a finish.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
@@ -471,7 +473,7 @@ impl<'a> ReduceArgs<'a> {
     where
         'a: 's,
     {
-        ReduceArgs { operands: Operands { of_sets: inputs, ..self.operands } }
+        ReduceArgs { operands: Operands { further: inputs, ..self.operands } }
     }
 }
 
@@ -479,8 +481,8 @@ impl crate::plan::sealed::Sealed for ReduceArgs<'_> {}
 
 impl<'a> crate::plan::Args<'a> for ReduceArgs<'a> {
     #[inline]
-    fn flatten(self) -> Operands<'a> {
-        self.operands
+    fn lend<R>(self, to: impl FnOnce(&Operands<'_>) -> R) -> R {
+        to(&self.operands)
     }
 }
 

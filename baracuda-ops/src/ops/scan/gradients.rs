@@ -114,18 +114,21 @@ impl Scanned<'_> {
         Ok((self.between()?, result))
     }
 
-    /// `dx[j] = exp(x[j]) sum over i from j on of dy[i] exp(-y[i])`, in logarithms, of gradients above 0 and of those below 0 each.
+    /// `dx[j] = exp(x[j]) sum over i from j on of dy[i] exp(-y[i])`, in logarithms, of gradients above 0 and of those below 0 each. Where `y[i]` is
+    /// -infinity all before are, and pass nothing on.
     fn logarithm(&self, derivation: &mut Derivation) -> Result<()> {
         let (x, between) = (self.fields.x, self.between()?);
         // 1. log(dy) - y, and log(-dy) - y.
         let mut b = Program::builder();
         let [dy, y] = ["dy", "y"].map(|name| b.input(name));
+        let is_none = b.call(Function::Eq, [y, f64::NEG_INFINITY.into()]);
         let logarithms = [false, true].map(|is_below| {
             let side = if is_below { b.call(Function::Neg, [dy]) } else { dy };
             // NaN stays NaN.
             let side = b.call(Function::Maximum, [side, 0.0.into()]);
             let logarithm = b.call(Function::Log, [side]);
-            b.call(Function::Sub, [logarithm, y])
+            let difference = b.call(Function::Sub, [logarithm, y]);
+            b.call(Function::Where, [is_none, f64::NEG_INFINITY.into(), difference])
         });
         let inputs = vec![self.arriving(derivation)?, self.result(derivation)?];
         let sides = [derivation.intermediate(), derivation.intermediate()];

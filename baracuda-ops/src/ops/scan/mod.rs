@@ -28,7 +28,7 @@
 //!
 //! Gradients: of sums the same scan in the other direction. Of products several steps, which are right where elements are 0. Of logsumexp steps with
 //! logarithms of the gradients that are above and below 0, which read forward's result, or scan again for it if y is not of the type in which values are
-//! combined; the gradient of an element is NaN where its result is minus infinity. Max and min have none: it would be a
+//! combined; what arrives where a result is minus infinity, of which every term is 0, does not count. Max and min have none: it would be a
 //! scatter of the gradients to the indices.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which type or layout.

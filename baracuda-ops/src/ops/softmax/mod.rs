@@ -28,8 +28,8 @@
 //!
 //! Layout and aliasing: any strides on the CPU. On GPUs either the axis is dense in every operand (rows: the last axis of a contiguous
 //! tensor, the channels of a channels-last one), or the same other axes are, in the same order (channels of a contiguous tensor); what
-//! remains collapses to at most three strides. With a bias or a mask every backend takes any strides, of the bias also 0. `y` may lie at `x`, `dx` at
-//! `dy`, where the layouts and the types agree.
+//! remains collapses to at most three strides. With a bias or a mask every backend takes any strides, of the bias also 0, and so it does for the gradient of
+//! softmax, which does not depend on whether there were masks. `y` may lie at `x`, `dx` at `dy`, where the layouts and the types agree.
 //!
 //! Accumulation: f32, for f64 operands f64; sums and maxima meet in a fixed order; the same bits on the same device every time.
 //!
@@ -58,7 +58,7 @@
 //! registers hold, of gradients `softmax_backward_channels_shared` for those that shared memory holds beside them; `softmax_split` for all others,
 //! which it reads twice. Through wgpu (`csrc/softmax/*.wgsl`) `softmax_rows_resident`; `softmax_rows_twice` for many longer rows, forward alone;
 //! `softmax_channels_resident`; `softmax_split`. Bias and masks are for `softmax_masked` (`csrc/softmax/softmax_masked.cu`, `softmax_masked.wgsl`) alone.
-//! Backward, names begin with `softmax_backward`. On the CPU `softmax_fast` and
+//! Backward, names begin with `softmax_backward`, and `softmax_backward_masked` also serves layouts of softmax that the others do not take. On the CPU `softmax_fast` and
 //! `softmax_backward_fast` (`fast.rs`) for types other than f64 and lines whose elements lie side by side, and the reference in `cpu.rs`.
 
 use crate::dtype::{DType, Real};
@@ -217,6 +217,7 @@ impl ForwardFields {
 }
 
 impl BackwardFields {
+    /// Whether masked places have a rule of their own. Of softmax their y of 0 is all that the formula needs.
     fn is_masked(&self) -> bool {
         self.masked && self.log
     }
@@ -226,7 +227,7 @@ impl BackwardFields {
         Ok(())
     }
 
-    /// With a mask the lines of dx, y and dy, in this order.
+    /// The lines of dx, y and dy, in this order, but of log-softmax without a mask.
     fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Option<Lines>> {
         let y = self.y;
         check_axis(op.name, "y", &y, self.axis)?;
@@ -240,18 +241,20 @@ impl BackwardFields {
         slots.declare(backward::Y, y)?;
         let dy = slots.declare(backward::DY, slots.derived(backward::DY, beside(&y))?)?;
         let dx = slots.declare(backward::DX, slots.derived(backward::DX, beside_of(&y, self.input))?)?;
-        self.is_masked().then(|| Lines::new(&[dx, y, dy], self.axis, false)).transpose()
+        (self.is_masked() || !self.log).then(|| Lines::new(&[dx, y, dy], self.axis, false)).transpose()
     }
 }
 
-/// Whether kernels of masks serve, or all others.
+/// The lines of kernels of masks.
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
-fn check_form(is_for_masks: bool, is_masked: bool) -> Result<(), Reason> {
-    match (is_for_masks, is_masked) {
-        (true, false) => Err("it serves masks, and there is none: other forms are faster".into()),
-        (false, true) => Err("it has no masks".into()),
-        _ => Ok(()),
-    }
+fn check_masked(lines: Option<&Lines>) -> Result<&Lines, Reason> {
+    lines.ok_or_else(|| "it serves masks, and there is none: other forms are faster".into())
+}
+
+/// Refuses what kernels of masks alone serve.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+fn check_unmasked(is_masked: bool) -> Result<(), Reason> {
+    Reason::unless(!is_masked, || "it has no masks")
 }
 
 /// The steps of the gradients of x and of the bias.

@@ -44,7 +44,10 @@
 //!
 //! Gradients: one step, a program of its own, for all inputs of floating-point types that are not repeated; for each that is, a sum over the positions that
 //! read one element of it, by the op [`reduce`](crate::ops::reduce), whose map is the program of the gradient. None passes through comparisons; `where`
-//! passes it to the argument that it took. Gradients draw the same random numbers again; an input that is repeated has a step of its own before the sum then.
+//! passes it to the argument that it took. Gradients draw the same random numbers again; an input that is repeated has a step of its own before the sum then, and
+//! so it has beside operands of 8 bits, which sums do not read. If an output is of a type that computes otherwise than the inputs, a step casts the gradient
+//! that arrives there to the inputs' computing type where others are read beside it: of f64 inputs and an f32 output it has the digits of f32, of f32 inputs and
+//! an f64 output those beyond f32 are rounded away.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
@@ -70,6 +73,7 @@ use crate::ops::pointwise::program::{Function, Origin, Program, Refused, Source,
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::ops::walk::Walk;
+use crate::plan::Descriptor;
 use crate::slots::{Access, OperandEntry, SlotsBuilder};
 use crate::tensor::{MAX_RANK, TensorDesc};
 
@@ -302,15 +306,14 @@ impl Spread {
         inputs: &[TensorDesc],
         asked: (Option<&[u64]>, Option<DType>),
     ) -> Result<Self> {
-        let values = || inputs.iter().enumerate().filter(|(at, _)| !program.is_key(*at));
         let computing = match asked.1 {
             Some(dtype) => computing(dtype),
-            None => computing_of(op, values())?,
+            None => computing_of(op, values(program, inputs))?,
         };
         let types: Vec<DType> = inputs.iter().map(TensorDesc::dtype).collect();
         program.check_types(op, &types, computing)?;
         program.check_literals(op, computing)?;
-        let own = broadcast(op, values())?;
+        let own = broadcast(op, values(program, inputs))?;
         let dims = match asked.0 {
             None => own,
             Some(dims) => {
@@ -338,6 +341,11 @@ fn computing(dtype: DType) -> DType {
         DType::U8 | DType::I8 => DType::I32,
         other => other.accumulator(),
     }
+}
+
+/// The inputs of a program, by their places, without its seeds and offsets.
+fn values<'i>(program: &Program, inputs: &'i [TensorDesc]) -> impl Iterator<Item = (usize, &'i TensorDesc)> {
+    inputs.iter().enumerate().filter(|(at, _)| !program.is_key(*at))
 }
 
 /// The type in which a program of these inputs computes.
@@ -393,7 +401,7 @@ pub(in crate::ops) struct Forward<'f> {
     /// The extents that they broadcast to.
     pub(in crate::ops) dims: &'f [u64],
     /// The gradients that arrive, each with these extents, in the order of the outputs' places in `arriving`.
-    pub(in crate::ops) dys: Vec<TensorDesc>,
+    pub(in crate::ops) dys: Vec<(TensorDesc, Role)>,
     /// The outputs at which they arrive.
     pub(in crate::ops) arriving: Vec<usize>,
     /// What reaches the output, if they arrive at what is made of it, with the further operands that this reads.
@@ -405,14 +413,27 @@ type Gradient = (Program, Vec<TensorDesc>, Vec<(&'static str, Role)>);
 
 impl Forward<'_> {
     /// Adds the steps of all inputs that are wanted: one program for those that have the extents of the outputs, and a sum for each that is repeated.
-    pub(in crate::ops) fn derive(&self, derivation: &mut Derivation) -> Result<()> {
+    /// Before them a step for each gradient whose type does not mix with what they read besides.
+    pub(in crate::ops) fn derive(mut self, derivation: &mut Derivation) -> Result<()> {
         let wanted: Vec<usize> = (0..self.inputs.len()).filter(|&at| derivation.wants(INPUTS[at])).collect();
         let (whole, repeated): (Vec<_>, Vec<_>) =
             wanted.into_iter().partition(|&at| self.inputs[at].dims() == self.dims);
+        let groups = || [&whole[..]].into_iter().filter(|whole| !whole.is_empty()).chain(repeated.chunks(1));
+        let mut all_mix = true;
+        for group in groups() {
+            let (program, descs, _) = self.gradient(group)?;
+            all_mix &= computing_of(self.op, values(&program, &descs)).is_ok();
+        }
+        if !all_mix {
+            let computing = computing_of(self.op, values(self.program, self.inputs))?;
+            for (dy, role) in &mut self.dys {
+                (*dy, *role) = cast(derivation, (*dy, role.clone()), computing)?;
+            }
+        }
         if !whole.is_empty() {
             self.derive_whole(derivation, &whole)?;
         }
-        repeated.into_iter().try_for_each(|at| self.derive_repeated(derivation, at))
+        repeated.iter().try_for_each(|&at| self.derive_repeated(derivation, at))
     }
 
     /// The program of the gradients of some inputs, with its operands and their roles.
@@ -447,8 +468,7 @@ impl Forward<'_> {
             Origin::Further(at) => further[at].clone(),
             Origin::Input(at) => (inputs[at], Role::Forward(INPUTS[at])),
             Origin::GradientOf(output) => {
-                let at = arriving.iter().position(|&known| known == output).unwrap_or_default();
-                (dys[at], Role::GradientOf(OUTPUTS[output]))
+                dys[arriving.iter().position(|&known| known == output).unwrap_or_default()].clone()
             }
         };
         let (descs, origins): (Vec<_>, Vec<_>) = gradient.inputs.iter().map(slot).unzip();
@@ -472,8 +492,9 @@ impl Forward<'_> {
     fn derive_repeated(&self, derivation: &mut Derivation, wanted: usize) -> Result<()> {
         let (mut program, mut descs, mut roles) = self.gradient(&[wanted])?;
         let input = self.inputs[wanted];
-        if !program.sources().is_empty() {
-            // Sums read what has been drawn.
+        let is_of_8_bits = |dtype: DType| dtype.is_float() && !dtype.is_computed();
+        if !program.sources().is_empty() || descs.iter().any(|desc| is_of_8_bits(desc.dtype())) {
+            // Sums read what has been drawn, and no floating-point numbers of 8 bits.
             let drawn = PointwiseDescriptor::new(program, descs)?.outputs(vec![input.dtype().accumulator()])?;
             let at_each = derivation.intermediate();
             roles.push((OUTPUTS[0], at_each.clone()));
@@ -486,28 +507,62 @@ impl Forward<'_> {
         let is_repeated = |&axis: &usize| axis >= front && input.dims()[axis - front] != self.dims[axis];
         let kept: Vec<usize> = (0..self.dims.len()).filter(is_repeated).collect();
         let axes = (0..front).chain(kept.iter().copied()).collect();
-        let mut sum = ReduceDescriptor::new(program, descs, axes, Reduction::Sum)?.keep(kept)?.output(input.dtype())?;
+        let sum = ReduceDescriptor::new(program, descs, axes, Reduction::Sum)?.keep(kept)?;
+        let gradient = Role::GradientFor(vec![INPUTS[wanted]]);
+        if is_of_8_bits(input.dtype()) {
+            let (sum, between) = (sum.output(input.dtype().accumulator())?, derivation.intermediate());
+            let desc = sum.slots()[sum.slots().len() - 1].desc;
+            roles.push((OUTPUTS[0], between.clone()));
+            derivation.push(sum, &roles);
+            let mut cast = PointwiseDescriptor::new(Program::identity(), vec![desc])?.outputs(vec![input.dtype()])?;
+            if input.is_injective() {
+                cast = cast.layout(OUTPUTS[0], input)?;
+            }
+            derivation.push(cast, &[(INPUTS[0], between), (OUTPUTS[0], gradient)]);
+            return Ok(());
+        }
+        let mut sum = sum.output(input.dtype())?;
         if input.is_injective() {
             sum = sum.layout(OUTPUTS[0], input)?;
         }
-        roles.push((OUTPUTS[0], Role::GradientFor(vec![INPUTS[wanted]])));
+        roles.push((OUTPUTS[0], gradient));
         derivation.push(sum, &roles);
         Ok(())
     }
+}
+
+/// A tensor in a type in which gradients compute, which a step casts it to if its own computes in another one. Elements that are repeated are cast once.
+pub(in crate::ops) fn cast(
+    derivation: &mut Derivation,
+    (desc, role): (TensorDesc, Role),
+    to: DType,
+) -> Result<(TensorDesc, Role)> {
+    if computing(desc.dtype()) == to {
+        return Ok((desc, role));
+    }
+    let mut own = desc;
+    for axis in (0..desc.rank()).filter(|&axis| desc.strides()[axis] == 0 && desc.dims()[axis] > 1) {
+        own = own.narrow(axis, 0, 1)?.0;
+    }
+    let step = PointwiseDescriptor::new(Program::identity(), vec![own])?.outputs(vec![to])?;
+    let (result, between) = (step.slots()[1].desc, derivation.intermediate());
+    derivation.push(step, &[(INPUTS[0], role), (OUTPUTS[0], between.clone())]);
+    Ok((result.broadcast_to(desc.dims())?, between))
 }
 
 fn derive(forward: &PointwiseDescriptor, derivation: &mut Derivation) -> Result<()> {
     let Fields { program, inputs, sets, .. } = &forward.0.fields;
     if !sets.is_empty() {
         let operand = derivation.wanted().first().copied().unwrap_or(INPUTS[0]).into();
-        let why = "has no gradient, since there are several sets; a descriptor of each set alone has gradients";
+        let why = "has no gradient in a descriptor of several sets; one of each set alone, made by `new` of its inputs, has gradients, and that of a \
+                   scalar which sets share is the sum of theirs";
         return Err(Error::NoGradient { op: PointwiseDescriptor::OP.name, operand, why, known: Vec::new() });
     }
     let of_outputs = &forward.0.derived.operands[inputs.len()..];
     // The gradients have other outputs, which would say otherwise how many digits random numbers have.
     let program = &forward.0.derived.program_of(program, of_outputs);
     let arriving: Vec<usize> = (0..OUTPUTS.len()).filter(|&at| derivation.arrives(OUTPUTS[at])).collect();
-    let dys = arriving.iter().map(|&at| of_outputs[at]).collect();
+    let dys = arriving.iter().map(|&at| (of_outputs[at], Role::GradientOf(OUTPUTS[at]))).collect();
     let dims = of_outputs[0].dims();
     Forward { op: PointwiseDescriptor::OP.name, program, inputs, dims, dys, arriving, through: None }.derive(derivation)
 }
@@ -639,7 +694,7 @@ impl<'a> PointwiseArgs<'a> {
     where
         'a: 's,
     {
-        PointwiseArgs { operands: Operands { of_sets: operands, ..self.operands } }
+        PointwiseArgs { operands: Operands { further: operands, ..self.operands } }
     }
 }
 
@@ -647,8 +702,8 @@ impl crate::plan::sealed::Sealed for PointwiseArgs<'_> {}
 
 impl<'a> crate::plan::Args<'a> for PointwiseArgs<'a> {
     #[inline]
-    fn flatten(self) -> Operands<'a> {
-        self.operands
+    fn lend<R>(self, to: impl FnOnce(&Operands<'_>) -> R) -> R {
+        to(&self.operands)
     }
 }
 

@@ -3,7 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::super::masked::Lines;
-use super::super::{Valid, check_form};
+use super::super::{Valid, check_masked};
 use super::{Along, Pass};
 use crate::backend::Device;
 use crate::backend::cuda::{Launch, Props, c_dtype};
@@ -29,10 +29,9 @@ const fn held(width: u64, dtype: DType) -> u64 {
     }
 }
 
-/// Lines with a bias or a mask, of any layout.
+/// Lines with a bias or a mask, and the gradient of softmax, of any layout.
 pub(in super::super) fn masked<'d, F: Pass + 'static>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
-    check_form(true, softmax.derived.is_some())?;
-    let Some(lines) = &softmax.derived else { return Err("there is no mask".into()) };
+    let lines = check_masked(softmax.derived.as_ref())?;
     let descs: Vec<TensorDesc> = softmax.slots.iter().map(|slot| slot.desc).collect();
     let (&out, inputs) = descs.split_last().ok_or("it has no output")?;
     let Along { is_log, scale, .. } = softmax.fields.along();

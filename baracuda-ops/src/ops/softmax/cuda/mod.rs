@@ -17,7 +17,7 @@ use super::geometry::{Geometry, Tensors, check_channels, check_rows};
 use super::masked::Lines as MaskedLines;
 pub(super) use masked::masked;
 
-use super::{BackwardFields, ForwardFields, Valid, backward, check_form, forward};
+use super::{BackwardFields, ForwardFields, Valid, backward, check_unmasked, forward};
 use crate::backend::cuda::{Launch, Numbers, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::error::Reason;
@@ -54,6 +54,8 @@ pub(super) struct Along {
     axis: usize,
     is_log: bool,
     scale: f64,
+    /// Whether kernels of masks alone serve.
+    is_masked: bool,
 }
 
 impl Pass for ForwardFields {
@@ -66,7 +68,7 @@ impl Pass for ForwardFields {
     const MASKED: MaskedCalls<Self::Operands> = calls!(bops_softmax_masked);
 
     fn along(&self) -> Along {
-        Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
+        Along { axis: self.axis, is_log: self.log, scale: self.scale.get(), is_masked: self.is_masked() }
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
@@ -84,7 +86,7 @@ impl Pass for BackwardFields {
     const MASKED: MaskedCalls<Self::Operands> = calls!(bops_softmax_backward_masked);
 
     fn along(&self) -> Along {
-        Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
+        Along { axis: self.axis, is_log: self.log, scale: self.scale.get(), is_masked: self.is_masked() }
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
@@ -93,33 +95,33 @@ impl Pass for BackwardFields {
 }
 
 pub(super) fn rows_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
-    check_form(false, softmax.derived.is_some())?;
+    check_unmasked(softmax.fields.along().is_masked)?;
     check_rows(&softmax.slots, softmax.fields.along().axis)?;
     Task::new(softmax)?.candidate(F::ROWS_RESIDENT, |lines| choice::rows_resident(lines, props))
 }
 
 pub(super) fn rows_shared<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
-    check_form(false, softmax.derived.is_some())?;
+    check_unmasked(softmax.fields.along().is_masked)?;
     check_rows(&softmax.slots, softmax.fields.along().axis)?;
     Task::new(softmax)?.candidate(F::ROWS_SHARED, |lines| choice::rows_shared(lines, props))
 }
 
 pub(super) fn channels_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
-    check_form(false, softmax.derived.is_some())?;
+    check_unmasked(softmax.fields.along().is_masked)?;
     check_channels(&softmax.slots, softmax.fields.along().axis)?;
     Task::new(softmax)?.candidate(F::CHANNELS_RESIDENT, |lines| choice::channels_resident(lines, props))
 }
 
 /// Backward alone: y, and a part of dy, in shared memory.
 pub(super) fn channels_shared<'d>(softmax: &'d Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
-    check_form(false, softmax.derived.is_some())?;
+    check_unmasked(softmax.fields.along().is_masked)?;
     check_channels(&softmax.slots, softmax.fields.axis)?;
     Task::new(softmax)?
         .candidate(calls!(bops_softmax_backward_channels_shared), |lines| choice::channels_shared(lines, props))
 }
 
 pub(super) fn split<'d, F: Pass>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
-    check_form(false, softmax.derived.is_some())?;
+    check_unmasked(softmax.fields.along().is_masked)?;
     let task = Task::new(softmax)?;
     let (choice, workspace_bytes) = choice::split(&task.lines)?;
     let candidate = task.candidate(F::SPLIT, |_| Ok(choice))?;
@@ -140,7 +142,7 @@ struct Task<O> {
 
 impl<O: 'static> Task<O> {
     fn new<F: Pass<Operands = O>>(softmax: &Valid<F>) -> Result<Self, Reason> {
-        let Along { axis, is_log, scale } = softmax.fields.along();
+        let Along { axis, is_log, scale, .. } = softmax.fields.along();
         let tensors = Tensors::of(&softmax.slots)?;
         let Geometry { outer, dim, inner, extents, strides, steps, vector_bytes } = tensors.geometry(axis)?;
         let ([extent1, extent2], strides) = c_rows(outer, extents, &strides);

@@ -1,7 +1,7 @@
-//! The form of biases and masks: lines of any layout, element by element.
+//! The form of biases and masks, and of the gradients of such: lines of any layout, element by element.
 
 use super::super::masked::Lines;
-use super::super::{BackwardFields, ForwardFields, Valid, check_form};
+use super::super::{BackwardFields, ForwardFields, Valid, check_masked};
 use crate::backend::wgpu::{Binder, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, groups};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -56,10 +56,9 @@ fn accessors(dtype: DType, is_output: bool) -> Result<[&'static str; 2], Reason>
     })
 }
 
-/// Lines with a bias or a mask, of any layout.
+/// Lines with a bias or a mask, and the gradient of softmax, of any layout.
 pub(in super::super) fn masked<F: Masked>(softmax: &Valid<F>, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
-    check_form(true, softmax.derived.is_some())?;
-    let Some(lines) = &softmax.derived else { return Err("there is no mask".into()) };
+    let lines = check_masked(softmax.derived.as_ref())?;
     check_reach(softmax.slots.iter(), &[], props)?;
     let types = softmax.slots.iter().map(|slot| ShaderType::of(slot.desc.dtype()));
     let types = types.collect::<Result<Vec<_>, Reason>>()?;
@@ -98,8 +97,9 @@ pub(in super::super) fn masked<F: Masked>(softmax: &Valid<F>, props: &Props, _: 
         };
         step.flags.push((flag, of.is_half()));
     }
+    step.flags.push(("LOG", is_log));
     if F::ENTRY == ForwardFields::ENTRY {
-        step.flags.extend([("LOG", is_log), ("HAS_BIAS", has_bias), ("HOLDS", rounds <= MOST_HELD)]);
+        step.flags.extend([("HAS_BIAS", has_bias), ("HOLDS", rounds <= MOST_HELD)]);
         if !has_bias {
             step.flags.push(("BIAS_IS_HALF", false));
             step.generated =

@@ -5,7 +5,7 @@ mod spread;
 mod variants;
 
 use super::geometry::{Tensors, check_channels, check_rows};
-use super::{BackwardFields, ForwardFields, Valid, check_form};
+use super::{BackwardFields, ForwardFields, Valid, check_unmasked};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded, params,
@@ -133,7 +133,7 @@ pub(super) trait Pass: Fields {
 impl Pass for ForwardFields {
     fn work(softmax: &Valid<Self>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
         let fields = &softmax.fields;
-        check_form(false, softmax.derived.is_some())?;
+        check_unmasked(softmax.fields.is_masked())?;
         form.check_axis(&softmax.slots, fields.axis)?;
         let scale = Scale::new(fields.scale.get());
         let flags = vec![
@@ -174,7 +174,7 @@ impl Pass for ForwardFields {
 impl Pass for BackwardFields {
     fn work(softmax: &Valid<Self>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
         let fields = &softmax.fields;
-        check_form(false, softmax.derived.is_some())?;
+        check_unmasked(softmax.fields.is_masked())?;
         form.check_axis(&softmax.slots, fields.axis)?;
         let flags = vec![("LOG", fields.log)];
         work(&BACKWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {

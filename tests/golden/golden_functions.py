@@ -1,0 +1,380 @@
+#!/usr/bin/env python3
+"""Golden cases of the functions of programs: values of 60 digits on edges and random points, a pack for each type.
+
+usage: golden_functions.py OUTPUT_FOLDER        (needs mpmath and numpy; seconds); make_golden.py makes these packs as well
+
+Each case is one function as a program of one instruction. Of 16-bit types the outputs are f32, so that the digits in which the function is computed
+count. Functions of integers, comparisons, tests and bitwise functions are exact, and have no cases here. A formula stands for finite arguments
+that are no pole; what the rules say of the rest is written beside it.
+"""
+import math
+import os
+import sys
+import zlib
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+from mpmath import mp, mpf
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import case_file
+
+DIGITS, POINTS = 60, 128
+MAX_BYTES = 1_500_000
+INF, NAN = math.inf, math.nan
+DTYPES = ["f64", "f32", "f16", "bf16"]
+GREATEST = {"f64": 1.7976931348623157e308, "f32": 3.4028234663852886e38, "f16": 65504.0, "bf16": 3.3895313892515355e38}
+LEAST_NORMAL = {"f64": 2.0**-1022, "f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
+FRACTION_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7}
+mp.dps = DIGITS
+
+
+# ---- formulas of finite arguments, as mpf ----
+
+
+def exact(x):
+    """An argument as a fraction, for what whole numbers compute."""
+    return Fraction(float(x))
+
+
+def trunc(x):
+    return mpf(math.trunc(exact(x)))
+
+
+def floor(x):
+    return mpf(math.floor(exact(x)))
+
+
+def softplus(x):
+    return max(x, mpf(0)) + mpmath.log1p(mpmath.exp(-abs(x)))
+
+
+def sigmoid(x):
+    return 1 / (1 + mpmath.exp(-x)) if x >= 0 else mpmath.exp(x) / (1 + mpmath.exp(x))
+
+
+def tanhshrink(x):
+    # The difference is of the third order in x.
+    lost = 0 if x == 0 else max(0, -int(mpmath.log10(abs(x)))) * 3
+    with mp.workdps(DIGITS + lost):
+        return x - mpmath.tanh(x)
+
+
+def erfc(x):
+    # Beyond, it is below all numbers or next to 2.
+    return mpf(0) if x > 10**4 else mpf(2) if x < -(10**4) else mpmath.erfc(x)
+
+
+def gelu_tanh(x):
+    return x * sigmoid(2 * mpmath.sqrt(2 / mp.pi) * (x + mpf("0.044715") * x**3))
+
+
+def sinc(x):
+    return mpf(1) if x == 0 else mpf(0) if x == floor(x) else mpmath.sinpi(x) / (mp.pi * x)
+
+
+def lgamma(x):
+    return INF if x <= 0 and x == floor(x) else mpmath.re(mpmath.loggamma(x))
+
+
+def digamma(x):
+    if x == 0:
+        return -INF
+    return NAN if x < 0 and x == floor(x) else mpmath.digamma(x)
+
+
+def erfinv(x):
+    return NAN if abs(x) > 1 else INF * int(mpmath.sign(x)) if abs(x) == 1 else mpmath.erfinv(x)
+
+
+def between(formula, least, most=INF):
+    """A formula that is NaN outside a closed range."""
+    return lambda x: formula(x) if least <= x <= most else NAN
+
+
+def pole(formula, poles):
+    """A formula with results at single arguments."""
+    return lambda x: poles[float(x)] if float(x) in poles else formula(x)
+
+
+SELU = [mpf(1.0507009873554805), mpf(1.6732632423543772)]
+
+
+# Name: (formula, results at infinity and -infinity, where random arguments lie). A result at NaN is NaN.
+UNARY = {
+    "neg": (lambda x: -x, (-INF, INF), "wide"),
+    "sqrt": (between(mpmath.sqrt, 0), (INF, NAN), "positive"),
+    "abs": (abs, (INF, INF), "wide"),
+    "sign": (mpmath.sign, (1, -1), "wide"),
+    "ceil": (lambda x: -floor(-x), (INF, -INF), "halves"),
+    "floor": (floor, (INF, -INF), "halves"),
+    "round": (lambda x: mpf(round(exact(x))), (INF, -INF), "halves"),
+    "trunc": (trunc, (INF, -INF), "halves"),
+    "frac": (lambda x: x - trunc(x), (NAN, NAN), "halves"),
+    "reciprocal": (pole(lambda x: 1 / x, {0.0: INF}), (0, 0), "wide"),
+    "square": (lambda x: x * x, (INF, INF), "wide"),
+    "rsqrt": (pole(between(lambda x: 1 / mpmath.sqrt(x), 0), {0.0: INF}), (0, NAN), "positive"),
+    "cbrt": (lambda x: mpmath.sign(x) * mpmath.cbrt(abs(x)), (INF, -INF), "wide"),
+    "relu": (lambda x: max(x, mpf(0)), (INF, 0), "near"),
+    "relu6": (lambda x: min(max(x, mpf(0)), mpf(6)), (6, 0), "near"),
+    "softsign": (lambda x: x / (1 + abs(x)), (1, -1), "wide"),
+    "hardsigmoid": (lambda x: min(max(x + 3, mpf(0)), mpf(6)) / 6, (1, 0), "near"),
+    "hardswish": (lambda x: mpf(0) if x <= -3 else x * (x + 3) / 6 if x < 3 else x, (INF, 0), "near"),
+    "exp": (mpmath.exp, (INF, 0), "near"),
+    "log": (pole(between(mpmath.log, 0), {0.0: -INF}), (INF, NAN), "positive"),
+    "sigmoid": (sigmoid, (1, 0), "near"),
+    "tanh": (mpmath.tanh, (1, -1), "near"),
+    "silu": (lambda x: x * sigmoid(x), (INF, NAN), "near"),
+    "softplus": (softplus, (INF, 0), "near"),
+    "log_sigmoid": (lambda x: -softplus(-x), (0, -INF), "near"),
+    "gelu_erf": (lambda x: x * erfc(-x / mpmath.sqrt(2)) / 2, (INF, NAN), "near"),
+    "gelu_tanh": (gelu_tanh, (INF, NAN), "near"),
+    "erf": (lambda x: 1 - erfc(x) if abs(x) > 1 else mpmath.erf(x), (1, -1), "near"),
+    "erfc": (erfc, (0, 2), "near"),
+    "mish": (lambda x: x * mpmath.tanh(softplus(x)), (INF, NAN), "near"),
+    "selu": (lambda x: SELU[0] * (x if x > 0 else SELU[1] * mpmath.expm1(x)), (INF, -SELU[0] * SELU[1]), "near"),
+    "expm1": (mpmath.expm1, (INF, -1), "near"),
+    "log1p": (pole(between(mpmath.log1p, -1), {-1.0: -INF}), (INF, NAN), "above -1"),
+    "exp2": (lambda x: mpf(2) ** x, (INF, 0), "near"),
+    "log2": (pole(between(lambda x: mpmath.log(x) / mpmath.log(2), 0), {0.0: -INF}), (INF, NAN), "positive"),
+    "log10": (pole(between(mpmath.log10, 0), {0.0: -INF}), (INF, NAN), "positive"),
+    "sin": (mpmath.sin, (NAN, NAN), "angles"),
+    "cos": (mpmath.cos, (NAN, NAN), "angles"),
+    "tan": (mpmath.tan, (NAN, NAN), "angles"),
+    "tanhshrink": (tanhshrink, (INF, -INF), "near"),
+    "asin": (between(mpmath.asin, -1, 1), (NAN, NAN), "to 1"),
+    "acos": (between(mpmath.acos, -1, 1), (NAN, NAN), "to 1"),
+    "atan": (mpmath.atan, (mp.pi / 2, -mp.pi / 2), "wide"),
+    "sinh": (mpmath.sinh, (INF, -INF), "near"),
+    "cosh": (mpmath.cosh, (INF, INF), "near"),
+    "asinh": (mpmath.asinh, (INF, -INF), "wide"),
+    "acosh": (between(mpmath.acosh, 1), (INF, NAN), "from 1"),
+    "atanh": (pole(between(mpmath.atanh, -1, 1), {1.0: INF, -1.0: -INF}), (NAN, NAN), "to 1"),
+    "logit": (pole(between(lambda x: mpmath.log(x / (1 - x)), 0, 1), {0.0: -INF, 1.0: INF}), (NAN, NAN), "0 to 1"),
+    "sinc": (sinc, (NAN, NAN), "halves"),
+    "lgamma": (lgamma, (INF, INF), "halves"),
+    "digamma": (digamma, (INF, NAN), "halves"),
+    "erfinv": (erfinv, (NAN, NAN), "to 1"),
+    "i0": (lambda x: mpmath.besseli(0, x) if abs(x) < 2000 else INF, (INF, INF), "near"),
+}
+
+
+def remainder(x, y):
+    return NAN if y == 0 else exact(x) - exact(y) * math.floor(exact(x) / exact(y))
+
+
+def fmod(x, y):
+    return NAN if y == 0 else exact(x) - exact(y) * math.trunc(exact(x) / exact(y))
+
+
+def quotient(x, y, whole):
+    if y == 0:
+        return NAN if x == 0 else INF * int(mpmath.sign(x))
+    return mpf(whole(exact(x) / exact(y)))
+
+
+def power(x, y):
+    if y == 0 or x == 1:
+        return mpf(1)
+    is_odd = y == floor(y) and math.fmod(float(y), 2) != 0
+    if x == 0:
+        return INF if y < 0 else mpf(0)
+    if x < 0:
+        return NAN if y != floor(y) else (-1 if is_odd else 1) * power(-x, y)
+    return mpmath.exp(y * mpmath.log(x)) if abs(y * mpmath.log(x)) < mpf(10) ** 9 else INF if (y > 0) == (x > 1) else mpf(0)
+
+
+def log_of_sum(x, y, base):
+    scale = mpmath.log(base)
+    return max(x, y) + mpmath.log1p(mpmath.exp(-abs(x - y) * scale)) / scale
+
+
+def celu(x, y):
+    return x if x > 0 or x == 0 != y else NAN if y == 0 and x == 0 else mpf(0) * x if y == 0 else y * mpmath.expm1(x / y)
+
+
+def softshrink(x, by):
+    return x - by if x > by else x + by if x < -by else mpf(0)
+
+
+def division(x, y):
+    return x / y if y != 0 else NAN if x == 0 else INF * int(mpmath.sign(x))
+
+
+# Name: (formula, where the random arguments of each place lie).
+BINARY = {
+    "leaky_relu": (lambda x, s: x if x > 0 else s * x, ("wide", "near")),
+    "prelu": (lambda x, s: x if x > 0 else s * x, ("wide", "near")),
+    "hardshrink": (lambda x, by: mpf(0) if -by <= x <= by else x, ("near", "positive")),
+    "softshrink": (softshrink, ("near", "positive")),
+    "maximum": (max, ("wide", "wide")),
+    "minimum": (min, ("wide", "wide")),
+    "fmax": (max, ("wide", "wide")),
+    "fmin": (min, ("wide", "wide")),
+    "copysign": (lambda x, y: abs(x) if y >= 0 else -abs(x), ("wide", "wide")),
+    "fmod": (fmod, ("wide", "wide")),
+    "remainder": (remainder, ("wide", "wide")),
+    "div_floor": (lambda x, y: quotient(x, y, math.floor), ("wide", "wide")),
+    "div_trunc": (lambda x, y: quotient(x, y, math.trunc), ("wide", "wide")),
+    "hypot": (lambda x, y: mpmath.sqrt(x * x + y * y), ("wide", "wide")),
+    "heaviside": (lambda x, v: v if x == 0 else mpf(1) if x > 0 else mpf(0), ("halves", "near")),
+    "elu": (lambda x, y: x if x > 0 else y * mpmath.expm1(x), ("near", "near")),
+    "celu": (celu, ("near", "positive")),
+    "pow": (power, ("power", "near")),
+    "xlogy": (lambda x, y: mpf(0) if x == 0 else NAN if y < 0 else -INF * int(mpmath.sign(x)) if y == 0 else x * mpmath.log(y), ("near", "positive")),
+    "atan2": (lambda x, y: mpf(0) if x == 0 == y else mpmath.atan2(x, y), ("wide", "wide")),
+    "logaddexp": (lambda x, y: log_of_sum(x, y, mp.e), ("near", "near")),
+    "logaddexp2": (lambda x, y: log_of_sum(x, y, mpf(2)), ("near", "near")),
+    "ldexp": (lambda x, y: x * mpf(2) ** round(exact(y)), ("wide", "halves")),
+    "nextafter": (None, ("wide", "wide")),
+    "nan_to_num": (lambda x, nan: x, ("wide", "near")),
+    "add": (lambda x, y: x + y, ("wide", "wide")),
+    "sub": (lambda x, y: x - y, ("wide", "wide")),
+    "mul": (lambda x, y: x * y, ("wide", "wide")),
+    "div": (division, ("wide", "wide")),
+}
+TERNARY = {
+    "hardtanh": (lambda x, lo, hi: min(max(x, lo), hi), ("near", "near", "near")),
+    "clamp": (lambda x, lo, hi: min(max(x, lo), hi), ("near", "near", "near")),
+    "threshold": (lambda x, least, value: value if x <= least else x, ("near", "near", "near")),
+    "lerp": (lambda a, b, w: a + w * (b - a), ("near", "near", "0 to 1")),
+    "addcmul": (lambda x, a, b: x + a * b, ("near", "near", "near")),
+    "addcdiv": (lambda x, a, b: x + a / b if b != 0 else NAN if a == 0 else INF * int(mpmath.sign(a)), ("near", "near", "near")),
+    "fma": (lambda a, b, c: a * b + c, ("near", "near", "near")),
+}
+
+
+COUNT = len(DTYPES) * len(UNARY | BINARY | TERNARY)
+
+
+def next_after(x, y, dtype):
+    """The next number of the type itself."""
+    if x == y:
+        return y
+    if dtype == "bf16":
+        step = np.float32(x).view(np.int32) >> 16
+        if x == 0:
+            return math.copysign(2.0**-133, y)
+        step += 1 if (y > x) == (x > 0) else -1
+        return float((np.int32(step) << 16).astype(np.int32).view(np.float32))
+    of = {"f64": np.float64, "f32": np.float32, "f16": np.float16}[dtype]
+    return float(np.nextafter(of(x), of(y)))
+
+
+# ---- arguments ----
+
+
+def random_arguments(where, count, dtype, rng):
+    normal, uniform = 3 * rng.standard_normal(count), rng.random(count)
+    sign = np.where(rng.random(count) < 0.5, -1.0, 1.0)
+    # Of every exponent that the squares and quotients of a few have.
+    reach = {"f64": 300, "f32": 60, "f16": 10, "bf16": 60}[dtype]
+    wide = sign * np.exp2(reach * (2 * rng.random(count) - 1)) * (1 + uniform)
+    third = np.arange(count) % 3
+    return {
+        "wide": np.where(third == 0, normal, wide),
+        "positive": np.abs(np.where(third == 0, normal, wide)),
+        "near": np.where(third == 0, 8 * normal, np.where(third == 1, normal, normal / 100)),
+        "halves": np.where(third == 0, np.round(2 * normal) / 2, 4 * normal),
+        "above -1": np.where(third == 0, -uniform, np.where(third == 1, normal / 1000, np.abs(wide))),
+        "angles": np.where(third == 0, 10 * normal, np.where(third == 1, normal, wide)),
+        "to 1": np.where(third == 0, sign * (1 - uniform / 1000), np.where(third == 1, sign * uniform, normal / 1000)),
+        "0 to 1": np.where(third == 0, uniform / 100, np.where(third == 1, uniform, 0.5 + normal / 1000)),
+        "from 1": 1 + np.where(third == 0, uniform / 1000, np.abs(np.where(third == 1, normal, wide))),
+        "power": np.where(third == 0, np.round(normal), np.abs(normal) + 0.01),
+    }[where]
+
+
+def edges(dtype):
+    """Zeros, ones and their neighbours, where functions turn, ends of the range. Subnormal numbers, which shaders may take for 0, and -0 are of f64 alone;
+    those of f16 are normal where they are computed with."""
+    largest, least, beside = GREATEST[dtype], LEAST_NORMAL[dtype], 2.0 ** -FRACTION_BITS[dtype]
+    sizes = [1.0, 1 - beside / 2, 1 + beside, 0.5, 2.0, 3.0, 6.0, 1.5, math.pi / 2, math.pi, 22.0, 88.5, 103.5, 1e4, 4 * least, largest]
+    both = [sign * size for size in sizes for sign in (1, -1)]
+    further = {"f64": [-0.0, 5e-324, -5e-324, 1e-310, 709.5, -745.0], "f16": [2.0**-24, -(2.0**-24), 2.0**-20], "f32": [], "bf16": []}[dtype]
+    return [0.0, *both, *further]
+
+
+def arguments(places, dtype, rng):
+    """Rounded arguments of a case: one array for each place."""
+    special = edges(dtype)
+    if len(places) == 1:
+        first = [special + [INF, -INF, NAN]]
+    else:
+        # Pairs of edges whose results are neither beyond all numbers by far nor NaN by other rules than the formula's.
+        few = [0.0, 1.0, -1.0, 0.5, -2.5, 3.0]
+        turn = [lambda at: at, lambda at: at // len(few), lambda at: at + at // len(few)]
+        first = [[few[of(at) % len(few)] for at in range(len(few) ** 2)] for of in turn[: len(places)]]
+    rest = POINTS - len(first[0])
+    columns = [np.concatenate([of, random_arguments(where, rest, dtype, rng)]) for of, where in zip(first, places)]
+    largest = GREATEST[dtype]
+    bounded = [np.where(np.isfinite(column), np.clip(column, -largest, largest), column) for column in columns]
+    return [case_file.rounded(column, dtype) for column in bounded]
+
+
+# ---- cases ----
+
+
+def value(formula, at_infinity, point):
+    if any(math.isnan(x) for x in point):
+        return NAN
+    if math.isinf(point[0]):
+        return float(at_infinity[0 if point[0] > 0 else 1])
+    result = formula(*[mpf(x) for x in point])
+    if isinstance(result, Fraction):
+        # Exact in the type, or rounded once: a division of whole numbers rounds correctly.
+        return float(result)
+    return float(result)
+
+
+def case(name, places, evaluate, dtype):
+    rng = np.random.default_rng(zlib.crc32(f"{name}-{dtype}".encode()))
+    columns = arguments(places, dtype, rng)
+    results = np.array([evaluate(point) for point in zip(*(column.tolist() for column in columns))])
+    names = ["x", "y", "z"][: len(places)]
+    tensor = {"dtype": dtype, "dims": [POINTS]}
+    descriptor = {
+        "program": {"inputs": names, "let": [["r", name, *names]], "outputs": ["r"]},
+        "inputs": [tensor] * len(places),
+    }
+    if dtype in ("f16", "bf16"):
+        descriptor["outputs"] = ["f32"]
+    inputs = {f"in{at}": (dtype, column) for at, column in enumerate(columns)}
+    return name, "pointwise", descriptor, f"mpmath {mpmath.__version__} with {DIGITS} digits", inputs, {"out0": results}
+
+
+def cases(dtype):
+    for name, (formula, at_infinity, where) in UNARY.items():
+        evaluate = lambda point, formula=formula, at=at_infinity, name=name: of_unary(name, formula, at, point)
+        yield case(name, (where,), evaluate, dtype)
+    for name, (formula, places) in (BINARY | TERNARY).items():
+        evaluate = lambda point, formula=formula: value(formula, None, point)
+        if name == "nextafter":
+            evaluate = lambda point: next_after(*point, dtype)
+        yield case(name, places, evaluate, dtype)
+
+
+def of_unary(name, formula, at_infinity, point):
+    (x,) = point
+    if x == 0 and math.copysign(1, x) < 0 and name in ("reciprocal", "rsqrt", "digamma"):
+        # The only ones whose results at 0 depend on its sign.
+        return INF if name == "digamma" else -INF
+    return value(formula, at_infinity, point)
+
+
+def write(folder):
+    """Writes the packs and returns their sizes by name."""
+    sizes = {}
+    for dtype in DTYPES:
+        file = f"functions_{dtype}.safetensors"
+        sizes[file] = case_file.write_pack(os.path.join(folder, file), list(cases(dtype)))
+    assert sum(sizes.values()) <= MAX_BYTES, sizes
+    return sizes
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    os.makedirs(sys.argv[1], exist_ok=True)
+    print(write(sys.argv[1]))
