@@ -61,6 +61,11 @@ impl<'a> Run<'a> {
         self.read(at, length, room)
     }
 
+    /// Elements of f32 that lie side by side, where they lie. Nobody writes them while they are used.
+    pub(super) fn slice(&self, count: usize) -> &'a [f32] {
+        elements::<f32>(&self.tensor, self.first, count)
+    }
+
     /// Writes a block from element `at` on, each element rounded once. No other thread uses these elements.
     #[inline(never)]
     pub(super) fn write(&self, at: u64, values: &[f32]) {
@@ -102,7 +107,7 @@ impl Widest for Write<'_> {
 
 /// Sums of terms of up to three blocks of equal length.
 #[inline(always)]
-fn sums<const N: usize, const SUMS: usize>(
+pub(super) fn sums<const N: usize, const SUMS: usize>(
     blocks: [&[f32]; N],
     terms: impl Fn([f64; N]) -> [f64; SUMS],
 ) -> [f64; SUMS] {

@@ -1,6 +1,8 @@
 //! The ops, by family.
 
 pub mod activation;
+#[cfg(test)]
+mod agreement;
 mod blocks;
 #[cfg(feature = "cuda")]
 mod calls;

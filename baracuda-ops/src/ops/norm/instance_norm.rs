@@ -50,7 +50,8 @@
 //! G. H. Golub, R. J. LeVeque, "Algorithms for Computing the Sample Variance", The American Statistician 37 (1983), for the corrected
 //! two-pass variance.
 //!
-//! Kernels: `csrc/norm/channel` and `csrc/norm/channels_last`, where CUDA files begin with `channel_norm` and `channels_last_norm`, and the reference in `channel_norm/cpu.rs`.
+//! Kernels: `csrc/norm/channel` and `csrc/norm/channels_last`, where CUDA files begin with `channel_norm` and `channels_last_norm`; on the CPU the form
+//! `fast` (`channel_norm/fast`) of types other than f64 and layouts that GPUs take, and the reference in `channel_norm/cpu.rs`.
 
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward, running_statistics};
 use crate::error::{Error, Result};

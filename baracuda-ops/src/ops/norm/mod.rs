@@ -8,7 +8,6 @@ pub mod layer_norm;
 pub mod local_response_norm;
 pub mod rms_norm;
 mod row_norm;
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 mod spatial;
 mod statistics;
 

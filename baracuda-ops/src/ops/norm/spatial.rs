@@ -1,4 +1,4 @@
-//! How the spatial extents of `[N, C, spatial..]` lie, as GPU kernels see them.
+//! How the spatial extents of `[N, C, spatial..]` lie, as kernels see them, but for the references.
 
 use crate::tensor::TensorDesc;
 

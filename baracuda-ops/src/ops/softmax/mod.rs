@@ -59,7 +59,8 @@
 //! which it reads twice. Through wgpu (`csrc/softmax/*.wgsl`) `softmax_rows_resident`; `softmax_rows_twice` for many longer rows, forward alone;
 //! `softmax_channels_resident`; `softmax_split`. Bias and masks are for `softmax_masked` (`csrc/softmax/softmax_masked.cu`, `softmax_masked.wgsl`) alone.
 //! Backward, names begin with `softmax_backward`, and `softmax_backward_masked` also serves layouts of softmax that the others do not take. On the CPU `softmax_fast` and
-//! `softmax_backward_fast` (`fast.rs`) for types other than f64 and lines whose elements lie side by side, and the reference in `cpu.rs`.
+//! `softmax_backward_fast` (`fast.rs`) for types other than f64 and lines whose elements lie side by side, `softmax_fast_columns` and
+//! `softmax_backward_fast_columns` (`columns.rs`) for those of which at least 8 lie side by side, and the reference in `cpu.rs`.
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Reason, Result};
@@ -74,6 +75,7 @@ use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 use masked::Lines;
 
+mod columns;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -332,7 +334,7 @@ descriptor! {
             "channels_resident" => wgpu::channels_resident, "split" => wgpu::split, "masked" => wgpu::masked
         };
         cpu: cpu::forward;
-        before: {"fast" => fast::forward}
+        before: {"fast" => fast::forward, "fast_columns" => columns::forward}
     );
     gradients: ["y"] => ["x", "bias"], derive;
     /// Softmax of `x` along `axis`, counted from 0.
@@ -405,7 +407,7 @@ descriptor! {
             "split" => wgpu::split, "masked" => wgpu::masked
         };
         cpu: cpu::backward;
-        before: {"fast" => fast::backward}
+        before: {"fast" => fast::backward, "fast_columns" => columns::backward}
     );
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///

@@ -111,7 +111,7 @@ fn offset(tensor: &Tensor<'_>, index: u64) -> u64 {
 }
 
 /// Element `index` of an operand of one or two extents.
-fn element(tensor: &Option<Tensor<'_>>, index: u64) -> Option<f64> {
+pub(super) fn element(tensor: &Option<Tensor<'_>>, index: u64) -> Option<f64> {
     tensor.as_ref().map(|tensor| tensor.load(offset(tensor, index)))
 }
 
@@ -119,7 +119,7 @@ fn element(tensor: &Option<Tensor<'_>>, index: u64) -> Option<f64> {
 ///
 /// # Safety
 /// No other thread reads or writes that element during the call.
-unsafe fn set(tensor: &Option<Tensor<'_>>, index: u64, value: f64) {
+pub(super) unsafe fn set(tensor: &Option<Tensor<'_>>, index: u64, value: f64) {
     if let Some(tensor) = tensor {
         // SAFETY: no other thread uses this element.
         unsafe { tensor.store(offset(tensor, index), value) };
@@ -139,13 +139,13 @@ impl ChannelShape {
     }
 
     /// The number of elements of a group.
-    fn group_elements(&self) -> u64 {
+    pub(super) fn group_elements(&self) -> u64 {
         let segments = if self.groups == 0 { self.batch } else { self.group_segments() };
         segments.saturating_mul(self.spatial)
     }
 
     /// The group of a segment.
-    fn group_of(&self, (n, c): (u64, u64)) -> u64 {
+    pub(super) fn group_of(&self, (n, c): (u64, u64)) -> u64 {
         if self.groups == 0 { c } else { n * self.groups + c / self.group_segments().max(1) }
     }
 }
@@ -205,7 +205,7 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> O
 }
 
 /// Moves the running statistics towards those of the groups, and counts the batch.
-fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: &Operands<'_>) {
+pub(super) fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: &Operands<'_>) {
     use super::forward::{NUM_BATCHES, RUNNING_MEAN, RUNNING_VAR};
     let (fields, shape) = (&norm.fields, norm.shape());
     let of = |operand| operands.get(operand);

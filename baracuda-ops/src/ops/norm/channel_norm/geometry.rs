@@ -1,4 +1,4 @@
-//! How tensors lie, as GPU kernels see them: `[batch, channels, spatial]` with one stride each.
+//! How tensors lie, as kernels see them, but for the reference: `[batch, channels, spatial]` with one stride each.
 
 use super::ChannelShape;
 use crate::error::Reason;
@@ -29,7 +29,7 @@ const TENSORS: usize = 6;
 
 /// Tensors of one call. The element `(n, c, s)` of a tensor lies `n * batch + c * channel + s * spatial` elements after its first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need all of it"))]
 pub(crate) struct ChannelGeometry {
     pub(crate) shape: ChannelShape,
     pub(crate) order: ChannelOrder,
@@ -40,7 +40,7 @@ pub(crate) struct ChannelGeometry {
     strides: [Option<(usize, ChannelStrides)>; TENSORS],
 }
 
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need all of it"))]
 impl ChannelGeometry {
     /// Of those tensors that are declared.
     ///
@@ -101,11 +101,21 @@ impl ChannelGeometry {
     }
 
     /// Channels last: whether the rows of channels of all samples lie at one stride in every tensor.
-    #[cfg(any(feature = "cuda", test))]
     pub(crate) fn is_merged(&self) -> bool {
         let ChannelShape { batch, spatial, .. } = self.shape;
         let follows = |s: &ChannelStrides| s.spatial.checked_mul(spatial) == Some(s.batch);
         batch <= 1 || spatial <= 1 || self.strides.iter().flatten().all(|(_, strides)| follows(strides))
+    }
+
+    /// With the rows of channels of all samples as those of one, if they lie at one stride and a channel of all samples shares statistics.
+    pub(super) fn merged(mut self) -> Self {
+        if self.order == ChannelOrder::ChannelsLast && self.shape.groups == 0 && self.is_merged() {
+            for (_, strides) in self.strides.iter_mut().flatten().filter(|_| self.shape.spatial == 1) {
+                strides.spatial = strides.batch;
+            }
+            self.shape = ChannelShape { batch: 1, spatial: self.shape.batch * self.shape.spatial, ..self.shape };
+        }
+        self
     }
 
     /// The strides of a tensor, if it is declared.

@@ -23,16 +23,13 @@ use crate::tensor::TensorDesc;
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;
+mod fast;
 mod geometry;
 #[cfg(feature = "wgpu")]
 pub(super) mod wgpu;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::add_variants;
 
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu")),
-    allow(unused_imports, reason = "only GPU kernels need it")
-)]
 pub(crate) use geometry::{ChannelGeometry, ChannelOrder};
 
 /// Which of the three.
@@ -233,15 +230,17 @@ fn backward_lacks(kind: ChannelNorm) -> &'static [&'static str] {
     }
 }
 
-/// The kernels of a pass, in the order in which they are tried: its CUDA forms, the WGSL forms that can serve the op, and what the CPU runs.
+/// The kernels of a pass, in the order in which they are tried: its CUDA forms, the WGSL forms that can serve the op, and what the CPU runs, the
+/// reference and the fast form before it.
 macro_rules! kernels_of_pass {
-    (cpu: $cpu:path; cuda: $cuda:tt; $($kind:ident: [$($wgsl:ident),*];)*) => {
+    (cpu: $cpu:path, $fast:path; cuda: $cuda:tt; $($kind:ident: [$($wgsl:ident),*];)*) => {
         const {
             match D::OP.kind {
                 $(ChannelNorm::$kind => kernels!(
                     cuda: $cuda;
                     wgpu: [$(wgpu::WgslForm::$wgsl),*];
-                    cpu: |norm| Ok(Valid::on_cpu(norm, $cpu))
+                    cpu: |norm| Ok(Valid::on_cpu(norm, $cpu));
+                    before: {"fast" => $fast}
                 ),)*
             }
         }
@@ -251,7 +250,7 @@ macro_rules! kernels_of_pass {
 /// The kernels of a forward.
 pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
     kernels_of_pass!(
-        cpu: cpu::forward;
+        cpu: cpu::forward, fast::forward;
         cuda: [
             cuda::Form::Stripe, cuda::Form::Segment, cuda::Form::Relay, cuda::Form::Single, cuda::Form::Split,
             cuda::Form::ChannelsLastRows, cuda::Form::ChannelsLastCluster, cuda::Form::ChannelsLastSlabs,
@@ -273,7 +272,7 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
 /// The kernels of a backward.
 pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
     kernels_of_pass!(
-        cpu: cpu::backward;
+        cpu: cpu::backward, fast::backward;
         cuda: [
             cuda::Form::Stripe, cuda::Form::Segment, cuda::Form::Relay, cuda::Form::Single,
             cuda::Form::SingleMasked, cuda::Form::Held, cuda::Form::Split, cuda::Form::ChannelsLastRows,
@@ -406,8 +405,7 @@ impl Valid<ForwardFields> {
     /// How the tensors lie: `x`, `y`, `residual`.
     ///
     /// # Errors
-    /// Why the layouts are none that GPU kernels serve.
-    #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+    /// Why the layouts are neither contiguous nor channels last.
     pub(crate) fn geometry(&self) -> Result<ChannelGeometry, Reason> {
         ChannelGeometry::new(self.shape(), &self.slots, &[forward::X, forward::Y, forward::RESIDUAL])
     }
@@ -551,8 +549,7 @@ impl Valid<BackwardFields> {
     /// How the tensors lie: `dy`, `x`, `residual`, `y`, `dx`, `dresidual`.
     ///
     /// # Errors
-    /// Why the layouts are none that GPU kernels serve.
-    #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+    /// Why the layouts are neither contiguous nor channels last.
     pub(crate) fn geometry(&self) -> Result<ChannelGeometry, Reason> {
         use backward::{DRESIDUAL, DX, DY, RESIDUAL, X, Y};
         ChannelGeometry::new(self.shape(), &self.slots, &[DY, X, RESIDUAL, Y, DX, DRESIDUAL])

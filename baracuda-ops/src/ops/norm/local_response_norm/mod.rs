@@ -32,7 +32,7 @@
 //! Accumulation: f32, for f64 operands f64; no sum has a term from outside its window, and each is added up in a fixed order; the same bits on the
 //! same device every time.
 //!
-//! Time: on the CPU it does not depend on `size`. GPUs read windows of other sizes than 3, 5, 7 and 9 again for each element, in a time that grows
+//! Time: on the CPU it does not depend on `size` if that is above 16. GPUs read windows of other sizes than 3, 5, 7 and 9 again for each element, in a time that grows
 //! with `min(size, C)`; with thousands of channels in a window the CPU may be faster. GPUs refuse more than 2^48 such terms.
 //!
 //! NaN, infinity, empty: as the formula says, also where d is 0, which it can be only if k is 0: `0 * inf` is NaN. An infinite d counts as NaN, be it
@@ -44,8 +44,9 @@
 //! Source: A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NeurIPS 2012,
 //! section 3.3, with alpha divided by the size as `torch.nn.functional.local_response_norm` has it.
 //!
-//! Kernels: `csrc/norm/local_response/local_response_norm.cu`, `csrc/norm/local_response/local_response_norm_backward.cu`, `csrc/norm/local_response/local_response_norm.wgsl`, and
-//! the reference in `cpu.rs`.
+//! Kernels: `csrc/norm/local_response/local_response_norm.cu`, `csrc/norm/local_response/local_response_norm_backward.cu`, `csrc/norm/local_response/local_response_norm.wgsl`, on the
+//! CPU `local_response_norm_fast` and `local_response_norm_backward_fast` (`fast.rs`) for types other than f64 and windows of up to 16 channels, and the
+//! reference in `cpu.rs`.
 
 use crate::dtype::Real;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -64,6 +65,7 @@ use crate::tensor::TensorDesc;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 #[cfg(feature = "wgpu")]
@@ -115,13 +117,14 @@ fn default_k() -> Real {
 
 type Valid = valid::Valid<Fields>;
 
-/// The kernels of a pass, in the order in which they are tried, with the reference that computes it.
+/// The kernels of a pass, in the order in which they are tried, with the reference that computes it and the fast form before that.
 macro_rules! forms {
-    ($reference:path) => {
+    ($reference:path, $fast:path) => {
         kernels!(
             cuda: { "walk" => cuda::walk, "rows" => cuda::rows, "tile" => cuda::tile, "direct" => cuda::direct };
             wgpu: { "walk" => wgpu::walk, "rows" => wgpu::rows, "direct" => wgpu::direct };
-            cpu: |norm| Ok(Valid::on_cpu(norm, $reference))
+            cpu: |norm| Ok(Valid::on_cpu(norm, $reference));
+            before: {"fast" => $fast}
         )
     };
 }
@@ -182,7 +185,7 @@ descriptor! {
     LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
     args: LocalResponseNormArgs of forward;
     plan: LocalResponseNormPlan;
-    kernels: forms!(cpu::forward);
+    kernels: forms!(cpu::forward, fast::forward);
     gradients: ["y"] => ["x"], |forward, derivation| {
         derivation.push(forward.backward()?, &[]);
         Ok(())
@@ -235,7 +238,7 @@ descriptor! {
     LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
     args: LocalResponseNormBackwardArgs of backward;
     plan: LocalResponseNormBackwardPlan;
-    kernels: forms!(cpu::backward);
+    kernels: forms!(cpu::backward, fast::backward);
     /// The gradient of `x` for windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors

@@ -50,6 +50,7 @@ pub use functions::Function;
 pub(crate) use gradient::{Made, Origin, Refused, Through};
 pub(crate) use lanes::Lane;
 pub(in crate::ops) use lanes::{exp, fma};
+pub(in crate::ops) use single::pow;
 pub use source::Distribution;
 pub(crate) use source::{Draw, Kind, Source, Stream};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

@@ -301,7 +301,7 @@ pub(super) fn exp2<const FUSED: bool>(x: f32) -> f32 {
 
 /// `2^(y log2(|x|))`, the exponent in f64; the sign, and what has no digits, as IEEE 754 has it.
 #[inline(always)]
-pub(super) fn pow<const FUSED: bool>(x: f32, y: f32) -> f32 {
+pub(in crate::ops) fn pow<const FUSED: bool>(x: f32, y: f32) -> f32 {
     let size = x.abs();
     let (k, f) = exponent_and_fraction(size);
     let (k, f) = (f64::from(k), f64::from(f));
