@@ -182,7 +182,7 @@ fn single_sums<const N: usize, const SUMS: usize>(
     })
 }
 
-/// The sum of a block, in f32.
+/// The sum of a block, in f64: of equal elements it is exact.
 #[inline(never)]
 pub(super) fn sum(values: &[f32]) -> f64 {
     struct Sum<'a>(&'a [f32]);
@@ -190,7 +190,7 @@ pub(super) fn sum(values: &[f32]) -> f64 {
         type Output = f64;
         #[inline(always)]
         fn run<const FUSED: bool>(self) -> f64 {
-            single_sums([self.0], |[x]| [x])[0]
+            sums([self.0], |[x]| [x])[0]
         }
     }
     widest(Sum(values))
@@ -203,22 +203,23 @@ fn parts(value: f64) -> [f32; 2] {
     [high, if high.is_finite() { single(value - f64::from(high)) } else { 0.0 }]
 }
 
-/// The sums of the differences from a number, and of their squares, in f32.
+/// The sum of the squares of differences from a number, in f32.
 #[inline(never)]
-pub(super) fn moments(values: &[f32], about: f64) -> [f64; 2] {
-    struct Moments<'a>(&'a [f32], f64);
-    impl Widest for Moments<'_> {
-        type Output = [f64; 2];
+pub(super) fn single_sum_of_squares(values: &[f32], about: f64) -> f64 {
+    struct Squares<'a>(&'a [f32], f64);
+    impl Widest for Squares<'_> {
+        type Output = f64;
         #[inline(always)]
-        fn run<const FUSED: bool>(self) -> [f64; 2] {
+        fn run<const FUSED: bool>(self) -> f64 {
             let [high, low] = parts(self.1);
-            single_sums([self.0], |[x]| {
+            let square = |x: f32| {
                 let difference = (x - high) - low;
-                [difference, difference * difference]
-            })
+                difference * difference
+            };
+            single_sums([self.0], |[x]| [square(x)])[0]
         }
     }
-    widest(Moments(values, about))
+    widest(Squares(values, about))
 }
 
 /// The sum of the squares of differences from a number, in f64.

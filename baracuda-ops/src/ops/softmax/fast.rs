@@ -1,4 +1,4 @@
-//! Softmax along an axis whose elements lie side by side, on the CPU: a line at a time, in f32 with sums in f64.
+//! Softmax along an axis whose elements lie side by side, on the CPU: a line at a time, in f32, with sums in short chains that meet in f64.
 
 use super::masked::Lines;
 use super::{BackwardFields, ForwardFields, Valid, backward, forward};

@@ -1,4 +1,4 @@
-//! Row norms on the CPU, block by block: elements are f32, f16 or bf16, statistics f64, sums of f32 in short chains.
+//! Row norms on the CPU, block by block: elements are f32, f16 or bf16, means are f64, sums of squares and of gradients f32 in short chains.
 
 use super::{BackwardFields, ForwardFields, RowNorm, Valid};
 use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, room, threads};
@@ -7,8 +7,8 @@ use crate::error::Reason;
 use crate::kernel::Accepted;
 use crate::narrow::{single, to_usize};
 use crate::ops::blocks::{
-    Affine, EMPTY, Means, Run, add, add_to_columns, blocks, is_moderate, moments, move_sums, multiply, normalise,
-    normalise_gradient, sum, sum_of_squares, sums_of_gradient,
+    Affine, EMPTY, Means, Run, add, add_to_columns, blocks, is_moderate, move_sums, multiply, normalise,
+    normalise_gradient, single_sum_of_squares, sum, sum_of_squares, sums_of_gradient,
 };
 use crate::ops::norm::statistics::Statistics;
 use crate::slots::Slots;
@@ -129,24 +129,17 @@ fn compute_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outc
             }
         }
         let normalised = h.or(input);
-        let mut totals = |terms: &dyn Fn(&[f32]) -> [f64; 2]| -> [f64; 2] {
-            let Some(run) = &normalised else { return [0.0; 2] };
-            blocks(cols).fold([0.0; 2], |[first, second], (at, length)| {
-                let terms = terms(run.view(at, length, &mut values));
-                [first + terms[0], second + terms[1]]
-            })
+        let mut total = |term: &dyn Fn(&[f32]) -> f64| -> f64 {
+            let Some(run) = &normalised else { return 0.0 };
+            blocks(cols).map(|(at, length)| term(run.view(at, length, &mut values))).sum()
         };
         let n = cols as f64;
-        let is_centred = kind == RowNorm::Layer && cols > 0;
-        let mean = if is_centred { totals(&|values| [sum(values), 0.0])[0] / n } else { 0.0 };
+        let mean = if kind == RowNorm::Layer && cols > 0 { total(&sum) / n } else { 0.0 };
         // Beside an infinity no difference from the mean is a number.
         let mean = if mean.is_finite() { mean } else { f64::NAN };
-        let [differences, squares] = totals(&|values| moments(values, mean));
-        // What the sum in f32 has lost of the mean.
-        let correction = if is_centred { differences / n } else { 0.0 };
-        let (mean, mut var) = (mean + correction, squares / n - correction * correction);
+        let mut var = total(&|values| single_sum_of_squares(values, mean)) / n;
         if !is_moderate(var.sqrt()) {
-            var = totals(&|values| [sum_of_squares(values, mean), 0.0])[0] / n;
+            var = total(&|values| sum_of_squares(values, mean)) / n;
         }
         let rstd = Statistics { mean, correction: 0.0, var }.rstd(eps.get());
         if let (Some(run), Some(y)) = (&normalised, &y) {
