@@ -6,10 +6,10 @@ use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
     ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
     ConvDescriptor, ConvWindow, CopyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function,
-    GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
-    LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor,
-    Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
-    Workspace,
+    GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexSelectDescriptor,
+    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PadDescriptor,
+    PadMode, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan,
+    ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -144,6 +144,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return reduce(random),
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
+        5 if random.bool() => return lookup(random),
         5 => return movement(random),
         _ => {}
     }
@@ -268,7 +269,7 @@ fn is_informative(error: &Error) {
         Error::NoGradient { op: "pointwise" | "reduce", operand, why, .. } => {
             assert!(operand.starts_with("in") && why.len() > 5, "{error}");
         }
-        Error::NoGradient { op: "pad" | "scan", operand, why, .. } => {
+        Error::NoGradient { op: "pad" | "scan" | "index_select" | "gather", operand, why, .. } => {
             assert!(operand == "x" && why.len() > 5, "{error}");
         }
         _ => panic!("an unexpected kind of error: {error:?}"),
@@ -432,6 +433,52 @@ fn reduce(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         };
     }
     Ok(AnyDescriptor::new(d))
+}
+
+/// Elements that indices name. The axis, the type of the indices and their extents may be wrong.
+fn lookup(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let axis = if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    let of = pick(random, &[DType::I64, DType::I32, DType::U32]);
+    let of = if random.u32(..24) == 0 { pick(random, &DType::ALL) } else { of };
+    macro_rules! with_steps {
+        ($lookup:expr) => {{
+            let mut d = $lookup;
+            for _ in 0..random.u32(..4) {
+                d = match random.u32(..6) {
+                    0 => d.from_end()?,
+                    1 => d.count_missing()?,
+                    2 => d.fill(pick(random, &[0.0, 1.0, -1.0, 300.0, f64::NAN, f64::INFINITY, 0.5]))?,
+                    3 => d.fill(eps(random))?,
+                    _ => {
+                        let name = pick(random, &["x", "y", "indices", "missing", "nothing", ""]);
+                        d.layout(name, if random.bool() { x } else { tensor(random)? })?
+                    }
+                };
+            }
+            Ok(AnyDescriptor::new(d))
+        }};
+    }
+    if random.bool() {
+        let other = tensor(random)?;
+        let indices = match random.u32(..4) {
+            0 => TensorDesc::strided(of, other.dims(), other.strides())?,
+            _ => TensorDesc::contiguous(of, other.dims())?,
+        };
+        return with_steps!(IndexSelectDescriptor::new(x, axis, indices)?);
+    }
+    let mut dims: Vec<u64> = x.dims().iter().map(|&dim| dim.min(random.u64(..12))).collect();
+    if let Some(dim) = dims.get_mut(axis) {
+        *dim = extent(random);
+    }
+    if random.u32(..24) == 0 {
+        dims.push(1);
+    }
+    let indices = match random.u32(..4) {
+        0 => TensorDesc::strided(of, &dims, &vec![0; dims.len()])?,
+        _ => TensorDesc::contiguous(of, &dims)?,
+    };
+    with_steps!(GatherDescriptor::new(x, axis, indices)?)
 }
 
 /// A slice, padding or concatenation, whose numbers fit about every second time.

@@ -1,8 +1,8 @@
 //! Elements move bit for bit: of random bytes, among them every NaN, on every device that is there.
 
 use baracuda_ops::{
-    Access, AnyDescriptor, ConcatDescriptor, CopyDescriptor, DType, Device, Mem, MemMut, Operand, PadDescriptor,
-    PadMode, PlanOptions, TensorDesc, Workspace,
+    Access, AnyDescriptor, ConcatDescriptor, CopyDescriptor, DType, Device, GatherDescriptor, IndexSelectDescriptor,
+    Mem, MemMut, Operand, PadDescriptor, PadMode, PlanOptions, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::target::TARGETS;
 use baracuda_ops_tests::values::offsets;
@@ -79,6 +79,46 @@ fn every_bit_of_an_element_moves() {
                 assert_eq!(found.len(), origins.len(), "{}: {}", target.name, descriptor.line());
                 for (at, (found, &origin)) in found.iter().zip(&origins).enumerate() {
                     assert_eq!(found, &given[origin], "{}: {}, element {at}", target.name, descriptor.line());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_an_element_that_an_index_names_moves() {
+    let mut random = Rng::with_seed(37);
+    for dtype in DType::ALL {
+        for of in [DType::I64, DType::I32, DType::U32] {
+            let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims).unwrap();
+            // A table, how it is asked, and of which element of it each element of the output has the bits.
+            let mut cases: Vec<(AnyDescriptor, Vec<u32>, Vec<usize>)> = Vec::new();
+            for cols in [5, 48, 1024] {
+                let rows: Vec<u32> = (0..9).map(|_| random.u32(..7)).collect();
+                let indices = TensorDesc::contiguous(of, &[9]).unwrap();
+                let select = IndexSelectDescriptor::new(dense(&[7, cols as u64]), 0, indices).unwrap();
+                let origins = rows.iter().flat_map(|&row| (0..cols).map(move |at| row as usize * cols + at)).collect();
+                cases.push((AnyDescriptor::new(select), rows, origins));
+            }
+            let columns: Vec<u32> = (0..7 * 33).map(|_| random.u32(..40)).collect();
+            let indices = TensorDesc::contiguous(of, &[7, 33]).unwrap();
+            let gather = GatherDescriptor::new(dense(&[7, 40]), 1, indices).unwrap();
+            let origins = columns.iter().enumerate().map(|(at, &column)| at / 33 * 40 + column as usize).collect();
+            cases.push((AnyDescriptor::new(gather), columns, origins));
+            for (descriptor, indices, origins) in cases {
+                let x = &descriptor.slots()[0];
+                let table: Vec<u8> = (0..x.span_bytes).map(|_| random.u8(..)).collect();
+                let given = elements(&x.desc, &table);
+                let low_word_first =
+                    |&index: &u32| index.to_le_bytes().into_iter().chain(vec![0; of.size_bytes() as usize - 4]);
+                let indices: Vec<u8> = indices.iter().flat_map(low_word_first).collect();
+                for target in TARGETS.iter() {
+                    let Ok(device) = &target.device else { continue };
+                    let found = run(device, &descriptor, &[table.clone(), indices.clone()]);
+                    assert_eq!(found.len(), origins.len(), "{}: {}", target.name, descriptor.line());
+                    for (at, (found, &origin)) in found.iter().zip(&origins).enumerate() {
+                        assert_eq!(found, &given[origin], "{}: {}, element {at}", target.name, descriptor.line());
+                    }
                 }
             }
         }

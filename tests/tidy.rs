@@ -57,8 +57,13 @@ fn every_function_of_floating_point_numbers_has_golden_values_of_every_type() {
 }
 
 /// Ops whose files have another stem than their own: one file of descriptors, one of cases, one pair of kernels may serve several ops.
-const SHARED_FILES: &[(&str, &str)] =
-    &[("conv_backward_data", "conv"), ("conv_backward_weight", "conv"), ("conv_backward_bias", "conv")];
+const SHARED_FILES: &[(&str, &str)] = &[
+    ("conv_backward_data", "conv"),
+    ("conv_backward_weight", "conv"),
+    ("conv_backward_bias", "conv"),
+    ("index_select", "lookup"),
+    ("gather", "lookup"),
+];
 
 /// The op whose CUDA kernels another op runs.
 fn kernels_of(op: &str) -> String {
@@ -66,6 +71,8 @@ fn kernels_of(op: &str) -> String {
     let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
     // Concatenations launch the kernels of copies.
     let of_products = of_products.replace("concat", "copy");
+    // What is looked up lies in lines or alone.
+    let of_products = of_products.replace("index_select", "lookup").replace("gather", "lookup");
     let of_channels = ["batch_norm", "group_norm", "instance_norm"];
     let of_channels = of_channels.into_iter().fold(of_products, |op, member| op.replace(member, "channel_norm"));
     // One set of kernels serves both norms of rows.

@@ -734,95 +734,6 @@ pub struct bops_gemm_wgmma_words_choice {
     pub blocks: u32,
     pub reads: u32,
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_params {
-    pub batch: u64,
-    pub channels: u64,
-    pub spatial: u64,
-    pub x: bops_channel_strides,
-    pub y: bops_channel_strides,
-    pub size: u64,
-    pub before: u64,
-    pub scale: f64,
-    pub beta: f64,
-    pub k: f64,
-    pub half_powers: u32,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_local_response_norm_operands {
-    pub x: *const ::core::ffi::c_void,
-    pub y: *mut ::core::ffi::c_void,
-}
-impl Default for bops_local_response_norm_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_backward_params {
-    pub batch: u64,
-    pub channels: u64,
-    pub spatial: u64,
-    pub dy: bops_channel_strides,
-    pub x: bops_channel_strides,
-    pub dx: bops_channel_strides,
-    pub size: u64,
-    pub before: u64,
-    pub scale: f64,
-    pub beta: f64,
-    pub k: f64,
-    pub half_powers: u32,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_local_response_norm_backward_operands {
-    pub dy: *const ::core::ffi::c_void,
-    pub x: *const ::core::ffi::c_void,
-    pub dx: *mut ::core::ffi::c_void,
-}
-impl Default for bops_local_response_norm_backward_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_local_response_norm_walk_choice {
-    pub vector_bytes: u32,
-    pub thread_vectors: u32,
-    pub chunk_channels: u32,
-    pub chunks: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_local_response_norm_rows_choice {
-    pub block_threads: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_local_response_norm_tile_choice {
-    pub vector_bytes: u32,
-    pub block_threads: u32,
-    pub position_threads: u32,
-    pub chunk_channels: u32,
-    pub chunks: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_local_response_norm_direct_choice {
-    pub channels_first: u32,
-}
 pub type bops_function = u32;
 pub const BOPS_FUNCTION_NEG: _bindgen_ty_12 = 0;
 pub const BOPS_FUNCTION_SQRT: _bindgen_ty_12 = 1;
@@ -1217,11 +1128,167 @@ pub struct bops_pad_params {
     pub value: u64,
     pub outside: bops_outside,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_20 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_20 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_20 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_20 = 368;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_lookup_strides {
+    pub y: u64,
+    pub x: u64,
+    pub index: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_lookup_axis {
+    pub extent: u64,
+    pub apart: u64,
+    pub dtype: u32,
+    pub from_end: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_lookup_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub indices: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+    pub missing: *mut u32,
+}
+impl Default for bops_lookup_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_lookup_params {
+    pub axis: bops_lookup_axis,
+    pub parts: u64,
+    pub line: u64,
+    pub fill: u64,
+    pub rank: u32,
+    pub is_long: u32,
+    pub inner: [bops_divisor; 7usize],
+    pub strides: [bops_lookup_strides; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_lookup_rows_choice {
+    pub lanes: u32,
+}
+pub const BOPS_LOOKUP_VECTORS: _bindgen_ty_20 = 4;
 pub type _bindgen_ty_20 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_lookup_rows_params {
+    pub moved: bops_lookup_params,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_lookup_missing_params {
+    pub axis: bops_lookup_axis,
+    pub elements: u64,
+    pub rank: u32,
+    pub is_long: u32,
+    pub blocks: u32,
+    pub inner: [bops_divisor; 7usize],
+    pub strides: [u64; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub x: bops_channel_strides,
+    pub y: bops_channel_strides,
+    pub size: u64,
+    pub before: u64,
+    pub scale: f64,
+    pub beta: f64,
+    pub k: f64,
+    pub half_powers: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_local_response_norm_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_local_response_norm_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_backward_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub dy: bops_channel_strides,
+    pub x: bops_channel_strides,
+    pub dx: bops_channel_strides,
+    pub size: u64,
+    pub before: u64,
+    pub scale: f64,
+    pub beta: f64,
+    pub k: f64,
+    pub half_powers: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_local_response_norm_backward_operands {
+    pub dy: *const ::core::ffi::c_void,
+    pub x: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_local_response_norm_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_local_response_norm_walk_choice {
+    pub vector_bytes: u32,
+    pub thread_vectors: u32,
+    pub chunk_channels: u32,
+    pub chunks: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_local_response_norm_rows_choice {
+    pub block_threads: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_local_response_norm_tile_choice {
+    pub vector_bytes: u32,
+    pub block_threads: u32,
+    pub position_threads: u32,
+    pub chunk_channels: u32,
+    pub chunks: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_local_response_norm_direct_choice {
+    pub channels_first: u32,
+}
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_21 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_21 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_21 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_21 = 368;
+pub type _bindgen_ty_21 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1268,36 +1335,36 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_21 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_21 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_21 = 8;
-pub type _bindgen_ty_21 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_22 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_22 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_22 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_22 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_22 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_22 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_22 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_22 = 7;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_22 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_22 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_22 = 8;
 pub type _bindgen_ty_22 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_23 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_23 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_23 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_23 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_23 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_23 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_23 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_23 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_23 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_23 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_23 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_23 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_23 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_23 = 7;
 pub type _bindgen_ty_23 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_24 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_24 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_24 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_24 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_24 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_24 = 5;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_24 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_24 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_24 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_24 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_24 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_24 = 5;
 pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_25 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_25 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_25 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_25 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_25 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_25 = 5;
+pub type _bindgen_ty_25 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1608,11 +1675,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_25 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_25 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_25 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_25 = 16;
-pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_26 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_26 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_26 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_26 = 16;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1641,24 +1708,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_26 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_26 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_26 = 2;
-pub type _bindgen_ty_26 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_27 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_27 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_27 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_27 = 16;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_27 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_27 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_27 = 2;
 pub type _bindgen_ty_27 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_28 = 8;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_28 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_28 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_28 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_28 = 16;
 pub type _bindgen_ty_28 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_29 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_29 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_29 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_29 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_29 = 4;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_29 = 8;
 pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_30 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_30 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_30 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_30 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_30 = 4;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -1770,9 +1837,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_30 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_30 = 7;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_31 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_31 = 7;
+pub type _bindgen_ty_31 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2423,6 +2490,123 @@ unsafe extern "C" {
         to: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_pointwise_function_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_function_params,
+        choice: *const bops_pointwise_function_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_function_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_function_params,
+        choice: *const bops_pointwise_function_choice,
+        operands: *const bops_pointwise_function_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_pointwise_program_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_program_params,
+        choice: *const bops_pointwise_program_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_program_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_program_params,
+        choice: *const bops_pointwise_program_choice,
+        operands: *const bops_pointwise_program_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_pointwise_source_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_source_params,
+        choice: *const bops_pointwise_source_choice,
+    ) -> bops_status;
+    pub fn bops_pointwise_source_launch(
+        of: *const bops_dtype,
+        params: *const bops_pointwise_source_params,
+        choice: *const bops_pointwise_source_choice,
+        operands: *const bops_pointwise_source_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_copy_strided_prepare(
+        of: *const u32,
+        params: *const bops_copy_strided_params,
+        choice: *const bops_copy_strided_choice,
+    ) -> bops_status;
+    pub fn bops_copy_strided_launch(
+        of: *const u32,
+        params: *const bops_copy_strided_params,
+        choice: *const bops_copy_strided_choice,
+        operands: *const bops_movement_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_copy_tiles_prepare(
+        of: *const u32,
+        params: *const bops_copy_tiles_params,
+        choice: *const bops_copy_tiles_choice,
+    ) -> bops_status;
+    pub fn bops_copy_tiles_launch(
+        of: *const u32,
+        params: *const bops_copy_tiles_params,
+        choice: *const bops_copy_tiles_choice,
+        operands: *const bops_movement_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_pad_prepare(
+        of: *const u32,
+        params: *const bops_pad_params,
+        choice: *const bops_copy_strided_choice,
+    ) -> bops_status;
+    pub fn bops_pad_launch(
+        of: *const u32,
+        params: *const bops_pad_params,
+        choice: *const bops_copy_strided_choice,
+        operands: *const bops_movement_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_lookup_prepare(
+        of: *const u32,
+        params: *const bops_lookup_params,
+        choice: *const bops_copy_strided_choice,
+    ) -> bops_status;
+    pub fn bops_lookup_launch(
+        of: *const u32,
+        params: *const bops_lookup_params,
+        choice: *const bops_copy_strided_choice,
+        operands: *const bops_lookup_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_lookup_rows_prepare(
+        of: *const u32,
+        params: *const bops_lookup_rows_params,
+        choice: *const bops_lookup_rows_choice,
+    ) -> bops_status;
+    pub fn bops_lookup_rows_launch(
+        of: *const u32,
+        params: *const bops_lookup_rows_params,
+        choice: *const bops_lookup_rows_choice,
+        operands: *const bops_lookup_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_lookup_missing_prepare(
+        of: *const u32,
+        params: *const bops_lookup_missing_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_lookup_missing_launch(
+        of: *const u32,
+        params: *const bops_lookup_missing_params,
+        choice: *const u32,
+        operands: *const bops_lookup_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_local_response_norm_walk_prepare(
         of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
@@ -2524,84 +2708,6 @@ unsafe extern "C" {
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_direct_choice,
         operands: *const bops_local_response_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_pointwise_function_prepare(
-        of: *const bops_dtype,
-        params: *const bops_pointwise_function_params,
-        choice: *const bops_pointwise_function_choice,
-    ) -> bops_status;
-    pub fn bops_pointwise_function_launch(
-        of: *const bops_dtype,
-        params: *const bops_pointwise_function_params,
-        choice: *const bops_pointwise_function_choice,
-        operands: *const bops_pointwise_function_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_pointwise_program_prepare(
-        of: *const bops_dtype,
-        params: *const bops_pointwise_program_params,
-        choice: *const bops_pointwise_program_choice,
-    ) -> bops_status;
-    pub fn bops_pointwise_program_launch(
-        of: *const bops_dtype,
-        params: *const bops_pointwise_program_params,
-        choice: *const bops_pointwise_program_choice,
-        operands: *const bops_pointwise_program_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_pointwise_source_prepare(
-        of: *const bops_dtype,
-        params: *const bops_pointwise_source_params,
-        choice: *const bops_pointwise_source_choice,
-    ) -> bops_status;
-    pub fn bops_pointwise_source_launch(
-        of: *const bops_dtype,
-        params: *const bops_pointwise_source_params,
-        choice: *const bops_pointwise_source_choice,
-        operands: *const bops_pointwise_source_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_copy_strided_prepare(
-        of: *const u32,
-        params: *const bops_copy_strided_params,
-        choice: *const bops_copy_strided_choice,
-    ) -> bops_status;
-    pub fn bops_copy_strided_launch(
-        of: *const u32,
-        params: *const bops_copy_strided_params,
-        choice: *const bops_copy_strided_choice,
-        operands: *const bops_movement_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_copy_tiles_prepare(
-        of: *const u32,
-        params: *const bops_copy_tiles_params,
-        choice: *const bops_copy_tiles_choice,
-    ) -> bops_status;
-    pub fn bops_copy_tiles_launch(
-        of: *const u32,
-        params: *const bops_copy_tiles_params,
-        choice: *const bops_copy_tiles_choice,
-        operands: *const bops_movement_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_pad_prepare(
-        of: *const u32,
-        params: *const bops_pad_params,
-        choice: *const bops_copy_strided_choice,
-    ) -> bops_status;
-    pub fn bops_pad_launch(
-        of: *const u32,
-        params: *const bops_pad_params,
-        choice: *const bops_copy_strided_choice,
-        operands: *const bops_movement_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
@@ -3155,6 +3261,42 @@ pub mod forms {
         pub use super::super::bops_gemm_wgmma_words_launch as launch;
         pub use super::super::bops_gemm_wgmma_words_prepare as prepare;
     }
+    pub mod bops_pointwise_function {
+        pub use super::super::bops_pointwise_function_launch as launch;
+        pub use super::super::bops_pointwise_function_prepare as prepare;
+    }
+    pub mod bops_pointwise_program {
+        pub use super::super::bops_pointwise_program_launch as launch;
+        pub use super::super::bops_pointwise_program_prepare as prepare;
+    }
+    pub mod bops_pointwise_source {
+        pub use super::super::bops_pointwise_source_launch as launch;
+        pub use super::super::bops_pointwise_source_prepare as prepare;
+    }
+    pub mod bops_copy_strided {
+        pub use super::super::bops_copy_strided_launch as launch;
+        pub use super::super::bops_copy_strided_prepare as prepare;
+    }
+    pub mod bops_copy_tiles {
+        pub use super::super::bops_copy_tiles_launch as launch;
+        pub use super::super::bops_copy_tiles_prepare as prepare;
+    }
+    pub mod bops_pad {
+        pub use super::super::bops_pad_launch as launch;
+        pub use super::super::bops_pad_prepare as prepare;
+    }
+    pub mod bops_lookup {
+        pub use super::super::bops_lookup_launch as launch;
+        pub use super::super::bops_lookup_prepare as prepare;
+    }
+    pub mod bops_lookup_rows {
+        pub use super::super::bops_lookup_rows_launch as launch;
+        pub use super::super::bops_lookup_rows_prepare as prepare;
+    }
+    pub mod bops_lookup_missing {
+        pub use super::super::bops_lookup_missing_launch as launch;
+        pub use super::super::bops_lookup_missing_prepare as prepare;
+    }
     pub mod bops_local_response_norm_walk {
         pub use super::super::bops_local_response_norm_walk_launch as launch;
         pub use super::super::bops_local_response_norm_walk_prepare as prepare;
@@ -3186,30 +3328,6 @@ pub mod forms {
     pub mod bops_local_response_norm_backward_direct {
         pub use super::super::bops_local_response_norm_backward_direct_launch as launch;
         pub use super::super::bops_local_response_norm_backward_direct_prepare as prepare;
-    }
-    pub mod bops_pointwise_function {
-        pub use super::super::bops_pointwise_function_launch as launch;
-        pub use super::super::bops_pointwise_function_prepare as prepare;
-    }
-    pub mod bops_pointwise_program {
-        pub use super::super::bops_pointwise_program_launch as launch;
-        pub use super::super::bops_pointwise_program_prepare as prepare;
-    }
-    pub mod bops_pointwise_source {
-        pub use super::super::bops_pointwise_source_launch as launch;
-        pub use super::super::bops_pointwise_source_prepare as prepare;
-    }
-    pub mod bops_copy_strided {
-        pub use super::super::bops_copy_strided_launch as launch;
-        pub use super::super::bops_copy_strided_prepare as prepare;
-    }
-    pub mod bops_copy_tiles {
-        pub use super::super::bops_copy_tiles_launch as launch;
-        pub use super::super::bops_copy_tiles_prepare as prepare;
-    }
-    pub mod bops_pad {
-        pub use super::super::bops_pad_launch as launch;
-        pub use super::super::bops_pad_prepare as prepare;
     }
     pub mod bops_pointwise_sets {
         pub use super::super::bops_pointwise_sets_launch as launch;

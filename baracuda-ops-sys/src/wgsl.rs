@@ -84,6 +84,7 @@ files! {
         OPERAND_SCATTERED_F32_OUT = "common/operand/scattered_f32_out.wgsl",
         OPERAND_SCATTERED_HALF_IN = "common/operand/scattered_half_in.wgsl",
         OPERAND_SCATTERED_HALF_OUT = "common/operand/scattered_half_out.wgsl",
+        OPERAND_TALLY_OUT = "common/operand/tally_out.wgsl",
         OPERAND_VALUES_F32_IN = "common/operand/values_f32_in.wgsl",
         OPERAND_VALUES_HALF_IN = "common/operand/values_half_in.wgsl",
         OPERAND_WIDENED_HALVES_IN = "common/operand/widened_halves_in.wgsl",
@@ -206,6 +207,12 @@ files! {
         ROW_NORM_PARAMETERS = "norm/row/row_norm_parameters.wgsl",
         ROW_NORM_SPLIT_APPLY = "norm/row/row_norm_split_apply.wgsl",
         ROW_NORM_SPLIT_MOMENTS = "norm/row/row_norm_split_moments.wgsl",
+    }
+    /// Ops with indices.
+    index {
+        INDEX = "index/index.wgsl",
+        LOOKUP = "index/lookup.wgsl",
+        LOOKUP_MISSING = "index/lookup_missing.wgsl",
     }
     /// Ops that move elements.
     movement {

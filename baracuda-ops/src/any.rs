@@ -17,6 +17,7 @@ use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
+use crate::ops::index::{GatherDescriptor, IndexSelectDescriptor};
 use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
@@ -55,6 +56,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<CopyDescriptor>(),
     OpEntry::of::<PadDescriptor>(),
     OpEntry::of::<ConcatDescriptor>(),
+    OpEntry::of::<IndexSelectDescriptor>(),
+    OpEntry::of::<GatherDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
     OpEntry::of::<ConvDescriptor>(),

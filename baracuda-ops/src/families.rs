@@ -6,6 +6,7 @@ use crate::error::Reason;
 const FAMILIES: &[(&str, bool)] = &[
     ("conv", cfg!(feature = "conv")),
     ("gemm", cfg!(feature = "gemm")),
+    ("index", cfg!(feature = "index")),
     ("movement", cfg!(feature = "movement")),
     ("norm", cfg!(feature = "norm")),
     ("pointwise", cfg!(feature = "pointwise")),
@@ -61,6 +62,7 @@ mod tests {
             crate::ReduceDescriptor::MODULE,
             crate::ScanDescriptor::MODULE,
             crate::CopyDescriptor::MODULE,
+            crate::GatherDescriptor::MODULE,
         ] {
             assert!(known(module), "{module}");
         }

@@ -53,6 +53,9 @@ pub use ops::gemm::{
     GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan, GemmDescriptor, GemmFactor, GemmPlan,
     GemmSaved,
 };
+pub use ops::index::{
+    GatherArgs, GatherDescriptor, GatherPlan, IndexSelectArgs, IndexSelectDescriptor, IndexSelectPlan,
+};
 pub use ops::movement::{
     ConcatArgs, ConcatDescriptor, ConcatPlan, CopyArgs, CopyDescriptor, CopyPlan, PadArgs, PadDescriptor, PadMode,
     PadPlan,

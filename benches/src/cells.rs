@@ -4,6 +4,7 @@ mod activation;
 mod channel_norm;
 mod conv;
 mod gemm;
+mod index;
 mod local_response_norm;
 mod movement;
 mod pointwise;
@@ -140,6 +141,8 @@ pub const OPS: &[&str] = &[
     "pad_2d",
     "flip",
     "repeat",
+    "embedding",
+    "gather_1",
     "reduce_sum_0",
     "reduce_sum_1",
     "reduce_sum_0x2x3",
@@ -216,6 +219,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in movement::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         movement::cells(&mut cells, op)?;
+    }
+    for op in index::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        index::cells(&mut cells, op)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;

@@ -34,6 +34,10 @@ impl Sets {
                     if matches!(slot.name, "rstd" | "running_var") {
                         let ones = block(dtype, slot.span_bytes as usize, || 1.0);
                         device.write(&buffer, 0, &ones)?;
+                    } else if slot.name == "indices" {
+                        let extent = extent(plan) as f64;
+                        let data = block(dtype, slot.span_bytes as usize, || (extent * random.f64()).floor());
+                        device.write(&buffer, 0, &data[..slot.span_bytes as usize])?;
                     } else {
                         // Sums of products of standard normal numbers, as forward saves them.
                         let deviation = if slot.name == "pre" { terms(plan).sqrt() } else { 1.0 };
@@ -79,6 +83,17 @@ impl Sets {
 fn terms(plan: &AnyPlan) -> f64 {
     let a = plan.slots().iter().find(|slot| slot.name == "a");
     a.and_then(|slot| slot.desc.dims().last().copied()).unwrap_or(1) as f64
+}
+
+/// Positions that an index may name.
+fn extent(plan: &AnyPlan) -> u64 {
+    let line = plan.descriptor().line();
+    let json = line.split_once(' ').and_then(|(_, json)| serde_json::from_str::<serde_json::Value>(json).ok());
+    let axis = json.and_then(|json| json["axis"].as_u64()).unwrap_or(0) as usize;
+    let is_sum = matches!(plan.descriptor().name(), "index_add" | "scatter");
+    let named = if is_sum { "y" } else { "x" };
+    let tensor = plan.slots().iter().find(|slot| slot.name == named);
+    tensor.and_then(|slot| slot.desc.dims().get(axis).copied()).unwrap_or(1)
 }
 
 fn normal(random: &mut fastrand::Rng) -> f64 {

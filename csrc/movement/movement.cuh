@@ -16,6 +16,14 @@ template <> struct unit_of<8> { using type = uint2; };
 template <> struct unit_of<16> { using type = uint4; };
 template <int bytes> using unit_t = typename unit_of<bytes>::type;
 
+// A unit of a constant whose bits repeat in a number.
+template <int unit_bytes> __device__ __forceinline__ unit_t<unit_bytes> constant(uint64_t value) {
+    const uint32_t low = uint32_t(value), high = uint32_t(value >> 32);
+    if constexpr (unit_bytes == 16) return make_uint4(low, high, low, high);
+    else if constexpr (unit_bytes == 8) return make_uint2(low, high);
+    else return unit_t<unit_bytes>(value);
+}
+
 // Splits a number into the number of whole extents and the rest.
 struct split_number {
     uint64_t quotient;

@@ -22,13 +22,6 @@ __device__ __forceinline__ uint64_t source(const bops_pad_edge &edge, bops_outsi
     return element * edge.dilation == uint64_t(at) && element < edge.extent ? element : no_element;
 }
 
-template <int unit_bytes> __device__ __forceinline__ unit_t<unit_bytes> constant(uint64_t value) {
-    const uint32_t low = uint32_t(value), high = uint32_t(value >> 32);
-    if constexpr (unit_bytes == 16) return make_uint4(low, high, low, high);
-    else if constexpr (unit_bytes == 8) return make_uint2(low, high);
-    else return unit_t<unit_bytes>(value);
-}
-
 template <int unit_bytes, int width> __global__ void __launch_bounds__(movement_threads)
     pad(const __grid_constant__ bops_pad_params params, const __grid_constant__ bops_movement_operands operands) {
     using unit = unit_t<unit_bytes>;

@@ -570,7 +570,7 @@ impl Case {
             return true;
         }
         // Moves take elements of 8 bytes as two words.
-        let is_move = ["copy", "pad", "concat"].contains(&self.descriptor.name());
+        let is_move = ["copy", "pad", "concat", "index_select", "gather"].contains(&self.descriptor.name());
         let is_program = self.descriptor.name() == "pointwise";
         let lacks = |dtype| match dtype {
             DType::F64 => !is_move,

@@ -9,6 +9,7 @@ mod calls;
 pub mod conv;
 mod fields;
 pub mod gemm;
+pub mod index;
 mod lines;
 pub mod movement;
 pub mod norm;
@@ -34,6 +35,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     reduce::add_variants(&mut variants)?;
     scan::add_variants(&mut variants)?;
     movement::add_variants(&mut variants)?;
+    index::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;
     Ok(variants.texts)

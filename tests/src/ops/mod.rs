@@ -24,6 +24,7 @@ mod group_norm;
 mod instance_norm;
 mod layer_norm;
 mod local_response_norm;
+mod lookup;
 mod movement;
 mod pad;
 pub(crate) mod pointwise;
@@ -57,6 +58,8 @@ pub static SUBJECTS: &[Subject] = &[
     copy::COPY,
     pad::PAD,
     concat::CONCAT,
+    lookup::INDEX_SELECT,
+    lookup::GATHER,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,

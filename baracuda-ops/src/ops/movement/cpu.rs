@@ -11,7 +11,7 @@ const PIECE: u64 = 16 * 1024;
 const LEAST_TILE: u64 = 4;
 
 /// Bits of an element.
-trait Bits: Copy + Default + Send + Sync {
+pub(in crate::ops) trait Bits: Copy + Default + Send + Sync {
     /// The low bits of a number.
     fn low(bits: u64) -> Self;
 }
@@ -153,7 +153,12 @@ fn segment<T: Bits>(
 
 /// Moves elements that are steps apart.
 #[inline(always)]
-fn strided<T: Bits>([x, y]: [&Tensor<'_>; 2], (from, from_step): (i64, i64), (to, to_step): (u64, u64), count: u64) {
+pub(in crate::ops) fn strided<T: Bits>(
+    [x, y]: [&Tensor<'_>; 2],
+    (from, from_step): (i64, i64),
+    (to, to_step): (u64, u64),
+    count: u64,
+) {
     // All others lie between the first and the last.
     let _: *mut T = x.bits(place(from + signed(count - 1) * from_step));
     let _: *mut T = y.bits(to + (count - 1) * to_step);
@@ -174,7 +179,7 @@ fn strided<T: Bits>([x, y]: [&Tensor<'_>; 2], (from, from_step): (i64, i64), (to
 }
 
 /// Writes the constant.
-fn fill<T: Bits>(y: &Tensor<'_>, to: u64, step: u64, count: u64, outside: Outside) {
+pub(in crate::ops) fn fill<T: Bits>(y: &Tensor<'_>, to: u64, step: u64, count: u64, outside: Outside) {
     let Outside::Constant(bits) = outside else { return };
     let _: *mut T = y.bits(to + (count - 1) * step);
     let (mut at, step): (*mut T, usize) = (y.bits(to), to_usize(step));

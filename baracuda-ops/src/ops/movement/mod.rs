@@ -14,13 +14,13 @@
 
 pub mod concat;
 pub mod copy;
-mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
-mod geometry;
+pub(super) mod geometry;
 pub mod pad;
 #[cfg(feature = "wgpu")]
-mod wgpu;
+pub(super) mod wgpu;
 
 pub use concat::{ConcatArgs, ConcatDescriptor, ConcatPlan};
 pub use copy::{CopyArgs, CopyDescriptor, CopyPlan};

@@ -111,12 +111,33 @@ enum Word {
 const NAMES: [(&str, f64); 3] = [("inf", f64::INFINITY), ("-inf", f64::NEG_INFINITY), ("nan", f64::NAN)];
 
 impl Number {
-    fn new(value: f64) -> Self {
+    pub(in crate::ops) fn new(value: f64) -> Self {
         Self { bits: if value.is_nan() { f64::NAN } else { value }.to_bits(), inexact: None }
     }
 
     const fn get(self) -> f64 {
         f64::from_bits(self.bits)
+    }
+
+    /// Forgets digits that f64 does not have, unless they tell numbers of a type apart: a floating-point type has the nearest number.
+    pub(in crate::ops) fn forget_digits(&mut self, dtype: DType) {
+        if dtype != DType::I64 {
+            self.inexact = None;
+        }
+    }
+
+    /// Its bits in a type, in the low bytes, as the value of a field.
+    ///
+    /// # Errors
+    /// The type does not have it.
+    pub(in crate::ops) fn bits_of(self, op: &'static str, field: &'static str, dtype: DType) -> Result<u64> {
+        if let Some(number) = self.inexact {
+            let rule =
+                format!("must be a number of i64 that f64 has, which beyond 2^53 not every one is; got {number}");
+            return Err(Error::InvalidDescriptor { op, field, rule });
+        }
+        let rule = || format!("must be a number of {dtype}, got {:e}", self.get());
+        bits(dtype, self.get()).ok_or_else(|| Error::InvalidDescriptor { op, field, rule: rule() })
     }
 }
 
@@ -219,10 +240,7 @@ impl Fields {
 
     fn normalise(&mut self, &Op { name: op, .. }: &Op<()>) -> Result<()> {
         relay(op, &mut self.layouts, [("x", &mut self.x)])?;
-        // A floating-point type has the nearest number.
-        if self.x.dtype() != DType::I64 {
-            self.value.inexact = None;
-        }
+        self.value.forget_digits(self.x.dtype());
         // Between no two elements there is nothing.
         for (interior, &extent) in self.interior.iter_mut().zip(self.x.dims()) {
             if extent <= 1 {
@@ -260,19 +278,8 @@ impl Fields {
             "must be of the mode constant: others take elements of x",
         )?;
         let dims = (0..rank).map(|axis| self.extent(op, axis)).collect::<Result<Vec<_>>>()?;
-        if let Some(number) = value.inexact {
-            let rule =
-                format!("must be a number of i64 that f64 has, which beyond 2^53 not every one is; got {number}");
-            return Err(Error::InvalidDescriptor { op, field: "value", rule });
-        }
         let outside = match mode {
-            Mode::Constant => {
-                Outside::Constant(bits(x.dtype(), value.get()).ok_or_else(|| Error::InvalidDescriptor {
-                    op,
-                    field: "value",
-                    rule: format!("must be a number of {}, got {:e}", x.dtype(), value.get()),
-                })?)
-            }
+            Mode::Constant => Outside::Constant(value.bits_of(op, "value", x.dtype())?),
             Mode::Reflect => Outside::Reflect,
             Mode::Replicate => Outside::Replicate,
             Mode::Circular => Outside::Circular,

@@ -17,7 +17,7 @@ const WORKGROUP: u32 = 256;
 /// Chunks of a thread, all of which are loaded before the first is stored: as many as the copy kernel of the benchmarks moves (`csrc/copy.wgsl`).
 const CHUNKS: u32 = 4;
 /// What shaders address, and what every operand starts at a multiple of.
-const WORD_BYTES: u64 = 4;
+pub(in crate::ops) const WORD_BYTES: u64 = 4;
 /// Units on the side of a tile, in words: 8 lanes of a quarter of a line of 128 bytes each, with room for two workgroups in the least memory.
 const SIDE: u64 = 32;
 
@@ -33,16 +33,16 @@ fn in_words(moves: Moves) -> Moves {
 }
 
 /// Units of a chunk: those of 16 bytes, but of single bytes no more than their accessors take.
-fn units_of_chunk(moves: &Moves) -> u64 {
-    (16 / moves.unit_bytes).min(8)
+pub(in crate::ops) fn units_of_chunk(unit_bytes: u64) -> u64 {
+    (16 / unit_bytes).min(8)
 }
 
 /// How one side's units lie along a line.
-struct Side {
-    is_run: bool,
+pub(in crate::ops) struct Side {
+    pub(in crate::ops) is_run: bool,
     /// Whether each chunk of a line starts at a multiple of a chunk.
-    is_aligned: bool,
-    unit_bytes: u64,
+    pub(in crate::ops) is_aligned: bool,
+    pub(in crate::ops) unit_bytes: u64,
 }
 
 impl Side {
@@ -57,7 +57,7 @@ impl Side {
         }
     }
 
-    fn accessors_in(&self) -> [&'static str; 2] {
+    pub(in crate::ops) fn accessors_in(&self) -> [&'static str; 2] {
         let (aligned, any, scattered) = match self.unit_bytes {
             1 => ("byte_pairs_in", "bytes_in", "scattered_byte_in"),
             2 => ("chunks_in", "halves_in", "scattered_half_in"),
@@ -69,7 +69,7 @@ impl Side {
         }
     }
 
-    fn accessors_out(&self) -> [&'static str; 2] {
+    pub(in crate::ops) fn accessors_out(&self) -> [&'static str; 2] {
         let (aligned, any, scattered) = match self.unit_bytes {
             1 => ("byte_pairs_out", "bytes_out", "scattered_byte_out"),
             2 => ("chunks_out", "halves_out", "scattered_half_out"),
@@ -82,7 +82,7 @@ impl Side {
     }
 
     /// The function that stores a chunk.
-    fn store(&self, step: &str) -> String {
+    pub(in crate::ops) fn store(&self, step: &str) -> String {
         let call = if self.is_run {
             "y_store(place.y_at, place.count, chunk)".to_string()
         } else {
@@ -93,23 +93,23 @@ impl Side {
 }
 
 /// The operand of a row, under the name that it has in the shader.
-fn binding(name: &'static str, index: usize, accessors: [&'static str; 2]) -> Binding {
+pub(in crate::ops) fn binding(name: &'static str, index: usize, accessors: [&'static str; 2]) -> Binding {
     Binding { name, place: Some(Place::Operand(index)), accessors }
 }
 
-fn workgroup(props: &Props) -> u32 {
+pub(in crate::ops) fn workgroup(props: &Props) -> u32 {
     WORKGROUP.min(props.max_threads)
 }
 
 /// Vectors of four words, as bytes.
-fn bytes(words: &[[u32; 4]]) -> Vec<u8> {
+pub(in crate::ops) fn bytes(words: &[[u32; 4]]) -> Vec<u8> {
     bytemuck::cast_slice(words).to_vec()
 }
 
 /// A dispatch for any strides.
 fn strided(moves: Moves, operands: [usize; 2], props: &Props) -> Result<StepBuilder, Reason> {
     let moves = in_words(moves);
-    let per_chunk = units_of_chunk(&moves);
+    let per_chunk = units_of_chunk(moves.unit_bytes);
     let line = moves.line();
     let chunks_of_line = line.extent.div_ceil(per_chunk);
     let chunks = moves.units() / line.extent * chunks_of_line;
@@ -261,7 +261,7 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     }
     let element_bytes = moves.unit_bytes;
     let moves = in_words(moves);
-    let per_chunk = units_of_chunk(&moves);
+    let per_chunk = units_of_chunk(moves.unit_bytes);
     let line = moves.line();
     let chunks_of_line = line.extent.div_ceil(per_chunk);
     let chunks = moves.units() / line.extent * chunks_of_line;
@@ -302,20 +302,7 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     let _ = writeln!(generated, "const HAS_X: bool = {has_x};");
     let read = if has_x { "x_bits(at)" } else { "0u" };
     let _ = writeln!(generated, "fn read_unit(at: u32) -> u32 {{\n    return {read};\n}}");
-    let units: Vec<String> = match y.unit_bytes {
-        1 => {
-            let byte = |at: u32| format!("((units[{at}] & 0xffu) << {}u)", 8 * (at % 4));
-            let word = |first: u32| (first..first + 4).map(byte).collect::<Vec<_>>().join(" | ");
-            vec![word(0), word(4), "0u".into(), "0u".into()]
-        }
-        2 => (0..4).map(|at| format!("(units[{}] & 0xffffu) | (units[{}] << 16u)", 2 * at, 2 * at + 1)).collect(),
-        _ => (0..4).map(|at| format!("units[{at}]")).collect(),
-    };
-    let _ = writeln!(
-        generated,
-        "fn pack_units(units: array<u32, ELEMENTS>) -> vec4<u32> {{\n    return vec4<u32>({});\n}}",
-        units.join(", ")
-    );
+    generated.push_str(&pack_units(y.unit_bytes));
     work.steps.push(StepBuilder {
         entry: "pad",
         files: vec!["movement/movement", "movement/pad", "common/chunk"],
@@ -335,8 +322,25 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     checked(work, props)
 }
 
+/// The function that packs the units of a chunk into words.
+pub(in crate::ops) fn pack_units(unit_bytes: u64) -> String {
+    let units: Vec<String> = match unit_bytes {
+        1 => {
+            let byte = |at: u32| format!("((units[{at}] & 0xffu) << {}u)", 8 * (at % 4));
+            let word = |first: u32| (first..first + 4).map(byte).collect::<Vec<_>>().join(" | ");
+            vec![word(0), word(4), "0u".into(), "0u".into()]
+        }
+        2 => (0..4).map(|at| format!("(units[{}] & 0xffffu) | (units[{}] << 16u)", 2 * at, 2 * at + 1)).collect(),
+        _ => (0..4).map(|at| format!("units[{at}]")).collect(),
+    };
+    format!(
+        "fn pack_units(units: array<u32, ELEMENTS>) -> vec4<u32> {{\n    return vec4<u32>({});\n}}\n",
+        units.join(", ")
+    )
+}
+
 /// The words of 8 bytes.
-fn halves(bits: u64) -> [u32; 2] {
+pub(in crate::ops) fn halves(bits: u64) -> [u32; 2] {
     let words: [[u8; 4]; 2] = bytemuck::cast(bits.to_le_bytes());
     words.map(u32::from_le_bytes)
 }

@@ -1,0 +1,34 @@
+//! Rows of a table by indices, and elements along an axis.
+
+use baracuda_ops::{AnyDescriptor, DType, GatherDescriptor, IndexSelectDescriptor, Result, TensorDesc};
+
+use super::Cell;
+
+/// Labels of the cells.
+pub(super) const OPS: [&str; 2] = ["embedding", "gather_1"];
+
+/// Rows and columns of tables, and indices.
+const TABLES: [[u64; 3]; 3] = [[32_000, 4096, 8192], [128_256, 4096, 8192], [1_000_000, 64, 65_536]];
+
+/// The cells of one label.
+pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
+    for dtype in [DType::BF16, DType::F32] {
+        let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims);
+        let size = dtype.size_bytes();
+        if op == "gather_1" {
+            let (rows, cols, found) = (16_384, 4096, 1024);
+            let indices = TensorDesc::contiguous(DType::I64, &[rows, found])?;
+            let gather = AnyDescriptor::new(GatherDescriptor::new(dense(&[rows, cols])?, 1, indices)?);
+            let bytes = rows * found * (8 + 2 * size);
+            cells.push(Cell::new((op, "fw"), vec![rows, cols], dtype, gather, bytes, rows * cols * size));
+            continue;
+        }
+        for [rows, cols, count] in TABLES {
+            let indices = TensorDesc::contiguous(DType::I64, &[count])?;
+            let select = AnyDescriptor::new(IndexSelectDescriptor::new(dense(&[rows, cols])?, 0, indices)?);
+            let bytes = 2 * count * cols * size;
+            cells.push(Cell::new((op, "fw"), vec![rows, cols, count], dtype, select, bytes, count * cols * size));
+        }
+    }
+    Ok(())
+}
