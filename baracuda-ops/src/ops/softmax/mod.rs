@@ -75,6 +75,7 @@ use crate::tensor::TensorDesc;
 use masked::Lines;
 
 mod cpu;
+pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fast;
@@ -83,8 +84,13 @@ mod geometry;
 mod masked;
 #[cfg(feature = "wgpu")]
 mod wgpu;
+
+/// Every kind of shader of the family, without a device.
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::add_variants;
+pub(super) fn add_variants(variants: &mut crate::backend::wgpu::Variants) -> Result<()> {
+    wgpu::add_variants(variants)?;
+    cross_entropy::add_variants(variants)
+}
 
 operands! { $
     /// Operands of the forward op.
