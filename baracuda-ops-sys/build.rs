@@ -239,7 +239,7 @@ mod cuda {
         ("pointwise", &["activation_", "pointwise_"]),
         ("reduce", &["reduce_"]),
         ("scan", &["scan_"]),
-        ("softmax", &["softmax_"]),
+        ("softmax", &["softmax_", "cross_entropy_"]),
     ];
 
     fn is_on(family: &str) -> bool {

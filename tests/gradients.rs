@@ -159,6 +159,23 @@ const FORWARDS: &[Forwards] = &[
         options: &[&["", r#""log":true"#]],
     },
     Forwards {
+        op: "cross_entropy",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[7,5]},"axis":1,"targets":"i64""#,
+            r#""x":{"dtype":"f64","dims":[7,5],"strides":[0,1]},"axis":1,"targets":"u32""#,
+            r#""x":{"dtype":"f64","dims":[2,4,5],"strides":[1,10,2]},"axis":1,"targets":"i32","layouts":{"targets":{"dtype":"i32","dims":[2,5],"strides":[1,2]}}"#,
+        ],
+        options: &[&["", r#""ignore_index":1"#], &["", r#""reduction":"sum""#, r#""reduction":"none""#], STATS],
+    },
+    Forwards {
+        op: "cross_entropy",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[4]},"axis":0,"targets":"i64""#,
+            r#""x":{"dtype":"f64","dims":[2,3]},"axis":1,"targets":"i64","reduction":"none","layouts":{"loss":{"dtype":"f64","dims":[2],"strides":[3]}}"#,
+        ],
+        options: &[STATS],
+    },
+    Forwards {
         op: "activation",
         tensors: &[
             r#""x":{"dtype":"f64","dims":[3,4]}"#,
@@ -355,6 +372,8 @@ const MIXED: &[&str] = &[
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[3,5]}],"outputs":["f16"]}"#,
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}]}"#,
     r#"reduce {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}],"axes":[0],"reduce":"mean","output":"f16"}"#,
+    r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"i64","stats":true}"#,
+    r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"sum","output":"f32"}"#,
     r#"scan {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"scan":"prod"}"#,
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"logsumexp","reverse":true,"output":"f32"}"#,
@@ -492,6 +511,8 @@ impl Problem {
                 "weight" => 1.0 + 0.3 * random.normal(),
                 "running_var" => 0.3 + random.normal().powi(2),
                 "num_batches" => 0.0,
+                // The fewest classes are three.
+                "targets" => (3.0 * random.uniform()).floor(),
                 _ => random.normal(),
             };
             // What lies at one place has one value.

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
     ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
-    ConvDescriptor, ConvWindow, CopyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function,
-    GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexSelectDescriptor,
-    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PadDescriptor,
-    PadMode, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan,
-    ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
+    ConvDescriptor, ConvWindow, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error,
+    Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexSelectDescriptor,
+    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand,
+    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor,
+    Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -135,10 +135,35 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
+/// Cross-entropy with random calls. The axis, the type of targets, the ignored index and layouts may be wrong.
+fn cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let axis = if random.u32(..8) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    let types = [DType::I64, DType::I64, DType::I32, DType::U32];
+    let targets = if random.u32(..16) == 0 { pick(random, &DType::ALL) } else { pick(random, &types) };
+    let mut d = CrossEntropyDescriptor::new(x, axis, targets)?;
+    for _ in 0..random.u32(..4) {
+        d = match random.u32(..5) {
+            0 => d.ignore_index(pick(random, &[-100, 0, 1 << 31, i64::MIN, i64::MAX]))?,
+            1 => d.stats()?,
+            2 => d.reduction(pick(random, &LossReduction::ALL))?,
+            _ => {
+                let name =
+                    pick(random, &["x", "targets", "loss", "logsumexp", "divisor", "dloss", "dx", "nothing", ""]);
+                let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+                d.layout(name, if random.bool() { slot.unwrap_or(x) } else { tensor(random)? })?
+            }
+        };
+    }
+    Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
+}
+
 /// A builder's calls in random order and number.
 fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     match random.u32(..11) {
-        0 | 1 => return softmax(random),
+        0 => return softmax(random),
+        1 if random.bool() => return softmax(random),
+        1 => return cross_entropy(random),
         2 => return gemm(random),
         3 => return conv(random),
         4 if random.bool() => return reduce(random),

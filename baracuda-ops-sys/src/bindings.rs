@@ -717,6 +717,81 @@ pub struct bops_conv_turn_params {
     pub element_bytes: u32,
     pub vector: u32,
 }
+pub const BOPS_CROSS_ENTROPY_THREADS: _bindgen_ty_12 = 512;
+pub const BOPS_CROSS_ENTROPY_EXTENTS: _bindgen_ty_12 = 7;
+pub const BOPS_CROSS_ENTROPY_TOTAL: _bindgen_ty_12 = 4096;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub type bops_loss_reduction = u32;
+pub const BOPS_LOSS_MEAN: _bindgen_ty_13 = 0;
+pub const BOPS_LOSS_SUM: _bindgen_ty_13 = 1;
+pub const BOPS_LOSS_NONE: _bindgen_ty_13 = 2;
+pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cross_entropy_choice {
+    pub width: u32,
+    pub threads: u32,
+    pub lines: u32,
+    pub grid: u32,
+    pub totals: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cross_entropy_strides {
+    pub strides: [u64; 7usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cross_entropy_params {
+    pub dim: u64,
+    pub lines: u32,
+    pub rank: u32,
+    pub extents: [u32; 7usize],
+    pub targets: bops_dtype,
+    pub strides: [bops_cross_entropy_strides; 5usize],
+    pub steps: [u64; 2usize],
+    pub ignored: i64,
+    pub has_ignored: u32,
+    pub has_logsumexp: u32,
+    pub reduction: bops_loss_reduction,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cross_entropy_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub targets: *const ::core::ffi::c_void,
+    pub loss: *mut ::core::ffi::c_void,
+    pub logsumexp: *mut ::core::ffi::c_void,
+    pub divisor: *mut ::core::ffi::c_void,
+}
+impl Default for bops_cross_entropy_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cross_entropy_backward_operands {
+    pub dloss: *const ::core::ffi::c_void,
+    pub x: *const ::core::ffi::c_void,
+    pub targets: *const ::core::ffi::c_void,
+    pub divisor: *const ::core::ffi::c_void,
+    pub logsumexp: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_cross_entropy_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_few_rows_stream_choice {
@@ -735,131 +810,131 @@ pub struct bops_gemm_wgmma_words_choice {
     pub reads: u32,
 }
 pub type bops_function = u32;
-pub const BOPS_FUNCTION_NEG: _bindgen_ty_12 = 0;
-pub const BOPS_FUNCTION_SQRT: _bindgen_ty_12 = 1;
-pub const BOPS_FUNCTION_ABS: _bindgen_ty_12 = 2;
-pub const BOPS_FUNCTION_SIGN: _bindgen_ty_12 = 3;
-pub const BOPS_FUNCTION_CEIL: _bindgen_ty_12 = 4;
-pub const BOPS_FUNCTION_FLOOR: _bindgen_ty_12 = 5;
-pub const BOPS_FUNCTION_ROUND: _bindgen_ty_12 = 6;
-pub const BOPS_FUNCTION_TRUNC: _bindgen_ty_12 = 7;
-pub const BOPS_FUNCTION_FRAC: _bindgen_ty_12 = 8;
-pub const BOPS_FUNCTION_RECIPROCAL: _bindgen_ty_12 = 9;
-pub const BOPS_FUNCTION_SQUARE: _bindgen_ty_12 = 10;
-pub const BOPS_FUNCTION_RSQRT: _bindgen_ty_12 = 11;
-pub const BOPS_FUNCTION_CBRT: _bindgen_ty_12 = 12;
-pub const BOPS_FUNCTION_RELU: _bindgen_ty_12 = 13;
-pub const BOPS_FUNCTION_RELU6: _bindgen_ty_12 = 14;
-pub const BOPS_FUNCTION_SOFTSIGN: _bindgen_ty_12 = 15;
-pub const BOPS_FUNCTION_HARDSIGMOID: _bindgen_ty_12 = 16;
-pub const BOPS_FUNCTION_HARDSWISH: _bindgen_ty_12 = 17;
-pub const BOPS_FUNCTION_LEAKY_RELU: _bindgen_ty_12 = 18;
-pub const BOPS_FUNCTION_PRELU: _bindgen_ty_12 = 19;
-pub const BOPS_FUNCTION_HARDTANH: _bindgen_ty_12 = 20;
-pub const BOPS_FUNCTION_HARDSHRINK: _bindgen_ty_12 = 21;
-pub const BOPS_FUNCTION_SOFTSHRINK: _bindgen_ty_12 = 22;
-pub const BOPS_FUNCTION_THRESHOLD: _bindgen_ty_12 = 23;
-pub const BOPS_FUNCTION_MAXIMUM: _bindgen_ty_12 = 24;
-pub const BOPS_FUNCTION_MINIMUM: _bindgen_ty_12 = 25;
-pub const BOPS_FUNCTION_FMAX: _bindgen_ty_12 = 26;
-pub const BOPS_FUNCTION_FMIN: _bindgen_ty_12 = 27;
-pub const BOPS_FUNCTION_COPYSIGN: _bindgen_ty_12 = 28;
-pub const BOPS_FUNCTION_FMOD: _bindgen_ty_12 = 29;
-pub const BOPS_FUNCTION_REMAINDER: _bindgen_ty_12 = 30;
-pub const BOPS_FUNCTION_DIV_FLOOR: _bindgen_ty_12 = 31;
-pub const BOPS_FUNCTION_DIV_TRUNC: _bindgen_ty_12 = 32;
-pub const BOPS_FUNCTION_HYPOT: _bindgen_ty_12 = 33;
-pub const BOPS_FUNCTION_HEAVISIDE: _bindgen_ty_12 = 34;
-pub const BOPS_FUNCTION_ISNAN: _bindgen_ty_12 = 35;
-pub const BOPS_FUNCTION_ISINF: _bindgen_ty_12 = 36;
-pub const BOPS_FUNCTION_ISFINITE: _bindgen_ty_12 = 37;
-pub const BOPS_FUNCTION_SIGNBIT: _bindgen_ty_12 = 38;
-pub const BOPS_FUNCTION_LOGICAL_NOT: _bindgen_ty_12 = 39;
-pub const BOPS_FUNCTION_BITWISE_NOT: _bindgen_ty_12 = 40;
-pub const BOPS_FUNCTION_POPCOUNT: _bindgen_ty_12 = 41;
-pub const BOPS_FUNCTION_EQ: _bindgen_ty_12 = 42;
-pub const BOPS_FUNCTION_NE: _bindgen_ty_12 = 43;
-pub const BOPS_FUNCTION_LT: _bindgen_ty_12 = 44;
-pub const BOPS_FUNCTION_LE: _bindgen_ty_12 = 45;
-pub const BOPS_FUNCTION_GT: _bindgen_ty_12 = 46;
-pub const BOPS_FUNCTION_GE: _bindgen_ty_12 = 47;
-pub const BOPS_FUNCTION_LOGICAL_AND: _bindgen_ty_12 = 48;
-pub const BOPS_FUNCTION_LOGICAL_OR: _bindgen_ty_12 = 49;
-pub const BOPS_FUNCTION_LOGICAL_XOR: _bindgen_ty_12 = 50;
-pub const BOPS_FUNCTION_BITWISE_AND: _bindgen_ty_12 = 51;
-pub const BOPS_FUNCTION_BITWISE_OR: _bindgen_ty_12 = 52;
-pub const BOPS_FUNCTION_BITWISE_XOR: _bindgen_ty_12 = 53;
-pub const BOPS_FUNCTION_SHIFT_LEFT: _bindgen_ty_12 = 54;
-pub const BOPS_FUNCTION_SHIFT_RIGHT: _bindgen_ty_12 = 55;
-pub const BOPS_FUNCTION_WHERE: _bindgen_ty_12 = 56;
-pub const BOPS_FUNCTION_CLAMP: _bindgen_ty_12 = 57;
-pub const BOPS_FUNCTION_LERP: _bindgen_ty_12 = 58;
-pub const BOPS_FUNCTION_ADDCMUL: _bindgen_ty_12 = 59;
-pub const BOPS_FUNCTION_ADDCDIV: _bindgen_ty_12 = 60;
-pub const BOPS_FUNCTION_FMA: _bindgen_ty_12 = 61;
-pub const BOPS_FUNCTION_EXP: _bindgen_ty_12 = 62;
-pub const BOPS_FUNCTION_LOG: _bindgen_ty_12 = 63;
-pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_12 = 64;
-pub const BOPS_FUNCTION_TANH: _bindgen_ty_12 = 65;
-pub const BOPS_FUNCTION_SILU: _bindgen_ty_12 = 66;
-pub const BOPS_FUNCTION_SOFTPLUS: _bindgen_ty_12 = 67;
-pub const BOPS_FUNCTION_LOG_SIGMOID: _bindgen_ty_12 = 68;
-pub const BOPS_FUNCTION_GELU_ERF: _bindgen_ty_12 = 69;
-pub const BOPS_FUNCTION_GELU_TANH: _bindgen_ty_12 = 70;
-pub const BOPS_FUNCTION_ERF: _bindgen_ty_12 = 71;
-pub const BOPS_FUNCTION_ERFC: _bindgen_ty_12 = 72;
-pub const BOPS_FUNCTION_MISH: _bindgen_ty_12 = 73;
-pub const BOPS_FUNCTION_SELU: _bindgen_ty_12 = 74;
-pub const BOPS_FUNCTION_EXPM1: _bindgen_ty_12 = 75;
-pub const BOPS_FUNCTION_LOG1P: _bindgen_ty_12 = 76;
-pub const BOPS_FUNCTION_EXP2: _bindgen_ty_12 = 77;
-pub const BOPS_FUNCTION_LOG2: _bindgen_ty_12 = 78;
-pub const BOPS_FUNCTION_LOG10: _bindgen_ty_12 = 79;
-pub const BOPS_FUNCTION_SIN: _bindgen_ty_12 = 80;
-pub const BOPS_FUNCTION_COS: _bindgen_ty_12 = 81;
-pub const BOPS_FUNCTION_TAN: _bindgen_ty_12 = 82;
-pub const BOPS_FUNCTION_TANHSHRINK: _bindgen_ty_12 = 83;
-pub const BOPS_FUNCTION_ASIN: _bindgen_ty_12 = 84;
-pub const BOPS_FUNCTION_ACOS: _bindgen_ty_12 = 85;
-pub const BOPS_FUNCTION_ATAN: _bindgen_ty_12 = 86;
-pub const BOPS_FUNCTION_SINH: _bindgen_ty_12 = 87;
-pub const BOPS_FUNCTION_COSH: _bindgen_ty_12 = 88;
-pub const BOPS_FUNCTION_ASINH: _bindgen_ty_12 = 89;
-pub const BOPS_FUNCTION_ACOSH: _bindgen_ty_12 = 90;
-pub const BOPS_FUNCTION_ATANH: _bindgen_ty_12 = 91;
-pub const BOPS_FUNCTION_LOGIT: _bindgen_ty_12 = 92;
-pub const BOPS_FUNCTION_ELU: _bindgen_ty_12 = 93;
-pub const BOPS_FUNCTION_CELU: _bindgen_ty_12 = 94;
-pub const BOPS_FUNCTION_POW: _bindgen_ty_12 = 95;
-pub const BOPS_FUNCTION_XLOGY: _bindgen_ty_12 = 96;
-pub const BOPS_FUNCTION_ATAN2: _bindgen_ty_12 = 97;
-pub const BOPS_FUNCTION_SINC: _bindgen_ty_12 = 98;
-pub const BOPS_FUNCTION_LGAMMA: _bindgen_ty_12 = 99;
-pub const BOPS_FUNCTION_DIGAMMA: _bindgen_ty_12 = 100;
-pub const BOPS_FUNCTION_ERFINV: _bindgen_ty_12 = 101;
-pub const BOPS_FUNCTION_I0: _bindgen_ty_12 = 102;
-pub const BOPS_FUNCTION_LOGADDEXP: _bindgen_ty_12 = 103;
-pub const BOPS_FUNCTION_LOGADDEXP2: _bindgen_ty_12 = 104;
-pub const BOPS_FUNCTION_LDEXP: _bindgen_ty_12 = 105;
-pub const BOPS_FUNCTION_NEXTAFTER: _bindgen_ty_12 = 106;
-pub const BOPS_FUNCTION_NAN_TO_NUM: _bindgen_ty_12 = 107;
-pub const BOPS_FUNCTION_ADD: _bindgen_ty_12 = 108;
-pub const BOPS_FUNCTION_SUB: _bindgen_ty_12 = 109;
-pub const BOPS_FUNCTION_MUL: _bindgen_ty_12 = 110;
-pub const BOPS_FUNCTION_DIV: _bindgen_ty_12 = 111;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
-pub type bops_cost = u32;
-pub const BOPS_COST_LIGHT: _bindgen_ty_13 = 0;
-pub const BOPS_COST_EXPONENTIAL: _bindgen_ty_13 = 1;
-pub const BOPS_COST_DIGITS: _bindgen_ty_13 = 2;
-pub const BOPS_COST_SPECIAL: _bindgen_ty_13 = 3;
-pub type _bindgen_ty_13 = ::core::ffi::c_uint;
-pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_14 = 8;
-pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_14 = 16;
-pub const BOPS_POINTWISE_OUTPUTS: _bindgen_ty_14 = 8;
-pub const BOPS_POINTWISE_INSTRUCTIONS: _bindgen_ty_14 = 64;
-pub const BOPS_POINTWISE_LITERALS: _bindgen_ty_14 = 128;
+pub const BOPS_FUNCTION_NEG: _bindgen_ty_14 = 0;
+pub const BOPS_FUNCTION_SQRT: _bindgen_ty_14 = 1;
+pub const BOPS_FUNCTION_ABS: _bindgen_ty_14 = 2;
+pub const BOPS_FUNCTION_SIGN: _bindgen_ty_14 = 3;
+pub const BOPS_FUNCTION_CEIL: _bindgen_ty_14 = 4;
+pub const BOPS_FUNCTION_FLOOR: _bindgen_ty_14 = 5;
+pub const BOPS_FUNCTION_ROUND: _bindgen_ty_14 = 6;
+pub const BOPS_FUNCTION_TRUNC: _bindgen_ty_14 = 7;
+pub const BOPS_FUNCTION_FRAC: _bindgen_ty_14 = 8;
+pub const BOPS_FUNCTION_RECIPROCAL: _bindgen_ty_14 = 9;
+pub const BOPS_FUNCTION_SQUARE: _bindgen_ty_14 = 10;
+pub const BOPS_FUNCTION_RSQRT: _bindgen_ty_14 = 11;
+pub const BOPS_FUNCTION_CBRT: _bindgen_ty_14 = 12;
+pub const BOPS_FUNCTION_RELU: _bindgen_ty_14 = 13;
+pub const BOPS_FUNCTION_RELU6: _bindgen_ty_14 = 14;
+pub const BOPS_FUNCTION_SOFTSIGN: _bindgen_ty_14 = 15;
+pub const BOPS_FUNCTION_HARDSIGMOID: _bindgen_ty_14 = 16;
+pub const BOPS_FUNCTION_HARDSWISH: _bindgen_ty_14 = 17;
+pub const BOPS_FUNCTION_LEAKY_RELU: _bindgen_ty_14 = 18;
+pub const BOPS_FUNCTION_PRELU: _bindgen_ty_14 = 19;
+pub const BOPS_FUNCTION_HARDTANH: _bindgen_ty_14 = 20;
+pub const BOPS_FUNCTION_HARDSHRINK: _bindgen_ty_14 = 21;
+pub const BOPS_FUNCTION_SOFTSHRINK: _bindgen_ty_14 = 22;
+pub const BOPS_FUNCTION_THRESHOLD: _bindgen_ty_14 = 23;
+pub const BOPS_FUNCTION_MAXIMUM: _bindgen_ty_14 = 24;
+pub const BOPS_FUNCTION_MINIMUM: _bindgen_ty_14 = 25;
+pub const BOPS_FUNCTION_FMAX: _bindgen_ty_14 = 26;
+pub const BOPS_FUNCTION_FMIN: _bindgen_ty_14 = 27;
+pub const BOPS_FUNCTION_COPYSIGN: _bindgen_ty_14 = 28;
+pub const BOPS_FUNCTION_FMOD: _bindgen_ty_14 = 29;
+pub const BOPS_FUNCTION_REMAINDER: _bindgen_ty_14 = 30;
+pub const BOPS_FUNCTION_DIV_FLOOR: _bindgen_ty_14 = 31;
+pub const BOPS_FUNCTION_DIV_TRUNC: _bindgen_ty_14 = 32;
+pub const BOPS_FUNCTION_HYPOT: _bindgen_ty_14 = 33;
+pub const BOPS_FUNCTION_HEAVISIDE: _bindgen_ty_14 = 34;
+pub const BOPS_FUNCTION_ISNAN: _bindgen_ty_14 = 35;
+pub const BOPS_FUNCTION_ISINF: _bindgen_ty_14 = 36;
+pub const BOPS_FUNCTION_ISFINITE: _bindgen_ty_14 = 37;
+pub const BOPS_FUNCTION_SIGNBIT: _bindgen_ty_14 = 38;
+pub const BOPS_FUNCTION_LOGICAL_NOT: _bindgen_ty_14 = 39;
+pub const BOPS_FUNCTION_BITWISE_NOT: _bindgen_ty_14 = 40;
+pub const BOPS_FUNCTION_POPCOUNT: _bindgen_ty_14 = 41;
+pub const BOPS_FUNCTION_EQ: _bindgen_ty_14 = 42;
+pub const BOPS_FUNCTION_NE: _bindgen_ty_14 = 43;
+pub const BOPS_FUNCTION_LT: _bindgen_ty_14 = 44;
+pub const BOPS_FUNCTION_LE: _bindgen_ty_14 = 45;
+pub const BOPS_FUNCTION_GT: _bindgen_ty_14 = 46;
+pub const BOPS_FUNCTION_GE: _bindgen_ty_14 = 47;
+pub const BOPS_FUNCTION_LOGICAL_AND: _bindgen_ty_14 = 48;
+pub const BOPS_FUNCTION_LOGICAL_OR: _bindgen_ty_14 = 49;
+pub const BOPS_FUNCTION_LOGICAL_XOR: _bindgen_ty_14 = 50;
+pub const BOPS_FUNCTION_BITWISE_AND: _bindgen_ty_14 = 51;
+pub const BOPS_FUNCTION_BITWISE_OR: _bindgen_ty_14 = 52;
+pub const BOPS_FUNCTION_BITWISE_XOR: _bindgen_ty_14 = 53;
+pub const BOPS_FUNCTION_SHIFT_LEFT: _bindgen_ty_14 = 54;
+pub const BOPS_FUNCTION_SHIFT_RIGHT: _bindgen_ty_14 = 55;
+pub const BOPS_FUNCTION_WHERE: _bindgen_ty_14 = 56;
+pub const BOPS_FUNCTION_CLAMP: _bindgen_ty_14 = 57;
+pub const BOPS_FUNCTION_LERP: _bindgen_ty_14 = 58;
+pub const BOPS_FUNCTION_ADDCMUL: _bindgen_ty_14 = 59;
+pub const BOPS_FUNCTION_ADDCDIV: _bindgen_ty_14 = 60;
+pub const BOPS_FUNCTION_FMA: _bindgen_ty_14 = 61;
+pub const BOPS_FUNCTION_EXP: _bindgen_ty_14 = 62;
+pub const BOPS_FUNCTION_LOG: _bindgen_ty_14 = 63;
+pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_14 = 64;
+pub const BOPS_FUNCTION_TANH: _bindgen_ty_14 = 65;
+pub const BOPS_FUNCTION_SILU: _bindgen_ty_14 = 66;
+pub const BOPS_FUNCTION_SOFTPLUS: _bindgen_ty_14 = 67;
+pub const BOPS_FUNCTION_LOG_SIGMOID: _bindgen_ty_14 = 68;
+pub const BOPS_FUNCTION_GELU_ERF: _bindgen_ty_14 = 69;
+pub const BOPS_FUNCTION_GELU_TANH: _bindgen_ty_14 = 70;
+pub const BOPS_FUNCTION_ERF: _bindgen_ty_14 = 71;
+pub const BOPS_FUNCTION_ERFC: _bindgen_ty_14 = 72;
+pub const BOPS_FUNCTION_MISH: _bindgen_ty_14 = 73;
+pub const BOPS_FUNCTION_SELU: _bindgen_ty_14 = 74;
+pub const BOPS_FUNCTION_EXPM1: _bindgen_ty_14 = 75;
+pub const BOPS_FUNCTION_LOG1P: _bindgen_ty_14 = 76;
+pub const BOPS_FUNCTION_EXP2: _bindgen_ty_14 = 77;
+pub const BOPS_FUNCTION_LOG2: _bindgen_ty_14 = 78;
+pub const BOPS_FUNCTION_LOG10: _bindgen_ty_14 = 79;
+pub const BOPS_FUNCTION_SIN: _bindgen_ty_14 = 80;
+pub const BOPS_FUNCTION_COS: _bindgen_ty_14 = 81;
+pub const BOPS_FUNCTION_TAN: _bindgen_ty_14 = 82;
+pub const BOPS_FUNCTION_TANHSHRINK: _bindgen_ty_14 = 83;
+pub const BOPS_FUNCTION_ASIN: _bindgen_ty_14 = 84;
+pub const BOPS_FUNCTION_ACOS: _bindgen_ty_14 = 85;
+pub const BOPS_FUNCTION_ATAN: _bindgen_ty_14 = 86;
+pub const BOPS_FUNCTION_SINH: _bindgen_ty_14 = 87;
+pub const BOPS_FUNCTION_COSH: _bindgen_ty_14 = 88;
+pub const BOPS_FUNCTION_ASINH: _bindgen_ty_14 = 89;
+pub const BOPS_FUNCTION_ACOSH: _bindgen_ty_14 = 90;
+pub const BOPS_FUNCTION_ATANH: _bindgen_ty_14 = 91;
+pub const BOPS_FUNCTION_LOGIT: _bindgen_ty_14 = 92;
+pub const BOPS_FUNCTION_ELU: _bindgen_ty_14 = 93;
+pub const BOPS_FUNCTION_CELU: _bindgen_ty_14 = 94;
+pub const BOPS_FUNCTION_POW: _bindgen_ty_14 = 95;
+pub const BOPS_FUNCTION_XLOGY: _bindgen_ty_14 = 96;
+pub const BOPS_FUNCTION_ATAN2: _bindgen_ty_14 = 97;
+pub const BOPS_FUNCTION_SINC: _bindgen_ty_14 = 98;
+pub const BOPS_FUNCTION_LGAMMA: _bindgen_ty_14 = 99;
+pub const BOPS_FUNCTION_DIGAMMA: _bindgen_ty_14 = 100;
+pub const BOPS_FUNCTION_ERFINV: _bindgen_ty_14 = 101;
+pub const BOPS_FUNCTION_I0: _bindgen_ty_14 = 102;
+pub const BOPS_FUNCTION_LOGADDEXP: _bindgen_ty_14 = 103;
+pub const BOPS_FUNCTION_LOGADDEXP2: _bindgen_ty_14 = 104;
+pub const BOPS_FUNCTION_LDEXP: _bindgen_ty_14 = 105;
+pub const BOPS_FUNCTION_NEXTAFTER: _bindgen_ty_14 = 106;
+pub const BOPS_FUNCTION_NAN_TO_NUM: _bindgen_ty_14 = 107;
+pub const BOPS_FUNCTION_ADD: _bindgen_ty_14 = 108;
+pub const BOPS_FUNCTION_SUB: _bindgen_ty_14 = 109;
+pub const BOPS_FUNCTION_MUL: _bindgen_ty_14 = 110;
+pub const BOPS_FUNCTION_DIV: _bindgen_ty_14 = 111;
 pub type _bindgen_ty_14 = ::core::ffi::c_uint;
+pub type bops_cost = u32;
+pub const BOPS_COST_LIGHT: _bindgen_ty_15 = 0;
+pub const BOPS_COST_EXPONENTIAL: _bindgen_ty_15 = 1;
+pub const BOPS_COST_DIGITS: _bindgen_ty_15 = 2;
+pub const BOPS_COST_SPECIAL: _bindgen_ty_15 = 3;
+pub type _bindgen_ty_15 = ::core::ffi::c_uint;
+pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_16 = 8;
+pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_16 = 16;
+pub const BOPS_POINTWISE_OUTPUTS: _bindgen_ty_16 = 8;
+pub const BOPS_POINTWISE_INSTRUCTIONS: _bindgen_ty_16 = 64;
+pub const BOPS_POINTWISE_LITERALS: _bindgen_ty_16 = 128;
+pub type _bindgen_ty_16 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_divisor {
@@ -933,9 +1008,9 @@ pub struct bops_pointwise_program_choice {
     pub extents: u32,
     pub slots: u32,
 }
-pub const BOPS_VALUE_LAST: _bindgen_ty_15 = 127;
-pub const BOPS_VALUE_LITERAL: _bindgen_ty_15 = 128;
-pub type _bindgen_ty_15 = ::core::ffi::c_uint;
+pub const BOPS_VALUE_LAST: _bindgen_ty_17 = 127;
+pub const BOPS_VALUE_LITERAL: _bindgen_ty_17 = 128;
+pub type _bindgen_ty_17 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_program_params {
@@ -973,17 +1048,17 @@ impl Default for bops_pointwise_program_operands {
         }
     }
 }
-pub const BOPS_POINTWISE_SOURCES: _bindgen_ty_16 = 4;
-pub const BOPS_POINTWISE_SOURCE_LITERALS: _bindgen_ty_16 = 64;
-pub type _bindgen_ty_16 = ::core::ffi::c_uint;
+pub const BOPS_POINTWISE_SOURCES: _bindgen_ty_18 = 4;
+pub const BOPS_POINTWISE_SOURCE_LITERALS: _bindgen_ty_18 = 64;
+pub type _bindgen_ty_18 = ::core::ffi::c_uint;
 pub type bops_source_kind = u32;
-pub const BOPS_SOURCE_INDEX: _bindgen_ty_17 = 0;
-pub const BOPS_SOURCE_UNIFORM: _bindgen_ty_17 = 1;
-pub const BOPS_SOURCE_BERNOULLI: _bindgen_ty_17 = 2;
-pub const BOPS_SOURCE_RANDINT: _bindgen_ty_17 = 3;
-pub const BOPS_SOURCE_NORMAL: _bindgen_ty_17 = 4;
-pub const BOPS_SOURCE_EXPONENTIAL: _bindgen_ty_17 = 5;
-pub type _bindgen_ty_17 = ::core::ffi::c_uint;
+pub const BOPS_SOURCE_INDEX: _bindgen_ty_19 = 0;
+pub const BOPS_SOURCE_UNIFORM: _bindgen_ty_19 = 1;
+pub const BOPS_SOURCE_BERNOULLI: _bindgen_ty_19 = 2;
+pub const BOPS_SOURCE_RANDINT: _bindgen_ty_19 = 3;
+pub const BOPS_SOURCE_NORMAL: _bindgen_ty_19 = 4;
+pub const BOPS_SOURCE_EXPONENTIAL: _bindgen_ty_19 = 5;
+pub type _bindgen_ty_19 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_source {
@@ -1042,8 +1117,8 @@ impl Default for bops_pointwise_source_operands {
         }
     }
 }
-pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_18 = 8;
-pub type _bindgen_ty_18 = ::core::ffi::c_uint;
+pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_20 = 8;
+pub type _bindgen_ty_20 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_movement_strides {
@@ -1107,11 +1182,11 @@ pub struct bops_copy_tiles_params {
     pub strides: [bops_movement_strides; 6usize],
 }
 pub type bops_outside = u32;
-pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_19 = 0;
-pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_19 = 1;
-pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_19 = 2;
-pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_19 = 3;
-pub type _bindgen_ty_19 = ::core::ffi::c_uint;
+pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_21 = 0;
+pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_21 = 1;
+pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_21 = 2;
+pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_21 = 3;
+pub type _bindgen_ty_21 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pad_edge {
@@ -1177,8 +1252,8 @@ pub struct bops_lookup_params {
 pub struct bops_lookup_rows_choice {
     pub lanes: u32,
 }
-pub const BOPS_LOOKUP_VECTORS: _bindgen_ty_20 = 4;
-pub type _bindgen_ty_20 = ::core::ffi::c_uint;
+pub const BOPS_LOOKUP_VECTORS: _bindgen_ty_22 = 4;
+pub type _bindgen_ty_22 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_lookup_rows_params {
@@ -1284,11 +1359,11 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_21 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_21 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_21 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_21 = 368;
-pub type _bindgen_ty_21 = ::core::ffi::c_uint;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_23 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_23 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_23 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_23 = 368;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1335,36 +1410,36 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_22 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_22 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_22 = 8;
-pub type _bindgen_ty_22 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_23 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_23 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_23 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_23 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_23 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_23 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_23 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_23 = 7;
-pub type _bindgen_ty_23 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_24 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_24 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_24 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_24 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_24 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_24 = 5;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_24 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_24 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_24 = 8;
 pub type _bindgen_ty_24 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_25 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_25 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_25 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_25 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_25 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_25 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_25 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_25 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_25 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_25 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_25 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_25 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_25 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_25 = 7;
 pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_26 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_26 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_26 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_26 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_26 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_26 = 5;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_27 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_27 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_27 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_27 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_27 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_27 = 5;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1675,11 +1750,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_26 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_26 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_26 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_26 = 16;
-pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_28 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_28 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_28 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_28 = 16;
+pub type _bindgen_ty_28 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1708,24 +1783,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_27 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_27 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_27 = 2;
-pub type _bindgen_ty_27 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_28 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_28 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_28 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_28 = 16;
-pub type _bindgen_ty_28 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_29 = 8;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_29 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_29 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_29 = 2;
 pub type _bindgen_ty_29 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_30 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_30 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_30 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_30 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_30 = 4;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_30 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_30 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_30 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_30 = 16;
 pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_31 = 8;
+pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_32 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_32 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_32 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_32 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_32 = 4;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -1837,9 +1912,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_31 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_31 = 7;
-pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_33 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_33 = 7;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2455,6 +2530,32 @@ unsafe extern "C" {
         params: *const bops_conv_turn_params,
         from: *const ::core::ffi::c_void,
         to: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_cross_entropy_prepare(
+        of: *const bops_dtype,
+        params: *const bops_cross_entropy_params,
+        choice: *const bops_cross_entropy_choice,
+    ) -> bops_status;
+    pub fn bops_cross_entropy_launch(
+        of: *const bops_dtype,
+        params: *const bops_cross_entropy_params,
+        choice: *const bops_cross_entropy_choice,
+        operands: *const bops_cross_entropy_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_cross_entropy_backward_prepare(
+        of: *const bops_dtype,
+        params: *const bops_cross_entropy_params,
+        choice: *const bops_cross_entropy_choice,
+    ) -> bops_status;
+    pub fn bops_cross_entropy_backward_launch(
+        of: *const bops_dtype,
+        params: *const bops_cross_entropy_params,
+        choice: *const bops_cross_entropy_choice,
+        operands: *const bops_cross_entropy_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_few_rows_stream_prepare(
@@ -3252,6 +3353,14 @@ pub mod forms {
     pub mod bops_conv_wgmma {
         pub use super::super::bops_conv_wgmma_launch as launch;
         pub use super::super::bops_conv_wgmma_prepare as prepare;
+    }
+    pub mod bops_cross_entropy {
+        pub use super::super::bops_cross_entropy_launch as launch;
+        pub use super::super::bops_cross_entropy_prepare as prepare;
+    }
+    pub mod bops_cross_entropy_backward {
+        pub use super::super::bops_cross_entropy_backward_launch as launch;
+        pub use super::super::bops_cross_entropy_backward_prepare as prepare;
     }
     pub mod bops_gemm_few_rows_stream {
         pub use super::super::bops_gemm_few_rows_stream_launch as launch;

@@ -320,6 +320,11 @@ files! {
     }
     /// Softmax.
     softmax {
+        CROSS_ENTROPY = "softmax/cross_entropy.wgsl",
+        CROSS_ENTROPY_BACKWARD = "softmax/cross_entropy_backward.wgsl",
+        CROSS_ENTROPY_LINES = "softmax/cross_entropy_lines.wgsl",
+        CROSS_ENTROPY_TOTAL = "softmax/cross_entropy_total.wgsl",
+        LINE_CHUNKS = "softmax/line_chunks.wgsl",
         SOFTMAX = "softmax/softmax.wgsl",
         SOFTMAX_BACKWARD = "softmax/softmax_backward.wgsl",
         SOFTMAX_BACKWARD_CHANNELS = "softmax/softmax_backward_channels.wgsl",

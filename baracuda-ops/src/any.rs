@@ -27,6 +27,7 @@ use crate::ops::norm::{
 use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
 use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
+use crate::ops::softmax::cross_entropy::{CrossEntropyBackwardDescriptor, CrossEntropyDescriptor};
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
@@ -48,6 +49,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<LocalResponseNormBackwardDescriptor>(),
     OpEntry::of::<SoftmaxDescriptor>(),
     OpEntry::of::<SoftmaxBackwardDescriptor>(),
+    OpEntry::of::<CrossEntropyDescriptor>(),
+    OpEntry::of::<CrossEntropyBackwardDescriptor>(),
     OpEntry::of::<ActivationDescriptor>(),
     OpEntry::of::<ActivationBackwardDescriptor>(),
     OpEntry::of::<PointwiseDescriptor>(),

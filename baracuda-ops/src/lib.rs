@@ -78,6 +78,10 @@ pub use ops::pointwise::{
 };
 pub use ops::reduce::{ReduceArgs, ReduceDescriptor, ReducePlan, Reduction};
 pub use ops::scan::{Scan, ScanArgs, ScanDescriptor, ScanPlan};
+pub use ops::softmax::cross_entropy::{
+    CrossEntropyArgs, CrossEntropyBackwardArgs, CrossEntropyBackwardDescriptor, CrossEntropyBackwardPlan,
+    CrossEntropyDescriptor, CrossEntropyPlan, LossReduction,
+};
 pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };

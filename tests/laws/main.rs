@@ -7,11 +7,11 @@ use std::process::{Command, ExitCode};
 use baracuda_ops::{
     Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
     CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
-    ConvWindow, DType, Descriptor, Device, Error, Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor,
-    GemmSaved, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs,
-    InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormDescriptor, LocalResponseNormArgs,
-    LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, PointwiseArgs,
-    PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs,
+    ConvWindow, CrossEntropyDescriptor, DType, Descriptor, Device, Error, Function, GemmArgs, GemmBackwardArgs,
+    GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs,
+    InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormDescriptor,
+    LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions,
+    PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs,
     RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
@@ -74,6 +74,8 @@ const _: fn() = || {
     is_send::<RmsNormBackwardArgs<'static>>();
     is_send::<SoftmaxArgs<'static>>();
     is_send::<SoftmaxBackwardArgs<'static>>();
+    is_send::<baracuda_ops::CrossEntropyArgs<'static>>();
+    is_send::<baracuda_ops::CrossEntropyBackwardArgs<'static>>();
 };
 
 /// So that code for any op may rely on it.
@@ -396,7 +398,7 @@ fn convolutions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("padding of one side", AnyDescriptor::parse("conv", &format!(r#"{image},"padding":[1]}}"#)).err());
 }
 
-/// Refusals of LayerNorm, RMSNorm and softmax.
+/// Refusals of LayerNorm, RMSNorm, softmax and cross-entropy.
 fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let integers = TensorDesc::contiguous(DType::I32, &[2, 2]).unwrap();
     add("not a float", LayerNormDescriptor::new(integers, 1).err());
@@ -426,6 +428,12 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("scale NaN", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.scale(f64::NAN)).err());
     add("scale beyond f32", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.scale(1e39)).err());
     add("an output of f64", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.output(DType::F64)).err());
+    let classes = |targets| CrossEntropyDescriptor::new(x(&[2, 3]), 1, targets);
+    add("classes past the rank", CrossEntropyDescriptor::new(x(&[2, 3]), 2, DType::I64).err());
+    add("no classes", CrossEntropyDescriptor::new(x(&[2, 0]), 1, DType::I64).err());
+    add("targets that are no integers", classes(DType::F32).err());
+    add("an ignored target that targets cannot have", classes(DType::U32).and_then(|d| d.ignore_index(-100)).err());
+    add("gradient of targets", classes(DType::I64).unwrap().gradients(&["loss"], &["targets"]).err());
     add("eps that is zero in f32", plain.clone().eps(1e-50).err());
     add(
         "no gradient",

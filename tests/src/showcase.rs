@@ -31,6 +31,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("softmax_backward", "softmax_backward", "last axis"),
     ("log_softmax", "softmax", "log, last axis"),
     ("log_softmax_backward", "softmax_backward", "log, last axis"),
+    ("cross_entropy", "cross_entropy", "mean, last axis"),
+    ("cross_entropy_backward", "cross_entropy_backward", "mean, last axis"),
     ("activation", "activation", "silu"),
     ("activation_backward", "activation_backward", "silu"),
     ("pointwise", "pointwise", "a program"),

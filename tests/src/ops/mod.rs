@@ -19,6 +19,7 @@ mod channel_norm;
 mod concat;
 mod conv;
 mod copy;
+mod cross_entropy;
 mod gemm;
 mod group_norm;
 mod instance_norm;
@@ -50,6 +51,8 @@ pub static SUBJECTS: &[Subject] = &[
     local_response_norm::BACKWARD,
     softmax::FORWARD,
     softmax::BACKWARD,
+    cross_entropy::FORWARD,
+    cross_entropy::BACKWARD,
     activation::FORWARD,
     activation::BACKWARD,
     pointwise::POINTWISE,

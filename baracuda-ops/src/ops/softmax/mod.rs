@@ -77,6 +77,7 @@ use masked::Lines;
 
 mod columns;
 mod cpu;
+pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fast;
@@ -85,8 +86,13 @@ mod geometry;
 mod masked;
 #[cfg(feature = "wgpu")]
 mod wgpu;
+
+/// Every kind of shader of the family, without a device.
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::add_variants;
+pub(super) fn add_variants(variants: &mut crate::backend::wgpu::Variants) -> Result<()> {
+    wgpu::add_variants(variants)?;
+    cross_entropy::add_variants(variants)
+}
 
 operands! { $
     /// Operands of the forward op.

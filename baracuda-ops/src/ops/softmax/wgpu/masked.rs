@@ -82,7 +82,7 @@ pub(in super::super) fn masked<F: Masked>(softmax: &Valid<F>, props: &Props, _: 
     let binder = Binder { slots: &softmax.slots };
     let mut step = StepBuilder::new(
         F::ENTRY,
-        vec![half.file(), "common/exponential", "softmax/softmax_lines", F::FILE],
+        vec![half.file(), "common/exponential", "softmax/line_chunks", "softmax/softmax_lines", F::FILE],
         params(lines, grid[0], scale),
         grid,
     );

@@ -1,0 +1,93 @@
+// Cross-entropy of logits with class indices: lines of any strides.
+//
+// logsumexp = max(x) + log(sum(exp(x - max(x)))); the loss of a line is logsumexp - x[target], 0 if its target is ignored, NaN if it is out of range. The sum of
+// the losses of lines, or their mean over the lines that count, follows in launches of its own.
+#include "cross_entropy.cuh"
+
+namespace bops {
+namespace {
+
+template <typename T, int width> __global__ void __launch_bounds__(cross_entropy_threads)
+    cross_entropy(const __grid_constant__ cross_entropy_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    __shared__ A maxima[team_slots], sums[team_slots];
+    const row_team team;
+    const cross_entropy_line line(a.of);
+    const T *const x = static_cast<const T *>(a.x) + line.offset[of_x];
+    // 1. The sum of exponentials.
+    const line_sum<A> of_line = add_up<T, width, true>(a.of, x, line.dim, team, maxima, sums);
+    if (threadIdx.x > 0 || !line.is_there()) return;
+    // 2. The results of the line.
+    const A log_sum = logarithm(of_line.sum);
+    const cross_entropy_target target(a.of, a.targets, line);
+    A loss = target.is_ignored ? A(0) : A(NAN);
+    if (target.is_class) loss = (of_line.about - load_one<T>(x + target.at * a.of.steps[0])) + log_sum;
+    if (a.of.has_logsumexp) a.logsumexp[line.offset[of_logsumexp]] = of_line.about + log_sum;
+    a.losses[a.of.reduction == BOPS_LOSS_NONE ? line.offset[of_loss] : line.number] = loss;
+    if (a.of.reduction == BOPS_LOSS_MEAN) a.weights[line.number] = target.is_class ? A(1) : A(0);
+}
+
+// Lines, or sums of lines, that blocks add up, each `of_block` of them.
+template <typename A> struct cross_entropy_sums {
+    const A *losses, *weights; // weights: for the mean
+    A *loss, *divisor;         // of all blocks; of the last launch the operands
+    uint64_t count, of_block;
+    uint32_t is_mean, is_last;
+};
+
+template <typename A> __global__ void __launch_bounds__(cross_entropy_threads) cross_entropy_total(const __grid_constant__ cross_entropy_sums<A> a) {
+    __shared__ A of_losses[team_slots], of_weights[team_slots];
+    const row_team team;
+    const uint64_t first = blockIdx.x * a.of_block, end = min(a.count, first + a.of_block);
+    cascade<A> losses, weights;
+    for (uint64_t i = first + threadIdx.x; i < end; i += team.threads) {
+        losses.add(a.losses[i]);
+        if (a.is_mean) weights.add(a.weights[i]);
+    }
+    const A loss = masked_team_sum(losses.total(), team, of_losses), weight = masked_team_sum(weights.total(), team, of_weights);
+    if (threadIdx.x > 0) return;
+    a.loss[blockIdx.x] = a.is_mean && a.is_last ? loss / weight : loss;
+    if (a.is_mean) a.divisor[blockIdx.x] = weight;
+}
+
+// ---- host -----------------------------------------------------------------------------------------------------------------
+
+template <typename Action> bops_status with_kernels(bops_dtype dtype, const bops_cross_entropy_params &p, const bops_cross_entropy_choice &c,
+                                                    const bops_cross_entropy_operands &o, void *workspace, const Action &action) {
+    return for_float(dtype, [&](auto tag) -> bops_status {
+        using T = typename decltype(tag)::type;
+        using A = accumulator_t<T>;
+        const bool is_mean = p.reduction == BOPS_LOSS_MEAN, is_reduced = p.reduction != BOPS_LOSS_NONE;
+        // Of lines, then of blocks: losses and, for the mean, weights.
+        A *const losses = static_cast<A *>(workspace), *const weights = losses + p.lines,
+                 *const loss_parts = losses + uint64_t(is_mean ? 2 : 1) * p.lines, *const weight_parts = loss_parts + c.totals;
+        cross_entropy_arguments<A> a = {};
+        a.of = p, a.x = o.x, a.targets = o.targets, a.logsumexp = static_cast<A *>(o.logsumexp);
+        a.losses = is_reduced ? losses : static_cast<A *>(o.loss), a.weights = weights;
+        bops_status status = bops_status(cudaSuccess);
+        if (p.lines > 0) {
+            const launch_shape shape = cross_entropy_shape(c);
+            if constexpr (sizeof(T) < 8)
+                status = c.width > 1 ? action(cross_entropy<T, 16 / sizeof(T)>, shape, a) : action(cross_entropy<T, 1>, shape, a);
+            else status = action(cross_entropy<T, 1>, shape, a);
+        }
+        if (!is_reduced) return status;
+        cross_entropy_sums<A> sums = {losses, weights, static_cast<A *>(o.loss), static_cast<A *>(o.divisor), p.lines, p.lines, is_mean, 1};
+        launch_shape shape;
+        shape.block = dim3(cross_entropy_threads);
+        if (c.totals > 1) {
+            shape.grid = dim3(c.totals);
+            const cross_entropy_sums<A> parts = {losses, weights, loss_parts, weight_parts, p.lines, BOPS_CROSS_ENTROPY_TOTAL, is_mean, 0};
+            if (status == bops_status(cudaSuccess)) status = action(cross_entropy_total<A>, shape, parts);
+            sums.losses = loss_parts, sums.weights = weight_parts, sums.count = sums.of_block = c.totals;
+        }
+        shape.grid = dim3(1);
+        return status == bops_status(cudaSuccess) ? action(cross_entropy_total<A>, shape, sums) : status;
+    });
+}
+
+} // namespace
+} // namespace bops
+
+BOPS_DEFINE_FORM(bops_cross_entropy, bops_dtype, bops_cross_entropy_params, bops_cross_entropy_choice, bops_cross_entropy_operands,
+                 bops::with_kernels)

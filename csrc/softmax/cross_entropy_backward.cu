@@ -1,0 +1,70 @@
+// The gradient of the logits of cross-entropy, lines of any strides: dx[i] = (exp(x[i] - logsumexp) - (1 if i is the target, else 0)) * g, where g is the gradient of
+// the line's loss; 0 where the target is ignored or out of range. dx may be x.
+#include "cross_entropy.cuh"
+
+namespace bops {
+namespace {
+
+template <typename T, int width> __global__ void __launch_bounds__(cross_entropy_threads)
+    cross_entropy_backward(const __grid_constant__ cross_entropy_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    __shared__ A maxima[team_slots], sums[team_slots];
+    const row_team team;
+    const cross_entropy_line line(a.of);
+    const cross_entropy_target target(a.of, a.targets, line);
+    const T *const x = static_cast<const T *>(a.x) + line.offset[of_x];
+    T *const dx = static_cast<T *>(a.dx) + line.offset[of_dx];
+    // 1. The sum of exponentials, unless forward has saved it. Lines without a class are not read.
+    A shift, factor = 1;
+    if (a.of.has_logsumexp) shift = target.is_class ? a.saved[line.offset[of_logsumexp]] : A(0);
+    else {
+        const line_sum<A> of_line = add_up<T, width, false>(a.of, x, target.is_class ? line.dim : 0, team, maxima, sums);
+        shift = of_line.about, factor = reciprocal(of_line.sum);
+    }
+    A gradient = 0;
+    if (target.is_class) {
+        gradient = a.dloss[line.offset[of_loss]];
+        if (a.of.reduction == BOPS_LOSS_MEAN) gradient /= *a.divisor;
+    }
+    // 2. The gradients.
+    const uint64_t step = uint64_t(team.threads) * width;
+    for (uint64_t first = uint64_t(threadIdx.x) * width; first < line.dim; first += step * cross_entropy_batch) {
+        A values[cross_entropy_batch][width];
+        load_batch<T, width, true>(x, a.of.steps[0], first, step, target.is_class ? line.dim : 0, values);
+#pragma unroll
+        for (int v = 0; v < cross_entropy_batch; ++v) {
+            const uint64_t at = first + v * step;
+            if (at >= line.dim) break;
+#pragma unroll
+            for (int i = 0; i < width; ++i) {
+                const A share = exponential_of(values[v][i] - shift) * factor, own = at + i == target.at ? A(1) : A(0);
+                values[v][i] = target.is_class ? (share - own) * gradient : A(0);
+            }
+            if constexpr (width > 1) store<width *int(sizeof(T))>(dx + at, pack<T, width *int(sizeof(T))>(values[v]));
+            else store_one<T>(dx + at * a.of.steps[1], values[v][0]);
+        }
+    }
+}
+
+// ---- host -----------------------------------------------------------------------------------------------------------------
+
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_cross_entropy_params &p, const bops_cross_entropy_choice &c,
+                                                   const bops_cross_entropy_backward_operands &o, void *, const Action &action) {
+    return for_float(dtype, [&](auto tag) -> bops_status {
+        using T = typename decltype(tag)::type;
+        using A = accumulator_t<T>;
+        cross_entropy_arguments<A> a = {};
+        a.of = p, a.x = o.x, a.targets = o.targets, a.dx = o.dx;
+        a.dloss = static_cast<const A *>(o.dloss), a.divisor = static_cast<const A *>(o.divisor), a.saved = static_cast<const A *>(o.logsumexp);
+        const launch_shape shape = cross_entropy_shape(c);
+        if constexpr (sizeof(T) < 8)
+            if (c.width > 1) return action(cross_entropy_backward<T, 16 / sizeof(T)>, shape, a);
+        return action(cross_entropy_backward<T, 1>, shape, a);
+    });
+}
+
+} // namespace
+} // namespace bops
+
+BOPS_DEFINE_FORM(bops_cross_entropy_backward, bops_dtype, bops_cross_entropy_params, bops_cross_entropy_choice, bops_cross_entropy_backward_operands,
+                 bops::with_kernel)

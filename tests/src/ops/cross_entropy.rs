@@ -1,0 +1,494 @@
+//! Cross-entropy along any axis, forward and backward. Expected values are the plain formulas, written here.
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    AnyDescriptor, CrossEntropyArgs, CrossEntropyBackwardArgs, CrossEntropyBackwardDescriptor, CrossEntropyDescriptor,
+    DType, Error, LossReduction, Slot, TensorDesc,
+};
+use serde_json::Value;
+
+use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
+use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::judge::{By, Expected, budget, finite};
+use crate::values::Tensors;
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "cross_entropy",
+    cases: || cases(forward),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_forward,
+    contracts: FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: || features(asked_for, forward),
+};
+
+pub(super) const BACKWARD: Subject = Subject {
+    name: "cross_entropy_backward",
+    cases: || cases(backward),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_backward,
+    contracts: BACKWARD_CONTRACTS,
+    run_typed: run_backward,
+    features: || features(asked_for, backward),
+};
+
+/// A forward before it is a descriptor.
+#[derive(Clone)]
+struct Setup {
+    x: TensorDesc,
+    axis: usize,
+    targets: DType,
+    ignored: Option<i64>,
+    reduction: LossReduction,
+    stats: bool,
+    /// Layouts of operands other than x, by their names in forward.
+    layouts: Vec<(&'static str, TensorDesc)>,
+}
+
+impl Setup {
+    fn plain(x: TensorDesc, axis: usize) -> Self {
+        let (targets, reduction) = (DType::I64, LossReduction::Mean);
+        Self { x, axis, targets, ignored: None, reduction, stats: false, layouts: Vec::new() }
+    }
+
+    fn each(self) -> Self {
+        Self { reduction: LossReduction::None, ..self }
+    }
+
+    fn ignoring(self, targets: DType, ignored: i64) -> Self {
+        Self { targets, ignored: Some(ignored), ..self }
+    }
+
+    fn stats(self) -> Self {
+        Self { stats: true, ..self }
+    }
+
+    fn forward(&self) -> Result<CrossEntropyDescriptor, Error> {
+        let mut descriptor = CrossEntropyDescriptor::new(self.x, self.axis, self.targets)?.reduction(self.reduction)?;
+        if let Some(ignored) = self.ignored {
+            descriptor = descriptor.ignore_index(ignored)?;
+        }
+        if self.stats {
+            descriptor = descriptor.stats()?;
+        }
+        self.layouts.iter().try_fold(descriptor, |descriptor, (operand, desc)| descriptor.layout(operand, *desc))
+    }
+}
+
+fn forward(setup: &Setup) -> Result<AnyDescriptor, Error> {
+    setup.forward().map(AnyDescriptor::new)
+}
+
+fn backward(setup: &Setup) -> Result<AnyDescriptor, Error> {
+    setup.forward()?.backward().map(AnyDescriptor::new)
+}
+
+/// Every form with the data it runs on, and whether it runs in every mode.
+fn setups() -> Vec<(Setup, Data, bool)> {
+    let mut setups = Vec::new();
+    for dtype in FLOATS {
+        let mut add = |setup: Setup, data: Data, core: bool| setups.push((setup, data, core));
+        // Types of targets, numbers that are ignored, reductions, statistics; rows and channels.
+        for (dims, axis) in [(&[6, 40][..], 1), (&[3, 5, 7], 1)] {
+            let x = dense(dtype, dims);
+            for reduction in LossReduction::ALL {
+                for (targets, ignored) in [
+                    (DType::I64, None),
+                    (DType::I64, Some(-100)),
+                    (DType::I64, Some((1 << 32) + 1)),
+                    (DType::I32, Some(-1)),
+                    (DType::I32, Some(2)),
+                    (DType::U32, None),
+                    (DType::U32, Some(u32::MAX.into())),
+                ] {
+                    let setup = Setup { targets, ignored, reduction, ..Setup::plain(x, axis) };
+                    add(setup.clone(), Data::Normal, ignored == Some(-100) && dims.len() == 2);
+                    add(setup.stats(), Data::Normal, targets == DType::I32);
+                }
+            }
+        }
+        // Around the widths of accesses, batches and teams; lines that several blocks add up; none.
+        let rows: [(u64, u64, bool); 20] = [
+            (1, 1, true),
+            (3, 1, false),
+            (3, 2, false),
+            (7, 17, true),
+            (5, 31, false),
+            (5, 33, false),
+            (5, 127, false),
+            (5, 128, true),
+            (5, 129, false),
+            (3, 1023, true),
+            (3, 1024, false),
+            (3, 2056, false),
+            (2, 4097, false),
+            (3, 16_384, false),
+            (2, 100_003, false),
+            (129, 1000, true),
+            (4097, 3, true),
+            (9001, 8, false),
+            (0, 16, true),
+            (65_537, 2, false),
+        ];
+        for (lines, classes, core) in rows {
+            if dtype == DType::F64 && lines * classes > 20_000 {
+                continue;
+            }
+            let setup = Setup::plain(dense(dtype, &[lines, classes]), 1).ignoring(DType::I32, -100);
+            add(setup.clone(), Data::Normal, core);
+            add(setup.stats().each(), Data::Normal, core && lines < 4097);
+        }
+        let channels: [(&[u64], usize, bool); 9] = [
+            (&[2, 21, 16, 16], 1, true),
+            (&[33, 9], 0, true),
+            (&[2, 300, 130], 1, false),
+            (&[1, 9000, 20], 1, false),
+            (&[20_000, 3], 0, false),
+            (&[2, 3, 5, 4, 6], 0, false),
+            (&[2, 3, 5, 4, 6], 2, true),
+            (&[2, 1, 5], 1, false),
+            (&[2, 3, 0], 1, true),
+        ];
+        for (dims, axis, core) in channels {
+            if dtype == DType::F64 && dims.iter().product::<u64>() > 20_000 {
+                continue;
+            }
+            let setup = Setup::plain(dense(dtype, dims), axis).ignoring(DType::I64, -100);
+            add(setup.clone(), Data::Normal, core);
+            add(setup.stats().each(), Data::Normal, core);
+        }
+        add(Setup::plain(dense(dtype, &[]), 0), Data::Normal, true);
+        add(Setup::plain(dense(dtype, &[]), 0).each().stats(), Data::Normal, false);
+        add(Setup::plain(dense(dtype, &[9]), 0).each(), Data::Normal, true);
+        // Layouts of x and of the others, promises.
+        let of_none = |x: TensorDesc, axis: usize| Setup::plain(x, axis).each().stats();
+        add(of_none(strided(dtype, &[6, 64], &[72, 1]), 1), Data::Normal, true);
+        add(of_none(strided(dtype, &[6, 64], &[65, 1]), 1), Data::Normal, false);
+        add(of_none(strided(dtype, &[6, 64], &[1, 6]), 1), Data::Normal, true);
+        add(of_none(strided(dtype, &[6, 33], &[70, 2]), 1), Data::Normal, false);
+        add(of_none(strided(dtype, &[6, 40], &[0, 1]), 1), Data::Normal, true);
+        add(of_none(strided(dtype, &[6, 40], &[1, 0]), 1), Data::Normal, false);
+        add(of_none(dense(dtype, &[6, 64]).align(dtype.size_bytes()).expect("a promise"), 1), Data::Normal, true);
+        add(Setup::plain(channels_last(dtype, &[2, 24, 5, 3]), 1), Data::Normal, true);
+        add(of_none(channels_last(dtype, &[2, 21, 5, 3]), 1), Data::Normal, false);
+        add(of_none(strided(dtype, &[2, 3, 5, 32], &[480, 32, 96, 1]), 3), Data::Normal, true);
+        let accumulator = dtype.accumulator();
+        let layouts = vec![
+            ("targets", strided(DType::I64, &[4, 5], &[1, 4])),
+            ("loss", strided(accumulator, &[4, 5], &[12, 2])),
+            ("logsumexp", strided(accumulator, &[4, 5], &[1, 5])),
+        ];
+        add(Setup { layouts, ..of_none(dense(dtype, &[4, 12, 5]), 1) }, Data::Normal, true);
+        let layouts = vec![("targets", strided(DType::I64, &[6], &[0]))];
+        add(Setup { layouts, ..Setup::plain(dense(dtype, &[6, 12]), 1) }, Data::Normal, false);
+        // NaN and infinities, equal, far and large numbers.
+        for data in Data::ALL.into_iter().chain(Data::STRUCTURED) {
+            for (dims, axis) in [(&[4, 300][..], 1), (&[3, 21, 20], 1), (&[3, 2504], 1), (&[1500, 3], 0)] {
+                let setup = Setup::plain(dense(dtype, dims), axis).ignoring(DType::I32, -100);
+                add(setup.clone(), data, false);
+                // Outliers are what logsumexp is, of every line.
+                let setup = if data == Data::Outlier { setup } else { setup.stats() };
+                add(setup.each(), data, false);
+            }
+        }
+    }
+    setups
+}
+
+fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
+    let of = |(setup, data, core): &(Setup, Data, bool)| {
+        let descriptor = pass(setup).expect("the case lists hold valid descriptors");
+        Case::new(descriptor, *data).core(*core)
+    };
+    let cases = setups().iter().map(of).collect();
+    // Beside an outlier every share is 0 or 1, and so dx nearly constant.
+    let tells = |case: &Case| case.data != Data::Outlier || case.descriptor.name() == "cross_entropy";
+    distinct(cases).into_iter().filter(tells).collect()
+}
+
+/// A descriptor as its JSON has it.
+struct Fields {
+    dims: Vec<usize>,
+    axis: usize,
+    ignored: Option<i64>,
+    reduction: LossReduction,
+    stats: bool,
+}
+
+impl Fields {
+    fn of(descriptor: &AnyDescriptor) -> Result<Self> {
+        let json: Value = json_of(descriptor)?;
+        let dims = descriptor.slots()[0].desc.dims().iter().map(|&dim| dim as usize).collect();
+        let reduction = match json["reduction"].as_str() {
+            Some("none") => LossReduction::None,
+            Some("sum") => LossReduction::Sum,
+            _ => LossReduction::Mean,
+        };
+        Ok(Self {
+            dims,
+            axis: json["axis"].as_u64().context("an axis")? as usize,
+            ignored: json["ignore_index"].as_i64(),
+            reduction,
+            stats: json["stats"].as_bool().unwrap_or(false),
+        })
+    }
+
+    fn classes(&self) -> usize {
+        self.dims.get(self.axis).copied().unwrap_or(1)
+    }
+
+    /// Places of the elements of each line, in row-major order of x. Lines are in the order of the targets.
+    fn lines(&self) -> Vec<Vec<usize>> {
+        let inner: usize = self.dims.iter().skip(self.axis + 1).product();
+        let outer: usize = self.dims.iter().take(self.axis).product();
+        let classes = self.classes();
+        let line = |number: usize| -> Vec<usize> {
+            let first = number / inner * classes * inner + number % inner;
+            (0..classes).map(|class| first + class * inner).collect()
+        };
+        (0..outer * inner).map(line).collect()
+    }
+
+    /// The class of a line that counts.
+    fn class(&self, target: f64) -> Option<usize> {
+        let is_class = target >= 0.0 && target < self.classes() as f64 && !self.is_ignored(target);
+        is_class.then_some(target as usize)
+    }
+
+    fn is_ignored(&self, target: f64) -> bool {
+        self.ignored.is_some_and(|ignored| ignored as f64 == target)
+    }
+}
+
+/// The greatest element and the logarithm of the sum of the exponentials of the differences from it.
+fn largest_and_log_sum(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let largest = values.clone().fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a });
+    (largest, sum(values.map(|value| (value - largest).exp())).ln())
+}
+
+/// A sum that carries the rounding errors along; if a term is not finite, what IEEE arithmetic gives.
+fn sum(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, lost) = values.fold((0f64, 0.0), |(sum, lost), value| {
+        let next = sum + value;
+        let (large, small) = if sum.abs() >= value.abs() { (sum, value) } else { (value, sum) };
+        (next, lost + ((large - next) + small))
+    });
+    if sum.is_finite() { sum + lost } else { sum }
+}
+
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+    let is_forward = descriptor.name() == "cross_entropy";
+    let x = &descriptor.slots()[0].desc;
+    Fields::of(descriptor).is_ok_and(|fields| {
+        let is_reduced = is_forward && fields.reduction != LossReduction::None;
+        // Of many classes gradients vanish in f16.
+        is_reduced || !(3..50_000).contains(&fields.classes()) || x.elements() < 200 || x.strides().contains(&0)
+    })
+}
+
+fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Result<Vec<f64>> {
+    let fields = Fields::of(&case.descriptor)?;
+    let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements() as usize);
+    let is_forward = case.descriptor.name() == "cross_entropy";
+    match slot.name {
+        "x" => {
+            let lines = fields.lines();
+            // Differences and the sum over lines stay within the range of the accumulator.
+            let largest = if dtype == DType::F64 { 2f64.powi(1000) } else { 2f64.powi(110) };
+            let huge = Huge::of(dtype).at_most(largest, largest);
+            let classes = fields.classes() as u64;
+            let rows = case.data.rows_within(huge, dtype, lines.len() as u64, classes, random);
+            let mut values = vec![0.0; rows.len()];
+            for (number, (row, line)) in rows.chunks(fields.classes().max(1)).zip(&lines).enumerate() {
+                for (value, &at) in row.iter().zip(line) {
+                    // With -infinity also a line of nothing else.
+                    values[at] = if case.data == Data::NegInf && number == 2 { f64::NEG_INFINITY } else { *value };
+                }
+            }
+            Ok(values)
+        }
+        "targets" => {
+            // Where losses are added up, one target out of range leaves nothing to compare.
+            let has_wrong = !is_forward || fields.reduction == LossReduction::None || case.data == Data::Outlier;
+            Ok((0..elements).map(|_| target(&fields, dtype, has_wrong, random)).collect())
+        }
+        "divisor" => {
+            let targets = inputs.values("targets").context("no targets")?;
+            Ok(vec![targets.iter().filter(|&&target| fields.class(target).is_some()).count() as f64])
+        }
+        "logsumexp" => {
+            let x = inputs.values("x").context("no x")?;
+            let of = |line: &Vec<usize>| {
+                let (largest, log_sum) = largest_and_log_sum(line.iter().map(|&at| x[at]));
+                if largest == f64::NEG_INFINITY { largest } else { largest + log_sum }
+            };
+            Ok(fields.lines().iter().map(of).collect())
+        }
+        _ => Ok((0..elements).map(|_| random.normal()).collect()),
+    }
+}
+
+/// A target: mostly a class, of seven one that is ignored, and of twelve one out of range.
+fn target(fields: &Fields, dtype: DType, has_wrong: bool, random: &mut Random) -> f64 {
+    let classes = fields.classes() as f64;
+    let class = (classes * random.uniform()).floor();
+    let (kind, which) = (random.uniform(), random.uniform());
+    match fields.ignored {
+        Some(ignored) if kind < 1.0 / 7.0 => return ignored as f64,
+        _ if !has_wrong || kind < 11.0 / 12.0 => return class,
+        _ => {}
+    }
+    let wrong: &[f64] = match dtype {
+        // The lower half of the first two is a class.
+        DType::I64 => &[class + 2f64.powi(32), class - 2f64.powi(32), -1.0, classes, -(2f64.powi(63)), 2f64.powi(62)],
+        DType::I32 => &[-1.0, classes, -(2f64.powi(31)), 2f64.powi(31) - 1.0, classes + 7.0],
+        _ => &[classes, classes + 1.0, 2f64.powi(31), 2f64.powi(32) - 1.0],
+    };
+    wrong[(which * wrong.len() as f64) as usize % wrong.len()]
+}
+
+const FORWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["loss"],
+        budget: "of a line u_o |loss| + u_A (|max - x[t]| + ln(classes) + 48/4 + 32); sums: the sum of these in u_A + u_A (8 + 48/4) sum|losses|; means: by the \
+                 divisor, + 2 u_A |mean|",
+        why: "The bound lets the roundings of all exponentials have one sign, and allows for 48 additions one after the other and for exponentials about a \
+              number by 8 below the largest.",
+    },
+    Contract {
+        outputs: &["logsumexp"],
+        budget: "u_o |logsumexp| + u_A (|logsumexp| + ln(classes) + 48/4 + 32)",
+        why: "As for loss; random roundings cancel.",
+    },
+    Contract { outputs: &["divisor"], budget: "0", why: "" },
+];
+
+const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["dx"],
+    budget: "u_o |dx| + u_A |g| ((|x - max| + 48/4 + 32) p + 4 |p - [i = t]|) + 2^-126 |g|, with stats (|x - logsumexp| + 12) p in place of the first; p = exp(x - \
+             logsumexp)",
+    why: "As for loss; random roundings cancel.",
+}];
+
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "cross-entropy".
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: By) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let (x, targets) = (inputs.values("x").context("no x")?, inputs.values("targets").context("no targets")?);
+    let accumulator = descriptor.slots()[0].desc.dtype().accumulator();
+    let lines = fields.lines();
+    let roundings = (fields.classes() as f64).ln() + CHAIN / 4.0 + 32.0;
+    let (mut losses, mut allowances, mut logsumexps) = (Vec::new(), Vec::new(), Vec::new());
+    let mut count = 0.0;
+    for (line, &target) in lines.iter().zip(targets) {
+        let (largest, log_sum) = largest_and_log_sum(line.iter().map(|&at| x[at]));
+        // Of -infinity alone the differences are no numbers.
+        logsumexps.push(if largest == f64::NEG_INFINITY { largest } else { largest + log_sum });
+        let (loss, allowance) = match fields.class(target) {
+            Some(class) => {
+                count += 1.0;
+                let difference = largest - x[line[class]];
+                (difference + log_sum, difference.abs() + roundings)
+            }
+            None if fields.is_ignored(target) => (0.0, 0.0),
+            None => (f64::NAN, 0.0),
+        };
+        losses.push(loss);
+        allowances.push(finite(allowance));
+    }
+    let mut expected = Vec::new();
+    if fields.reduction == LossReduction::None {
+        let of = |(&loss, &allowance): (&f64, &f64)| budget(accumulator, accumulator, loss, allowance);
+        let budgets = losses.iter().zip(&allowances).map(of).collect();
+        expected.push(Expected { name: "loss".into(), values: losses, budgets });
+    } else {
+        let total = sum(losses.iter().copied());
+        let magnitudes: f64 = losses.iter().map(|loss| loss.abs()).sum();
+        let allowance = allowances.iter().sum::<f64>() + (8.0 + CHAIN / 4.0) * magnitudes;
+        let is_mean = fields.reduction == LossReduction::Mean;
+        let (value, allowance) = match is_mean {
+            true => (total / count, allowance / count + 2.0 * (total / count).abs()),
+            false => (total, allowance),
+        };
+        let budgets = vec![budget(accumulator, accumulator, value, finite(allowance))];
+        expected.push(Expected { name: "loss".into(), values: vec![value], budgets });
+    }
+    if fields.stats {
+        let of = |&value: &f64| budget(accumulator, accumulator, value, finite(value.abs() + roundings));
+        let budgets = logsumexps.iter().map(of).collect();
+        expected.push(Expected { name: "logsumexp".into(), values: logsumexps, budgets });
+    }
+    if fields.reduction == LossReduction::Mean {
+        expected.push(Expected { name: "divisor".into(), values: vec![count], budgets: vec![0.0] });
+    }
+    Ok(expected)
+}
+
+/// Expected values and budgets of backward: docs/numerics.md, Budgets, "cross-entropy, dx".
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, _: By) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let (x, targets) = (inputs.values("x").context("no x")?, inputs.values("targets").context("no targets")?);
+    let dloss = inputs.values("dloss").context("no dloss")?;
+    let divisor = inputs.values("divisor").map_or(1.0, |divisor| divisor[0]);
+    let saved = inputs.values("logsumexp");
+    let dtype = outputs.get("dx").context("no dx")?.dtype;
+    let accumulator = dtype.accumulator();
+    let (mut values, mut budgets) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+    for (number, (line, &target)) in fields.lines().iter().zip(targets).enumerate() {
+        let Some(class) = fields.class(target) else { continue };
+        let gradient = dloss[if dloss.len() == 1 { 0 } else { number }] / divisor;
+        let (shift, log_sum, roundings) = match saved {
+            Some(saved) => (saved[number], 0.0, 12.0),
+            None => {
+                let (largest, log_sum) = largest_and_log_sum(line.iter().map(|&at| x[at]));
+                (largest, log_sum, CHAIN / 4.0 + 32.0)
+            }
+        };
+        for (i, &at) in line.iter().enumerate() {
+            let t = x[at] - shift;
+            let share = (t - log_sum).exp();
+            let difference = share - if i == class { 1.0 } else { 0.0 };
+            let of_share = if share == 0.0 { 0.0 } else { (t.abs() + roundings) * share };
+            let lost = 2f64.powi(-126) / accumulator.unit_roundoff();
+            let allowance = gradient.abs() * (of_share + 4.0 * difference.abs() + lost);
+            values[at] = difference * gradient;
+            budgets[at] = budget(dtype, accumulator, values[at], finite(allowance));
+        }
+    }
+    Ok(vec![Expected { name: "dx".into(), values, budgets }])
+}
+
+fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let mut args = CrossEntropyArgs::new(run.input("x"), run.input("targets"), run.output("loss"));
+    args.logsumexp = run.named.mem_mut("logsumexp");
+    args.divisor = run.named.mem_mut("divisor");
+    run.plan::<CrossEntropyDescriptor>(args)
+}
+
+fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
+    let (x, targets, dloss) = (run.input("x"), run.input("targets"), run.input("dloss"));
+    let mut args = CrossEntropyBackwardArgs::new(x, targets, dloss, run.output("dx"));
+    args.divisor = run.named.mem("divisor");
+    args.logsumexp = run.named.mem("logsumexp");
+    run.plan::<CrossEntropyBackwardDescriptor>(args)
+}
+
+/// What the support table asks for.
+fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
+    let rows = Setup::plain(dense(dtype, &[512, 1024]), 1).stats();
+    let image = Setup::plain(dense(dtype, &[8, 21, 64, 64]), 1).stats();
+    vec![
+        ("mean, last axis", rows.clone()),
+        ("each line", rows.clone().each()),
+        ("an ignored index", rows.clone().ignoring(DType::I64, -100)),
+        ("targets of i32", Setup { targets: DType::I32, ..rows.clone() }),
+        ("without statistics", Setup { stats: false, ..rows.clone() }),
+        ("rows apart", Setup { x: strided(dtype, &[512, 1024], &[2048, 1]), ..rows }),
+        ("16 rows of 128256", Setup::plain(dense(dtype, &[16, 128_256]), 1).stats()),
+        ("channels", image.clone()),
+        ("channels-last", Setup { x: channels_last(dtype, &[8, 21, 64, 64]), ..image }),
+    ]
+}
