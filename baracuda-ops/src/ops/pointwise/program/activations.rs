@@ -128,11 +128,15 @@ fn silu_slope<const FUSED: bool>(x: f32) -> f32 {
 
 #[inline(always)]
 fn gelu_tanh_slope<const FUSED: bool>(x: f32) -> f32 {
+    // Where the slope is its limit, it is so exactly: what 0 is multiplied by may be infinite.
+    let limit = if x < 0.0 { 0.0 } else { 1.0 };
+    let is_limit = x.abs() > 10.0;
     let x = x.clamp(-10.0, 10.0);
     let square = x * x;
     let twice = 2.0 * GELU_SCALE * x * (1.0 + GELU_CUBIC * square);
     let e = exp::<FUSED>(-twice.abs());
-    logistic(x, e) + 2.0 * GELU_SCALE * x * (1.0 + 3.0 * GELU_CUBIC * square) * slope(e)
+    let slope = logistic(x, e) + 2.0 * GELU_SCALE * x * (1.0 + 3.0 * GELU_CUBIC * square) * slope(e);
+    if is_limit { limit } else { slope }
 }
 
 #[inline(always)]
@@ -174,6 +178,16 @@ mod tests {
                     assert_near(activation.name(), x, got, expected, 8.0 * f64::from(dy.abs()));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn derivatives_at_infinity_are_their_limits() {
+        for activation in Activation::ALL {
+            let mut gradients = [2.0f32; 2];
+            gradient(activation, Saved::Input(&[f32::NEG_INFINITY, f32::INFINITY]), &mut gradients);
+            let expected = [f64::NEG_INFINITY, f64::INFINITY].map(|x| activation.gradient(x, 2.0));
+            assert_eq!(gradients.map(f64::from), expected, "{}", activation.name());
         }
     }
 
