@@ -277,9 +277,12 @@ pub(super) fn i0(x: f64) -> f64 {
         }
         return sum;
     }
-    if !(size < 1000.0) {
+    if size.is_nan() {
+        return size;
+    }
+    if size >= 1000.0 {
         // The result is far beyond all numbers, and 2 pi x may be, too.
-        return if size.is_nan() { size } else { f64::INFINITY };
+        return f64::INFINITY;
     }
     while term > 1e-18 && k < 30.0 {
         k += 1.0;
