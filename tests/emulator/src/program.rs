@@ -965,7 +965,7 @@ impl Decoder {
         }
         let (to, count) = self.vector(to)?;
         let bytes = ty.bytes().min(8);
-        let is_signed = matches!(ty, Type::Signed(..4));
+        let is_signed = matches!(ty, Type::Signed(..=4));
         let is_polled = ["acquire", "relaxed", "volatile"].iter().any(|order| words.contains(order));
         Ok(Op::Load { space: Self::space(words), bytes, is_signed, is_polled, count, to, from: self.address(from)? })
     }
