@@ -694,8 +694,9 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
     match descriptor.gradients_all() {
         Ok(mut steps) => {
             let is_pointwise = ["pointwise", "reduce"].contains(&descriptor.name());
-            let arriving =
-                names(&|slot| ["y", "h", "out"].contains(&slot.name) || is_pointwise && slot.access == Access::Out);
+            let arriving = names(&|slot| {
+                ["y", "h", "out", "loss"].contains(&slot.name) || is_pointwise && slot.access == Access::Out
+            });
             let wanted = names(&|slot| slot.access == Access::In && !slot.name.starts_with("running"));
             check(&descriptor, &steps, &arriving, &wanted).unwrap();
             // Of operands none of which is of a floating-point type there are no steps.

@@ -367,6 +367,8 @@ mod tests {
         ("local_response_norm_backward", r#""size":3"#, "dx"),
         ("softmax", r#""axis":1"#, "y"),
         ("softmax_backward", r#""axis":1"#, "dx"),
+        ("cross_entropy", r#""axis":3,"targets":"i64","reduction":"none""#, "loss"),
+        ("cross_entropy_backward", r#""axis":1,"targets":"i64""#, "dx"),
         ("activation", r#""activation":"silu""#, "y"),
         ("activation_backward", r#""activation":"silu""#, "dx"),
         ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]}"#, "out0"),
@@ -401,6 +403,8 @@ mod tests {
         for (op, fields, operand) in EXAMPLES {
             let x = match op {
                 "softmax_backward" => X.replace("\"x\"", "\"y\""),
+                // Its losses have the extents of the layout.
+                "cross_entropy" => X.replace("[2,4,3]", "[2,4,3,5]"),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
                 "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
                 "pointwise" | "reduce" | "concat" => X.replace("\"x\":", "\"inputs\":[") + "]",

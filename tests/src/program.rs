@@ -303,7 +303,7 @@ fn i0(x: f64) -> f64 {
     }
     let half = x.abs() / 2.0;
     let at = |n: i32| (std::f64::consts::PI * f64::from(n) / 500.0).sin();
-    let mean = (0..500).map(|n| (-4.0 * half * at(n) * at(n)).exp()).sum::<f64>() / 500.0;
+    let mean = (0..500).map(|n| (-4.0 * at(n) * at(n) * half).exp()).sum::<f64>() / 500.0;
     half.exp() * mean * half.exp()
 }
 

@@ -327,14 +327,14 @@ mod tests {
     fn an_input_of_a_list_that_overlaps_the_output_or_is_in_place_is_refused() {
         let device = Device::cpu();
         let plan = Plan::new(&device, of(40).unwrap(), &PlanOptions::default()).unwrap();
-        let memory = device.alloc(8 * 41).unwrap();
+        let memory = device.alloc(16 + 8 * 40).unwrap();
         let refused = |at: usize, operand: Mem<'_>| {
             let inputs = (0..40).map(|i| if i == at { operand } else { Mem::buffer(&memory, 0, 8) });
-            let args = ConcatArgs::new(inputs, MemMut::buffer(&memory, 8, 8 * 40));
+            let args = ConcatArgs::new(inputs, MemMut::buffer(&memory, 16, 8 * 40));
             plan.run(&mut device.queue(), args, Workspace::none()).unwrap_err()
         };
         for at in [3, 22, 23, 39] {
-            let error = refused(at, Mem::buffer(&memory, 16, 8)).to_string();
+            let error = refused(at, Mem::buffer(&memory, 32, 8)).to_string();
             assert!(error.contains(INPUTS[at]) && error.contains("out"), "{error}");
             let in_place = refused(at, Mem::in_place());
             assert!(matches!(in_place, Error::NotInPlace { operand, .. } if operand == INPUTS[at]), "{in_place}");
