@@ -71,7 +71,7 @@ impl Form {
         Self { op, x, axis, indices, from_end: false, fill: 0.0, counts: false, y: None }
     }
 
-    fn from_end(self) -> Self {
+    fn counting_from_end(self) -> Self {
         Self { from_end: true, ..self }
     }
 
@@ -120,7 +120,7 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
     // A number that bytes have, too; NaN and infinity of floating-point types.
     let fills = if dtype.is_float() { [-2.5, f64::NAN, f64::NEG_INFINITY] } else { [7.0, 1.0, 100.0] };
     if op == Op::IndexSelect {
-        forms.push((of(x(&[9, 12]), 0, dense(I64, &[5, 3])).from_end().fill(fills[0]).counts(), true));
+        forms.push((of(x(&[9, 12]), 0, dense(I64, &[5, 3])).counting_from_end().fill(fills[0]).counts(), true));
         forms.push((of(x(&[9, 12]), 1, dense(I32, &[17])).fill(fills[1]), true));
         if !stands_for_size(dtype) {
             return forms;
@@ -129,16 +129,16 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
         for cols in [1, 2, 3, 4, 7, 8, 16, 31, 64, 96, 128, 256, 1000, 1024, 4096, 4100, 4104] {
             let is_core = [8, 96, 4096, 4100].contains(&cols);
             forms.push((of(x(&[11, cols]), 0, dense(I64, &[6])), is_core));
-            forms.push((of(x(&[11, cols]), 0, dense(I32, &[3, 5])).from_end().counts(), cols == 1024));
+            forms.push((of(x(&[11, cols]), 0, dense(I32, &[3, 5])).counting_from_end().counts(), cols == 1024));
         }
         let last = channels_last(dtype, &[2, 8, 5, 4]);
         let higher = x(&[2, 3, 1, 2, 3, 2, 2]);
         for (form, is_core) in [
-            (of(x(&[4, 6, 5]), 1, dense(U32, &[3])).from_end().counts(), true),
+            (of(x(&[4, 6, 5]), 1, dense(U32, &[3])).counting_from_end().counts(), true),
             (of(x(&[4, 6, 5]), 2, dense(U32, &[7])), false),
-            (of(x(&[4, 6, 64]), 1, dense(I64, &[2, 2])).from_end(), true),
-            (of(x(&[4, 6, 2048]), 1, dense(I64, &[2, 2])).from_end().counts(), true),
-            (of(higher, 4, dense(I64, &[2, 3])).from_end().fill(fills[2]), false),
+            (of(x(&[4, 6, 64]), 1, dense(I64, &[2, 2])).counting_from_end(), true),
+            (of(x(&[4, 6, 2048]), 1, dense(I64, &[2, 2])).counting_from_end().counts(), true),
+            (of(higher, 4, dense(I64, &[2, 3])).counting_from_end().fill(fills[2]), false),
             (of(last, 1, dense(I64, &[11])), true),
             (of(last, 0, dense(I32, &[3])), false),
             (of(strided(dtype, &[6, 40], &[48, 1]), 0, dense(I64, &[9])), true),
@@ -150,7 +150,7 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
             (of(strided(dtype, &[6, 40], &[1, 0]), 0, dense(I64, &[9])), false),
             (of(x(&[6, 40]), 0, strided(I64, &[9, 4], &[1, 9])).counts(), true),
             (of(x(&[6, 40]), 0, strided(I64, &[9, 4], &[0, 3])).counts(), false),
-            (of(x(&[6, 40]), 0, strided(I32, &[9], &[0])).from_end(), false),
+            (of(x(&[6, 40]), 0, strided(I32, &[9], &[0])).counting_from_end(), false),
             (of(x(&[6, 40]), 0, dense(I64, &[9])).to(&[64, 1]), true),
             (of(x(&[6, 40]), 0, dense(I64, &[9])).to(&[1, 9]), true),
             (of(x(&[6, 40]), 0, dense(I64, &[9])).to(&[99, 2]), false),
@@ -158,8 +158,8 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
             (of(x(&[6, 40]), 1, dense(I32, &[32])).to(&[1, 6]), false),
             // One element, and none.
             (of(x(&[]), 0, dense(I64, &[])), true),
-            (of(x(&[]), 0, dense(I64, &[4])).from_end().counts(), false),
-            (of(x(&[5]), 0, dense(I64, &[])).from_end().counts(), false),
+            (of(x(&[]), 0, dense(I64, &[4])).counting_from_end().counts(), false),
+            (of(x(&[5]), 0, dense(I64, &[])).counting_from_end().counts(), false),
             (of(x(&[5, 3]), 0, dense(I32, &[])), false),
             (of(x(&[0, 33]), 0, dense(I64, &[3])).fill(fills[0]).counts(), true),
             (of(x(&[0, 1024]), 0, dense(I64, &[3])).fill(fills[0]), false),
@@ -173,10 +173,10 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
         let narrow = x(&[3, 1024]).align(dtype.size_bytes()).expect("a promise");
         forms.push((of(narrow, 0, dense(I64, &[5])), true));
         // Many lines, and many indices.
-        forms.push((of(x(&[50, 40]), 0, dense(I32, &[700])).from_end().counts(), false));
-        forms.push((of(x(&[3, 300]), 1, dense(I64, &[3000])).from_end().counts(), false));
+        forms.push((of(x(&[50, 40]), 0, dense(I32, &[700])).counting_from_end().counts(), false));
+        forms.push((of(x(&[3, 300]), 1, dense(I64, &[3000])).counting_from_end().counts(), false));
     } else {
-        forms.push((of(x(&[9, 12]), 0, dense(I64, &[5, 12])).from_end().fill(fills[0]).counts(), true));
+        forms.push((of(x(&[9, 12]), 0, dense(I64, &[5, 12])).counting_from_end().fill(fills[0]).counts(), true));
         forms.push((of(x(&[9, 12]), 1, dense(I32, &[9, 17])).fill(fills[1]), true));
         if !stands_for_size(dtype) {
             return forms;
@@ -184,16 +184,16 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
         let last = channels_last(dtype, &[2, 8, 5, 4]);
         let higher = x(&[2, 3, 1, 2, 3, 2, 2, 2]);
         for cols in [1, 2, 3, 4, 5, 8, 16, 31, 33, 256, 1001] {
-            forms.push((of(x(&[7, cols]), 1, dense(I64, &[7, cols])).from_end(), cols == 33));
-            forms.push((of(x(&[7, cols]), 0, dense(I32, &[4, cols])).from_end().counts(), cols == 16));
+            forms.push((of(x(&[7, cols]), 1, dense(I64, &[7, cols])).counting_from_end(), cols == 33));
+            forms.push((of(x(&[7, cols]), 0, dense(I32, &[4, cols])).counting_from_end().counts(), cols == 16));
         }
         for (form, is_core) in [
-            (of(x(&[4, 6, 5]), 1, dense(U32, &[4, 3, 5])).from_end().counts(), true),
+            (of(x(&[4, 6, 5]), 1, dense(U32, &[4, 3, 5])).counting_from_end().counts(), true),
             // Of x a part.
             (of(x(&[4, 6, 5]), 1, dense(U32, &[3, 8, 2])), true),
-            (of(x(&[4, 6, 5]), 2, dense(I64, &[2, 6, 16])).from_end(), false),
-            (of(x(&[4, 6, 64]), 0, dense(I64, &[9, 1, 64])).from_end(), false),
-            (of(higher, 4, dense(I64, &[2, 2, 1, 2, 4, 1, 2, 2])).from_end().fill(fills[2]), false),
+            (of(x(&[4, 6, 5]), 2, dense(I64, &[2, 6, 16])).counting_from_end(), false),
+            (of(x(&[4, 6, 64]), 0, dense(I64, &[9, 1, 64])).counting_from_end(), false),
+            (of(higher, 4, dense(I64, &[2, 2, 1, 2, 4, 1, 2, 2])).counting_from_end().fill(fills[2]), false),
             (of(last, 1, dense(I64, &[2, 11, 5, 4])), true),
             (of(last, 3, channels_last(I32, &[2, 8, 5, 9])), false),
             (of(strided(dtype, &[6, 40], &[48, 1]), 0, dense(I64, &[9, 40])), true),
@@ -205,12 +205,12 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
             (of(x(&[6, 40]), 0, strided(I64, &[9, 40], &[1, 0])).counts(), true),
             (of(x(&[6, 1024]), 0, strided(I64, &[9, 1024], &[1, 0])).counts(), true),
             (of(x(&[6, 40]), 0, strided(I64, &[9, 40], &[1, 9])).counts(), false),
-            (of(x(&[6, 40]), 1, strided(I32, &[6, 9], &[0, 2])).from_end(), false),
+            (of(x(&[6, 40]), 1, strided(I32, &[6, 9], &[0, 2])).counting_from_end(), false),
             (of(x(&[6, 40]), 0, dense(I64, &[9, 40])).to(&[64, 1]), true),
             (of(x(&[6, 40]), 0, dense(I64, &[9, 40])).to(&[1, 9]), false),
             (of(x(&[6, 40]), 1, dense(I32, &[6, 9])).to(&[99, 2]), false),
             (of(x(&[]), 0, dense(I64, &[])), true),
-            (of(x(&[5]), 0, dense(I64, &[40])).from_end().counts(), false),
+            (of(x(&[5]), 0, dense(I64, &[40])).counting_from_end().counts(), false),
             (of(x(&[0, 33]), 0, dense(I64, &[3, 33])).fill(fills[0]).counts(), true),
             (of(x(&[5, 0]), 1, dense(I64, &[5, 16])).fill(fills[0]), false),
             (of(x(&[5, 3]), 0, dense(I64, &[0, 3])).counts(), true),
@@ -220,7 +220,7 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
         }
         let narrow = x(&[3, 1024]).align(dtype.size_bytes()).expect("a promise");
         forms.push((of(narrow, 1, dense(I64, &[3, 40])), true));
-        forms.push((of(x(&[50, 90]), 1, dense(I32, &[50, 70])).from_end().counts(), false));
+        forms.push((of(x(&[50, 90]), 1, dense(I32, &[50, 70])).counting_from_end().counts(), false));
     }
     forms
 }
@@ -336,14 +336,20 @@ fn asked_for(op: Op, dtype: DType) -> Vec<(&'static str, Form)> {
             ("rows of a table", Form::new(op, table, 0, index(DType::I64, &[8, 128]))),
             ("rows of a table by u32", Form::new(op, table, 0, index(DType::U32, &[8, 128]))),
             ("columns", Form::new(op, wide, 1, index(DType::I32, &[64]))),
-            ("from the end, with a count", Form::new(op, table, 0, index(DType::I64, &[1024])).from_end().counts()),
+            (
+                "from the end, with a count",
+                Form::new(op, table, 0, index(DType::I64, &[1024])).counting_from_end().counts(),
+            ),
             ("rows apart", Form::new(op, strided(dtype, &[100, 768], &[1000, 1]), 0, index(DType::I64, &[64]))),
         ];
     }
     vec![
         ("along the last axis", Form::new(op, wide, 1, index(DType::I64, &[1024, 256]))),
         ("along the first axis", Form::new(op, wide, 0, index(DType::I32, &[64, 4096]))),
-        ("from the end, with a count", Form::new(op, wide, 1, index(DType::I64, &[1024, 8])).from_end().counts()),
+        (
+            "from the end, with a count",
+            Form::new(op, wide, 1, index(DType::I64, &[1024, 8])).counting_from_end().counts(),
+        ),
         ("one index for each row", Form::new(op, wide, 0, strided(DType::I64, &[64, 4096], &[1, 0]))),
     ]
 }
