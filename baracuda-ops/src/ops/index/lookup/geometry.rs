@@ -85,6 +85,7 @@ impl Lookups {
     }
 
     /// Whether one index names units that lie next to each other along the innermost axis, in y and in x.
+    #[cfg(any(feature = "cuda", feature = "wgpu", test))]
     pub(super) fn has_runs(&self) -> bool {
         let line = self.line();
         (line.y, line.x, line.index) == (1, 1, 0)
