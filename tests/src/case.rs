@@ -590,12 +590,15 @@ impl Case {
         // Scans write indices of 64 bits as two words.
         let is_number = |s: &Slot| self.descriptor.name() == "scan" && s.name != "indices";
         let lacks_wide = |s: &Slot| s.desc.dtype() == DType::I64 && is_number(s);
+        // Indices out of range are counted along axes whose positions 32 bits tell apart.
+        let counts_beyond_words = self.slots().iter().any(|slot| slot.name == "missing")
+            && self.slots()[0].desc.dims().iter().any(|&dim| dim > u64::from(u32::MAX));
         let has_missing_types =
             is_long_reduction || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));
         match backend {
             Backend::Cpu => false,
             Backend::Cuda => self.is_cpu_only,
-            Backend::Wgpu => self.is_cpu_only || has_missing_types,
+            Backend::Wgpu => self.is_cpu_only || has_missing_types || counts_beyond_words,
         }
     }
 

@@ -17,12 +17,17 @@ pub(in crate::ops) use variants::add_variants;
 
 /// Any strides.
 pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
-    check_reach(valid.slots.iter(), &[], props)?;
+    // Of what is empty nothing is addressed; the count is written all the same.
+    check_reach(valid.slots.iter().filter(|slot| !slot.desc.is_empty()), &[], props)?;
     let mut work = Work::none((), props);
     if valid.derived.units() > 0 {
         work.steps.push(look_up(valid, props)?);
     }
     if valid.fields.missing {
+        let (extent, most) = (valid.derived.extent, u64::from(u32::MAX));
+        Reason::unless(extent <= most, || {
+            format!("it counts indices along an axis of at most {most} positions; x has {extent}")
+        })?;
         work.steps.push(count(valid, props, true)?);
         if !valid.slots.always(forward::INDICES).desc.is_empty() {
             work.steps.push(count(valid, props, false)?);
