@@ -41,7 +41,7 @@ impl Bench {
         Self { device, origin }
     }
 
-    /// Times a cell, planned with options. `None` for a cell of more than [`MOST_BYTES`] or [`MOST_FLOPS`].
+    /// Times a cell, planned with options. `None` for a cell that takes too many bytes or operations.
     ///
     /// # Errors
     /// A refusal.
