@@ -4,6 +4,8 @@
 //! 16 terms that are combined in f64. Differences from a mean of f64 are taken from its two parts in f32, so that a mean that is large beside them costs
 //! no digits.
 
+use std::ops::AddAssign;
+
 use crate::backend::cpu::Tensor;
 use crate::narrow::{single, to_usize};
 use crate::ops::pointwise::map::fast::{BLOCK as OF_PROGRAMS, Converted as _, Widest, elements, widest};
@@ -105,20 +107,23 @@ impl Widest for Write<'_> {
     }
 }
 
-/// Sums of terms of up to three blocks of equal length.
+/// Sums of terms of up to three blocks of equal length, in f64, or in f32 of blocks of at most [`BLOCK`] elements.
 #[inline(always)]
-pub(super) fn sums<const N: usize, const SUMS: usize>(
+pub(super) fn sums<T, const N: usize, const SUMS: usize>(
     blocks: [&[f32]; N],
-    terms: impl Fn([f64; N]) -> [f64; SUMS],
-) -> [f64; SUMS] {
+    terms: impl Fn([T; N]) -> [T; SUMS],
+) -> [f64; SUMS]
+where
+    T: Copy + Default + AddAssign + From<f32> + Into<f64>,
+{
     let length = blocks[0].len();
     let whole = length - length % LANES;
-    let mut lanes = [[0.0f64; LANES]; SUMS];
+    let mut lanes = [[T::default(); LANES]; SUMS];
     let mut first = 0;
     while first < whole {
         let rows = blocks.map(|block| &block[first..first + LANES]);
         for lane in 0..LANES {
-            let terms = terms(rows.map(|row| f64::from(row[lane])));
+            let terms = terms(rows.map(|row| row[lane].into()));
             for (lanes, term) in lanes.iter_mut().zip(terms) {
                 lanes[lane] += term;
             }
@@ -126,51 +131,13 @@ pub(super) fn sums<const N: usize, const SUMS: usize>(
         first += LANES;
     }
     for at in whole..length {
-        let terms = terms(blocks.map(|block| f64::from(block[at])));
-        for (lanes, term) in lanes.iter_mut().zip(terms) {
-            lanes[at - whole] += term;
-        }
-    }
-    lanes.map(|mut lanes| {
-        let mut left = LANES / 2;
-        while left > 0 {
-            for lane in 0..left {
-                lanes[lane] += lanes[lane + left];
-            }
-            left /= 2;
-        }
-        lanes[0]
-    })
-}
-
-/// Sums of terms in f32 of up to three blocks of equal length, at most [`BLOCK`].
-#[inline(always)]
-fn single_sums<const N: usize, const SUMS: usize>(
-    blocks: [&[f32]; N],
-    terms: impl Fn([f32; N]) -> [f32; SUMS],
-) -> [f64; SUMS] {
-    let length = blocks[0].len();
-    let whole = length - length % LANES;
-    let mut lanes = [[0.0f32; LANES]; SUMS];
-    let mut first = 0;
-    while first < whole {
-        let rows = blocks.map(|block| &block[first..first + LANES]);
-        for lane in 0..LANES {
-            let terms = terms(rows.map(|row| row[lane]));
-            for (lanes, term) in lanes.iter_mut().zip(terms) {
-                lanes[lane] += term;
-            }
-        }
-        first += LANES;
-    }
-    for at in whole..length {
-        let terms = terms(blocks.map(|block| block[at]));
+        let terms = terms(blocks.map(|block| block[at].into()));
         for (lanes, term) in lanes.iter_mut().zip(terms) {
             lanes[at - whole] += term;
         }
     }
     lanes.map(|lanes| {
-        let mut lanes = lanes.map(f64::from);
+        let mut lanes: [f64; LANES] = lanes.map(Into::into);
         let mut left = LANES / 2;
         while left > 0 {
             for lane in 0..left {
@@ -190,7 +157,7 @@ pub(super) fn sum(values: &[f32]) -> f64 {
         type Output = f64;
         #[inline(always)]
         fn run<const FUSED: bool>(self) -> f64 {
-            sums([self.0], |[x]| [x])[0]
+            sums([self.0], |[x]: [f64; 1]| [x])[0]
         }
     }
     widest(Sum(values))
@@ -216,7 +183,7 @@ pub(super) fn single_sum_of_squares(values: &[f32], about: f64) -> f64 {
                 let difference = (x - high) - low;
                 difference * difference
             };
-            single_sums([self.0], |[x]| [square(x)])[0]
+            sums([self.0], |[x]| [square(x)])[0]
         }
     }
     widest(Squares(values, about))
@@ -231,7 +198,7 @@ pub(super) fn sum_of_squares(values: &[f32], about: f64) -> f64 {
         #[inline(always)]
         fn run<const FUSED: bool>(self) -> f64 {
             let about = self.1;
-            sums([self.0], |[x]| [(x - about) * (x - about)])[0]
+            sums([self.0], |[x]: [f64; 1]| [(x - about) * (x - about)])[0]
         }
     }
     widest(Squares(values, about))
@@ -251,6 +218,23 @@ pub(super) struct Affine<'a> {
     pub(super) shift: Option<&'a [f32]>,
 }
 
+impl Affine<'_> {
+    /// Each value becomes what `of` makes of it, its scale and its shift.
+    #[inline(always)]
+    fn apply(&self, values: &mut [f32], of: impl Fn(f32, Option<f32>, Option<f32>) -> f32) {
+        match (self.scale, self.shift) {
+            (None, None) => values.iter_mut().for_each(|x| *x = of(*x, None, None)),
+            (Some(scale), None) => values.iter_mut().zip(scale).for_each(|(x, w)| *x = of(*x, Some(*w), None)),
+            (None, Some(shift)) => values.iter_mut().zip(shift).for_each(|(x, b)| *x = of(*x, None, Some(*b))),
+            (Some(scale), Some(shift)) => {
+                for ((x, w), b) in values.iter_mut().zip(scale).zip(shift) {
+                    *x = of(*x, Some(*w), Some(*b));
+                }
+            }
+        }
+    }
+}
+
 /// `(x - mean) rstd scale + shift`
 #[inline(never)]
 pub(super) fn normalise(values: &mut [f32], mean: f64, rstd: f64, affine: Affine<'_>) {
@@ -264,48 +248,23 @@ pub(super) fn normalise(values: &mut [f32], mean: f64, rstd: f64, affine: Affine
         type Output = ();
         #[inline(always)]
         fn run<const FUSED: bool>(self) {
-            let Self { values, mean, rstd, affine: Affine { scale, offset, shift } } = self;
-            let length = values.len();
+            let Self { values, mean, rstd, affine } = self;
             if is_moderate(rstd) {
-                let ([high, low], rstd, offset) = (parts(mean), single(rstd), single(offset));
-                let of = |x: &f32| ((x - high) - low) * rstd;
-                return match (scale, shift) {
-                    (None, None) => values.iter_mut().for_each(|x| *x = of(x)),
-                    (Some(scale), None) => {
-                        for (x, w) in values.iter_mut().zip(&scale[..length]) {
-                            *x = of(x) * (w + offset);
-                        }
+                let ([high, low], rstd, offset) = (parts(mean), single(rstd), single(affine.offset));
+                affine.apply(values, |x, scale, shift| {
+                    let x = ((x - high) - low) * rstd;
+                    match (scale, shift) {
+                        (Some(scale), Some(shift)) => fma::<FUSED>(x, scale + offset, shift),
+                        (Some(scale), None) => x * (scale + offset),
+                        (None, shift) => shift.map_or(x, |shift| x + shift),
                     }
-                    (None, Some(shift)) => {
-                        for (x, b) in values.iter_mut().zip(&shift[..length]) {
-                            *x = of(x) + b;
-                        }
-                    }
-                    (Some(scale), Some(shift)) => {
-                        for ((x, w), b) in values.iter_mut().zip(&scale[..length]).zip(&shift[..length]) {
-                            *x = fma::<FUSED>(of(x), w + offset, *b);
-                        }
-                    }
-                };
-            }
-            let of = |x: &f32| (f64::from(*x) - mean) * rstd;
-            match (scale, shift) {
-                (None, None) => values.iter_mut().for_each(|x| *x = single(of(x))),
-                (Some(scale), None) => {
-                    for (x, w) in values.iter_mut().zip(&scale[..length]) {
-                        *x = single(of(x) * (f64::from(*w) + offset));
-                    }
-                }
-                (None, Some(shift)) => {
-                    for (x, b) in values.iter_mut().zip(&shift[..length]) {
-                        *x = single(of(x) + f64::from(*b));
-                    }
-                }
-                (Some(scale), Some(shift)) => {
-                    for ((x, w), b) in values.iter_mut().zip(&scale[..length]).zip(&shift[..length]) {
-                        *x = single(of(x) * (f64::from(*w) + offset) + f64::from(*b));
-                    }
-                }
+                });
+            } else {
+                affine.apply(values, |x, scale, shift| {
+                    let x = (f64::from(x) - mean) * rstd;
+                    let scaled = scale.map_or(x, |scale| x * (f64::from(scale) + affine.offset));
+                    single(shift.map_or(scaled, |shift| scaled + f64::from(shift)))
+                });
             }
         }
     }
@@ -340,9 +299,9 @@ pub(super) fn sums_of_gradient(g: &[f32], x: &[f32], mean: f64, rstd: f64) -> [f
             let Self { blocks, mean, rstd } = self;
             if is_moderate(rstd) {
                 let ([high, low], rstd) = (parts(mean), single(rstd));
-                return single_sums(blocks, |[g, x]| [g, g * (((x - high) - low) * rstd)]);
+                return sums(blocks, |[g, x]: [f32; 2]| [g, g * (((x - high) - low) * rstd)]);
             }
-            sums(blocks, |[g, x]| [g, g * ((x - mean) * rstd)])
+            sums(blocks, |[g, x]: [f64; 2]| [g, g * ((x - mean) * rstd)])
         }
     }
     widest(Gradient { blocks: [g, x], mean, rstd })
@@ -513,7 +472,7 @@ pub(super) fn softmax(values: &mut [f32], extreme: f32, scale: f64) {
             let mut total = 0.0;
             for block in values.chunks_mut(BLOCK) {
                 exponentials::<FUSED>(block, extreme, scale);
-                total += single_sums([&*block], |[e]| [e])[0];
+                total += sums([&*block], |[e]: [f32; 1]| [e])[0];
             }
             let share = single(1.0 / total);
             values.iter_mut().for_each(|e| *e *= share);
@@ -536,7 +495,7 @@ pub(super) fn log_softmax(values: &mut [f32], extreme: f32, scale: f64) {
                 let powers = &mut room[..block.len()];
                 powers.copy_from_slice(block);
                 exponentials::<FUSED>(powers, extreme, scale);
-                total += single_sums([&*powers], |[e]| [e])[0];
+                total += sums([&*powers], |[e]: [f32; 1]| [e])[0];
             }
             let log_sum = f64::ln(total);
             if scale == 1.0 {
@@ -569,7 +528,11 @@ pub(super) fn sum_of_softmax_gradient(y: &[f32], dy: &[f32], is_log: bool) -> f6
         type Output = f64;
         #[inline(always)]
         fn run<const FUSED: bool>(self) -> f64 {
-            if self.1 { single_sums([self.0[1]], |[dy]| [dy])[0] } else { single_sums(self.0, |[y, dy]| [dy * y])[0] }
+            if self.1 {
+                sums([self.0[1]], |[dy]: [f32; 1]| [dy])[0]
+            } else {
+                sums(self.0, |[y, dy]: [f32; 2]| [dy * y])[0]
+            }
         }
     }
     widest(Gradient([y, dy], is_log))

@@ -39,7 +39,7 @@ impl Widest for Moments<'_> {
             Along::Lines(length) => {
                 for (line, x) in x.chunks(length).enumerate() {
                     let pivot = pivots[line];
-                    let [sum, squares] = sums([x], |[x]| [x - pivot, (x - pivot) * (x - pivot)]);
+                    let [sum, squares] = sums([x], |[x]: [f64; 1]| [x - pivot, (x - pivot) * (x - pivot)]);
                     first[line] += sum;
                     second[line] += squares;
                 }
@@ -171,7 +171,7 @@ impl Widest for Gradients<'_> {
             Along::Lines(length) => {
                 for (line, (g, x)) in g.chunks(length).zip(x.chunks(length)).enumerate() {
                     let (mean, rstd) = (means[line], rstds[line]);
-                    let [sum, products] = sums([g, x], |[g, x]| [g, g * ((x - mean) * rstd)]);
+                    let [sum, products] = sums([g, x], |[g, x]: [f64; 2]| [g, g * ((x - mean) * rstd)]);
                     first[line] += sum;
                     second[line] += products;
                 }
