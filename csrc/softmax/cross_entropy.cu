@@ -7,7 +7,8 @@
 namespace bops {
 namespace {
 
-template <typename T, int width> __global__ void __launch_bounds__(cross_entropy_threads)
+// Of f64 one block a multiprocessor at least: without that bound ptxas gives these kernels 64 registers and spills.
+template <typename T, int width> __global__ void __launch_bounds__(cross_entropy_threads, sizeof(T) == 8 ? 1 : 0)
     cross_entropy(const __grid_constant__ cross_entropy_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     __shared__ A maxima[team_slots], sums[team_slots];
