@@ -453,7 +453,7 @@ impl Op<'_> {
             extent => extent,
         };
         let batch = (0..of_a.len().max(of_b.len())).rev().map(both).collect();
-        let alpha = self.number("alpha", 1.0);
+        let alpha = in_f32(self.number("alpha", 1.0));
         Ok(Matrices { batch, of_a, of_b, m, n, k, ta, tb, alpha })
     }
 
@@ -489,7 +489,7 @@ impl Op<'_> {
         let dpre: Vec<f64> = dout.iter().enumerate().map(dpre).collect();
         let mut values = Values::new();
         for name in ["da", "db", "dbias"] {
-            let beta = self.json[name]["beta"].as_f64().unwrap_or(0.0);
+            let beta = in_f32(self.json[name]["beta"].as_f64().unwrap_or(0.0));
             let Some(elements) = self.outputs.values(name).map(<[f64]>::len) else { continue };
             let mut gradient = vec![0.0; elements];
             match name {
@@ -577,7 +577,7 @@ impl Op<'_> {
     /// A gradient and beta times what was there.
     fn added(&self, name: &str, mut gradient: Vec<f64>) -> Vec<f64> {
         if let Some(before) = self.inputs.values(name) {
-            gradient.iter_mut().zip(before).for_each(|(g, before)| *g += self.number("beta", 0.0) * before);
+            gradient.iter_mut().zip(before).for_each(|(g, before)| *g += in_f32(self.number("beta", 0.0)) * before);
         }
         gradient
     }
@@ -682,6 +682,11 @@ impl Op<'_> {
         }
         Ok(Values::from([("dx", dx)]))
     }
+}
+
+/// An alpha or beta of a product of f32, f16 or bf16, which computes in f32.
+fn in_f32(x: f64) -> f64 {
+    f64::from(x as f32)
 }
 
 fn sigmoid(x: f64) -> f64 {
