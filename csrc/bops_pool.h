@@ -29,7 +29,8 @@ typedef struct {
 /* What Rust chose.
  * width: neighbours of a thread: channels if is_channels_last, which are neighbours in every tensor, or backward elements of dx along the last axis; an access of
  * 16 bytes to x, y, dy and dx starts at a multiple of it. 1 allows any strides.
- * kernel: 2 or 3 if it is that of the last two axes, without dilation, and windows are not adaptive; else 0. Forward without is_channels_last alone. */
+ * kernel: 2 or 3, or 0, which allows any windows; of norms, with is_channels_last and of adaptive or dilated windows it is 0. Forward it is that of the last two axes;
+ * backward that of the last axis with a stride of 2 and one element of padding before those of 3, none before those of 2, and width is not 1. */
 typedef struct {
     uint32_t width, is_channels_last, kernel;
 } bops_pool_choice;

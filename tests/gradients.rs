@@ -176,6 +176,33 @@ const FORWARDS: &[Forwards] = &[
         options: &[STATS],
     },
     Forwards {
+        op: "pool",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,2,5,6]},"kernel":[3,2],"stride":[2,1],"padding":[[1,1],[0,1]]"#,
+            r#""x":{"dtype":"f64","dims":[1,3,4,5],"strides":[60,1,15,3]},"kernel":[2,2],"ceil_mode":true"#,
+            r#""x":{"dtype":"f64","dims":[2,1,7]},"adaptive":[3]"#,
+            r#""x":{"dtype":"f64","dims":[1,2,2,3,4]},"adaptive":[1,1,1]"#,
+            r#""x":{"dtype":"f64","dims":[2,2,5],"strides":[0,5,1]},"kernel":[2],"stride":[3],"padding":[[1,1]]"#,
+        ],
+        options: &[&[
+            r#""pooling":"max""#,
+            r#""pooling":"max","offsets":true"#,
+            r#""pooling":"max","offsets":true,"indices":true"#,
+            r#""pooling":"average""#,
+            r#""pooling":"average","exclude_padding":true"#,
+            r#""pooling":"average","divisor":5"#,
+            r#""pooling":"norm1""#,
+            r#""pooling":"norm2""#,
+        ]],
+    },
+    Forwards {
+        op: "pool",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[1,2,6,5]},"kernel":[2,3],"stride":[1,1],"dilation":[3,1],"padding":[[2,1],[1,1]]"#,
+        ],
+        options: &[&[r#""pooling":"max""#, r#""pooling":"norm2""#]],
+    },
+    Forwards {
         op: "activation",
         tensors: &[
             r#""x":{"dtype":"f64","dims":[3,4]}"#,
@@ -374,6 +401,8 @@ const MIXED: &[&str] = &[
     r#"reduce {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}],"axes":[0],"reduce":"mean","output":"f16"}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"i64","stats":true}"#,
     r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
+    r#"pool {"x":{"dtype":"bf16","dims":[2,3,5,6]},"pooling":"average","kernel":[3,3],"stride":[2,2],"padding":[[1,1],[1,1]]}"#,
+    r#"pool {"x":{"dtype":"f16","dims":[2,3,5,6]},"pooling":"max","kernel":[2,3],"offsets":true}"#,
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"sum","output":"f32"}"#,
     r#"scan {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"scan":"prod"}"#,
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"logsumexp","reverse":true,"output":"f32"}"#,

@@ -8,8 +8,9 @@ use baracuda_ops::{
     ConvDescriptor, ConvWindow, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error,
     Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexSelectDescriptor,
     InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand,
-    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor,
-    Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
+    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program,
+    ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -170,6 +171,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
         5 if random.bool() => return lookup(random),
+        5 if random.u32(..3) == 0 => return pool(random),
         5 => return movement(random),
         _ => {}
     }
@@ -504,6 +506,46 @@ fn lookup(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         _ => TensorDesc::contiguous(of, &dims)?,
     };
     with_steps!(GatherDescriptor::new(x, axis, indices)?)
+}
+
+/// Pooling with random calls. Extents, the lists of windows, and options of other kinds may be wrong.
+fn pool(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let count = if random.u32(..16) == 0 { random.usize(..5) } else { x.rank().saturating_sub(2) };
+    let mut list = |most: u64| -> Vec<u64> {
+        let one = |_| if random.u32(..16) == 0 { extent(random) } else { random.u64(..most) };
+        (0..count).map(one).collect()
+    };
+    let (kernel, stride, dilation, before, after) = (list(5), list(4), list(4), list(3), list(3));
+    let padding: Vec<[u64; 2]> = before.into_iter().zip(after).map(Into::into).collect();
+    let mut window = match random.u32(..5) {
+        0 => PoolWindow::adaptive(&kernel),
+        1 => PoolWindow::global(),
+        _ => PoolWindow::new(&kernel),
+    };
+    for _ in 0..random.u32(..4) {
+        window = match random.u32(..4) {
+            0 => window.stride(&stride),
+            1 => window.dilation(&dilation),
+            2 => window.padding_per_side(&padding),
+            _ => window.ceil_mode(),
+        };
+    }
+    let mut d = PoolDescriptor::new(x, pick(random, &Pooling::ALL), window)?;
+    for _ in 0..random.u32(..4) {
+        d = match random.u32(..6) {
+            0 => d.offsets()?,
+            1 => d.indices()?,
+            2 => d.exclude_padding()?,
+            3 => d.divisor(extent(random))?,
+            _ => {
+                let name = pick(random, &["x", "y", "offsets", "indices", "dy", "dx", "nothing", ""]);
+                let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+                d.layout(name, if random.bool() { slot.unwrap_or(x) } else { tensor(random)? })?
+            }
+        };
+    }
+    Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
 /// A slice, padding or concatenation, whose numbers fit about every second time.

@@ -11,6 +11,7 @@ mod pointwise;
 mod reduce;
 mod scan;
 mod softmax;
+mod window;
 
 use baracuda_ops::{
     AnyDescriptor, AnyPlan, DType, Determinism, Device, Error, LayerNormDescriptor, Math, PlanOptions, Result,
@@ -143,6 +144,12 @@ pub const OPS: &[&str] = &[
     "repeat",
     "embedding",
     "gather_1",
+    "max_pool",
+    "max_pool_nhwc",
+    "avg_pool",
+    "avg_pool_nhwc",
+    "global_avg_pool",
+    "global_avg_pool_nhwc",
     "reduce_sum_0",
     "reduce_sum_1",
     "reduce_sum_0x2x3",
@@ -222,6 +229,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in index::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         index::cells(&mut cells, op)?;
+    }
+    for op in window::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        window::cells(&mut cells, op)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;

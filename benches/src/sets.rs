@@ -38,6 +38,11 @@ impl Sets {
                         let extent = extent(plan) as f64;
                         let data = block(dtype, slot.span_bytes as usize, || (extent * random.f64()).floor());
                         device.write(&buffer, 0, &data[..slot.span_bytes as usize])?;
+                    } else if slot.name == "offsets" {
+                        // Places of windows of three by three; a byte is a hundred times the number.
+                        let bytes = (slot.span_bytes as usize).min(BLOCK_BYTES);
+                        let data = block(dtype, bytes, || ((9.0 * random.f64()).floor() + 0.5) / 100.0);
+                        fill(device, &buffer, slot.span_bytes, &data, &mut random)?;
                     } else {
                         // Sums of products of standard normal numbers, as forward saves them.
                         let deviation = if slot.name == "pre" { terms(plan).sqrt() } else { 1.0 };

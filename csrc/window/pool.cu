@@ -5,7 +5,7 @@ namespace bops {
 namespace {
 
 // square: 0, or the places of a window along each of the last two axes.
-template <typename T, int pooling, bool channels_last, int width, int square> __global__ void __launch_bounds__(pool_threads)
+template <typename T, int pooling, bool channels_last, int width, int square> __global__ void __launch_bounds__(pool_threads, 1)
     pool(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_operands operands) {
     using A = accumulator_t<T>;
     const uint64_t number = uint64_t(blockIdx.x) * pool_threads + threadIdx.x;
@@ -17,6 +17,7 @@ template <typename T, int pooling, bool channels_last, int width, int square> __
     const bool has_elements = d.elements() > 0 && h.elements() > 0 && w.elements() > 0;
     const T *const x = static_cast<const T *>(operands.x) + place.plane(params.x);
     // 2. Its elements.
+    const bool is_square = params.pooling == BOPS_POOLING_NORM2;
     A best[width];
     uint32_t offset[width];
     bool is_first = true;
@@ -29,7 +30,7 @@ template <typename T, int pooling, bool channels_last, int width, int square> __
         for (int k = 0; k < width; ++k) {
             if constexpr (pooling == BOPS_POOLING_MAX) {
                 if (is_first || is_greater(values[k], best[k])) best[k] = values[k], offset[k] = at;
-            } else sum.chain[k] += term<pooling>(values[k]);
+            } else sum.chain[k] += term<pooling>(is_square, values[k]);
         }
         is_first = false;
     };
@@ -74,7 +75,7 @@ template <typename T, int pooling, bool channels_last, int width, int square> __
 #pragma unroll
         for (int k = 0; k < width; ++k) {
             const A total = sum.total(k);
-            best[k] = pooling == BOPS_POOLING_NORM2 ? sqrt(total) : total * factor;
+            best[k] = pooling == pool_norm && is_square ? sqrt(total) : total * factor;
         }
     }
     T *const y = static_cast<T *>(operands.y) + (place.plane(params.y) + within(params.y, place.at[0], place.at[1], place.at[2]));

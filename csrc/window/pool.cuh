@@ -28,9 +28,7 @@ struct pool_place {
         return place;
     }
     // Where the plane of the part begins in a tensor.
-    __device__ __forceinline__ uint64_t plane(const bops_pool_strides &strides) const {
-        return sample * strides.sample + channel * strides.channel;
-    }
+    __device__ __forceinline__ uint64_t plane(const bops_pool_strides &strides) const { return sample * strides.sample + channel * strides.channel; }
 };
 
 // A number of elements behind a plane's first one.
@@ -50,11 +48,11 @@ __device__ __forceinline__ uint32_t shared_end(uint32_t at, uint32_t count, uint
 
 // What a window has along an axis: places, of which those from `first` to before `end` lie in x.
 struct pool_span {
-    int32_t start;    // where place 0 lies
-    uint32_t step;    // from one place to the next
-    uint32_t places;  // of the window
+    int32_t start;   // where place 0 lies
+    uint32_t step;   // from one place to the next
+    uint32_t places; // of the window
     uint32_t first, end;
-    uint32_t padded;  // places up to the end of the padding
+    uint32_t padded; // places up to the end of the padding
 
     __device__ __forceinline__ pool_span(const bops_pool_axis &axis, uint32_t is_adaptive, uint32_t output) {
         if (is_adaptive) {
@@ -103,15 +101,16 @@ __device__ __forceinline__ bool find_place(const pool_span &span, uint32_t eleme
 }
 
 // What an average is multiplied with.
-template <typename A>
-__device__ __forceinline__ A share(const bops_pool_params &params, const pool_span &d, const pool_span &h, const pool_span &w) {
+template <typename A> __device__ __forceinline__ A share(const bops_pool_params &params, const pool_span &d, const pool_span &h, const pool_span &w) {
     if (params.factor != 0) return A(params.factor);
     const uint64_t places = params.excludes_padding ? uint64_t(d.elements()) * h.elements() * w.elements() : uint64_t(d.padded) * h.padded * w.padded;
     return A(1) / A(places > 0 ? places : 1);
 }
 
 // Whether the later of two numbers is greater: NaN is greater than any number, and of equals the earlier one stays.
-template <typename A> __device__ __forceinline__ bool is_greater(A later, A earlier) { return later > earlier || (later != later && earlier == earlier); }
+template <typename A> __device__ __forceinline__ bool is_greater(A later, A earlier) {
+    return later > earlier || (later != later && earlier == earlier);
+}
 
 // A sum of terms in chains of BOPS_POOL_CHAIN: those of a chain, those of chains, and those of that many chains.
 template <typename A, int width> struct pool_sum {
@@ -134,21 +133,23 @@ template <typename A, int width> struct pool_sum {
     __device__ __forceinline__ A total(int k) const { return top[k] + middle[k] + chain[k]; }
 };
 
+// Kernels are compiled for three kinds of pooling: norms of both orders have one.
+constexpr int pool_norm = BOPS_POOLING_NORM1;
+
 // The term of an element in the sum of its window.
-template <int pooling, typename A> __device__ __forceinline__ A term(A value) {
-    if constexpr (pooling == BOPS_POOLING_NORM1) return fabs(value);
-    else if constexpr (pooling == BOPS_POOLING_NORM2) return value * value;
+template <int pooling, typename A> __device__ __forceinline__ A term(bool is_square, A value) {
+    if constexpr (pooling == pool_norm) return is_square ? value * value : fabs(value);
     else return value;
 }
 
 // `width` neighbours.
 template <typename T, int width> __device__ __forceinline__ void load_elements(const T *from, accumulator_t<T> (&to)[width]) {
     if constexpr (width == 1) to[0] = widen<T>(*from);
-    else unpack<T>(*reinterpret_cast<const packed<width * int(sizeof(T))> *>(from), to);
+    else unpack<T>(*reinterpret_cast<const packed<width *int(sizeof(T))> *>(from), to);
 }
 template <typename T, int width> __device__ __forceinline__ void store_elements(T *to, const accumulator_t<T> (&from)[width]) {
     if constexpr (width == 1) *to = narrow<T>(from[0]);
-    else *reinterpret_cast<packed<width * int(sizeof(T))> *>(to) = pack<T, width * int(sizeof(T))>(from);
+    else *reinterpret_cast<packed<width *int(sizeof(T))> *>(to) = pack<T, width *int(sizeof(T))>(from);
 }
 
 // Offsets of `width` neighbours, `at` elements behind the first.
@@ -184,10 +185,9 @@ template <int width> __device__ __forceinline__ void store_offsets(void *to, boo
 }
 
 // Where the greatest elements of `width` windows are: offsets in the window, and indices in the plane of x; of a window without elements 0 and -1.
-template <int width>
-__device__ __forceinline__ void store_places(const bops_pool_params &params, const bops_pool_operands &operands, const pool_place &place,
-                                             const pool_span &d, const pool_span &h, const pool_span &w, bool has_elements,
-                                             const uint32_t (&offset)[width]) {
+template <int width> __device__ __forceinline__ void store_places(const bops_pool_params &params, const bops_pool_operands &operands,
+                                                                  const pool_place &place, const pool_span &d, const pool_span &h, const pool_span &w,
+                                                                  bool has_elements, const uint32_t (&offset)[width]) {
     const auto &at = place.at;
     if (operands.offsets) {
         const uint64_t to = place.plane(params.offsets) + within(params.offsets, at[0], at[1], at[2]);
@@ -214,9 +214,9 @@ inline launch_shape pool_shape(uint64_t blocks) {
 
 // Calls f(type_tag<T>, pooling) with what a form is specialised for.
 template <typename F> bops_status for_pooling(bops_dtype dtype, bops_pooling pooling, const F &f) {
+    const bops_pooling kind = pooling == BOPS_POOLING_NORM2 ? bops_pooling(pool_norm) : pooling;
     return for_float(dtype, [&](auto tag) -> bops_status {
-        return for_value<BOPS_POOLING_MAX, BOPS_POOLING_AVERAGE, BOPS_POOLING_NORM1, BOPS_POOLING_NORM2>(pooling,
-                                                                                                        [&](auto of) { return f(tag, of); });
+        return for_value<BOPS_POOLING_MAX, BOPS_POOLING_AVERAGE, pool_norm>(kind, [&](auto of) { return f(tag, of); });
     });
 }
 

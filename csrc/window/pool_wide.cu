@@ -4,6 +4,9 @@
 namespace bops {
 namespace {
 
+// Elements that a thread has in flight.
+constexpr int pool_batch = 4;
+
 template <typename T, int pooling, bool channels_last, int width, bool is_flat> __global__ void __launch_bounds__(pool_threads)
     pool_wide(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_operands operands, uint32_t lanes, uint32_t across) {
     using A = accumulator_t<T>;
@@ -21,6 +24,7 @@ template <typename T, int pooling, bool channels_last, int width, bool is_flat> 
     const uint32_t rows = h.elements(), columns = w.elements(), elements = d.elements() * rows * columns;
     const T *const x = static_cast<const T *>(operands.x) + place.plane(params.x);
     // 2. The elements of this thread, in the order of the window.
+    const bool is_square = params.pooling == BOPS_POOLING_NORM2;
     A best[width];
     uint32_t at[width]; // their numbers among the elements of the window
     pool_sum<A, each> sum;
@@ -32,30 +36,34 @@ template <typename T, int pooling, bool channels_last, int width, bool is_flat> 
             if constexpr (pooling == BOPS_POOLING_MAX) {
                 const int to = is_flat ? 0 : k;
                 if (at[to] == ~0u || is_greater(values[k], best[to])) best[to] = values[k], at[to] = is_flat ? first + k : first;
-            } else sum.chain[k] += term<pooling>(values[k]);
+            } else sum.chain[k] += term<pooling>(is_square, values[k]);
         }
     };
-    uint32_t taken = 0;
-    if constexpr (is_flat) {
-        const T *const from = x + within(params.x, d.element(d.first), h.element(h.first), w.element(w.first));
-        for (uint32_t i = lane * each; i < elements; i += lanes * each) {
-            A values[each];
-            load_elements<T>(from + i, values);
-            take(values, i);
-            if (pooling != BOPS_POOLING_MAX && ++taken % BOPS_POOL_CHAIN == 0) sum.end_chain();
-        }
-    } else if (elements > 0) {
-        // Places of this thread's next element, and how far the one behind it is.
+    if (elements > 0) {
+        // Places of this thread's next element, and how far the one behind it is; flat elements follow one another.
         uint32_t r2 = lane % columns, r1 = lane / columns % rows, r0 = lane / (columns * rows);
         const uint32_t s2 = lanes % columns, s1 = lanes / columns % rows, s0 = lanes / (columns * rows);
-        for (uint32_t i = lane; i < elements; i += lanes) {
-            A values[each];
-            load_elements<T>(x + within(params.x, d.element(d.first + r0), h.element(h.first + r1), w.element(w.first + r2)), values);
-            take(values, i);
-            if (pooling != BOPS_POOLING_MAX && ++taken % BOPS_POOL_CHAIN == 0) sum.end_chain();
-            r2 += s2, r1 += s1, r0 += s0;
-            if (r2 >= columns) r2 -= columns, ++r1;
-            if (r1 >= rows) r1 -= rows, ++r0;
+        uint32_t taken = 0;
+        const uint32_t step = lanes * (is_flat ? each : 1);
+        for (uint32_t first = lane * (is_flat ? each : 1); first < elements; first += pool_batch * step) {
+            A values[pool_batch][each];
+#pragma unroll
+            for (int b = 0; b < pool_batch; ++b) {
+                const uint32_t i = first + b * step;
+                if (i < elements) {
+                    if constexpr (is_flat) load_elements<T>(x + i, values[b]);
+                    else load_elements<T>(x + within(params.x, d.element(d.first + r0), h.element(h.first + r1), w.element(w.first + r2)), values[b]);
+                }
+                if constexpr (!is_flat) {
+                    r2 += s2, r1 += s1, r0 += s0;
+                    if (r2 >= columns) r2 -= columns, ++r1;
+                    if (r1 >= rows) r1 -= rows, ++r0;
+                }
+            }
+#pragma unroll
+            for (int b = 0; b < pool_batch; ++b)
+                if (first + b * step < elements) take(values[b], first + b * step);
+            if (pooling != BOPS_POOLING_MAX && (taken += pool_batch) % BOPS_POOL_CHAIN == 0) sum.end_chain();
         }
     }
     // 3. What all threads of the window have.
@@ -93,7 +101,7 @@ template <typename T, int pooling, bool channels_last, int width, bool is_flat> 
 #pragma unroll
     for (int k = 0; k < width; ++k) {
         const A total = held[k * pool_threads + threadIdx.x];
-        results[k] = pooling == BOPS_POOLING_MAX ? total : pooling == BOPS_POOLING_NORM2 ? sqrt(total) : total * factor;
+        results[k] = pooling == BOPS_POOLING_MAX ? total : pooling == pool_norm && is_square ? sqrt(total) : total * factor;
     }
     if constexpr (pooling == BOPS_POOLING_MAX) {
         uint32_t offset[width];

@@ -76,6 +76,8 @@ const _: fn() = || {
     is_send::<SoftmaxBackwardArgs<'static>>();
     is_send::<baracuda_ops::CrossEntropyArgs<'static>>();
     is_send::<baracuda_ops::CrossEntropyBackwardArgs<'static>>();
+    is_send::<baracuda_ops::PoolArgs<'static>>();
+    is_send::<baracuda_ops::PoolBackwardArgs<'static>>();
 };
 
 /// So that code for any op may rely on it.

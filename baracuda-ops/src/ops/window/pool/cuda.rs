@@ -25,8 +25,8 @@ const VEC_BYTES: u64 = 16;
 const LEAST_WIDE: u64 = 128;
 /// Elements that each thread of a shared window has at least.
 const LEAST_OF_LANE: u64 = 8;
-/// The most neighbouring parts of a block with shared windows: vectors of a line of 128 bytes.
-const ACROSS: u64 = 8;
+/// The most neighbouring parts of a block with shared windows: vectors of 64 bytes, which leaves more threads to each window.
+const ACROSS: u64 = 4;
 /// Chains of a thread's sums that are added up in two further levels of as many.
 const MOST_CHAINS: u64 = (sys::BOPS_POOL_CHAIN * sys::BOPS_POOL_CHAIN) as u64;
 const CHAIN: u64 = sys::BOPS_POOL_CHAIN as u64;
@@ -69,10 +69,16 @@ struct Parts {
 /// `slots`: of x, y, dy, dx, offsets and indices, as far as there are some.
 fn params(valid: &Valid, parts: &Parts, slots: [Option<usize>; 6]) -> Result<sys::bops_pool_params, Reason> {
     let (windows, fields) = (&valid.derived, &valid.fields);
+    if windows.samples == 0 || windows.channels == 0 {
+        return Ok(sys::bops_pool_params::default());
+    }
     for axis in &windows.axes {
         let longest = axis.input.saturating_add(axis.before + axis.after + axis.stride);
         Reason::unless(longest <= MOST && axis.output <= MOST, || {
-            format!("it counts along an axis in 32 bits, which has {} elements and a stride of {}", axis.input, axis.stride)
+            format!(
+                "it counts along an axis in 32 bits, which has {} elements and a stride of {}",
+                axis.input, axis.stride
+            )
         })?;
     }
     Reason::unless(windows.places() <= MOST, || {
@@ -112,15 +118,14 @@ fn params(valid: &Valid, parts: &Parts, slots: [Option<usize>; 6]) -> Result<sys
             stride: divisor(axis.stride, false),
         };
     }
-    if count > 0 {
-        for (to, extent) in params.inner.iter_mut().zip(inner) {
-            Reason::unless(extent <= u32::MAX.into(), || {
-                format!("an extent has {extent} parts, its kernels divide by at most {}", u32::MAX)
-            })?;
-            *to = divisor(extent, is_long);
-        }
+    for (to, extent) in params.inner.iter_mut().zip(inner) {
+        Reason::unless(extent <= u32::MAX.into(), || {
+            format!("an extent has {extent} parts, its kernels divide by at most {}", u32::MAX)
+        })?;
+        *to = divisor(extent, is_long);
     }
-    let lying = [&mut params.x, &mut params.y, &mut params.dy, &mut params.dx, &mut params.offsets, &mut params.indices];
+    let lying =
+        [&mut params.x, &mut params.y, &mut params.dy, &mut params.dx, &mut params.offsets, &mut params.indices];
     for (to, row) in lying.into_iter().zip(slots) {
         let Some(slot) = row.and_then(|row| valid.slots.at(row)) else { continue };
         let [sample, channel, spatial @ ..] = strides(&slot.desc);
@@ -178,11 +183,8 @@ pub(super) fn windows<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         && !is_channels_last
         && !valid.fields.pooling.is_norm();
     let kernel = if is_square { w.kernel } else { 0 };
-    let choice = sys::bops_pool_choice {
-        width: word(width),
-        is_channels_last: is_channels_last.into(),
-        kernel: word(kernel),
-    };
+    let choice =
+        sys::bops_pool_choice { width: word(width), is_channels_last: is_channels_last.into(), kernel: word(kernel) };
     candidate(valid, calls!(bops_pool), params, choice)
 }
 
@@ -204,7 +206,9 @@ pub(super) fn wide<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
     // A thread adds up chains in two further levels.
     let of_lane = places.div_ceil(lanes * each).div_ceil(CHAIN);
     Reason::unless(valid.fields.pooling == Pooling::Max || of_lane <= MOST_CHAINS * CHAIN, || {
-        format!("its {lanes} threads would add up chains of chains that are longer than the contract allows, of {places} terms")
+        format!(
+            "its {lanes} threads would add up chains of chains that are longer than the contract allows, of {places} terms"
+        )
     })?;
     let extents = windows.axes.map(|axis| axis.output);
     let params = params(valid, &Parts { extents, width, is_channels_last }, OF_FORWARD)?;
@@ -249,7 +253,16 @@ pub(super) fn backward<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
         [Some(backward::X), Some(backward::Y), Some(backward::DY), Some(backward::DX), Some(backward::OFFSETS), None];
     let params = params(valid, &Parts { extents, width, is_channels_last }, slots)?;
     check_blocks(params.parts.div_ceil(THREADS))?;
-    let choice = sys::bops_pool_choice { width: word(width), is_channels_last: is_channels_last.into(), kernel: 0 };
+    let w = windows.axes[2];
+    let has_halves = matches!((w.kernel, w.stride, w.before), (2, 2, 0) | (3, 2, 1))
+        && w.dilation == 1
+        && !w.is_adaptive
+        && !is_channels_last
+        && width > 1
+        && !valid.fields.pooling.is_norm();
+    let kernel = if has_halves { w.kernel } else { 0 };
+    let choice =
+        sys::bops_pool_choice { width: word(width), is_channels_last: is_channels_last.into(), kernel: word(kernel) };
     let kernels = (c_dtype(dx.dtype())?, params, choice, params.pooling);
     Ok(calls!(bops_pool_backward).candidate(params.parts > 0, kernels, |located: &Located<'_>| {
         sys::bops_pool_backward_operands {

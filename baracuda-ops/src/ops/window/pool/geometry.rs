@@ -6,6 +6,7 @@ use super::Fields;
 use crate::error::Result;
 use crate::narrow::signed;
 use crate::ops::fields::require;
+use crate::tensor::TensorDesc;
 
 /// The most spatial extents.
 pub(crate) const MAX_AXES: usize = 3;
@@ -244,12 +245,13 @@ impl Windows {
     }
 }
 
-/// The strides of a tensor with the extents of x or of y: of samples, of channels and of three spatial axes.
-pub(super) fn strides(desc: &crate::tensor::TensorDesc) -> [u64; 2 + MAX_AXES] {
-    let rank = desc.rank();
+/// The strides of a tensor with the extents of x or of y: of samples, of channels and of three spatial axes. Those of one position are 0.
+pub(super) fn strides(desc: &TensorDesc) -> [u64; 2 + MAX_AXES] {
+    let own: Vec<u64> =
+        desc.dims().iter().zip(desc.strides()).map(|(&dim, &of)| if dim > 1 { of } else { 0 }).collect();
     let mut strides = [0; 2 + MAX_AXES];
-    strides[..2].copy_from_slice(&desc.strides()[..2]);
-    strides[2 + MAX_AXES - (rank - 2)..].copy_from_slice(&desc.strides()[2..]);
+    strides[..2].copy_from_slice(&own[..2]);
+    strides[2 + MAX_AXES - (own.len() - 2)..].copy_from_slice(&own[2..]);
     strides
 }
 

@@ -255,6 +255,9 @@ fn lacks(direction: Direction) -> &'static [&'static str] {
 const MOST_OF_U8: u64 = 1 << 8;
 const MOST_OF_I32: u64 = 1 << 31;
 
+/// Places of a window, so that their numbers and further ones fit into 64 bits.
+const MOST_PLACES: u64 = 1 << 62;
+
 /// Places that an average divides by are at most this, and so is a divisor.
 const MOST_DIVISOR: u64 = (1 << 31) - 1;
 
@@ -324,6 +327,9 @@ impl Fields {
             Direction::Backward => pooling == Pooling::Max,
         };
         let places = windows.places();
+        require(op, "kernel", places <= MOST_PLACES, || {
+            format!("must have at most {MOST_PLACES} places, got {places} or more")
+        })?;
         require(op, "offsets", !has_offsets || places <= MOST_OF_I32, || {
             format!("count at most {MOST_OF_I32} places of a window, the longest has {places}")
         })?;

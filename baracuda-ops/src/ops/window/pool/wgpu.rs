@@ -2,9 +2,7 @@
 
 use super::geometry::{Axis, strides};
 use super::{Pooling, Valid, backward as rows_of_backward, forward};
-use crate::backend::wgpu::{
-    Props, ShaderType, StepBuilder, Variants, Work, check_bindings, check_reach, groups,
-};
+use crate::backend::wgpu::{Props, ShaderType, StepBuilder, Variants, Work, check_bindings, check_reach, groups};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::kernel::Ask;
@@ -38,9 +36,9 @@ pub(super) fn wide(valid: &Valid, props: &Props, ask: Ask) -> Made<Work<()>> {
     forward_work(valid, props, lanes)
 }
 
-/// No dispatch yet, where shaders count what there is.
-fn reached(valid: &Valid, props: &Props) -> Made<Work<()>> {
-    check_reach(valid.slots.iter().filter(|slot| !slot.desc.is_empty()), &[], props)?;
+/// Refuses what shaders do not count.
+fn check_counts(valid: &Valid, props: &Props) -> Made<()> {
+    check_reach(valid.slots.iter(), &[], props)?;
     for axis in &valid.derived.axes {
         let &Axis { input, output, before, after, stride, is_adaptive, .. } = axis;
         let most = u64::from(u32::MAX >> 1);
@@ -54,8 +52,7 @@ fn reached(valid: &Valid, props: &Props) -> Made<Work<()>> {
     }
     Reason::unless(valid.derived.places() <= u64::from(u32::MAX >> 1), || {
         format!("it counts the places of a window in 32 bits, the longest has {}", valid.derived.places())
-    })?;
-    Ok(Work::none((), props))
+    })
 }
 
 /// The params of a dispatch over the elements of a tensor. `operands`: whose strides shaders take.
@@ -117,21 +114,28 @@ fn written(name: &str, operand: &str, is_there: bool) -> String {
 
 /// A function that reads an element, 0 if the operand is not there.
 fn read(name: &str, gives: &str, value: &str, is_there: bool) -> String {
-    let value = if is_there { value } else if gives == "f32" { "0.0" } else { "0u" };
+    let value = if is_there {
+        value
+    } else if gives == "f32" {
+        "0.0"
+    } else {
+        "0u"
+    };
     format!("fn {name}(at: u32) -> {gives} {{\n    return {value};\n}}\n")
 }
 
 fn forward_work(valid: &Valid, props: &Props, lanes: u64) -> Made<Work<()>> {
     let dtype = ShaderType::of(valid.fields.x.dtype())?;
-    let mut work = reached(valid, props)?;
-    let of_thread = valid.derived.places().div_ceil(lanes);
-    Reason::unless(valid.fields.pooling == Pooling::Max || of_thread <= MOST_OF_THREAD, || {
-        format!("a thread adds up at most {MOST_OF_THREAD} terms, of the longest window it would have {of_thread}")
-    })?;
+    let mut work = Work::none((), props);
     let y = valid.slots.always(forward::Y).desc;
     if y.is_empty() {
         return Ok(work);
     }
+    check_counts(valid, props)?;
+    let of_thread = valid.derived.places().div_ceil(lanes);
+    Reason::unless(valid.fields.pooling == Pooling::Max || of_thread <= MOST_OF_THREAD, || {
+        format!("a thread adds up at most {MOST_OF_THREAD} terms, of the longest window it would have {of_thread}")
+    })?;
     let of_group = u64::from(workgroup(props)) / lanes;
     let grid = groups(y.elements().div_ceil(of_group), props)?;
     let [offsets, indices] = [forward::OFFSETS, forward::INDICES].map(|row| valid.slots.at(row).map(|slot| slot.desc));
@@ -152,15 +156,13 @@ fn forward_work(valid: &Valid, props: &Props, lanes: u64) -> Made<Work<()>> {
         step.bindings.push(binding("index", forward::INDICES, ["scattered_f32_out"; 2]));
     }
     let put_index = match indices {
-        Some(_) => "fn put_index(at: u32, words: vec2<u32>) {\n    index_scatter(at, 1u, 2u, vec4<u32>(words, 0u, 0u));\n}\n",
+        Some(_) => {
+            "fn put_index(at: u32, words: vec2<u32>) {\n    index_scatter(at, 1u, 2u, vec4<u32>(words, 0u, 0u));\n}\n"
+        }
         None => "fn put_index(at: u32, words: vec2<u32>) {\n}\n",
     };
-    step.generated = [
-        written("put_y", "y", true),
-        written("put_offset", "offset", offsets.is_some()),
-        put_index.into(),
-    ]
-    .concat();
+    step.generated =
+        [written("put_y", "y", true), written("put_offset", "offset", offsets.is_some()), put_index.into()].concat();
     let operands = [forward::X, forward::Y, forward::OFFSETS, forward::INDICES];
     step.params = params(valid, y.elements(), grid[0], &operands);
     step.grid = grid;
@@ -174,18 +176,19 @@ pub(super) fn backward(valid: &Valid, props: &Props, _: Ask) -> Made<Work<()>> {
     use rows_of_backward::{DX, DY, OFFSETS, X, Y};
     let of_x = valid.fields.x.dtype();
     let dtype = ShaderType::of(of_x)?;
-    let mut work = reached(valid, props)?;
+    let mut work = Work::none((), props);
     let dx = valid.slots.always(DX).desc;
     if dx.is_empty() {
         return Ok(work);
     }
+    check_counts(valid, props)?;
     let grid = groups(dx.elements().div_ceil(workgroup(props).into()), props)?;
     let mut step = step(valid, dtype, "pool_backward", "window/pool_backward", props);
     let offsets = valid.slots.at(OFFSETS).map(|slot| slot.desc);
     let [element_in, element_out] = scattered(of_x);
     step.bindings.push(binding("dy", DY, [element_in; 2]));
     if let Some(desc) = offsets {
-        step.bindings.push(binding("offsets", OFFSETS, [scattered(desc.dtype())[0]; 2]));
+        step.bindings.push(binding("chosen", OFFSETS, [scattered(desc.dtype())[0]; 2]));
     }
     let [has_x, has_y] = [X, Y].map(|row| valid.slots.at(row).is_some());
     for (name, row, is_there) in [("x", X, has_x), ("y", Y, has_y)] {
@@ -195,7 +198,7 @@ pub(super) fn backward(valid: &Valid, props: &Props, _: Ask) -> Made<Work<()>> {
     }
     step.bindings.push(binding("dx", DX, [element_out; 2]));
     step.generated = [
-        read("offset_at", "u32", "offsets_bits(at)", offsets.is_some()),
+        read("offset_at", "u32", "chosen_bits(at)", offsets.is_some()),
         read("x_at", "f32", "value_of(x_bits(at))", has_x),
         read("y_at", "f32", "value_of(y_bits(at))", has_y),
         written("put_dx", "dx", true),
@@ -245,4 +248,3 @@ fn add(variants: &mut Variants, forward: &super::PoolDescriptor, props: &Props) 
     variants.add_work(&name, windows(valid, props, Ask::Pinned), props);
     variants.add_work(&name, wide(valid, props, Ask::Pinned), props);
 }
-
