@@ -17,7 +17,7 @@ use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::ops::index::{GatherDescriptor, IndexSelectDescriptor};
+use crate::ops::index::{GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, ScatterDescriptor};
 use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
@@ -61,6 +61,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ConcatDescriptor>(),
     OpEntry::of::<IndexSelectDescriptor>(),
     OpEntry::of::<GatherDescriptor>(),
+    OpEntry::of::<IndexAddDescriptor>(),
+    OpEntry::of::<ScatterDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
     OpEntry::of::<ConvDescriptor>(),

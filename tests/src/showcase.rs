@@ -43,6 +43,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("concat", "concat", "along the last axis"),
     ("index_select", "index_select", "rows of a table"),
     ("gather", "gather", "along the last axis"),
+    ("index_add", "index_add", "the gradient of an embedding"),
+    ("scatter", "scatter", "added along the last axis"),
     ("gemm", "gemm", "gelu_tanh"),
     ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
     ("conv", "conv", "3x3 with bias and relu"),

@@ -33,6 +33,7 @@ mod reduce;
 mod rms_norm;
 mod row_norm;
 mod scan;
+mod scatter;
 mod softmax;
 
 /// Every op, forward and backward.
@@ -63,6 +64,8 @@ pub static SUBJECTS: &[Subject] = &[
     concat::CONCAT,
     lookup::INDEX_SELECT,
     lookup::GATHER,
+    scatter::INDEX_ADD,
+    scatter::SCATTER,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,
