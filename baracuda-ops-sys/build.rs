@@ -233,7 +233,7 @@ mod cuda {
     const FAMILIES: &[(&str, &[&str])] = &[
         ("conv", &["conv_"]),
         ("gemm", &["gemm_"]),
-        ("index", &["lookup_"]),
+        ("index", &["lookup_", "scatter_"]),
         ("movement", &["copy_strided_", "copy_tiles_", "pad_"]),
         ("norm", &["row_norm_", "channel_norm_", "channels_last_norm_", "local_response_norm_"]),
         ("pointwise", &["activation_", "pointwise_"]),

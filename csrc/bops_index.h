@@ -72,6 +72,88 @@ typedef struct {
 /* Counts the indices that are out of range. Specialised for nothing; there is nothing to choose. */
 BOPS_FORM(bops_lookup_missing, uint32_t, bops_lookup_missing_params, uint32_t, bops_lookup_operands)
 
+/* ---- elements that go where indices name ----------------------------------- */
+
+/* Threads of a block that sorts, and items of a thread; entries that a team of threads combines. */
+enum { BOPS_SORT_THREADS = 256, BOPS_SORT_ITEMS = 16, BOPS_SCATTER_PART = 32 };
+
+/* How far apart the entries of an extent are: elements of the indices, keys, and places of the source. */
+typedef struct {
+    uint64_t index, key, place;
+} bops_scatter_entry_strides;
+
+/* The workspace has the keys of entries in their order and then their places, 4 bytes each; with several tiles another array of keys and one of places, 256 counts
+ * for each tile, digit by digit, and 256 totals. */
+typedef struct {
+    const void *indices;
+} bops_scatter_order_operands;
+
+/* Entries in the order of their keys, those of a key in their own. A key is a row of y, a place a row of the source; entries that go nowhere have the key `keys`.
+ * axis.apart: keys from one position to the next. `inner` and `strides` as those of lines, by single entries. */
+typedef struct {
+    bops_lookup_axis axis;
+    uint64_t entries;      /* at least 1 */
+    uint32_t keys, digits; /* digits: of 8 bits, in the largest key */
+    uint32_t tiles;        /* of BOPS_SORT_THREADS * BOPS_SORT_ITEMS entries */
+    uint32_t rank, is_long;
+    bops_divisor inner[BOPS_MOVEMENT_EXTENTS - 1];
+    bops_scatter_entry_strides strides[BOPS_MOVEMENT_EXTENTS];
+} bops_scatter_order_params;
+
+/* Specialised for nothing; there is nothing to choose. */
+BOPS_FORM(bops_scatter_order, uint32_t, bops_scatter_order_params, uint32_t, bops_scatter_order_operands)
+
+/* How far apart the units of an extent of a row are: of the source and of y. */
+typedef struct {
+    uint64_t source, y;
+} bops_scatter_row_strides;
+
+/* Rows, unit by unit. `inner` and `strides` as those of lines, by single units. */
+typedef struct {
+    uint64_t entries, units; /* units: of a row */
+    uint64_t place, key;     /* units of the source from one place to the next, and of y from one key to the next */
+    uint64_t blocks;
+    uint32_t keys;
+    uint32_t lanes;  /* threads side by side along a row, a power of two of at most 256 */
+    uint32_t of_row; /* blocks of a row */
+    uint32_t rank, is_long;
+    bops_divisor inner[BOPS_MOVEMENT_EXTENTS - 1];
+    bops_scatter_row_strides strides[BOPS_MOVEMENT_EXTENTS];
+} bops_scatter_rows;
+
+typedef struct {
+    const void *source;
+    void *y;
+} bops_scatter_operands;
+
+/* How what goes to one place is combined. */
+typedef uint32_t bops_scatter_combine;
+enum { BOPS_SCATTER_ADD = 0, BOPS_SCATTER_MULTIPLY = 1, BOPS_SCATTER_MIN = 2, BOPS_SCATTER_MAX = 3 };
+
+/* What Rust chose. unit_bytes: of an access, 16, which are neighbours on both sides, or those of an element. */
+typedef struct {
+    uint32_t unit_bytes;
+} bops_scatter_choice;
+
+/* y already has the base, if there is one. Behind what sorts the entries, from `parts` bytes of the workspace on, are two rows for each part of
+ * BOPS_SCATTER_PART entries, in accumulators: what of it continues the part before, and what the next part continues. */
+typedef struct {
+    bops_scatter_rows rows;
+    uint64_t parts;
+    bops_scatter_combine combine;
+    uint32_t has_base;
+} bops_scatter_params;
+
+/* Specialised for the type of elements. */
+BOPS_FORM(bops_scatter, bops_dtype, bops_scatter_params, bops_scatter_choice, bops_scatter_operands)
+
+typedef struct {
+    bops_scatter_rows rows;
+} bops_scatter_set_params;
+
+/* The last entry of each key. Units are bits, of 1, 2, 4, 8 or 16 bytes. Specialised for nothing. */
+BOPS_FORM(bops_scatter_set, uint32_t, bops_scatter_set_params, bops_scatter_choice, bops_scatter_operands)
+
 #ifdef __cplusplus
 }
 #endif

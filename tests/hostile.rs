@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use baracuda_ops::{
-    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
+    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer, Combine,
     ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
     ConvDescriptor, ConvWindow, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error,
-    Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexSelectDescriptor,
-    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand,
-    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program,
-    ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc,
-    Workspace,
+    Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor,
+    IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction,
+    Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow,
+    Pooling, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot,
+    SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -170,7 +170,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return reduce(random),
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
-        5 if random.bool() => return lookup(random),
+        5 if random.bool() => return if random.bool() { lookup(random) } else { scatter(random) },
         5 if random.u32(..3) == 0 => return pool(random),
         5 => return movement(random),
         _ => {}
@@ -296,7 +296,10 @@ fn is_informative(error: &Error) {
         Error::NoGradient { op: "pointwise" | "reduce", operand, why, .. } => {
             assert!(operand.starts_with("in") && why.len() > 5, "{error}");
         }
-        Error::NoGradient { op: "pad" | "scan" | "index_select" | "gather", operand, why, .. } => {
+        Error::NoGradient { op: "index_add" | "scatter", operand, why, known } => {
+            assert!(matches!(&operand[..], "base" | "source") && why.len() > 5 && known[..] == ["add"], "{error}");
+        }
+        Error::NoGradient { op: "pad" | "scan", operand, why, .. } => {
             assert!(operand == "x" && why.len() > 5, "{error}");
         }
         _ => panic!("an unexpected kind of error: {error:?}"),
@@ -506,6 +509,52 @@ fn lookup(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         _ => TensorDesc::contiguous(of, &dims)?,
     };
     with_steps!(GatherDescriptor::new(x, axis, indices)?)
+}
+
+/// Elements that go where indices name. The axis, the type of the indices, their extents and how elements are combined may be wrong.
+fn scatter(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let y = tensor(random)?;
+    let axis = if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..y.rank().max(1)) };
+    let of = pick(random, &[DType::I64, DType::I32, DType::U32]);
+    let of = if random.u32(..24) == 0 { pick(random, &DType::ALL) } else { of };
+    let combine = pick(random, &Combine::ALL);
+    macro_rules! with_steps {
+        ($scatter:expr) => {{
+            let mut d = $scatter;
+            for _ in 0..random.u32(..4) {
+                d = match random.u32(..6) {
+                    0 => d.from_end()?,
+                    1 => d.count_missing()?,
+                    2 | 3 => d.base()?,
+                    _ => {
+                        let name = pick(random, &["y", "source", "base", "indices", "missing", "nothing", ""]);
+                        d.layout(name, if random.bool() { y } else { tensor(random)? })?
+                    }
+                };
+            }
+            Ok(AnyDescriptor::new(d))
+        }};
+    }
+    if random.bool() {
+        let other = tensor(random)?;
+        let indices = match random.u32(..4) {
+            0 => TensorDesc::strided(of, other.dims(), other.strides())?,
+            _ => TensorDesc::contiguous(of, other.dims())?,
+        };
+        return with_steps!(IndexAddDescriptor::new(y, axis, indices, combine)?);
+    }
+    let mut dims: Vec<u64> = y.dims().iter().map(|&dim| dim.min(random.u64(..12))).collect();
+    if let Some(dim) = dims.get_mut(axis) {
+        *dim = extent(random);
+    }
+    if random.u32(..24) == 0 {
+        dims.push(1);
+    }
+    let indices = match random.u32(..4) {
+        0 => TensorDesc::strided(of, &dims, &vec![0; dims.len()])?,
+        _ => TensorDesc::contiguous(of, &dims)?,
+    };
+    with_steps!(ScatterDescriptor::new(y, axis, indices, combine)?)
 }
 
 /// Pooling with random calls. Extents, the lists of windows, and options of other kinds may be wrong.

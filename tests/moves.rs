@@ -1,8 +1,9 @@
 //! Elements move bit for bit: of random bytes, among them every NaN, on every device that is there.
 
 use baracuda_ops::{
-    Access, AnyDescriptor, ConcatDescriptor, CopyDescriptor, DType, Device, GatherDescriptor, IndexSelectDescriptor,
-    Mem, MemMut, Operand, PadDescriptor, PadMode, PlanOptions, TensorDesc, Workspace,
+    Access, AnyDescriptor, Combine, ConcatDescriptor, CopyDescriptor, DType, Device, GatherDescriptor,
+    IndexAddDescriptor, IndexSelectDescriptor, Mem, MemMut, Operand, PadDescriptor, PadMode, PlanOptions,
+    ScatterDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::target::TARGETS;
 use baracuda_ops_tests::values::offsets;
@@ -119,6 +120,51 @@ fn every_bit_of_an_element_that_an_index_names_moves() {
                     for (at, (found, &origin)) in found.iter().zip(&origins).enumerate() {
                         assert_eq!(found, &given[origin], "{}: {}, element {at}", target.name, descriptor.line());
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_an_element_that_goes_where_an_index_names_moves() {
+    let mut random = Rng::with_seed(38);
+    for dtype in DType::ALL {
+        let of = [DType::I64, DType::I32, DType::U32][random.usize(..3)];
+        let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims).unwrap();
+        // What is asked for, and for each element of y that of the source whose bits it has, if it is not the base's.
+        let mut cases: Vec<(AnyDescriptor, Vec<u32>, Vec<Option<usize>>)> = Vec::new();
+        for cols in [5, 48, 200] {
+            let rows: Vec<u32> = (0..9).map(|_| random.u32(..7)).collect();
+            let indices = TensorDesc::contiguous(of, &[9]).unwrap();
+            let set = IndexAddDescriptor::new(dense(&[7, cols as u64]), 0, indices, Combine::Set);
+            let mut origins = vec![None; 7 * cols];
+            for (at, &row) in rows.iter().enumerate() {
+                (0..cols).for_each(|col| origins[row as usize * cols + col] = Some(at * cols + col));
+            }
+            cases.push((AnyDescriptor::new(set.unwrap().base().unwrap()), rows, origins));
+        }
+        let columns: Vec<u32> = (0..7 * 33).map(|_| random.u32(..40)).collect();
+        let indices = TensorDesc::contiguous(of, &[7, 33]).unwrap();
+        let set = ScatterDescriptor::new(dense(&[7, 40]), 1, indices, Combine::Set).unwrap().base().unwrap();
+        let mut origins = vec![None; 7 * 40];
+        columns.iter().enumerate().for_each(|(at, &column)| origins[at / 33 * 40 + column as usize] = Some(at));
+        cases.push((AnyDescriptor::new(set), columns, origins));
+        for (descriptor, indices, origins) in cases {
+            let [base, source] = [0, 1].map(|at: usize| {
+                let slot = &descriptor.slots()[at];
+                let bytes: Vec<u8> = (0..slot.span_bytes).map(|_| random.u8(..)).collect();
+                (elements(&slot.desc, &bytes), bytes)
+            });
+            let low_word_first =
+                |&index: &u32| index.to_le_bytes().into_iter().chain(vec![0; of.size_bytes() as usize - 4]);
+            let indices: Vec<u8> = indices.iter().flat_map(low_word_first).collect();
+            for target in TARGETS.iter() {
+                let Ok(device) = &target.device else { continue };
+                let found = run(device, &descriptor, &[base.1.clone(), source.1.clone(), indices.clone()]);
+                for (at, (found, origin)) in found.iter().zip(&origins).enumerate() {
+                    let expected = origin.map_or(&base.0[at], |origin| &source.0[origin]);
+                    assert_eq!(found, expected, "{}: {}, element {at}", target.name, descriptor.line());
                 }
             }
         }

@@ -63,6 +63,7 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("conv_backward_bias", "conv"),
     ("index_select", "lookup"),
     ("gather", "lookup"),
+    ("index_add", "scatter"),
 ];
 
 /// The op whose CUDA kernels another op runs.
@@ -73,6 +74,7 @@ fn kernels_of(op: &str) -> String {
     let of_products = of_products.replace("concat", "copy");
     // What is looked up lies in lines or alone.
     let of_products = of_products.replace("index_select", "lookup").replace("gather", "lookup");
+    let of_products = of_products.replace("index_add", "scatter");
     let of_channels = ["batch_norm", "group_norm", "instance_norm"];
     let of_channels = of_channels.into_iter().fold(of_products, |op, member| op.replace(member, "channel_norm"));
     // One set of kernels serves both norms of rows.

@@ -1270,6 +1270,105 @@ pub struct bops_lookup_missing_params {
     pub inner: [bops_divisor; 7usize],
     pub strides: [u64; 8usize],
 }
+pub const BOPS_SORT_THREADS: _bindgen_ty_23 = 256;
+pub const BOPS_SORT_ITEMS: _bindgen_ty_23 = 16;
+pub const BOPS_SCATTER_PART: _bindgen_ty_23 = 32;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_entry_strides {
+    pub index: u64,
+    pub key: u64,
+    pub place: u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_order_operands {
+    pub indices: *const ::core::ffi::c_void,
+}
+impl Default for bops_scatter_order_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_order_params {
+    pub axis: bops_lookup_axis,
+    pub entries: u64,
+    pub keys: u32,
+    pub digits: u32,
+    pub tiles: u32,
+    pub rank: u32,
+    pub is_long: u32,
+    pub inner: [bops_divisor; 7usize],
+    pub strides: [bops_scatter_entry_strides; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_row_strides {
+    pub source: u64,
+    pub y: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_rows {
+    pub entries: u64,
+    pub units: u64,
+    pub place: u64,
+    pub key: u64,
+    pub blocks: u64,
+    pub keys: u32,
+    pub lanes: u32,
+    pub of_row: u32,
+    pub rank: u32,
+    pub is_long: u32,
+    pub inner: [bops_divisor; 7usize],
+    pub strides: [bops_scatter_row_strides; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_operands {
+    pub source: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_scatter_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type bops_scatter_combine = u32;
+pub const BOPS_SCATTER_ADD: _bindgen_ty_24 = 0;
+pub const BOPS_SCATTER_MULTIPLY: _bindgen_ty_24 = 1;
+pub const BOPS_SCATTER_MIN: _bindgen_ty_24 = 2;
+pub const BOPS_SCATTER_MAX: _bindgen_ty_24 = 3;
+pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_choice {
+    pub unit_bytes: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_params {
+    pub rows: bops_scatter_rows,
+    pub parts: u64,
+    pub combine: bops_scatter_combine,
+    pub has_base: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_set_params {
+    pub rows: bops_scatter_rows,
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_local_response_norm_params {
@@ -1359,11 +1458,11 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_23 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_23 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_23 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_23 = 368;
-pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_25 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_25 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_25 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_25 = 368;
+pub type _bindgen_ty_25 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1410,15 +1509,15 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_24 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_24 = 16;
-pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+pub const BOPS_POOL_AXES: _bindgen_ty_26 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_26 = 16;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
 pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_25 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_25 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_25 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_25 = 3;
-pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+pub const BOPS_POOLING_MAX: _bindgen_ty_27 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_27 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_27 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_27 = 3;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1507,36 +1606,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_26 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_26 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_26 = 8;
-pub type _bindgen_ty_26 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_27 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_27 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_27 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_27 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_27 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_27 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_27 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_27 = 7;
-pub type _bindgen_ty_27 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_28 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_28 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_28 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_28 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_28 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_28 = 5;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_28 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_28 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_28 = 8;
 pub type _bindgen_ty_28 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_29 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_29 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_29 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_29 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_29 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_29 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_29 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_29 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_29 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_29 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_29 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_29 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_29 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_29 = 7;
 pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_30 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_30 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_30 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_30 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_30 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_30 = 5;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_31 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_31 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_31 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_31 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_31 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_31 = 5;
+pub type _bindgen_ty_31 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1847,11 +1946,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_30 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_30 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_30 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_30 = 16;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_32 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_32 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_32 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_32 = 16;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1880,24 +1979,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_31 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_31 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_31 = 2;
-pub type _bindgen_ty_31 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_32 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_32 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_32 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_32 = 16;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_33 = 8;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_33 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_33 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_33 = 2;
 pub type _bindgen_ty_33 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_34 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_34 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_34 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_34 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_34 = 4;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_34 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_34 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_34 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_34 = 16;
 pub type _bindgen_ty_34 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_35 = 8;
+pub type _bindgen_ty_35 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_36 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_36 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_36 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_36 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_36 = 4;
+pub type _bindgen_ty_36 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2009,9 +2108,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_35 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_35 = 7;
-pub type _bindgen_ty_35 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_37 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_37 = 7;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2805,6 +2904,45 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_scatter_order_prepare(
+        of: *const u32,
+        params: *const bops_scatter_order_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_scatter_order_launch(
+        of: *const u32,
+        params: *const bops_scatter_order_params,
+        choice: *const u32,
+        operands: *const bops_scatter_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_scatter_prepare(
+        of: *const bops_dtype,
+        params: *const bops_scatter_params,
+        choice: *const bops_scatter_choice,
+    ) -> bops_status;
+    pub fn bops_scatter_launch(
+        of: *const bops_dtype,
+        params: *const bops_scatter_params,
+        choice: *const bops_scatter_choice,
+        operands: *const bops_scatter_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_scatter_set_prepare(
+        of: *const u32,
+        params: *const bops_scatter_set_params,
+        choice: *const bops_scatter_choice,
+    ) -> bops_status;
+    pub fn bops_scatter_set_launch(
+        of: *const u32,
+        params: *const bops_scatter_set_params,
+        choice: *const bops_scatter_choice,
+        operands: *const bops_scatter_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_local_response_norm_walk_prepare(
         of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
@@ -3541,6 +3679,18 @@ pub mod forms {
     pub mod bops_lookup_missing {
         pub use super::super::bops_lookup_missing_launch as launch;
         pub use super::super::bops_lookup_missing_prepare as prepare;
+    }
+    pub mod bops_scatter_order {
+        pub use super::super::bops_scatter_order_launch as launch;
+        pub use super::super::bops_scatter_order_prepare as prepare;
+    }
+    pub mod bops_scatter {
+        pub use super::super::bops_scatter_launch as launch;
+        pub use super::super::bops_scatter_prepare as prepare;
+    }
+    pub mod bops_scatter_set {
+        pub use super::super::bops_scatter_set_launch as launch;
+        pub use super::super::bops_scatter_set_prepare as prepare;
     }
     pub mod bops_local_response_norm_walk {
         pub use super::super::bops_local_response_norm_walk_launch as launch;

@@ -85,6 +85,9 @@ files! {
         OPERAND_SCATTERED_HALF_IN = "common/operand/scattered_half_in.wgsl",
         OPERAND_SCATTERED_HALF_OUT = "common/operand/scattered_half_out.wgsl",
         OPERAND_TALLY_OUT = "common/operand/tally_out.wgsl",
+        OPERAND_UPDATED_BYTE_OUT = "common/operand/updated_byte_out.wgsl",
+        OPERAND_UPDATED_F32_OUT = "common/operand/updated_f32_out.wgsl",
+        OPERAND_UPDATED_HALF_OUT = "common/operand/updated_half_out.wgsl",
         OPERAND_VALUES_F32_IN = "common/operand/values_f32_in.wgsl",
         OPERAND_VALUES_HALF_IN = "common/operand/values_half_in.wgsl",
         OPERAND_WIDENED_HALVES_IN = "common/operand/widened_halves_in.wgsl",
@@ -213,6 +216,16 @@ files! {
         INDEX = "index/index.wgsl",
         LOOKUP = "index/lookup.wgsl",
         LOOKUP_MISSING = "index/lookup_missing.wgsl",
+        SCATTER = "index/scatter.wgsl",
+        SCATTER_COMBINE = "index/scatter_combine.wgsl",
+        SCATTER_GATHER = "index/scatter_gather.wgsl",
+        SCATTER_KEYS = "index/scatter_keys.wgsl",
+        SCATTER_ROWS = "index/scatter_rows.wgsl",
+        SCATTER_SET = "index/scatter_set.wgsl",
+        SORT = "index/sort.wgsl",
+        SORT_COUNT = "index/sort_count.wgsl",
+        SORT_MOVE = "index/sort_move.wgsl",
+        SORT_SCAN = "index/sort_scan.wgsl",
     }
     /// Ops that move elements.
     movement {

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use baracuda_ops::stock::{self, Adam};
 use baracuda_ops::{
-    AnyDescriptor, DType, Device, Function, GemmDescriptor, GemmFactor, PointwiseDescriptor, Program, ReduceDescriptor,
-    Reduction, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc,
+    AnyDescriptor, CrossEntropyDescriptor, DType, Device, Function, GemmDescriptor, GemmFactor, IndexSelectDescriptor,
+    PointwiseDescriptor, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc,
 };
 
 mod graph;
@@ -25,16 +25,11 @@ const HEADS: u64 = 4;
 const HIDDEN: u64 = 256;
 const LAYERS: usize = 2;
 
-/// Writes the letters of each piece as rows of ones and zeros, and those that follow them.
-fn show(graph: &Graph, device: &Device, pieces: &[&[usize]], letters: u64, tensors: [Tensor; 2]) -> Result<()> {
+/// Writes the letters of each piece, and those that follow them, by their numbers.
+fn show(graph: &Graph, device: &Device, pieces: &[&[u32]], tensors: [Tensor; 2]) -> Result<()> {
     for (at, tensor) in tensors.into_iter().enumerate() {
-        let mut hot = vec![0f32; tensor.desc.elements() as usize];
-        for (sample, piece) in pieces.iter().enumerate() {
-            for (row, letter) in piece[at..][..LENGTH as usize].iter().enumerate() {
-                hot[(sample * LENGTH as usize + row) * letters as usize + letter] = 1.0;
-            }
-        }
-        let bytes: Vec<u8> = hot.into_iter().flat_map(f32::to_ne_bytes).collect();
+        let letters = pieces.iter().flat_map(|piece| &piece[at..][..LENGTH as usize]);
+        let bytes: Vec<u8> = letters.flat_map(|letter| letter.to_ne_bytes()).collect();
         device.write(&graph.memory[tensor.memory], 0, &bytes)?;
     }
     Ok(())
@@ -100,18 +95,20 @@ fn main() -> Result<()> {
     let mut alphabet: Vec<u8> = TEXT.bytes().collect();
     alphabet.sort_unstable();
     alphabet.dedup();
-    let text: Vec<usize> = TEXT.bytes().filter_map(|byte| alphabet.binary_search(&byte).ok()).collect();
+    let text: Vec<u32> = TEXT.bytes().filter_map(|byte| Some(alphabet.binary_search(&byte).ok()? as u32)).collect();
     // The last tenth is held out.
     let (training, held_out) = text.split_at(text.len() / 10 * 9);
     let (letters, rows) = (alphabet.len() as u64, BATCH * LENGTH);
 
     let mut model = Model { graph: Graph::new(&device), random: Random(1), parameters: vec![] };
-    let nothing = vec![0f32; (rows * letters) as usize];
-    let [x, next] = [0; 2].map(|_| model.graph.tensor(&nothing, &[rows, letters], false));
+    let nothing = vec![0u32; rows as usize];
+    let [x, next] = [[BATCH, LENGTH].as_slice(), &[rows]].map(|dims| model.graph.tensor(&nothing, dims, false));
     let (x, next) = (x?, next?);
     let places = model.parameter(&[LENGTH, WIDTH], 0.1)?;
-    // A row of the embedding for each letter, by a product with ones and zeros.
-    let embedded = model.linear(x, WIDTH)?.viewed(&[BATCH, LENGTH, WIDTH])?;
+    // A row of the table for each letter.
+    let table = model.parameter(&[letters, WIDTH], (3.0 / letters as f32).sqrt())?;
+    let embedding = IndexSelectDescriptor::new(table.desc, 0, x.desc)?;
+    let embedded = model.graph.op(embedding, &[("x", table), ("indices", x)], "y")?;
     let mut h = model.add(embedded, places)?.viewed(&[rows, WIDTH])?;
     for _ in 0..LAYERS {
         let y = model.norm(h)?;
@@ -123,15 +120,12 @@ fn main() -> Result<()> {
     }
     let h = model.norm(h)?;
     let logits = model.linear(h, letters)?;
-    let logs = model.graph.op(SoftmaxDescriptor::new(logits.desc, 1)?.log()?, &[("x", logits)], "y")?;
-    // The mean of -log of what the model gave to the letter that follows.
-    let program = Program::of(Function::Mul);
-    let loss = ReduceDescriptor::new(program, vec![logs.desc, next.desc], vec![0, 1], Reduction::Sum)?;
-    let loss = model.graph.op(loss, &[("in0", logs), ("in1", next)], "out0")?;
+    let loss = CrossEntropyDescriptor::new(logits.desc, 1, DType::U32)?.stats()?;
+    let loss = model.graph.op(loss, &[("x", logits), ("targets", next)], "loss")?;
     let Model { mut graph, mut random, parameters } = model;
     let forward = graph.plans.len();
 
-    let arriving = graph.tensor(&[-1f32 / rows as f32], &[], false)?;
+    let arriving = graph.tensor(&[1f32], &[], false)?;
     let gradients = graph.backward(loss, arriving)?;
     // AdamW of all parameters is one plan. What depends on the step alone is computed once, by a program of scalars.
     let adam = Adam { beta2: 0.99, ..Adam::w(0.1) };
@@ -147,17 +141,13 @@ fn main() -> Result<()> {
     let count: u64 = parameters.iter().map(|p| p.desc.elements()).sum();
     println!("{device}: {count} parameters, {} plans of which {forward} are forward's", graph.plans.len());
     let (mut queue, start) = (device.queue(), Instant::now());
-    let mut loss_of = |text: &[usize], random: &mut Random, plans: usize| -> Result<f32> {
+    let mut loss_of = |text: &[u32], random: &mut Random, plans: usize| -> Result<f32> {
         let starts = (0..BATCH).map(|_| (random.next() * (text.len() - LENGTH as usize) as f32) as usize);
-        let pieces: Vec<&[usize]> = starts.map(|start| &text[start..=start + LENGTH as usize]).collect();
-        show(&graph, &device, &pieces, letters, [x, next])?;
+        let pieces: Vec<&[u32]> = starts.map(|start| &text[start..=start + LENGTH as usize]).collect();
+        show(&graph, &device, &pieces, [x, next])?;
         graph.run(&mut queue, 0..plans, &scratch)?;
         // Where a step is not looked at, nothing waits for it.
-        if plans > forward {
-            Ok(f32::NAN)
-        } else {
-            Ok(-queue.download::<f32>(&graph.memory[loss.memory])?[0] / rows as f32)
-        }
+        if plans > forward { Ok(f32::NAN) } else { Ok(queue.download::<f32>(&graph.memory[loss.memory])?[0]) }
     };
     let mut tested = Vec::new();
     for step in 0..=steps {
@@ -177,22 +167,24 @@ fn main() -> Result<()> {
     }
 
     // The model writes on from a held-out line: each letter is drawn by what the model gives to it behind the ones before.
-    let mut written: Vec<usize> = held_out[..LENGTH as usize].to_vec();
+    let mut written: Vec<u32> = held_out[..LENGTH as usize].to_vec();
     for _ in 0..300 {
         let mut seen = written[written.len() - LENGTH as usize..].to_vec();
         seen.push(0);
-        show(&graph, &device, &[&seen], letters, [x, next])?;
+        show(&graph, &device, &[&seen], [x, next])?;
         graph.run(&mut queue, 0..forward, &scratch)?;
-        let logs = queue.download::<f32>(&graph.memory[logs.memory])?;
-        let last = &logs[((LENGTH - 1) * letters) as usize..][..letters as usize];
-        let mut rest = random.next();
-        let drawn = last.iter().position(|log| {
-            rest -= log.exp();
+        let logits = queue.download::<f32>(&graph.memory[logits.memory])?;
+        let last = &logits[((LENGTH - 1) * letters) as usize..][..letters as usize];
+        let most = last.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let shares = last.iter().map(|logit| (logit - most).exp());
+        let mut rest = random.next() * shares.clone().sum::<f32>();
+        let drawn = shares.into_iter().position(|share| {
+            rest -= share;
             rest < 0.0
         });
-        written.push(drawn.unwrap_or(0));
+        written.push(drawn.unwrap_or(0) as u32);
     }
-    let written: Vec<u8> = written.into_iter().map(|letter| alphabet[letter]).collect();
+    let written: Vec<u8> = written.into_iter().map(|letter| alphabet[letter as usize]).collect();
     println!("\n{}", String::from_utf8_lossy(&written));
 
     let [first, .., last] = tested[..] else { return Ok(()) };

@@ -17,7 +17,7 @@ use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::ops::index::{GatherDescriptor, IndexSelectDescriptor};
+use crate::ops::index::{GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, ScatterDescriptor};
 use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
@@ -62,6 +62,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ConcatDescriptor>(),
     OpEntry::of::<IndexSelectDescriptor>(),
     OpEntry::of::<GatherDescriptor>(),
+    OpEntry::of::<IndexAddDescriptor>(),
+    OpEntry::of::<ScatterDescriptor>(),
     OpEntry::of::<PoolDescriptor>(),
     OpEntry::of::<PoolBackwardDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),

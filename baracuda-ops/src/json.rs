@@ -379,6 +379,8 @@ mod tests {
         ("concat", r#""axis":1"#, "out"),
         ("index_select", r#""axis":1,"indices":{"dtype":"i64","dims":[4]}"#, "y"),
         ("gather", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]}"#, "y"),
+        ("index_add", r#""axis":1,"indices":{"dtype":"i64","dims":[4]},"combine":"add""#, "source"),
+        ("scatter", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]},"combine":"set""#, "source"),
         ("pool", r#""pooling":"max","kernel":[1]"#, "y"),
         ("pool_backward", r#""pooling":"average","kernel":[1]"#, "dx"),
         ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
@@ -404,7 +406,7 @@ mod tests {
         assert!(EXAMPLES.iter().map(|example| example.0).eq(OPS.iter().map(|op| op.name)));
         for (op, fields, operand) in EXAMPLES {
             let x = match op {
-                "softmax_backward" => X.replace("\"x\"", "\"y\""),
+                "softmax_backward" | "index_add" | "scatter" => X.replace("\"x\"", "\"y\""),
                 // Its losses have the extents of the layout.
                 "cross_entropy" => X.replace("[2,4,3]", "[2,4,3,5]"),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),

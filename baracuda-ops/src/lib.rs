@@ -54,7 +54,8 @@ pub use ops::gemm::{
     GemmSaved,
 };
 pub use ops::index::{
-    GatherArgs, GatherDescriptor, GatherPlan, IndexSelectArgs, IndexSelectDescriptor, IndexSelectPlan,
+    Combine, GatherArgs, GatherDescriptor, GatherPlan, IndexAddArgs, IndexAddDescriptor, IndexAddPlan, IndexSelectArgs,
+    IndexSelectDescriptor, IndexSelectPlan, ScatterArgs, ScatterDescriptor, ScatterPlan,
 };
 pub use ops::movement::{
     ConcatArgs, ConcatDescriptor, ConcatPlan, CopyArgs, CopyDescriptor, CopyPlan, PadArgs, PadDescriptor, PadMode,

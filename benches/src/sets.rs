@@ -12,6 +12,8 @@ pub struct Sets {
     sets: Vec<Vec<Buffer>>,
     workspace: Option<Buffer>,
     access: Vec<Access>,
+    /// Whether an operand lies where its partner does: what indices name in a base is changed in place, as others do.
+    in_place: Vec<bool>,
 }
 
 impl Sets {
@@ -27,6 +29,10 @@ impl Sets {
         for _ in 0..count {
             let mut set = Vec::new();
             for slot in plan.slots() {
+                if slot.name == "base" {
+                    set.push(device.alloc(4)?);
+                    continue;
+                }
                 let buffer = device.alloc(slot.span_bytes.next_multiple_of(4))?;
                 if slot.access != Access::Out {
                     // rstd and variances near 1 and the rest standard normal: no infinities on the way.
@@ -66,16 +72,18 @@ impl Sets {
         let bytes = plan.workspace().bytes;
         let workspace = if bytes > 0 { Some(device.alloc(bytes)?) } else { None };
         device.queue().finish()?;
-        Ok(Self { sets, workspace, access: plan.slots().iter().map(|s| s.access).collect() })
+        let in_place = plan.slots().iter().map(|slot| slot.name == "base").collect();
+        Ok(Self { sets, workspace, access: plan.slots().iter().map(|s| s.access).collect(), in_place })
     }
 
     /// The operands of each set, in slot order.
     pub fn operands(&self) -> Vec<Vec<Operand<'_>>> {
-        let of = |(buffer, access)| match access {
+        let of = |((buffer, access), is_in_place)| match access {
+            &Access::In if *is_in_place => Mem::in_place().into(),
             &Access::In => Mem::from(buffer).into(),
             _ => MemMut::from(buffer).into(),
         };
-        self.sets.iter().map(|set| set.iter().zip(&self.access).map(of).collect()).collect()
+        self.sets.iter().map(|set| set.iter().zip(&self.access).zip(&self.in_place).map(of).collect()).collect()
     }
 
     /// The workspace.

@@ -570,13 +570,17 @@ impl Case {
             return true;
         }
         // Moves take elements of 8 bytes as two words.
-        let is_move = ["copy", "pad", "concat", "index_select", "gather"].contains(&self.descriptor.name());
+        let is_scatter = ["index_add", "scatter"].contains(&self.descriptor.name());
+        let is_move = ["copy", "pad", "concat", "index_select", "gather"].contains(&self.descriptor.name())
+            || (is_scatter && self.descriptor.line().contains(r#""combine":"set""#));
         let is_program = self.descriptor.name() == "pointwise";
         let lacks = |dtype| match dtype {
             DType::F64 => !is_move,
             DType::I64 | DType::F8E4M3 | DType::F8E5M2 => is_program,
             _ => false,
         };
+        // What is combined has no elements of 64 bits; indices may have.
+        let combines_long = is_scatter && !is_move && self.dtype() == DType::I64;
         // Reductions write integers of 8 bytes as two words, but products of integers, and read none.
         let line = self.descriptor.line();
         let is_product = line.contains(r#":"prod""#) && !line.contains(r#""lt""#);
@@ -594,7 +598,7 @@ impl Case {
         let counts_beyond_words = self.slots().iter().any(|slot| slot.name == "missing")
             && self.slots()[0].desc.dims().iter().any(|&dim| dim > u64::from(u32::MAX));
         let has_missing_types =
-            is_long_reduction || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));
+            is_long_reduction || combines_long || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));
         match backend {
             Backend::Cpu => false,
             Backend::Cuda => self.is_cpu_only,

@@ -2,7 +2,7 @@
 //! with itself.
 //!
 //! Of tensors of f64 nothing is said: their own roundings would be those of these formulas. Nor is anything of programs, reductions and moves, whose
-//! expected values are plain formulas as they are (`program.rs`, `ops/reduce.rs`, `ops/scan.rs`, `ops/copy.rs`, `ops/lookup.rs`,
+//! expected values are plain formulas as they are (`program.rs`, `ops/reduce.rs`, `ops/scan.rs`, `ops/copy.rs`, `ops/lookup.rs`, `ops/scatter.rs`,
 //! `ops/cross_entropy.rs`, `ops/pool.rs`).
 
 use std::collections::BTreeMap;

@@ -43,6 +43,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("concat", "concat", "along the last axis"),
     ("index_select", "index_select", "rows of a table"),
     ("gather", "gather", "along the last axis"),
+    ("index_add", "index_add", "the gradient of an embedding"),
+    ("scatter", "scatter", "added along the last axis"),
     ("max_pool", "pool", "max 3x3"),
     ("max_pool_backward", "pool_backward", "max 3x3"),
     ("gemm", "gemm", "gelu_tanh"),

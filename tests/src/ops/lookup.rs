@@ -264,7 +264,11 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Res
         return movement::input(case, slot, random, before);
     }
     let (_, extent, _) = axis(&case.descriptor)?;
-    let dtype = slot.desc.dtype();
+    Ok(indices_of(slot.desc.dtype(), extent, slot.desc.elements(), random))
+}
+
+/// Indices of a type along an axis of an extent.
+pub(super) fn indices_of(dtype: DType, extent: i64, elements: u64, random: &mut Random) -> Vec<f64> {
     let (least, greatest) = match dtype {
         DType::I64 => (-(2f64.powi(63)), 2f64.powi(52)),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
@@ -273,7 +277,7 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Res
     let extent = extent as f64;
     let far =
         [extent, -extent - 1.0, least, greatest, 2f64.powi(32), 2f64.powi(32) + 1.0, -(2f64.powi(32)), 2f64.powi(31)];
-    Ok((0..slot.desc.elements())
+    (0..elements)
         .map(|_| {
             let share = random.uniform();
             let inside = (extent * random.uniform()).floor().min(extent - 1.0);
@@ -284,7 +288,14 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Res
             };
             if (least..=greatest).contains(&index) { index } else { greatest }
         })
-        .collect())
+        .collect()
+}
+
+/// The position that an index names, if there is one.
+pub(super) fn position_of(index: f64, extent: i64, from_end: bool) -> Option<u64> {
+    let index = index as i64;
+    let index = if from_end && index < 0 { index.saturating_add(extent) } else { index };
+    (0..extent).contains(&index).then_some(index as u64)
 }
 
 fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: By) -> Result<Vec<Expected>> {
@@ -293,11 +304,7 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: By) -> R
     let [x, of_index, y] = [0, 1, 2].map(|at: usize| &descriptor.slots()[at].desc);
     let values = inputs.values("x").context("x")?;
     let indices = inputs.values("indices").context("indices")?;
-    let position = |index: f64| {
-        let index = index as i64;
-        let index = if from_end && index < 0 { index.saturating_add(extent) } else { index };
-        (0..extent).contains(&index).then_some(index as u64)
-    };
+    let position = |index: f64| position_of(index, extent, from_end);
     let fill = match json["fill"].as_str() {
         Some("-inf") => f64::NEG_INFINITY,
         Some("inf") => f64::INFINITY,

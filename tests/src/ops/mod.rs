@@ -34,6 +34,7 @@ mod reduce;
 mod rms_norm;
 mod row_norm;
 mod scan;
+mod scatter;
 mod softmax;
 
 /// Every op, forward and backward.
@@ -64,6 +65,8 @@ pub static SUBJECTS: &[Subject] = &[
     concat::CONCAT,
     lookup::INDEX_SELECT,
     lookup::GATHER,
+    scatter::INDEX_ADD,
+    scatter::SCATTER,
     pool::FORWARD,
     pool::BACKWARD,
     gemm::FORWARD,

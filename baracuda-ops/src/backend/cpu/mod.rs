@@ -160,6 +160,11 @@ impl Tensor<'_> {
         self.desc
     }
 
+    /// Whether both begin at one address.
+    pub(crate) fn starts_at(&self, other: &Tensor<'_>) -> bool {
+        self.start == other.start
+    }
+
     /// What begins at an element of the tensor.
     pub(crate) fn starting_at(self, offset: u64) -> Self {
         assert!(offset < self.elements);

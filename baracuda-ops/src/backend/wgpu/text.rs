@@ -19,7 +19,7 @@ const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// The element type of the array that each accessor binds: it stands in the text, and the least size of the binding follows from it.
-const STORED: [(&str, &str); 54] = [
+const STORED: [(&str, &str); 57] = [
     ("byte_pairs_in", "vec2<u32>"),
     ("byte_pairs_out", "vec2<u32>"),
     ("byte_words_in", "u32"),
@@ -68,6 +68,9 @@ const STORED: [(&str, &str); 54] = [
     ("scattered_half_in", "u32"),
     ("scattered_half_out", "atomic<u32>"),
     ("tally_out", "atomic<u32>"),
+    ("updated_byte_out", "atomic<u32>"),
+    ("updated_f32_out", "u32"),
+    ("updated_half_out", "atomic<u32>"),
     ("values_f32_in", "u32"),
     ("values_half_in", "u32"),
     ("widened_halves_in", "u32"),

@@ -5,11 +5,23 @@
 //! | embedding, index_select, take along an axis, `x[:, indices]` | [`IndexSelectDescriptor`] |
 //! | gather, take_along_axis, take_along_dim | [`GatherDescriptor`] |
 //! | take of a flat tensor | [`IndexSelectDescriptor`] of the tensor as one extent |
+//! | index_add, index_copy, index_reduce, the gradient of an embedding | [`IndexAddDescriptor`] |
+//! | scatter, scatter_add, scatter_reduce, put_along_axis | [`ScatterDescriptor`] |
+//! | put, index_put of a flat tensor, a sum of segments, bincount with weights | [`IndexAddDescriptor`] of the tensor as one extent |
 //!
-//! An index is a number of i64, i32 or u32. One that names no element is never an access to memory: what it would read is a constant of the descriptor.
+//! An index is a number of i64, i32 or u32. One that names no element is never an access to memory: what it would read is a constant of the descriptor, and
+//! what it would write is left out.
 
 pub mod lookup;
+pub mod scatter;
+
+pub use lookup::{GatherArgs, GatherDescriptor, GatherPlan, IndexSelectArgs, IndexSelectDescriptor, IndexSelectPlan};
+pub use scatter::{
+    Combine, IndexAddArgs, IndexAddDescriptor, IndexAddPlan, ScatterArgs, ScatterDescriptor, ScatterPlan,
+};
 
 #[cfg(feature = "wgpu")]
-pub(super) use lookup::add_variants;
-pub use lookup::{GatherArgs, GatherDescriptor, GatherPlan, IndexSelectArgs, IndexSelectDescriptor, IndexSelectPlan};
+pub(super) fn add_variants(variants: &mut crate::backend::wgpu::Variants) -> crate::error::Result<()> {
+    lookup::add_variants(variants)?;
+    scatter::add_variants(variants)
+}

@@ -27,7 +27,7 @@ macro_rules! bits {
 bits!(u8, u16, u32, u64);
 
 /// Moves elements of `x` to `y`, which share no memory.
-pub(super) fn run(moves: &Moves, outside: Outside, x: &Tensor<'_>, y: &Tensor<'_>) {
+pub(in crate::ops) fn run(moves: &Moves, outside: Outside, x: &Tensor<'_>, y: &Tensor<'_>) {
     match moves.unit_bytes {
         1 => run_as::<u8>(moves, outside, x, y),
         2 => run_as::<u16>(moves, outside, x, y),

@@ -13,6 +13,7 @@ use crate::kernel::{Accepted, Ask, Built, Candidate, Exec};
 use crate::narrow::word;
 use crate::ops::calls::calls;
 use crate::ops::pointwise::map::cuda::divisor;
+use crate::tensor::TensorDesc;
 
 /// Threads of a block, as in the kernels.
 const THREADS: u64 = 256;
@@ -56,7 +57,7 @@ fn check_divisor(extent: u64) -> Result<(), Reason> {
 
 /// What copies of any strides are told.
 #[derive(Clone, Copy, Debug)]
-struct Strided {
+pub(in crate::ops) struct Strided {
     choice: sys::bops_copy_strided_choice,
     params: sys::bops_copy_strided_params,
 }
@@ -103,7 +104,7 @@ impl Strided {
 
 /// What copies in tiles are told.
 #[derive(Clone, Copy, Debug)]
-struct Tiles {
+pub(in crate::ops) struct Tiles {
     choice: sys::bops_copy_tiles_choice,
     params: sys::bops_copy_tiles_params,
 }
@@ -176,36 +177,51 @@ pub(super) fn copy_strided<'d>(valid: &'d copy::Valid, _: &Props, _: Ask) -> Acc
     }))
 }
 
+/// What padding is told.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ops) struct Padded {
+    choice: sys::bops_copy_strided_choice,
+    params: sys::bops_pad_params,
+}
+
+impl Padded {
+    fn new(moves: Moves, outside: Outside, align_bytes: u64) -> Result<Self, Reason> {
+        let element_bytes = moves.unit_bytes;
+        let moves = moves.widened(VEC_BYTES, align_bytes);
+        let Strided { choice, params: moved } = Strided::new(&moves, align_bytes, false)?;
+        let mut params = sys::bops_pad_params { moved, ..Default::default() };
+        for (to, axis) in params.edges.iter_mut().zip(moves.axes.iter().rev()) {
+            let Edge { extent, before, dilation } =
+                axis.edge.unwrap_or(Edge { extent: axis.extent, before: 0, dilation: 1 });
+            *to = sys::bops_pad_edge { before, extent, dilation, has_edge: axis.edge.is_some().into() };
+        }
+        params.outside = match outside {
+            Outside::Nothing | Outside::Constant(_) => sys::BOPS_OUTSIDE_CONSTANT,
+            Outside::Reflect => sys::BOPS_OUTSIDE_REFLECT,
+            Outside::Replicate => sys::BOPS_OUTSIDE_REPLICATE,
+            Outside::Circular => sys::BOPS_OUTSIDE_CIRCULAR,
+        };
+        params.value = outside.repeated(element_bytes);
+        Ok(Self { choice, params })
+    }
+}
+
 /// Padding.
 pub(super) fn pad<'d>(valid: &'d padding::Valid, _: &Props) -> Accepted<'d> {
-    let align_bytes = padding::align_bytes(valid);
     let (moves, outside) = padding::moves(valid);
-    let (has_work, element_bytes) = (moves.units() > 0, moves.unit_bytes);
-    let moves = moves.widened(VEC_BYTES, align_bytes);
-    let Strided { choice, params: moved } = Strided::new(&moves, align_bytes, false)?;
-    let mut params = sys::bops_pad_params { moved, ..Default::default() };
-    for (to, axis) in params.edges.iter_mut().zip(moves.axes.iter().rev()) {
-        let Edge { extent, before, dilation } =
-            axis.edge.unwrap_or(Edge { extent: axis.extent, before: 0, dilation: 1 });
-        *to = sys::bops_pad_edge { before, extent, dilation, has_edge: axis.edge.is_some().into() };
-    }
-    params.outside = match outside {
-        Outside::Nothing | Outside::Constant(_) => sys::BOPS_OUTSIDE_CONSTANT,
-        Outside::Reflect => sys::BOPS_OUTSIDE_REFLECT,
-        Outside::Replicate => sys::BOPS_OUTSIDE_REPLICATE,
-        Outside::Circular => sys::BOPS_OUTSIDE_CIRCULAR,
-    };
-    params.value = outside.repeated(element_bytes);
+    let has_work = moves.units() > 0;
+    let Padded { choice, params } = Padded::new(moves, outside, padding::align_bytes(valid))?;
     Ok(calls!(bops_pad).candidate(has_work, (0, params, choice, ()), |located| {
         operands(padding::OPERANDS.map(|index| located.pointer(index)))
     }))
 }
 
-/// How one input of a concatenation moves.
+/// How one tensor moves into another, or a constant into it.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+pub(in crate::ops) enum Part {
     Tiles(Tiles),
     Strided(Strided),
+    Padded(Padded),
 }
 
 /// Launches of a concatenation.
@@ -216,11 +232,30 @@ struct Launches {
 }
 
 /// A part of a run; returns the status of its launch.
-type Start = Box<dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync>;
+pub(in crate::ops) type Start = Box<dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync>;
 
 impl Part {
-    fn prepare(self, device: &Device, index: usize) -> Result<Start, BuildError> {
-        let of = move |located: &Located<'_>| operands([index, concatenation::OUT].map(|at| located.pointer(at)));
+    fn of(moves: Moves, align_bytes: u64) -> Result<Self, Reason> {
+        let moves = moves.widened(VEC_BYTES, align_bytes);
+        Ok(match Tiles::new(&moves, align_bytes, Ask::Chosen) {
+            Ok(tiles) => Self::Tiles(tiles),
+            Err(_) => Self::Strided(Strided::new(&moves, align_bytes, true)?),
+        })
+    }
+
+    /// All elements of a tensor go to those of another one.
+    pub(in crate::ops) fn between(x: &TensorDesc, y: &TensorDesc) -> Result<Self, Reason> {
+        Self::of(Moves::between(x, y), x.align_bytes().min(y.align_bytes()))
+    }
+
+    /// All elements of a tensor become 0.
+    pub(in crate::ops) fn zeros(y: &TensorDesc) -> Result<Self, Reason> {
+        Padded::new(Moves::into(y), Outside::Constant(0), y.align_bytes()).map(Self::Padded)
+    }
+
+    /// Prepares it for the operands of these rows.
+    pub(in crate::ops) fn prepare(self, device: &Device, rows: [usize; 2]) -> Result<Start, BuildError> {
+        let of = move |located: &Located<'_>| operands(rows.map(|at| located.pointer(at)));
         Ok(match self {
             Self::Tiles(Tiles { choice, params }) => {
                 let run = calls!(bops_copy_tiles).prepare(device, 0, params, choice, ())?;
@@ -228,6 +263,10 @@ impl Part {
             }
             Self::Strided(Strided { choice, params }) => {
                 let run = calls!(bops_copy_strided).prepare(device, 0, params, choice, ())?;
+                Box::new(move |located, stream| run(&of(located), located.workspace_pointer(), stream))
+            }
+            Self::Padded(Padded { choice, params }) => {
+                let run = calls!(bops_pad).prepare(device, 0, params, choice, ())?;
                 Box::new(move |located, stream| run(&of(located), located.workspace_pointer(), stream))
             }
         })
@@ -238,20 +277,17 @@ impl Part {
 pub(super) fn concat<'d>(valid: &'d concatenation::Valid, _: &Props) -> Accepted<'d> {
     let mut parts = Vec::new();
     for (index, moves, align_bytes) in concatenation::moves(valid) {
-        let moves = moves.widened(VEC_BYTES, align_bytes);
-        let part = match Tiles::new(&moves, align_bytes, Ask::Chosen) {
-            Ok(tiles) => Part::Tiles(tiles),
-            Err(_) => Part::Strided(Strided::new(&moves, align_bytes, true)?),
-        };
-        parts.push((index, part));
+        parts.push((index, Part::of(moves, align_bytes)?));
     }
     let launches = word(parts.len() as u64);
     let in_tiles = parts.iter().filter(|(_, part)| matches!(part, Part::Tiles(_))).count();
     let choice = Launches { in_tiles, strided: parts.len() - in_tiles };
     let build = move |device: &crate::backend::Device| {
         let device = Device::of(device)?;
-        let starts: Vec<Start> =
-            parts.into_iter().map(|(index, part)| part.prepare(device, index)).collect::<Result<_, _>>()?;
+        let starts: Vec<Start> = parts
+            .into_iter()
+            .map(|(index, part)| part.prepare(device, [index, concatenation::OUT]))
+            .collect::<Result<_, _>>()?;
         let start = move |located: &Located<'_>, stream: *mut c_void| {
             starts.iter().map(|start| start(located, stream)).find(|&status| status != 0).unwrap_or(0)
         };

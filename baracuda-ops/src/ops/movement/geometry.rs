@@ -79,7 +79,7 @@ impl Edge {
 
 /// Elements that move from one operand to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Moves {
+pub(in crate::ops) struct Moves {
     /// Outermost first, in the order of the output's memory. A single element has none.
     pub(super) axes: Vec<Axis>,
     /// Where the first position reads, but for axes with an edge, and writes, in units after the first of the operand.
@@ -112,6 +112,19 @@ impl Moves {
         let mut moves = Self { axes, from, to, unit_bytes };
         moves.join();
         moves
+    }
+
+    /// All elements of a tensor to those of another one of the same extents.
+    pub(in crate::ops) fn between(x: &TensorDesc, y: &TensorDesc) -> Self {
+        sliced(x, y, &[], &[])
+    }
+
+    /// No elements to those of a tensor, all of which have what lies outside.
+    pub(in crate::ops) fn into(y: &TensorDesc) -> Self {
+        let nothing = Edge { extent: 0, before: 0, dilation: 1 };
+        let outside = Axis { extent: 1, to: 0, from: 0, edge: Some(nothing) };
+        let along = |at: usize| axis(y.dims()[at], y.strides()[at], signed(y.strides()[at]));
+        Self::new(std::iter::once(outside).chain((0..y.rank()).map(along)), [0; 2], y.dtype().size_bytes())
     }
 
     fn join(&mut self) {

@@ -16,7 +16,7 @@ pub mod concat;
 pub mod copy;
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(super) mod cuda;
 pub(super) mod geometry;
 pub mod pad;
 #[cfg(feature = "wgpu")]

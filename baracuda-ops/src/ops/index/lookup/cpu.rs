@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Lookups, Valid, forward};
-use crate::backend::cpu::{Operands, Tensor, threads};
+use crate::backend::cpu::{Tensor, threads};
 use crate::kernel::Accepted;
 use crate::narrow::signed;
 use crate::ops::movement::cpu::{Bits, fill, strided};
@@ -25,12 +25,13 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
                 _ => lookup.run::<u64>(),
             }
         }
-        count(valid, operands);
+        let (missing, indices) = (operands.get(forward::MISSING), operands.get(forward::INDICES));
+        count(missing, indices, valid.derived.extent, from_end);
     }))
 }
 
 /// The position that an index names, if there is one.
-fn position(indices: &Tensor<'_>, at: u64, extent: u64, from_end: bool) -> Option<u64> {
+pub(in crate::ops::index) fn position(indices: &Tensor<'_>, at: u64, extent: u64, from_end: bool) -> Option<u64> {
     let index = i128::from(indices.load_integer(at));
     let from_start = if index < 0 && from_end { index + i128::from(extent) } else { index };
     u64::try_from(from_start).ok().filter(|&position| position < extent)
@@ -95,16 +96,20 @@ impl Lookup<'_> {
 }
 
 /// Writes how many indices are out of range, if that is asked for.
-fn count(valid: &Valid, operands: &Operands<'_>) {
-    let Some(missing) = operands.get(forward::MISSING) else { return };
+pub(in crate::ops::index) fn count(
+    missing: Option<Tensor<'_>>,
+    indices: Option<Tensor<'_>>,
+    extent: u64,
+    from_end: bool,
+) {
+    let Some(missing) = missing else { return };
     let found = AtomicU64::new(0);
-    if let Some(indices) = operands.get(forward::INDICES) {
+    if let Some(indices) = indices {
         let walk = Walk::new(&[*indices.desc()]);
-        let (elements, extent) = (walk.elements(), valid.derived.extent);
+        let elements = walk.elements();
         threads::for_each(elements.div_ceil(PIECE), elements, |piece| {
             let elements = piece * PIECE..elements.min((piece + 1) * PIECE);
-            let is_missing =
-                |at: &u64| position(&indices, walk.offset(0, *at), extent, valid.fields.from_end).is_none();
+            let is_missing = |at: &u64| position(&indices, walk.offset(0, *at), extent, from_end).is_none();
             found.fetch_add(elements.filter(is_missing).count() as u64, Ordering::Relaxed);
         });
     }

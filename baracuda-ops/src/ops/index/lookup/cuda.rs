@@ -16,6 +16,7 @@ use crate::narrow::word;
 use crate::ops::calls::{Calls, calls};
 use crate::ops::pointwise::map::cuda::divisor;
 use crate::ops::walk::Walk;
+use crate::tensor::TensorDesc;
 
 /// Threads of a block, as in the kernels.
 const THREADS: u64 = 256;
@@ -30,12 +31,16 @@ const MOST_COUNTING: u64 = 1024;
 const VECTORS: u64 = sys::BOPS_LOOKUP_VECTORS as u64;
 
 /// Refuses grids of more blocks than a launch has.
-fn check_blocks(blocks: u64) -> Result<(), Reason> {
+pub(in crate::ops::index) fn check_blocks(blocks: u64) -> Result<(), Reason> {
     Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}"))
 }
 
 /// What numbers of parts are divided by, if kernels can.
-fn divisors(extents: impl Iterator<Item = u64>, is_long: bool, to: &mut [sys::bops_divisor]) -> Result<(), Reason> {
+pub(in crate::ops::index) fn divisors(
+    extents: impl Iterator<Item = u64>,
+    is_long: bool,
+    to: &mut [sys::bops_divisor],
+) -> Result<(), Reason> {
     for (to, extent) in to.iter_mut().zip(extents) {
         Reason::unless(extent <= u32::MAX.into(), || {
             format!("an extent within others has {extent} parts, its kernels divide by at most {}", u32::MAX)
@@ -45,14 +50,18 @@ fn divisors(extents: impl Iterator<Item = u64>, is_long: bool, to: &mut [sys::bo
     Ok(())
 }
 
-fn axis(valid: &Valid, lookups: &Lookups) -> sys::bops_lookup_axis {
-    let dtype = match valid.fields.indices.dtype() {
+/// How indices of a type name positions, which are `apart` from each other.
+pub(in crate::ops::index) fn axis(indices: DType, from_end: bool, extent: u64, apart: u64) -> sys::bops_lookup_axis {
+    let dtype = match indices {
         DType::I64 => sys::BOPS_I64,
         DType::U32 => sys::BOPS_U32,
         _ => sys::BOPS_I32,
     };
-    let from_end = valid.fields.from_end.into();
-    sys::bops_lookup_axis { extent: lookups.extent, apart: lookups.apart, dtype, from_end }
+    sys::bops_lookup_axis { extent, apart, dtype, from_end: from_end.into() }
+}
+
+fn axis_of(valid: &Valid, lookups: &Lookups) -> sys::bops_lookup_axis {
+    axis(valid.fields.indices.dtype(), valid.fields.from_end, lookups.extent, lookups.apart)
 }
 
 /// What kernels are told of lines that are taken in parts of `width` units.
@@ -63,7 +72,7 @@ fn params(valid: &Valid, lookups: &Lookups, width: u64) -> Result<sys::bops_look
     let parts = lookups.units() / line.extent.max(1) * parts_of_line;
     let is_long = parts >= 1 << 31;
     let mut params = sys::bops_lookup_params {
-        axis: axis(valid, lookups),
+        axis: axis_of(valid, lookups),
         parts,
         line: line.extent,
         fill: lookups.fill,
@@ -119,18 +128,18 @@ pub(super) fn strided<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     candidate(valid, calls!(bops_lookup), params, choice)
 }
 
-/// What counts indices that are out of range, if that is asked for.
-fn missing(valid: &Valid) -> Result<Option<sys::bops_lookup_missing_params>, Reason> {
-    if !valid.fields.missing {
-        return Ok(None);
-    }
-    let walk = Walk::new(&[valid.slots.always(forward::INDICES).desc]);
+/// What counts indices that are out of range, for kernels.
+pub(in crate::ops::index) fn missing(
+    indices: &TensorDesc,
+    axis: sys::bops_lookup_axis,
+) -> Result<sys::bops_lookup_missing_params, Reason> {
+    let walk = Walk::new(&[*indices]);
     let (elements, rank) = (walk.elements(), walk.dims.len());
     let is_long = elements >= 1 << 31;
     // Numbers of elements that are divided have at most 40 bits.
     check_blocks(elements.div_ceil(THREADS))?;
     let mut params = sys::bops_lookup_missing_params {
-        axis: axis(valid, &valid.derived),
+        axis,
         elements,
         rank: word(rank.max(1) as u64),
         is_long: is_long.into(),
@@ -141,7 +150,7 @@ fn missing(valid: &Valid) -> Result<Option<sys::bops_lookup_missing_params>, Rea
     for (to, stride) in params.strides.iter_mut().zip(walk.strides[0].iter().rev()) {
         *to = *stride;
     }
-    Ok(Some(params))
+    Ok(params)
 }
 
 fn operands(located: &Located<'_>) -> sys::bops_lookup_operands {
@@ -161,9 +170,10 @@ fn candidate<P: Copy + Send + Sync + 'static, C: Numbers + Debug>(
     choice: C,
 ) -> Accepted<'static> {
     let has_work = valid.derived.units() > 0;
-    let Some(missing) = missing(valid)? else {
+    if !valid.fields.missing {
         return Ok(calls.candidate(has_work, (0, params, choice, ()), operands));
-    };
+    }
+    let missing = missing(&valid.fields.indices, axis_of(valid, &valid.derived))?;
     let launches = u32::from(has_work) + 1 + u32::from(missing.elements > 0);
     let build = move |device: &crate::backend::Device| {
         let device = Device::of(device)?;

@@ -24,6 +24,8 @@
 //! the type, and as NaN has the payload of the type's usual one. Of an x without elements along the axis every index is out of range. Without elements of y
 //! only the count is written.
 //!
+//! Gradients: what arrives at y is added up at the elements of x that it came from, by `index_add` and `scatter`; what indices out of range name arrives nowhere.
+//!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
 //! Source: `torch.index_select`, `torch.nn.functional.embedding` and `torch.gather`, whose names and shapes these are; `jax.numpy.take_along_axis` and the fill of
@@ -35,20 +37,21 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::gradients::Derivation;
+use crate::gradients::{Derivation, Role};
 use crate::operands::{args, operands};
-use crate::ops::fields::{relay, require};
+use crate::ops::fields::{beside, relay, require};
+use crate::ops::index::scatter::{Combine, IndexAddDescriptor, ScatterDescriptor};
 use crate::ops::movement::pad::Number;
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
-mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(super) mod cuda;
 mod geometry;
 #[cfg(feature = "wgpu")]
-mod wgpu;
+pub(super) mod wgpu;
 
 pub(crate) use geometry::Lookups;
 #[cfg(feature = "wgpu")]
@@ -98,36 +101,7 @@ impl Fields {
 
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Addressing>, slots: &mut SlotsBuilder<'_>) -> Result<Lookups> {
         let Self { x, axis, indices, missing, .. } = self;
-        let (axis, rank, dtype) = (*axis, x.rank(), indices.dtype());
-        require(op, "axis", axis < rank.max(1), || format!("must be below the rank of x, {rank}; got {axis}"))?;
-        require(op, "indices", matches!(dtype, DType::I64 | DType::I32 | DType::U32), || {
-            format!("must be i64, i32 or u32, got {dtype}; a program of pointwise casts")
-        })?;
-        let dims = match kind {
-            Addressing::Select => {
-                let beside = rank.saturating_sub(1);
-                require(op, "indices", beside + indices.rank() <= MAX_RANK, || {
-                    format!(
-                        "of rank {} in the place of an axis of rank {rank} make a tensor of rank {}, the limit is {MAX_RANK}",
-                        indices.rank(),
-                        beside + indices.rank()
-                    )
-                })?;
-                let after = x.dims().get(axis + 1..).unwrap_or_default();
-                [&x.dims()[..axis], indices.dims(), after].concat()
-            }
-            Addressing::Gather => {
-                let fits = |at: usize| at == axis || indices.dims()[at] <= x.dims()[at];
-                require(op, "indices", indices.rank() == rank && (0..rank).all(fits), || {
-                    format!(
-                        "must have the rank of x, and beside axis {axis} extents of at most its {:?}; got {:?}",
-                        x.dims(),
-                        indices.dims()
-                    )
-                })?;
-                indices.dims().to_vec()
-            }
-        };
+        let dims = addressed(op, "x", kind, x, *axis, indices)?;
         let fill = self.fill.bits_of(op, "fill", x.dtype())?;
         slots.declare(forward::X, *x)?;
         slots.declare(forward::INDICES, *indices)?;
@@ -135,15 +109,70 @@ impl Fields {
         if *missing {
             slots.declare(forward::MISSING, TensorDesc::contiguous(DType::U32, &[])?)?;
         }
-        Lookups::new(kind, x, axis, indices, &y, fill)
+        Lookups::new(kind, x, *axis, indices, &y, fill)
     }
 }
 
-/// No op adds up gradients at the places that indices name.
-fn derive<D: Described>(_: &D, derivation: &mut Derivation) -> Result<()> {
-    let why = "has no gradient: no op adds up what arrives at the elements that indices name";
-    let operand = derivation.wanted().first().copied().unwrap_or("x").into();
-    Err(Error::NoGradient { op: D::OP.name, operand, why, known: Vec::new() })
+/// The extents of what the indices name in a tensor, the field `of`.
+pub(super) fn addressed(
+    op: &'static str,
+    of: &'static str,
+    kind: Addressing,
+    x: &TensorDesc,
+    axis: usize,
+    indices: &TensorDesc,
+) -> Result<Vec<u64>> {
+    let (rank, dtype) = (x.rank(), indices.dtype());
+    require(op, "axis", axis < rank.max(1), || format!("must be below the rank of {of}, {rank}; got {axis}"))?;
+    require(op, "indices", matches!(dtype, DType::I64 | DType::I32 | DType::U32), || {
+        format!("must be i64, i32 or u32, got {dtype}; a program of pointwise casts")
+    })?;
+    match kind {
+        Addressing::Select => {
+            let beside = rank.saturating_sub(1);
+            require(op, "indices", beside + indices.rank() <= MAX_RANK, || {
+                format!(
+                    "of rank {} in the place of an axis of rank {rank} make a tensor of rank {}, the limit is {MAX_RANK}",
+                    indices.rank(),
+                    beside + indices.rank()
+                )
+            })?;
+            let after = x.dims().get(axis + 1..).unwrap_or_default();
+            Ok([&x.dims()[..axis], indices.dims(), after].concat())
+        }
+        Addressing::Gather => {
+            let fits = |at: usize| at == axis || indices.dims()[at] <= x.dims()[at];
+            require(op, "indices", indices.rank() == rank && (0..rank).all(fits), || {
+                format!(
+                    "must have the rank of {of}, and beside axis {axis} extents of at most its {:?}; got {:?}",
+                    x.dims(),
+                    indices.dims()
+                )
+            })?;
+            Ok(indices.dims().to_vec())
+        }
+    }
+}
+
+/// What arrives at the elements that indices name is added up at each of them. What is out of range arrives nowhere.
+fn derive<D: Described<Fields = Fields>>(forward: &D, derivation: &mut Derivation) -> Result<()> {
+    let Valid { op, fields: Fields { x, axis, indices, from_end, .. }, slots, .. } = forward.valid();
+    let dy = slots.always(forward::Y).desc;
+    let roles = [("source", Role::GradientOf("y")), ("y", Role::GradientFor(vec!["x"]))];
+    macro_rules! push {
+        ($Descriptor:ident) => {{
+            let mut add = $Descriptor::new(beside(x)?, *axis, *indices, Combine::Add)?.layout("source", dy)?;
+            if *from_end {
+                add = add.from_end()?;
+            }
+            derivation.push(add, &roles);
+        }};
+    }
+    match op.kind {
+        Addressing::Select => push!(IndexAddDescriptor),
+        Addressing::Gather => push!(ScatterDescriptor),
+    }
+    Ok(())
 }
 
 descriptor! {

@@ -11,6 +11,7 @@ use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{signed, word};
 use crate::slots::Slots;
+use crate::tensor::TensorDesc;
 
 /// Threads of a workgroup: the most that WebGPU promises.
 const WORKGROUP: u32 = 256;
@@ -256,9 +257,36 @@ pub(super) fn concat(valid: &concat::Valid, props: &Props) -> Result<Work<()>, R
 pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Reason> {
     let mut work = reached(&valid.slots, props)?;
     let (moves, outside) = padding::moves(valid);
-    if moves.units() == 0 {
-        return Ok(work);
+    if moves.units() > 0 {
+        let has_x = valid.slots.at(padding::OPERANDS[0]).is_some_and(|slot| !slot.desc.is_empty());
+        work.steps.push(padded(moves, outside, has_x.then_some(padding::OPERANDS[0]), padding::OPERANDS[1], props)?);
     }
+    checked(work, props)
+}
+
+/// All elements of a tensor go to those of another one. Both come with their rows.
+pub(in crate::ops) fn between(
+    (x, of_x): (&TensorDesc, usize),
+    (y, of_y): (&TensorDesc, usize),
+    props: &Props,
+) -> Result<StepBuilder, Reason> {
+    let moves = Moves::between(x, y);
+    tiles(moves.clone(), [of_x, of_y], props, Ask::Chosen).or_else(|_| strided(moves, [of_x, of_y], props))
+}
+
+/// All elements of a tensor, which comes with its row, become 0.
+pub(in crate::ops) fn zeros((y, row): (&TensorDesc, usize), props: &Props) -> Result<StepBuilder, Reason> {
+    padded(Moves::into(y), Outside::Constant(0), None, row, props)
+}
+
+/// A dispatch for padding. `of_x`: the row of what is padded, if that has elements.
+fn padded(
+    moves: Moves,
+    outside: Outside,
+    of_x: Option<usize>,
+    of_y: usize,
+    props: &Props,
+) -> Result<StepBuilder, Reason> {
     let element_bytes = moves.unit_bytes;
     let moves = in_words(moves);
     let per_chunk = units_of_chunk(moves.unit_bytes);
@@ -295,15 +323,15 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
     }
     let x = Binding {
         accessors: Side { is_run: false, is_aligned: false, unit_bytes: y.unit_bytes }.accessors_in(),
-        ..binding("x", padding::OPERANDS[0], ["absent_in"; 2])
+        ..binding("x", of_x.unwrap_or(of_y), ["absent_in"; 2])
     };
-    let has_x = valid.slots.at(padding::OPERANDS[0]).is_some_and(|slot| !slot.desc.is_empty());
+    let has_x = of_x.is_some();
     let mut generated = y.store("params.axes[0][0].y");
     let _ = writeln!(generated, "const HAS_X: bool = {has_x};");
     let read = if has_x { "x_bits(at)" } else { "0u" };
     let _ = writeln!(generated, "fn read_unit(at: u32) -> u32 {{\n    return {read};\n}}");
     generated.push_str(&pack_units(y.unit_bytes));
-    work.steps.push(StepBuilder {
+    Ok(StepBuilder {
         entry: "pad",
         files: vec!["movement/movement", "movement/pad", "common/chunk"],
         generated,
@@ -313,13 +341,12 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
             ("AXES", word(axes.len() as u64)),
             ("MODE", mode),
         ],
-        bindings: vec![x.bound_if(has_x, "absent_in"), binding("y", padding::OPERANDS[1], y.accessors_out())],
+        bindings: vec![x.bound_if(has_x, "absent_in"), binding("y", of_y, y.accessors_out())],
         can_chunk: line.extent.is_multiple_of(per_chunk),
         params: bytes(&words),
         grid,
         ..StepBuilder::default()
-    });
-    checked(work, props)
+    })
 }
 
 /// The function that packs the units of a chunk into words.

@@ -11,6 +11,7 @@ use crate::kernel::Ask;
 use crate::narrow::{stride, word};
 use crate::ops::movement::wgpu::{Side, WORD_BYTES, binding, bytes, halves, pack_units, units_of_chunk, workgroup};
 use crate::ops::walk::Walk;
+use crate::tensor::TensorDesc;
 
 mod variants;
 pub(in crate::ops) use variants::add_variants;
@@ -24,24 +25,17 @@ pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, 
         work.steps.push(look_up(valid, props)?);
     }
     if valid.fields.missing {
-        let (extent, most) = (valid.derived.extent, u64::from(u32::MAX));
-        Reason::unless(extent <= most, || {
-            format!("it counts indices along an axis of at most {most} positions; x has {extent}")
-        })?;
-        work.steps.push(count(valid, props, true)?);
-        if !valid.slots.always(forward::INDICES).desc.is_empty() {
-            work.steps.push(count(valid, props, false)?);
-        }
+        let (indices, missing) = ((&valid.fields.indices, forward::INDICES), forward::MISSING);
+        work.steps.extend(count_steps(indices, missing, (valid.derived.extent, valid.fields.from_end), props)?);
     }
     check_bindings(&work.steps, props)?;
     Ok(work)
 }
 
 /// What shaders know of the indices.
-fn constants(valid: &Valid, step: &mut StepBuilder) {
-    let dtype = valid.fields.indices.dtype();
+pub(in crate::ops::index) fn index_constants(dtype: DType, from_end: bool, step: &mut StepBuilder) {
     step.constants.push(("INDEX_WORDS", word(dtype.size_bytes() / WORD_BYTES)));
-    step.flags.extend([("IS_SIGNED", dtype != DType::U32), ("FROM_END", valid.fields.from_end)]);
+    step.flags.extend([("IS_SIGNED", dtype != DType::U32), ("FROM_END", from_end)]);
 }
 
 fn look_up(valid: &Valid, props: &Props) -> Result<StepBuilder, Reason> {
@@ -102,21 +96,43 @@ fn look_up(valid: &Valid, props: &Props) -> Result<StepBuilder, Reason> {
         grid,
         ..StepBuilder::default()
     };
-    constants(valid, &mut step);
+    index_constants(valid.fields.indices.dtype(), valid.fields.from_end, &mut step);
     Ok(step)
 }
 
 /// How shaders read the words of the indices.
-const INDEX_BITS: &str = "fn index_bits(at: u32) -> u32 {\n    return indices_bits(at);\n}\n";
+pub(in crate::ops::index) const INDEX_BITS: &str = "fn index_bits(at: u32) -> u32 {\n    return indices_bits(at);\n}\n";
+
+/// Dispatches that count the indices that are out of range of `extent` positions. Both operands come with their rows.
+pub(in crate::ops::index) fn count_steps(
+    (indices, row): (&TensorDesc, usize),
+    missing: usize,
+    (extent, from_end): (u64, bool),
+    props: &Props,
+) -> Result<Vec<StepBuilder>, Reason> {
+    let most = u64::from(u32::MAX);
+    Reason::unless(extent <= most, || {
+        format!("it counts indices along an axis of at most {most} positions; there are {extent}")
+    })?;
+    let phases: &[bool] = if indices.is_empty() { &[true] } else { &[true, false] };
+    let step = |&is_clear: &bool| count(indices, [row, missing], (extent, from_end), props, is_clear);
+    phases.iter().map(step).collect()
+}
 
 /// Counts the indices that are out of range, or clears the count.
-fn count(valid: &Valid, props: &Props, is_clear: bool) -> Result<StepBuilder, Reason> {
-    let walk = Walk::new(&[valid.slots.always(forward::INDICES).desc]);
+fn count(
+    indices: &TensorDesc,
+    [row, missing]: [usize; 2],
+    (extent, from_end): (u64, bool),
+    props: &Props,
+    is_clear: bool,
+) -> Result<StepBuilder, Reason> {
+    let walk = Walk::new(&[*indices]);
     let elements = if is_clear { 0 } else { walk.elements() };
     let workgroup = workgroup(props);
     // One clears.
     let grid = groups(elements.div_ceil(workgroup.into()).max(1), props)?;
-    let mut words = vec![[word(elements), grid[0], word(valid.derived.extent), 0]];
+    let mut words = vec![[word(elements), grid[0], word(extent), 0]];
     if !is_clear {
         let axes = walk.dims.iter().zip(&walk.strides[0]).rev();
         words.extend(axes.map(|(&extent, &of_axis)| [word(extent), stride(of_axis), 0, 0]));
@@ -132,14 +148,14 @@ fn count(valid: &Valid, props: &Props, is_clear: bool) -> Result<StepBuilder, Re
         constants: vec![("WORKGROUP", workgroup), ("AXES", word(words.len() as u64 - 1))],
         flags: vec![("IS_CLEAR", is_clear)],
         bindings: vec![
-            binding("indices", forward::INDICES, ["scattered_f32_in"; 2]).bound_if(!is_clear, "absent_in"),
-            binding("missing", forward::MISSING, ["tally_out"; 2]),
+            binding("indices", row, ["scattered_f32_in"; 2]).bound_if(!is_clear, "absent_in"),
+            binding("missing", missing, ["tally_out"; 2]),
         ],
         ignores_layouts: true,
         params: bytes(&words),
         grid,
         ..StepBuilder::default()
     };
-    constants(valid, &mut step);
+    index_constants(indices.dtype(), from_end, &mut step);
     Ok(step)
 }

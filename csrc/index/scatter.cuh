@@ -1,0 +1,42 @@
+// What the kernels share that write rows where sorted keys say.
+#pragma once
+#include "lookup.cuh"
+
+namespace bops {
+
+// The pairs of keys and places in their order, in front of the workspace.
+struct scatter_pairs {
+    const uint32_t *keys, *places;
+};
+inline scatter_pairs pairs_in(const bops_scatter_rows &rows, void *workspace) {
+    const uint32_t *const keys = static_cast<const uint32_t *>(workspace);
+    return {keys, keys + rows.entries};
+}
+
+// The unit of a row that a thread has, and which of the block's shares of the entries.
+struct scatter_place {
+    uint64_t share, unit, source = 0, y = 0;
+    __device__ __forceinline__ explicit scatter_place(const bops_scatter_rows &rows) {
+        const uint32_t teams = movement_threads / rows.lanes, team = threadIdx.x / rows.lanes;
+        const uint32_t group = rows.of_row == 1 ? blockIdx.x : blockIdx.x / rows.of_row;
+        share = uint64_t(group) * teams + team;
+        unit = uint64_t(blockIdx.x - group * rows.of_row) * rows.lanes + (threadIdx.x - team * rows.lanes);
+        uint64_t rest = unit;
+        for (int k = 0; k < rows.rank; ++k) {
+            uint64_t i = rest;
+            if (k + 1 < rows.rank) {
+                const split_number split(rows.inner[k], rows.is_long, rest);
+                i = split.rest, rest = split.quotient;
+            }
+            source += i * rows.strides[k].source, y += i * rows.strides[k].y;
+        }
+    }
+};
+
+inline launch_shape scatter_shape(const bops_scatter_rows &rows) {
+    launch_shape shape;
+    shape.grid = dim3(uint32_t(rows.blocks)), shape.block = dim3(movement_threads);
+    return shape;
+}
+
+} // namespace bops
