@@ -1410,36 +1410,133 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_24 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_24 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_24 = 8;
+pub const BOPS_POOL_AXES: _bindgen_ty_24 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_24 = 16;
 pub type _bindgen_ty_24 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_25 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_25 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_25 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_25 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_25 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_25 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_25 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_25 = 7;
+pub type bops_pooling = u32;
+pub const BOPS_POOLING_MAX: _bindgen_ty_25 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_25 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_25 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_25 = 3;
 pub type _bindgen_ty_25 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_26 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_26 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_26 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_26 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_26 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_26 = 5;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pool_axis {
+    pub input: u32,
+    pub output: u32,
+    pub kernel: u32,
+    pub dilation: u32,
+    pub before: u32,
+    pub after: u32,
+    pub stride: bops_divisor,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pool_strides {
+    pub sample: u64,
+    pub channel: u64,
+    pub spatial: [u64; 3usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pool_choice {
+    pub width: u32,
+    pub is_channels_last: u32,
+    pub kernel: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_pool_params {
+    pub axes: [bops_pool_axis; 3usize],
+    pub parts: u64,
+    pub inner: [bops_divisor; 4usize],
+    pub is_long: u32,
+    pub is_adaptive: u32,
+    pub pooling: bops_pooling,
+    pub excludes_padding: u32,
+    pub factor: f64,
+    pub has_int_offsets: u32,
+    pub x: bops_pool_strides,
+    pub y: bops_pool_strides,
+    pub dy: bops_pool_strides,
+    pub dx: bops_pool_strides,
+    pub offsets: bops_pool_strides,
+    pub indices: bops_pool_strides,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pool_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+    pub offsets: *mut ::core::ffi::c_void,
+    pub indices: *mut ::core::ffi::c_void,
+}
+impl Default for bops_pool_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pool_wide_choice {
+    pub width: u32,
+    pub is_channels_last: u32,
+    pub lanes: u32,
+    pub across: u32,
+    pub is_flat: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_pool_backward_operands {
+    pub dy: *const ::core::ffi::c_void,
+    pub offsets: *const ::core::ffi::c_void,
+    pub x: *const ::core::ffi::c_void,
+    pub y: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_pool_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_26 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_26 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_26 = 8;
 pub type _bindgen_ty_26 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_27 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_27 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_27 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_27 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_27 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_27 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_27 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_27 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_27 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_27 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_27 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_27 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_27 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_27 = 7;
 pub type _bindgen_ty_27 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_28 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_28 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_28 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_28 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_28 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_28 = 5;
+pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_29 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_29 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_29 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_29 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_29 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_29 = 5;
+pub type _bindgen_ty_29 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1750,11 +1847,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_28 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_28 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_28 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_28 = 16;
-pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_30 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_30 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_30 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_30 = 16;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1783,24 +1880,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_29 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_29 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_29 = 2;
-pub type _bindgen_ty_29 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_30 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_30 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_30 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_30 = 16;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_31 = 8;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_31 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_31 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_31 = 2;
 pub type _bindgen_ty_31 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_32 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_32 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_32 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_32 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_32 = 4;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_32 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_32 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_32 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_32 = 16;
 pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_33 = 8;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_34 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_34 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_34 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_34 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_34 = 4;
+pub type _bindgen_ty_34 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -1912,9 +2009,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_33 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_33 = 7;
-pub type _bindgen_ty_33 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_35 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_35 = 7;
+pub type _bindgen_ty_35 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2825,6 +2922,45 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_pool_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pool_params,
+        choice: *const bops_pool_choice,
+    ) -> bops_status;
+    pub fn bops_pool_launch(
+        of: *const bops_dtype,
+        params: *const bops_pool_params,
+        choice: *const bops_pool_choice,
+        operands: *const bops_pool_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_pool_wide_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pool_params,
+        choice: *const bops_pool_wide_choice,
+    ) -> bops_status;
+    pub fn bops_pool_wide_launch(
+        of: *const bops_dtype,
+        params: *const bops_pool_params,
+        choice: *const bops_pool_wide_choice,
+        operands: *const bops_pool_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_pool_backward_prepare(
+        of: *const bops_dtype,
+        params: *const bops_pool_params,
+        choice: *const bops_pool_choice,
+    ) -> bops_status;
+    pub fn bops_pool_backward_launch(
+        of: *const bops_dtype,
+        params: *const bops_pool_params,
+        choice: *const bops_pool_choice,
+        operands: *const bops_pool_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_reduce_rows_prepare(
         of: *const bops_dtype,
         params: *const bops_reduce_rows_params,
@@ -3441,6 +3577,18 @@ pub mod forms {
     pub mod bops_pointwise_sets {
         pub use super::super::bops_pointwise_sets_launch as launch;
         pub use super::super::bops_pointwise_sets_prepare as prepare;
+    }
+    pub mod bops_pool {
+        pub use super::super::bops_pool_launch as launch;
+        pub use super::super::bops_pool_prepare as prepare;
+    }
+    pub mod bops_pool_wide {
+        pub use super::super::bops_pool_wide_launch as launch;
+        pub use super::super::bops_pool_wide_prepare as prepare;
+    }
+    pub mod bops_pool_backward {
+        pub use super::super::bops_pool_backward_launch as launch;
+        pub use super::super::bops_pool_backward_prepare as prepare;
     }
     pub mod bops_reduce_rows {
         pub use super::super::bops_reduce_rows_launch as launch;

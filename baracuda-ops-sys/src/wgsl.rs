@@ -335,6 +335,12 @@ files! {
         SOFTMAX_MASKED = "softmax/softmax_masked.wgsl",
         SOFTMAX_ROWS = "softmax/softmax_rows.wgsl",
     }
+    /// Ops over windows.
+    window {
+        POOL = "window/pool.wgsl",
+        POOL_BACKWARD = "window/pool_backward.wgsl",
+        WINDOWS = "window/windows.wgsl",
+    }
 }
 
 #[cfg(test)]

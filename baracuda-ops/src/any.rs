@@ -29,6 +29,7 @@ use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
 use crate::ops::softmax::cross_entropy::{CrossEntropyBackwardDescriptor, CrossEntropyDescriptor};
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
+use crate::ops::window::{PoolBackwardDescriptor, PoolDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
 use crate::slots::Slot;
@@ -61,6 +62,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ConcatDescriptor>(),
     OpEntry::of::<IndexSelectDescriptor>(),
     OpEntry::of::<GatherDescriptor>(),
+    OpEntry::of::<PoolDescriptor>(),
+    OpEntry::of::<PoolBackwardDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
     OpEntry::of::<ConvDescriptor>(),

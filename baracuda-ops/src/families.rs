@@ -13,6 +13,7 @@ const FAMILIES: &[(&str, bool)] = &[
     ("reduce", cfg!(feature = "reduce")),
     ("scan", cfg!(feature = "scan")),
     ("softmax", cfg!(feature = "softmax")),
+    ("window", cfg!(feature = "window")),
 ];
 
 /// # Errors
@@ -63,6 +64,7 @@ mod tests {
             crate::ScanDescriptor::MODULE,
             crate::CopyDescriptor::MODULE,
             crate::GatherDescriptor::MODULE,
+            crate::PoolDescriptor::MODULE,
         ] {
             assert!(known(module), "{module}");
         }

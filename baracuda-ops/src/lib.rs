@@ -85,6 +85,9 @@ pub use ops::softmax::cross_entropy::{
 pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };
+pub use ops::window::{
+    PoolArgs, PoolBackwardArgs, PoolBackwardDescriptor, PoolBackwardPlan, PoolDescriptor, PoolPlan, PoolWindow, Pooling,
+};
 pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 pub use plan::{AnyPlan, Args, Bound, Descriptor, Plan};
 pub use slots::{Access, Slot};

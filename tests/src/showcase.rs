@@ -43,6 +43,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("concat", "concat", "along the last axis"),
     ("index_select", "index_select", "rows of a table"),
     ("gather", "gather", "along the last axis"),
+    ("max_pool", "pool", "max 3x3"),
+    ("max_pool_backward", "pool_backward", "max 3x3"),
     ("gemm", "gemm", "gelu_tanh"),
     ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
     ("conv", "conv", "3x3 with bias and relu"),

@@ -20,6 +20,7 @@ pub mod scan;
 pub mod softmax;
 mod valid;
 mod walk;
+pub mod window;
 
 /// Every shader that a plan can ask for, with what it is for, made without a device: for checks of the text. Each family adds its own.
 ///
@@ -36,6 +37,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     scan::add_variants(&mut variants)?;
     movement::add_variants(&mut variants)?;
     index::add_variants(&mut variants)?;
+    window::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;
     Ok(variants.texts)

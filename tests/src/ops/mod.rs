@@ -29,6 +29,7 @@ mod lookup;
 mod movement;
 mod pad;
 pub(crate) mod pointwise;
+mod pool;
 mod reduce;
 mod rms_norm;
 mod row_norm;
@@ -63,6 +64,8 @@ pub static SUBJECTS: &[Subject] = &[
     concat::CONCAT,
     lookup::INDEX_SELECT,
     lookup::GATHER,
+    pool::FORWARD,
+    pool::BACKWARD,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,

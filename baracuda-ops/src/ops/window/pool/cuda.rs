@@ -1,0 +1,287 @@
+//! The CUDA kernels: how threads share windows, and which neighbours they take at once.
+
+use std::fmt::Debug;
+
+use baracuda_ops_sys as sys;
+
+use super::geometry::{MAX_AXES, strides};
+use super::{Pooling, Valid, Windows, backward, forward};
+use crate::backend::Located;
+use crate::backend::cuda::{Numbers, Props, c_dtype};
+use crate::error::Reason;
+use crate::kernel::{Accepted, Ask};
+use crate::narrow::word;
+use crate::ops::calls::{Calls, calls};
+use crate::ops::pointwise::map::cuda::divisor;
+use crate::tensor::TensorDesc;
+
+/// Threads of a block, as in the kernels.
+const THREADS: u64 = 256;
+/// The most blocks of a grid.
+const MOST_BLOCKS: u64 = (1 << 31) - 1;
+/// Bytes of a vector.
+const VEC_BYTES: u64 = 16;
+/// Places of a window that are worth several threads.
+const LEAST_WIDE: u64 = 128;
+/// Elements that each thread of a shared window has at least.
+const LEAST_OF_LANE: u64 = 8;
+/// The most neighbouring parts of a block with shared windows: vectors of a line of 128 bytes.
+const ACROSS: u64 = 8;
+/// Chains of a thread's sums that are added up in two further levels of as many.
+const MOST_CHAINS: u64 = (sys::BOPS_POOL_CHAIN * sys::BOPS_POOL_CHAIN) as u64;
+const CHAIN: u64 = sys::BOPS_POOL_CHAIN as u64;
+
+/// What numbers of 32 bits with a sign count.
+const MOST: u64 = (1 << 31) - 1;
+
+fn check_blocks(blocks: u64) -> Result<(), Reason> {
+    Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}"))
+}
+
+/// Whether channels are neighbours in every tensor, in whole vectors that start at multiples of one.
+fn has_channel_vectors(windows: &Windows, tensors: &[TensorDesc], width: u64) -> bool {
+    let fits = |desc: &TensorDesc| {
+        let [of_n, of_c, spatial @ ..] = strides(desc);
+        let others = || [of_n].into_iter().chain(spatial);
+        of_c == 1 && others().all(|stride| stride.is_multiple_of(width)) && desc.align_bytes() >= VEC_BYTES
+    };
+    windows.channels.is_multiple_of(width) && tensors.iter().all(fits)
+}
+
+/// Whether a tensor has whole vectors along its last axis.
+fn has_row_vectors(desc: &TensorDesc, width: u64) -> bool {
+    let [rest @ .., of_w] = strides(desc);
+    let last = desc.dims().last().copied().unwrap_or(1);
+    of_w == 1
+        && last.is_multiple_of(width)
+        && rest.iter().all(|stride| stride.is_multiple_of(width))
+        && desc.align_bytes() >= VEC_BYTES
+}
+
+/// How parts lie.
+struct Parts {
+    /// The extents of the tensor whose elements they are.
+    extents: [u64; MAX_AXES],
+    width: u64,
+    is_channels_last: bool,
+}
+
+/// `slots`: of x, y, dy, dx, offsets and indices, as far as there are some.
+fn params(valid: &Valid, parts: &Parts, slots: [Option<usize>; 6]) -> Result<sys::bops_pool_params, Reason> {
+    let (windows, fields) = (&valid.derived, &valid.fields);
+    for axis in &windows.axes {
+        let longest = axis.input.saturating_add(axis.before + axis.after + axis.stride);
+        Reason::unless(longest <= MOST && axis.output <= MOST, || {
+            format!("it counts along an axis in 32 bits, which has {} elements and a stride of {}", axis.input, axis.stride)
+        })?;
+    }
+    Reason::unless(windows.places() <= MOST, || {
+        format!("it counts the places of a window in 32 bits, the longest has {}", windows.places())
+    })?;
+    let along = if parts.is_channels_last { 1 } else { parts.width };
+    let [d, h, w] = parts.extents;
+    let across = if parts.is_channels_last { parts.width } else { 1 };
+    let channels = windows.channels / across;
+    let w = w / along;
+    let inner = if parts.is_channels_last { [channels, w, h, d] } else { [w, h, d, channels] };
+    let count = inner.iter().product::<u64>() * windows.samples;
+    let is_long = count >= 1 << 31;
+    let mut params = sys::bops_pool_params {
+        parts: count,
+        is_long: is_long.into(),
+        is_adaptive: windows.axes.iter().any(|axis| axis.is_adaptive).into(),
+        pooling: match fields.pooling {
+            Pooling::Max => sys::BOPS_POOLING_MAX,
+            Pooling::Average => sys::BOPS_POOLING_AVERAGE,
+            Pooling::Norm1 => sys::BOPS_POOLING_NORM1,
+            Pooling::Norm2 => sys::BOPS_POOLING_NORM2,
+        },
+        excludes_padding: fields.exclude_padding.into(),
+        factor: valid.common_divisor().map_or(0.0, |divisor| 1.0 / divisor as f64),
+        has_int_offsets: (windows.places() > super::MOST_OF_U8).into(),
+        ..Default::default()
+    };
+    for (to, axis) in params.axes.iter_mut().zip(&windows.axes) {
+        *to = sys::bops_pool_axis {
+            input: word(axis.input),
+            output: word(axis.output),
+            kernel: word(axis.kernel),
+            dilation: word(axis.dilation),
+            before: word(axis.before),
+            after: word(axis.after),
+            stride: divisor(axis.stride, false),
+        };
+    }
+    if count > 0 {
+        for (to, extent) in params.inner.iter_mut().zip(inner) {
+            Reason::unless(extent <= u32::MAX.into(), || {
+                format!("an extent has {extent} parts, its kernels divide by at most {}", u32::MAX)
+            })?;
+            *to = divisor(extent, is_long);
+        }
+    }
+    let lying = [&mut params.x, &mut params.y, &mut params.dy, &mut params.dx, &mut params.offsets, &mut params.indices];
+    for (to, row) in lying.into_iter().zip(slots) {
+        let Some(slot) = row.and_then(|row| valid.slots.at(row)) else { continue };
+        let [sample, channel, spatial @ ..] = strides(&slot.desc);
+        *to = sys::bops_pool_strides { sample, channel, spatial };
+    }
+    Ok(params)
+}
+
+/// Forward's tensors, those that are there.
+fn tensors(valid: &Valid) -> Vec<TensorDesc> {
+    let rows = [forward::X, forward::Y, forward::OFFSETS];
+    valid.slots.all_at(&rows).map(|slot| slot.desc).collect()
+}
+
+const OF_FORWARD: [Option<usize>; 6] =
+    [Some(forward::X), Some(forward::Y), None, None, Some(forward::OFFSETS), Some(forward::INDICES)];
+
+fn operands(located: &Located<'_>) -> sys::bops_pool_operands {
+    sys::bops_pool_operands {
+        x: located.pointer(forward::X).cast_const(),
+        y: located.pointer(forward::Y),
+        offsets: located.pointer(forward::OFFSETS),
+        indices: located.pointer(forward::INDICES),
+    }
+}
+
+fn candidate<C: Numbers + Debug>(
+    valid: &Valid,
+    calls: Calls<u32, sys::bops_pool_params, C, sys::bops_pool_operands>,
+    params: sys::bops_pool_params,
+    choice: C,
+) -> Accepted<'static> {
+    let dtype = c_dtype(valid.fields.x.dtype())?;
+    Ok(calls.candidate(params.parts > 0, (dtype, params, choice, params.pooling), operands))
+}
+
+/// A thread to a window.
+pub(super) fn windows<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let windows = &valid.derived;
+    let [d, h, w] = windows.axes;
+    let chains = d.kernel.saturating_mul(h.kernel).saturating_mul(w.kernel.div_ceil(CHAIN));
+    Reason::unless(valid.fields.pooling == Pooling::Max || chains <= MOST_CHAINS, || {
+        format!("a thread adds up at most {MOST_CHAINS} chains of {CHAIN} terms, the longest window has {chains}")
+    })?;
+    let width = VEC_BYTES / valid.fields.x.dtype().size_bytes();
+    let is_channels_last = has_channel_vectors(windows, &tensors(valid), width);
+    let extents = windows.axes.map(|axis| axis.output);
+    let width = if is_channels_last { width } else { 1 };
+    let params = params(valid, &Parts { extents, width, is_channels_last }, OF_FORWARD)?;
+    check_blocks(params.parts.div_ceil(THREADS))?;
+    let is_square = h.kernel == w.kernel
+        && matches!(w.kernel, 2 | 3)
+        && (h.dilation, w.dilation) == (1, 1)
+        && !w.is_adaptive
+        && !is_channels_last
+        && !valid.fields.pooling.is_norm();
+    let kernel = if is_square { w.kernel } else { 0 };
+    let choice = sys::bops_pool_choice {
+        width: word(width),
+        is_channels_last: is_channels_last.into(),
+        kernel: word(kernel),
+    };
+    candidate(valid, calls!(bops_pool), params, choice)
+}
+
+/// Several threads to a window.
+pub(super) fn wide<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
+    let windows = &valid.derived;
+    let places = windows.places();
+    ask.leave_if(places < LEAST_WIDE, "windows are small enough for a thread each")?;
+    let x = valid.slots.always(forward::X).desc;
+    let vector = VEC_BYTES / x.dtype().size_bytes();
+    let is_channels_last = has_channel_vectors(windows, &tensors(valid), vector);
+    let width = if is_channels_last { vector } else { 1 };
+    let is_flat = !is_channels_last && is_flat(windows, &x, vector);
+    let each = if is_flat { vector } else { 1 };
+    let wanted = places.div_ceil(each * LEAST_OF_LANE).next_power_of_two();
+    let across = if is_channels_last { (windows.channels / width).next_power_of_two().min(ACROSS) } else { 1 };
+    let most = THREADS / across;
+    let lanes = wanted.clamp(32.min(most), most);
+    // A thread adds up chains in two further levels.
+    let of_lane = places.div_ceil(lanes * each).div_ceil(CHAIN);
+    Reason::unless(valid.fields.pooling == Pooling::Max || of_lane <= MOST_CHAINS * CHAIN, || {
+        format!("its {lanes} threads would add up chains of chains that are longer than the contract allows, of {places} terms")
+    })?;
+    let extents = windows.axes.map(|axis| axis.output);
+    let params = params(valid, &Parts { extents, width, is_channels_last }, OF_FORWARD)?;
+    check_blocks(params.parts.div_ceil(THREADS / lanes))?;
+    let choice = sys::bops_pool_wide_choice {
+        width: word(width),
+        is_channels_last: is_channels_last.into(),
+        lanes: word(lanes),
+        across: word(across),
+        is_flat: is_flat.into(),
+    };
+    candidate(valid, calls!(bops_pool_wide), params, choice)
+}
+
+/// Whether the elements of each window follow one another, in whole vectors.
+fn is_flat(windows: &Windows, x: &TensorDesc, vector: u64) -> bool {
+    let [of_n, of_c, spatial @ ..] = strides(x);
+    let mut next = 1;
+    // Extents from the last on; windows have the whole of each.
+    for (axis, stride) in windows.axes.iter().zip(spatial).rev() {
+        let is_whole = axis.output == 1 && axis.kernel == axis.input && axis.before == 0 && axis.dilation == 1;
+        if !is_whole || (axis.input > 1 && stride != next) {
+            return false;
+        }
+        next *= axis.input;
+    }
+    let starts = [of_n, of_c].iter().all(|stride| stride.is_multiple_of(vector));
+    starts && next.is_multiple_of(vector) && x.align_bytes() >= VEC_BYTES
+}
+
+/// Backward.
+pub(super) fn backward<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let windows = &valid.derived;
+    let dx = valid.slots.always(backward::DX).desc;
+    let vector = VEC_BYTES / dx.dtype().size_bytes();
+    let rows = [backward::DY, backward::OFFSETS, backward::X, backward::Y, backward::DX];
+    let all: Vec<TensorDesc> = valid.slots.all_at(&rows).map(|slot| slot.desc).collect();
+    let is_channels_last = has_channel_vectors(windows, &all, vector);
+    let width = if is_channels_last || has_row_vectors(&dx, vector) { vector } else { 1 };
+    let extents = windows.axes.map(|axis| axis.input);
+    let slots =
+        [Some(backward::X), Some(backward::Y), Some(backward::DY), Some(backward::DX), Some(backward::OFFSETS), None];
+    let params = params(valid, &Parts { extents, width, is_channels_last }, slots)?;
+    check_blocks(params.parts.div_ceil(THREADS))?;
+    let choice = sys::bops_pool_choice { width: word(width), is_channels_last: is_channels_last.into(), kernel: 0 };
+    let kernels = (c_dtype(dx.dtype())?, params, choice, params.pooling);
+    Ok(calls!(bops_pool_backward).candidate(params.parts > 0, kernels, |located: &Located<'_>| {
+        sys::bops_pool_backward_operands {
+            dy: located.pointer(backward::DY).cast_const(),
+            offsets: located.pointer(backward::OFFSETS).cast_const(),
+            x: located.pointer(backward::X).cast_const(),
+            y: located.pointer(backward::Y).cast_const(),
+            dx: located.pointer(backward::DX),
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::window::{PoolDescriptor, PoolWindow};
+
+    fn pool(x: TensorDesc, pooling: Pooling, window: PoolWindow) -> Valid {
+        PoolDescriptor::new(x, pooling, window).unwrap().0
+    }
+
+    #[test]
+    fn windows_of_whole_planes_are_flat_where_vectors_fit() {
+        let flat = |dtype, dims: &[u64]| {
+            let x = TensorDesc::contiguous(dtype, dims).unwrap();
+            is_flat(&pool(x, Pooling::Average, PoolWindow::global()).derived, &x, VEC_BYTES / dtype.size_bytes())
+        };
+        assert!(flat(DType::F32, &[2, 3, 56, 56]) && flat(DType::BF16, &[2, 3, 4, 4, 16]));
+        assert!(!flat(DType::F32, &[2, 3, 7, 7]) && !flat(DType::BF16, &[2, 3, 2, 2]));
+        let x = TensorDesc::channels_last(DType::F32, &[2, 8, 4, 4]).unwrap();
+        assert!(!is_flat(&pool(x, Pooling::Average, PoolWindow::global()).derived, &x, 4));
+        let x = TensorDesc::contiguous(DType::F32, &[2, 8, 4, 4]).unwrap();
+        assert!(!is_flat(&pool(x, Pooling::Average, PoolWindow::new(&[2, 4])).derived, &x, 4));
+    }
+}

@@ -1,0 +1,129 @@
+// Pooling in wide windows: threads share a window, each of which reads every so many of its elements, and what they have is combined in a tree.
+#include "pool.cuh"
+
+namespace bops {
+namespace {
+
+template <typename T, int pooling, bool channels_last, int width, bool is_flat> __global__ void __launch_bounds__(pool_threads)
+    pool_wide(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_operands operands, uint32_t lanes, uint32_t across) {
+    using A = accumulator_t<T>;
+    // Neighbours of an access: channels of a part each, or flat elements of one window.
+    constexpr int each = is_flat ? 16 / int(sizeof(T)) : width;
+    __shared__ A held[pool_threads * width];
+    __shared__ uint32_t held_at[pooling == BOPS_POOLING_MAX ? pool_threads * width : 1];
+    const uint32_t lane = threadIdx.x / across % lanes, slot = threadIdx.x / (across * lanes) * across + threadIdx.x % across;
+    const uint64_t number = uint64_t(blockIdx.x) * (pool_threads / lanes) + slot;
+    const bool is_there = number < params.parts;
+    // 1. The window. Threads without a part take the first, and store nothing.
+    const pool_place place = pool_place::of<channels_last>(params, is_there ? number : 0, width);
+    const pool_span d(params.axes[0], params.is_adaptive, place.at[0]), h(params.axes[1], params.is_adaptive, place.at[1]),
+        w(params.axes[2], params.is_adaptive, place.at[2]);
+    const uint32_t rows = h.elements(), columns = w.elements(), elements = d.elements() * rows * columns;
+    const T *const x = static_cast<const T *>(operands.x) + place.plane(params.x);
+    // 2. The elements of this thread, in the order of the window.
+    A best[width];
+    uint32_t at[width]; // their numbers among the elements of the window
+    pool_sum<A, each> sum;
+#pragma unroll
+    for (int k = 0; k < width; ++k) best[k] = A(-INFINITY), at[k] = ~0u;
+    const auto take = [&](const A(&values)[each], uint32_t first) {
+#pragma unroll
+        for (int k = 0; k < each; ++k) {
+            if constexpr (pooling == BOPS_POOLING_MAX) {
+                const int to = is_flat ? 0 : k;
+                if (at[to] == ~0u || is_greater(values[k], best[to])) best[to] = values[k], at[to] = is_flat ? first + k : first;
+            } else sum.chain[k] += term<pooling>(values[k]);
+        }
+    };
+    uint32_t taken = 0;
+    if constexpr (is_flat) {
+        const T *const from = x + within(params.x, d.element(d.first), h.element(h.first), w.element(w.first));
+        for (uint32_t i = lane * each; i < elements; i += lanes * each) {
+            A values[each];
+            load_elements<T>(from + i, values);
+            take(values, i);
+            if (pooling != BOPS_POOLING_MAX && ++taken % BOPS_POOL_CHAIN == 0) sum.end_chain();
+        }
+    } else if (elements > 0) {
+        // Places of this thread's next element, and how far the one behind it is.
+        uint32_t r2 = lane % columns, r1 = lane / columns % rows, r0 = lane / (columns * rows);
+        const uint32_t s2 = lanes % columns, s1 = lanes / columns % rows, s0 = lanes / (columns * rows);
+        for (uint32_t i = lane; i < elements; i += lanes) {
+            A values[each];
+            load_elements<T>(x + within(params.x, d.element(d.first + r0), h.element(h.first + r1), w.element(w.first + r2)), values);
+            take(values, i);
+            if (pooling != BOPS_POOLING_MAX && ++taken % BOPS_POOL_CHAIN == 0) sum.end_chain();
+            r2 += s2, r1 += s1, r0 += s0;
+            if (r2 >= columns) r2 -= columns, ++r1;
+            if (r1 >= rows) r1 -= rows, ++r0;
+        }
+    }
+    // 3. What all threads of the window have.
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+        if constexpr (pooling == BOPS_POOLING_MAX) held_at[k * pool_threads + threadIdx.x] = at[k];
+        else {
+            best[k] = sum.total(is_flat ? 0 : k);
+            if constexpr (is_flat)
+#pragma unroll
+                for (int i = 1; i < each; ++i) best[k] += sum.total(i);
+        }
+        held[k * pool_threads + threadIdx.x] = best[k];
+    }
+    __syncthreads();
+    for (uint32_t half = lanes / 2; half > 0; half /= 2) {
+        if (lane < half) {
+#pragma unroll
+            for (int k = 0; k < width; ++k) {
+                const uint32_t own = k * pool_threads + threadIdx.x, other = own + half * across;
+                if constexpr (pooling == BOPS_POOLING_MAX) {
+                    // Of equals the first, whichever thread has it.
+                    const A a = held[own], b = held[other];
+                    const bool is_earlier = held_at[other] < held_at[own];
+                    if (is_earlier ? !is_greater(a, b) : held_at[other] != ~0u && is_greater(b, a)) held[own] = b, held_at[own] = held_at[other];
+                } else held[own] += held[other];
+            }
+        }
+        __syncthreads();
+    }
+    if (lane > 0 || !is_there) return;
+    // 4. What becomes of it.
+    const A factor = pooling == BOPS_POOLING_AVERAGE ? share<A>(params, d, h, w) : A(1);
+    A results[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+        const A total = held[k * pool_threads + threadIdx.x];
+        results[k] = pooling == BOPS_POOLING_MAX ? total : pooling == BOPS_POOLING_NORM2 ? sqrt(total) : total * factor;
+    }
+    if constexpr (pooling == BOPS_POOLING_MAX) {
+        uint32_t offset[width];
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+            const uint32_t first = elements > 0 ? held_at[k * pool_threads + threadIdx.x] : 0, row = columns > 0 ? first / columns : 0,
+                           plane = rows > 0 ? row / rows : 0;
+            const uint32_t r0 = d.first + plane, r1 = h.first + (row - plane * rows), r2 = w.first + (first - row * columns);
+            offset[k] = elements > 0 ? (r0 * h.places + r1) * w.places + r2 : 0;
+        }
+        store_places(params, operands, place, d, h, w, elements > 0, offset);
+    }
+    T *const y = static_cast<T *>(operands.y) + (place.plane(params.y) + within(params.y, place.at[0], place.at[1], place.at[2]));
+    store_elements<T>(y, results);
+}
+
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_pool_params &params, const bops_pool_wide_choice &choice,
+                                                   const bops_pool_operands &operands, void *, const Action &action) {
+    const uint64_t of_block = pool_threads / choice.lanes;
+    const launch_shape shape = pool_shape((params.parts + of_block - 1) / of_block);
+    return for_pooling(dtype, params.pooling, [&](auto tag, auto pooling) -> bops_status {
+        using T = typename decltype(tag)::type;
+        const uint32_t lanes = choice.lanes, across = choice.across;
+        if (choice.is_channels_last) return action(pool_wide<T, pooling, true, 16 / sizeof(T), false>, shape, params, operands, lanes, across);
+        if (choice.is_flat) return action(pool_wide<T, pooling, false, 1, true>, shape, params, operands, lanes, across);
+        return action(pool_wide<T, pooling, false, 1, false>, shape, params, operands, lanes, across);
+    });
+}
+
+} // namespace
+} // namespace bops
+
+BOPS_DEFINE_FORM(bops_pool_wide, bops_dtype, bops_pool_params, bops_pool_wide_choice, bops_pool_operands, bops::with_kernel)
