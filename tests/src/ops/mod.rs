@@ -31,6 +31,7 @@ mod pad;
 pub(crate) mod pointwise;
 mod pool;
 mod reduce;
+mod resize;
 mod rms_norm;
 mod row_norm;
 mod scan;
@@ -66,6 +67,8 @@ pub static SUBJECTS: &[Subject] = &[
     lookup::GATHER,
     pool::FORWARD,
     pool::BACKWARD,
+    resize::FORWARD,
+    resize::BACKWARD,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,

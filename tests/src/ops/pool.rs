@@ -205,7 +205,11 @@ fn setups() -> Vec<(Setup, Data, bool)> {
             // Longer sums than one thread takes.
             if pooling != Pooling::Max {
                 add(of(dense(dtype, &[1, 2, 5000]), PoolWindow::global()), Data::Normal, false);
-                add(of(dense(dtype, &[1, 2, 200, 30]), PoolWindow::new(&[190, 25]).stride(&[5, 2])), Data::Normal, false);
+                add(
+                    of(dense(dtype, &[1, 2, 200, 30]), PoolWindow::new(&[190, 25]).stride(&[5, 2])),
+                    Data::Normal,
+                    false,
+                );
             }
             for data in Data::ALL.into_iter().chain(Data::STRUCTURED).chain([Data::Sparse]) {
                 add(of(dense(dtype, &[2, 3, 9, 16]), stem()), data, false);
@@ -276,7 +280,8 @@ impl Pool {
                 let kernel = kernel[at];
                 let stride = stride.get(at).copied().unwrap_or(kernel);
                 let dilation = dilation.get(at).copied().unwrap_or(1);
-                let [before, after] = [0, 1].map(|side: usize| padding.map_or(0, |all| all[at][side].as_u64().unwrap_or(0)));
+                let [before, after] =
+                    [0, 1].map(|side: usize| padding.map_or(0, |all| all[at][side].as_u64().unwrap_or(0)));
                 let element = |place: u64| (o * stride + place * dilation) as i64 - before as i64;
                 let is_inside = |&place: &u64| (0..input as i64).contains(&element(place));
                 let inside = (0..kernel).filter(is_inside).map(|place| (place, element(place) as u64)).collect();
@@ -487,9 +492,8 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _:
     };
     let of = |(at, terms): (usize, &Vec<f64>)| factor(at) * sum(terms.iter().copied());
     let values = terms.iter().enumerate().map(of).collect();
-    let allowance = |at: usize| {
-        (12.0 + CHAIN / 4.0) * factor(at).abs() * terms[at].iter().map(|term| term.abs()).sum::<f64>()
-    };
+    let allowance =
+        |at: usize| (12.0 + CHAIN / 4.0) * factor(at).abs() * terms[at].iter().map(|term| term.abs()).sum::<f64>();
     Ok(vec![Expected::within("dx", dtype, dtype.accumulator(), values, allowance)])
 }
 
@@ -523,9 +527,6 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
         ("adaptive average 7x7", of(Pooling::Average, PoolWindow::adaptive(&[7, 7]))),
         ("adaptive max 5x5", of(Pooling::Max, PoolWindow::adaptive(&[5, 5]))),
         ("norm of order 2", of(Pooling::Norm2, PoolWindow::new(&[2, 2]))),
-        (
-            "three extents",
-            Setup::new(dense(dtype, &[4, 16, 8, 28, 28]), Pooling::Max, PoolWindow::new(&[2, 2, 2])),
-        ),
+        ("three extents", Setup::new(dense(dtype, &[4, 16, 8, 28, 28]), Pooling::Max, PoolWindow::new(&[2, 2, 2]))),
     ]
 }

@@ -22,7 +22,7 @@ mod pairs;
 mod product;
 
 pub(super) use dpre::{elementwise, stored_column_sums};
-pub(in crate::ops) use finish::{Finish, Line, Places};
+pub(in crate::ops) use finish::{Finish, Line, Places, load, store};
 pub(in crate::ops) use isa::{COLS, PITCH};
 use isa::{Isa, add_dot, add_multiplied, add_scaled, widen};
 pub(super) use product::multiply_values;

@@ -240,9 +240,18 @@ mod tests {
             return;
         }
         let below = f32::from_bits(LEAST.to_bits() - 0x1_0000);
-        for (value, is_paired) in
-            [(LEAST, true), (-LEAST, true), (below, false), (-below, false), (1e-39, false), (-0.0, true), (f32::NAN, true), (f32::INFINITY, true), (2e19, false), (9e18, true)]
-        {
+        for (value, is_paired) in [
+            (LEAST, true),
+            (-LEAST, true),
+            (below, false),
+            (-below, false),
+            (1e-39, false),
+            (-0.0, true),
+            (f32::NAN, true),
+            (f32::INFINITY, true),
+            (2e19, false),
+            (9e18, true),
+        ] {
             for is_left in [true, false] {
                 let (mut left, mut right) = (numbers(2 * PITCH, 3), numbers(BLOCK * COLS, 5));
                 (if is_left { &mut left } else { &mut right })[PITCH.min(5 * COLS + 7)] = value;

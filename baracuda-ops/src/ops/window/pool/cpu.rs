@@ -66,8 +66,7 @@ fn places<'s>(spans: [&'s Span; MAX_AXES]) -> impl Iterator<Item = ([u64; MAX_AX
 fn compute_forward(valid: &Valid, operands: &Operands<'_>) {
     let (fields, windows) = (&valid.fields, &valid.derived);
     let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return };
-    let [offsets, indices] =
-        [forward::OFFSETS, forward::INDICES].map(|operand| operands.get(operand).map(Placed::new));
+    let [offsets, indices] = [forward::OFFSETS, forward::INDICES].map(|operand| operands.get(operand).map(Placed::new));
     let (x, y) = (Placed::new(x), Placed::new(y));
     let axes = &windows.axes;
     let outputs = axes.map(|axis| axis.output);
@@ -87,7 +86,8 @@ fn compute_forward(valid: &Valid, operands: &Operands<'_>) {
                     };
                     let best = values().fold(None, later);
                     let offset = best.map_or(0, |(place, ..)| (place[0] * h.places + place[1]) * w.places + place[2]);
-                    let in_plane = |at: [u64; MAX_AXES]| signed((at[0] * axes[1].input + at[1]) * axes[2].input + at[2]);
+                    let in_plane =
+                        |at: [u64; MAX_AXES]| signed((at[0] * axes[1].input + at[1]) * axes[2].input + at[2]);
                     let index = best.map_or(-1, |(_, at, _)| in_plane(at));
                     for (output, number) in [(offsets, signed(offset)), (indices, index)] {
                         if let Some(output) = output {
@@ -138,8 +138,7 @@ fn compute_backward(valid: &Valid, operands: &Operands<'_>) {
                         sum.add(match fields.pooling {
                             Pooling::Max => {
                                 let own = (place_d * h.places + place_h) * w.places + place_w;
-                                let chosen =
-                                    offsets.map(|offsets| offsets.tensor.load_integer(offsets.at(plane, at)));
+                                let chosen = offsets.map(|offsets| offsets.tensor.load_integer(offsets.at(plane, at)));
                                 if chosen == Some(signed(own)) { dy } else { 0.0 }
                             }
                             Pooling::Average => dy / divisor(fields, [&d, &h, &w]),

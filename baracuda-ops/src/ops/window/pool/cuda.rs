@@ -72,7 +72,10 @@ fn params(valid: &Valid, parts: &Parts, slots: [Option<usize>; 6]) -> Result<sys
     for axis in &windows.axes {
         let longest = axis.input.saturating_add(axis.before + axis.after + axis.stride);
         Reason::unless(longest <= MOST && axis.output <= MOST, || {
-            format!("it counts along an axis in 32 bits, which has {} elements and a stride of {}", axis.input, axis.stride)
+            format!(
+                "it counts along an axis in 32 bits, which has {} elements and a stride of {}",
+                axis.input, axis.stride
+            )
         })?;
     }
     Reason::unless(windows.places() <= MOST, || {
@@ -120,7 +123,8 @@ fn params(valid: &Valid, parts: &Parts, slots: [Option<usize>; 6]) -> Result<sys
             *to = divisor(extent, is_long);
         }
     }
-    let lying = [&mut params.x, &mut params.y, &mut params.dy, &mut params.dx, &mut params.offsets, &mut params.indices];
+    let lying =
+        [&mut params.x, &mut params.y, &mut params.dy, &mut params.dx, &mut params.offsets, &mut params.indices];
     for (to, row) in lying.into_iter().zip(slots) {
         let Some(slot) = row.and_then(|row| valid.slots.at(row)) else { continue };
         let [sample, channel, spatial @ ..] = strides(&slot.desc);
@@ -178,11 +182,8 @@ pub(super) fn windows<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
         && !is_channels_last
         && !valid.fields.pooling.is_norm();
     let kernel = if is_square { w.kernel } else { 0 };
-    let choice = sys::bops_pool_choice {
-        width: word(width),
-        is_channels_last: is_channels_last.into(),
-        kernel: word(kernel),
-    };
+    let choice =
+        sys::bops_pool_choice { width: word(width), is_channels_last: is_channels_last.into(), kernel: word(kernel) };
     candidate(valid, calls!(bops_pool), params, choice)
 }
 
@@ -204,7 +205,9 @@ pub(super) fn wide<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
     // A thread adds up chains in two further levels.
     let of_lane = places.div_ceil(lanes * each).div_ceil(CHAIN);
     Reason::unless(valid.fields.pooling == Pooling::Max || of_lane <= MOST_CHAINS * CHAIN, || {
-        format!("its {lanes} threads would add up chains of chains that are longer than the contract allows, of {places} terms")
+        format!(
+            "its {lanes} threads would add up chains of chains that are longer than the contract allows, of {places} terms"
+        )
     })?;
     let extents = windows.axes.map(|axis| axis.output);
     let params = params(valid, &Parts { extents, width, is_channels_last }, OF_FORWARD)?;

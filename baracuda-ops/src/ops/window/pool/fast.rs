@@ -499,4 +499,3 @@ impl Backward<'_> {
         Ok(())
     }
 }
-

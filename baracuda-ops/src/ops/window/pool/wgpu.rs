@@ -2,9 +2,7 @@
 
 use super::geometry::{Axis, strides};
 use super::{Pooling, Valid, backward as rows_of_backward, forward};
-use crate::backend::wgpu::{
-    Props, ShaderType, StepBuilder, Variants, Work, check_bindings, check_reach, groups,
-};
+use crate::backend::wgpu::{Props, ShaderType, StepBuilder, Variants, Work, check_bindings, check_reach, groups};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::kernel::Ask;
@@ -117,7 +115,13 @@ fn written(name: &str, operand: &str, is_there: bool) -> String {
 
 /// A function that reads an element, 0 if the operand is not there.
 fn read(name: &str, gives: &str, value: &str, is_there: bool) -> String {
-    let value = if is_there { value } else if gives == "f32" { "0.0" } else { "0u" };
+    let value = if is_there {
+        value
+    } else if gives == "f32" {
+        "0.0"
+    } else {
+        "0u"
+    };
     format!("fn {name}(at: u32) -> {gives} {{\n    return {value};\n}}\n")
 }
 
@@ -152,15 +156,13 @@ fn forward_work(valid: &Valid, props: &Props, lanes: u64) -> Made<Work<()>> {
         step.bindings.push(binding("index", forward::INDICES, ["scattered_f32_out"; 2]));
     }
     let put_index = match indices {
-        Some(_) => "fn put_index(at: u32, words: vec2<u32>) {\n    index_scatter(at, 1u, 2u, vec4<u32>(words, 0u, 0u));\n}\n",
+        Some(_) => {
+            "fn put_index(at: u32, words: vec2<u32>) {\n    index_scatter(at, 1u, 2u, vec4<u32>(words, 0u, 0u));\n}\n"
+        }
         None => "fn put_index(at: u32, words: vec2<u32>) {\n}\n",
     };
-    step.generated = [
-        written("put_y", "y", true),
-        written("put_offset", "offset", offsets.is_some()),
-        put_index.into(),
-    ]
-    .concat();
+    step.generated =
+        [written("put_y", "y", true), written("put_offset", "offset", offsets.is_some()), put_index.into()].concat();
     let operands = [forward::X, forward::Y, forward::OFFSETS, forward::INDICES];
     step.params = params(valid, y.elements(), grid[0], &operands);
     step.grid = grid;
@@ -245,4 +247,3 @@ fn add(variants: &mut Variants, forward: &super::PoolDescriptor, props: &Props) 
     variants.add_work(&name, windows(valid, props, Ask::Pinned), props);
     variants.add_work(&name, wide(valid, props, Ask::Pinned), props);
 }
-
