@@ -240,7 +240,7 @@ mod cuda {
         ("reduce", &["reduce_"]),
         ("scan", &["scan_"]),
         ("softmax", &["softmax_", "cross_entropy_"]),
-        ("window", &["pool_"]),
+        ("window", &["pool_", "resize"]),
     ];
 
     fn is_on(family: &str) -> bool {

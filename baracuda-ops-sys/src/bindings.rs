@@ -1781,6 +1781,52 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_32 = 3;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_resize_sampling {
+    pub slope: i64,
+    pub start: i64,
+    pub unit: i64,
+    pub from: u64,
+    pub to: u64,
+    pub step: u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_resize_operands {
+    pub source: *const ::core::ffi::c_void,
+    pub target: *mut ::core::ffi::c_void,
+}
+impl Default for bops_resize_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_resize_choice {
+    pub taps: u32,
+    pub is_backward: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_resize_params {
+    pub elements: u64,
+    pub rank: u32,
+    pub is_long: u32,
+    pub samplings: u32,
+    pub has_long: u32,
+    pub inner: [bops_divisor; 7usize],
+    pub strides: [bops_movement_strides; 8usize],
+    pub sampling: [u32; 8usize],
+    pub of: [bops_resize_sampling; 3usize],
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_specialisation {
@@ -1946,11 +1992,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_32 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_32 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_32 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_32 = 16;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_33 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_33 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_33 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_33 = 16;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -1979,24 +2025,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_33 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_33 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_33 = 2;
-pub type _bindgen_ty_33 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_34 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_34 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_34 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_34 = 16;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_34 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_34 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_34 = 2;
 pub type _bindgen_ty_34 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_35 = 8;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_35 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_35 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_35 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_35 = 16;
 pub type _bindgen_ty_35 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_36 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_36 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_36 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_36 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_36 = 4;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_36 = 8;
 pub type _bindgen_ty_36 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_37 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_37 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_37 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_37 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_37 = 4;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2108,9 +2154,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_37 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_37 = 7;
-pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_38 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_38 = 7;
+pub type _bindgen_ty_38 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -3151,6 +3197,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_resize_prepare(
+        of: *const bops_dtype,
+        params: *const bops_resize_params,
+        choice: *const bops_resize_choice,
+    ) -> bops_status;
+    pub fn bops_resize_launch(
+        of: *const bops_dtype,
+        params: *const bops_resize_params,
+        choice: *const bops_resize_choice,
+        operands: *const bops_resize_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_row_norm_resident_prepare(
         of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
@@ -3755,6 +3814,10 @@ pub mod forms {
     pub mod bops_reduce_lines {
         pub use super::super::bops_reduce_lines_launch as launch;
         pub use super::super::bops_reduce_lines_prepare as prepare;
+    }
+    pub mod bops_resize {
+        pub use super::super::bops_resize_launch as launch;
+        pub use super::super::bops_resize_prepare as prepare;
     }
     pub mod bops_row_norm_resident {
         pub use super::super::bops_row_norm_resident_launch as launch;

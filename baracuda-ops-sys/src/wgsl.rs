@@ -352,6 +352,7 @@ files! {
     window {
         POOL = "window/pool.wgsl",
         POOL_BACKWARD = "window/pool_backward.wgsl",
+        RESIZE = "window/resize.wgsl",
         WINDOWS = "window/windows.wgsl",
     }
 }

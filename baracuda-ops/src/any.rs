@@ -29,7 +29,7 @@ use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
 use crate::ops::softmax::cross_entropy::{CrossEntropyBackwardDescriptor, CrossEntropyDescriptor};
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
-use crate::ops::window::{PoolBackwardDescriptor, PoolDescriptor};
+use crate::ops::window::{PoolBackwardDescriptor, PoolDescriptor, ResizeBackwardDescriptor, ResizeDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
 use crate::slots::Slot;
@@ -66,6 +66,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ScatterDescriptor>(),
     OpEntry::of::<PoolDescriptor>(),
     OpEntry::of::<PoolBackwardDescriptor>(),
+    OpEntry::of::<ResizeDescriptor>(),
+    OpEntry::of::<ResizeBackwardDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
     OpEntry::of::<ConvDescriptor>(),

@@ -65,6 +65,7 @@ mod tests {
             crate::CopyDescriptor::MODULE,
             crate::GatherDescriptor::MODULE,
             crate::PoolDescriptor::MODULE,
+            crate::ResizeDescriptor::MODULE,
         ] {
             assert!(known(module), "{module}");
         }

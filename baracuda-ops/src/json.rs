@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 36] = [
+    const EXAMPLES: [(&str, &str, &str); 38] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -383,6 +383,8 @@ mod tests {
         ("scatter", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]},"combine":"set""#, "source"),
         ("pool", r#""pooling":"max","kernel":[1]"#, "y"),
         ("pool_backward", r#""pooling":"average","kernel":[1]"#, "dx"),
+        ("resize", r#""sizes":[3],"mode":"linear""#, "y"),
+        ("resize_backward", r#""sizes":[3],"mode":"cubic""#, "dx"),
         ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
         ("gemm_backward", r#""b":{"dtype":"f32","dims":[3,3]},"da":{"dtype":"f32"}"#, "dout"),
         ("conv", r#""weight":{"dtype":"f32","dims":[4,4,1]}"#, "y"),

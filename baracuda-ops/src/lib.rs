@@ -87,7 +87,9 @@ pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };
 pub use ops::window::{
-    PoolArgs, PoolBackwardArgs, PoolBackwardDescriptor, PoolBackwardPlan, PoolDescriptor, PoolPlan, PoolWindow, Pooling,
+    Coordinates, PoolArgs, PoolBackwardArgs, PoolBackwardDescriptor, PoolBackwardPlan, PoolDescriptor, PoolPlan,
+    PoolWindow, Pooling, ResizeArgs, ResizeBackwardArgs, ResizeBackwardDescriptor, ResizeBackwardPlan,
+    ResizeDescriptor, ResizeMode, ResizePlan,
 };
 pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 pub use plan::{AnyPlan, Args, Bound, Descriptor, Plan};

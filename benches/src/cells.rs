@@ -6,6 +6,7 @@ mod conv;
 mod gemm;
 mod index;
 mod local_response_norm;
+mod loss;
 mod movement;
 mod pointwise;
 mod reduce;
@@ -235,6 +236,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in window::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         window::cells(&mut cells, op)?;
+    }
+    if ops.iter().any(|o| o == loss::OP) {
+        loss::cells(&mut cells)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;

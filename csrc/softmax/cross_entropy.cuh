@@ -69,6 +69,13 @@ struct cross_entropy_target {
 __device__ __forceinline__ float exponential_of(float d) { return power_of_two(d * float(log2_of_e)); }
 __device__ __forceinline__ double exponential_of(double d) { return exp(d); }
 
+// exp(d) with an error that does not grow with |d|: of numbers that were not found in the line itself, d may be far below 0 all along it.
+__device__ __forceinline__ float exact_exponential(float d) {
+    constexpr float high = float(log2_of_e), low = float(log2_of_e - double(high)), most = 89.0f; // exp(most) is infinite
+    return power_of_two(d > most ? most : d, high, low);
+}
+__device__ __forceinline__ double exact_exponential(double d) { return exp(d); }
+
 // A sum of exponentials of the elements of a thread about one of the largest. What they are about moves only where an element is far above it, since each move
 // rounds what is there: `margin` bounds how far it lies below the largest, and all that was there before a move counts little after it.
 template <typename A> struct exponential_sum {

@@ -38,7 +38,7 @@ template <typename T, int width> __global__ void __launch_bounds__(cross_entropy
             if (at >= line.dim) break;
 #pragma unroll
             for (int i = 0; i < width; ++i) {
-                const A share = exponential_of(values[v][i] - shift) * factor, own = at + i == target.at ? A(1) : A(0);
+                const A share = exact_exponential(values[v][i] - shift) * factor, own = at + i == target.at ? A(1) : A(0);
                 values[v][i] = target.is_class ? (share - own) * gradient : A(0);
             }
             if constexpr (width > 1) store<width *int(sizeof(T))>(dx + at, pack<T, width *int(sizeof(T))>(values[v]));

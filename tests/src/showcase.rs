@@ -47,6 +47,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("scatter", "scatter", "added along the last axis"),
     ("max_pool", "pool", "max 3x3"),
     ("max_pool_backward", "pool_backward", "max 3x3"),
+    ("resize", "resize", "bilinear"),
+    ("resize_backward", "resize_backward", "bilinear"),
     ("gemm", "gemm", "gelu_tanh"),
     ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
     ("conv", "conv", "3x3 with bias and relu"),

@@ -5,7 +5,7 @@ use baracuda_ops::{AnyDescriptor, DType, Function, Program, ReduceDescriptor, Re
 use super::Cell;
 
 /// Labels of the cells: the reduction and the axes.
-pub(super) const OPS: [&str; 12] = [
+pub(super) const OPS: [&str; 18] = [
     "reduce_sum_0",
     "reduce_sum_1",
     "reduce_sum_0x2x3",
@@ -14,7 +14,13 @@ pub(super) const OPS: [&str; 12] = [
     "reduce_amax_1",
     "reduce_amax_0x2x3",
     "reduce_amax_0x1x2",
+    "reduce_var_0",
+    "reduce_var_1",
+    "reduce_var_0x2x3",
+    "reduce_var_0x1x2",
     "reduce_mean_1",
+    "argmax_1",
+    "logsumexp_1",
     "reduce_norm_0",
     "sum_squares_0",
     "mse_0",
@@ -29,7 +35,8 @@ fn shapes(op: &str) -> Vec<(Vec<u64>, Vec<usize>)> {
     let all = |shapes: &[&[u64]], axes: &[usize]| shapes.iter().map(|shape| (shape.to_vec(), axes.to_vec())).collect();
     match op.rsplit('_').next() {
         _ if ["sum_squares_0", "mse_0", "reduce_norm_0"].contains(&op) => all(&[&[LARGE]], &[0]),
-        _ if op == "reduce_mean_1" => all(&[&MATRIX], &[1]),
+        _ if ["reduce_mean_1", "logsumexp_1"].contains(&op) => all(&[&MATRIX], &[1]),
+        _ if op == "argmax_1" => all(&[&MATRIX, &[64, 128_256]], &[1]),
         Some("0") => all(&[&[LARGE], &MATRIX, &[64, 1_048_576]], &[0]),
         Some("1") => all(&[&MATRIX, &[4, 8_388_608], &[1_048_576, 64]], &[1]),
         Some("0x2x3") => all(&[&[64, 256, 64, 64]], &[0, 2, 3]),
@@ -49,6 +56,9 @@ pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
                 "mse_0" => (ReduceDescriptor::new(squares(true)?, vec![x, x], axes, Reduction::Mean)?, 2 * bytes),
                 "reduce_mean_1" => (of(Reduction::Mean)?, bytes),
                 "reduce_norm_0" => (of(Reduction::Norm2)?, bytes),
+                "argmax_1" => (of(Reduction::ArgMax)?, bytes),
+                "logsumexp_1" => (of(Reduction::LogSumExp)?, bytes),
+                _ if op.contains("var") => (of(Reduction::Var)?, bytes),
                 _ if op.contains("amax") => (of(Reduction::Max)?, bytes),
                 _ => (of(Reduction::Sum)?, bytes),
             };

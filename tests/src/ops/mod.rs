@@ -31,6 +31,7 @@ mod pad;
 pub(crate) mod pointwise;
 mod pool;
 mod reduce;
+mod resize;
 mod rms_norm;
 mod row_norm;
 mod scan;
@@ -69,6 +70,8 @@ pub static SUBJECTS: &[Subject] = &[
     scatter::SCATTER,
     pool::FORWARD,
     pool::BACKWARD,
+    resize::FORWARD,
+    resize::BACKWARD,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,

@@ -21,7 +21,7 @@ pub(super) fn contract(contraction: &Contraction, operands: &Operands<'_>) -> Ou
     // If a factor has no elements, there are no terms.
     let factors = operands.get(contraction.gathered.position).zip(operands.get(contraction.plain.position));
     let sums = |tile: &Tile, part: u64| {
-        let mut sums = Sums::new(tile.extents());
+        let mut sums = Sums::new(tile.extents(), [contraction.gathered.dtype, contraction.plain.dtype]);
         if let Some((gathered, plain)) = &factors {
             tile.add_terms(&tiling.terms_of(tile, part), gathered, plain, &mut sums);
         }

@@ -76,7 +76,7 @@ impl Finish<'_> {
 }
 
 /// Elements of f32, f16 or bf16, widened.
-pub(super) fn load(from: &Tensor<'_>, line: Line, to: &mut [f32]) {
+pub(in crate::ops) fn load(from: &Tensor<'_>, line: Line, to: &mut [f32]) {
     match from.desc().dtype() {
         DType::F16 => load_as(from, line, to, |from, to| from.convert_to_f32_slice(to), f16::to_f32),
         DType::BF16 => load_as(from, line, to, |from, to| from.convert_to_f32_slice(to), bf16::to_f32),
@@ -115,7 +115,7 @@ fn inside<T: Element>(tensor: &Tensor<'_>, line: Line, count: usize) -> Option<*
 ///
 /// # Safety
 /// No other thread uses these elements meanwhile.
-pub(super) unsafe fn store(to: &Tensor<'_>, line: Line, values: &[f32]) {
+pub(in crate::ops) unsafe fn store(to: &Tensor<'_>, line: Line, values: &[f32]) {
     // SAFETY: by the contract.
     unsafe {
         match to.desc().dtype() {

@@ -15,6 +15,21 @@ pub(in crate::ops) const COLS: usize = 32;
 /// Distance of the rows of the packed left factor: an odd number of cache lines, so that the rows of a tile share no set of the cache.
 pub(in crate::ops) const PITCH: usize = super::BLOCK + 16;
 
+/// Calls a kernel with the number of rows of a tile as its parameter.
+macro_rules! by_rows {
+    ($rows:expr, $kernel:ident $arguments:tt) => {
+        by_rows!($rows, $kernel $arguments: 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+    };
+    ($rows:expr, $kernel:ident $arguments:tt: $($count:literal)*) => {
+        match $rows {
+            // SAFETY: by the contract of the function that this is part of.
+            $($count => unsafe { $kernel::<$count> $arguments },)*
+            _ => debug_assert!(false, "a tile has 1 to 14 rows, got {}", $rows),
+        }
+    };
+}
+pub(super) use by_rows;
+
 /// The instructions that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Isa {
@@ -49,21 +64,12 @@ impl Isa {
         sums: *mut f32,
         is_first: bool,
     ) {
-        macro_rules! by_rows {
-            ($kernel:ident: $($rows:literal)*) => {
-                match rows {
-                    // SAFETY: by the contract of this function.
-                    $($rows => unsafe { $kernel::<$rows>(left, right, offsets, sums, is_first) },)*
-                    _ => debug_assert!(false, "a tile has 1 to {ROWS} rows, got {rows}"),
-                }
-            };
-        }
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => by_rows!(add_avx512: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+            Self::Avx512 => by_rows!(rows, add_avx512(left, right, offsets, sums, is_first)),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => by_rows!(add_avx2: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
-            Self::Plain => by_rows!(add_plain: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+            Self::Avx2 => by_rows!(rows, add_avx2(left, right, offsets, sums, is_first)),
+            Self::Plain => by_rows!(rows, add_plain(left, right, offsets, sums, is_first)),
         }
     }
 }
@@ -91,6 +97,20 @@ unsafe fn add_avx512<const R: usize>(
                 acc[1] = _mm512_fmadd_ps(factor, columns[1], acc[1]);
             }
         }
+        store_avx512(acc, sums, is_first);
+    }
+}
+
+/// Adds the sums of a chain to those of `R` rows, or begins them.
+///
+/// # Safety
+/// There is room for `R` times [`COLS`] sums.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn store_avx512<const R: usize>(acc: [[__m512; 2]; R], sums: *mut f32, is_first: bool) {
+    // SAFETY: the rows are inside the sums.
+    unsafe {
         for (r, acc) in acc.iter().enumerate() {
             for (half, &chain) in acc.iter().enumerate() {
                 let to = sums.add(r * COLS + half * 16);

@@ -18,10 +18,11 @@ use half::{bf16, f16};
 mod dpre;
 mod finish;
 mod isa;
+mod pairs;
 mod product;
 
 pub(super) use dpre::{elementwise, stored_column_sums};
-pub(in crate::ops) use finish::{Finish, Line, Places};
+pub(in crate::ops) use finish::{Finish, Line, Places, load, store};
 pub(in crate::ops) use isa::{COLS, PITCH};
 use isa::{Isa, add_dot, add_multiplied, add_scaled, widen};
 pub(super) use product::multiply_values;
@@ -100,12 +101,18 @@ pub(in crate::ops) struct Sums {
     /// Chains that were added up since the last were moved to `high`.
     chains: usize,
     has_high: bool,
+    /// Whether both factors are of bf16, whose products some processors add two at a time.
+    are_bf16: bool,
 }
 
 impl Sums {
-    /// Sums of no terms.
-    pub(in crate::ops) fn new([rows, cols]: [usize; 2]) -> Self {
-        Self { isa: Isa::detect(), rows, cols, memory: MEMORY.take(), chains: 0, has_high: false }
+    /// The fewest rows for which it pays to pair what was packed.
+    const LEAST_PAIRED: usize = 4;
+
+    /// Sums of no terms, of products of factors of two types.
+    pub(in crate::ops) fn new([rows, cols]: [usize; 2], factors: [DType; 2]) -> Self {
+        let are_bf16 = factors == [DType::BF16; 2] && rows >= Self::LEAST_PAIRED && pairs::are_exact();
+        Self { isa: Isa::detect(), rows, cols, memory: MEMORY.take(), chains: 0, has_high: false, are_bf16 }
     }
 
     /// The copies that fill its memory.
@@ -142,31 +149,49 @@ impl Sums {
             Right::Panels => (COLS * BLOCK, COLS),
             Right::Lines => (COLS, self.line_pitch()),
         };
+        // What follows is in steps, of one term or of two.
+        let are_paired = self.are_bf16 && self.pair(terms, right);
+        let (steps, chain_steps) = if are_paired { (terms.div_ceil(2), CHAIN / 2) } else { (terms, CHAIN) };
         let [left, right] = self.packed(right).map(|packed| packed.as_ptr());
         let count = self.count();
         let sums = numbers(&mut self.memory.sums, count).as_mut_ptr();
-        let offsets: [usize; CHAIN] = std::array::from_fn(|term| term * pitch);
+        let offsets: [usize; CHAIN] = std::array::from_fn(|step| step * pitch);
         let row_panels = self.rows.div_ceil(isa::ROWS);
         for col_panel in 0..self.col_panels() {
             for row_panel in 0..row_panels {
                 let first = row_panel * isa::ROWS;
+                let rows = (self.rows - first).min(isa::ROWS);
                 for chain in 0..chains {
-                    let term = chain * CHAIN;
-                    // SAFETY: the rows and columns of the panels, and the terms of the chain, are in what was packed, whose memory `packed` measures; the tile
-                    // is inside the sums; `detect` has found the instructions.
+                    let step = chain * chain_steps;
+                    let offsets = &offsets[..(steps - step).min(chain_steps)];
+                    let is_first = self.chains + chain == 0;
+                    // SAFETY: the rows and columns of the panels, and the steps of the chain, are in what was packed, whose memory `packed` measures; the tile
+                    // is inside the sums; `detect` and `are_exact` have found the instructions.
                     unsafe {
-                        self.isa.add_products(
-                            (self.rows - first).min(isa::ROWS),
-                            left.add(first * PITCH + term),
-                            (right.add(col_panel * panel + term * pitch), &offsets[..(terms - term).min(CHAIN)]),
-                            sums.add((col_panel * row_panels + row_panel) * isa::ROWS * COLS),
-                            self.chains + chain == 0,
-                        );
+                        let left = left.add(first * PITCH + step);
+                        let right = (right.add(col_panel * panel + step * pitch), offsets);
+                        let sums = sums.add((col_panel * row_panels + row_panel) * isa::ROWS * COLS);
+                        if are_paired {
+                            pairs::add(rows, left, right, sums, is_first);
+                        } else {
+                            self.isa.add_products(rows, left, right, sums, is_first);
+                        }
                     }
                 }
             }
         }
         self.chains += chains;
+    }
+
+    /// Turns the terms of the block that was packed into pairs, where that changes no sum.
+    fn pair(&mut self, terms: usize, right: Right) -> bool {
+        let (rows, cols, count, pitch) = (self.rows, self.cols, self.col_panels(), self.line_pitch());
+        let [left, numbers] = self.packed(right);
+        let panels = match right {
+            Right::Panels => pairs::Panels { numbers, count, length: COLS * BLOCK, pitch: COLS, cols: COLS },
+            Right::Lines => pairs::Panels { numbers, count: 1, length: pitch * BLOCK, pitch, cols },
+        };
+        pairs::pair(left, rows, panels, terms)
     }
 
     /// Sums in memory.

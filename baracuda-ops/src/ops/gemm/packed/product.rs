@@ -33,7 +33,7 @@ pub(in crate::ops::gemm) fn multiply_values(product: &Product, values: Values<'_
         let (first_m, first_n) = (task / col_tiles % row_tiles * tile[0], task % col_tiles * tile[1]);
         let first = At { z: task / (row_tiles * col_tiles), m: first_m, n: first_n };
         let extents = [(m - first_m).min(tile[0]), (n - first_n).min(tile[1])].map(to_usize);
-        let mut sums = Sums::new(extents);
+        let mut sums = Sums::new(extents, [product.left.dtype, product.right.dtype]);
         add_terms(product, values, first, extents, &mut sums);
         sums.end();
         // SAFETY: tiles share no element of the outputs, and each is one task.
