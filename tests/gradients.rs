@@ -200,6 +200,30 @@ const FORWARDS: &[Forwards] = &[
         options: &[&[r#""pooling":"max""#, r#""pooling":"norm2""#]],
     },
     Forwards {
+        op: "resize",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,2,3,4]},"sizes":[6,7]"#,
+            r#""x":{"dtype":"f64","dims":[1,3,5,4],"strides":[60,1,12,3]},"sizes":[3,4]"#,
+            r#""x":{"dtype":"f64","dims":[2,1,5]},"sizes":[1]"#,
+            r#""x":{"dtype":"f64","dims":[2,2,3,4],"strides":[0,12,4,1]},"sizes":[3,2,9]"#,
+        ],
+        options: &[
+            &[r#""mode":"nearest""#, r#""mode":"linear""#, r#""mode":"cubic""#],
+            &["", r#""coordinates":"asymmetric""#],
+        ],
+    },
+    Forwards {
+        op: "resize",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,3,4]},"sizes":[7]"#,
+            r#""x":{"dtype":"f64","dims":[2,5,4]},"sizes":[3,1]"#,
+        ],
+        options: &[&[
+            r#""mode":"linear","coordinates":"align_corners""#,
+            r#""mode":"cubic","coordinates":"align_corners""#,
+        ]],
+    },
+    Forwards {
         op: "activation",
         tensors: &[
             r#""x":{"dtype":"f64","dims":[3,4]}"#,
@@ -436,6 +460,8 @@ const MIXED: &[&str] = &[
     r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
     r#"pool {"x":{"dtype":"bf16","dims":[2,3,5,6]},"pooling":"average","kernel":[3,3],"stride":[2,2],"padding":[[1,1],[1,1]]}"#,
     r#"pool {"x":{"dtype":"f16","dims":[2,3,5,6]},"pooling":"max","kernel":[2,3],"offsets":true}"#,
+    r#"resize {"x":{"dtype":"bf16","dims":[2,3,5,6]},"sizes":[8,4],"mode":"linear"}"#,
+    r#"resize {"x":{"dtype":"f16","dims":[2,3,5,6]},"sizes":[10,12],"mode":"cubic"}"#,
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"sum","output":"f32"}"#,
     r#"scan {"x":{"dtype":"f16","dims":[3,5]},"axis":0,"scan":"prod"}"#,
     r#"scan {"x":{"dtype":"bf16","dims":[3,5]},"axis":1,"scan":"logsumexp","reverse":true,"output":"f32"}"#,

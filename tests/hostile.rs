@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer, Combine,
     ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
-    ConvDescriptor, ConvWindow, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error,
-    Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor,
-    IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction,
-    Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow,
-    Pooling, Program, ReduceDescriptor, Reduction, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot,
-    SoftmaxDescriptor, TensorDesc, Workspace,
+    ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device,
+    DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor,
+    IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
+    LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions,
+    PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, RmsNormDescriptor,
+    Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -171,7 +171,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
         5 if random.bool() => return if random.bool() { lookup(random) } else { scatter(random) },
-        5 if random.u32(..3) == 0 => return pool(random),
+        5 if random.u32(..3) == 0 => return if random.bool() { pool(random) } else { resize(random) },
         5 => return movement(random),
         _ => {}
     }
@@ -555,6 +555,25 @@ fn scatter(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         _ => TensorDesc::contiguous(of, &dims)?,
     };
     with_steps!(ScatterDescriptor::new(y, axis, indices, combine)?)
+}
+
+/// Resizing with random calls. Extents, how many of them, and coordinates may be wrong.
+fn resize(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let most = if random.u32(..16) == 0 { 6 } else { x.rank().min(3) + 1 };
+    let sizes = (0..random.usize(..most)).map(|_| if random.u32(..16) == 0 { extent(random) } else { random.u64(..9) });
+    let mut d = ResizeDescriptor::new(x, sizes.collect(), pick(random, &ResizeMode::ALL))?;
+    for _ in 0..random.u32(..3) {
+        d = match random.u32(..3) {
+            0 | 1 => d.coordinates(pick(random, &Coordinates::ALL))?,
+            _ => {
+                let name = pick(random, &["x", "y", "dy", "dx", "nothing", ""]);
+                let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+                d.layout(name, if random.bool() { slot.unwrap_or(x) } else { tensor(random)? })?
+            }
+        };
+    }
+    Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
 /// Pooling with random calls. Extents, the lists of windows, and options of other kinds may be wrong.

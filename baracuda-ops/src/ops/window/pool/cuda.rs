@@ -278,6 +278,7 @@ pub(super) fn backward<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::DType;
     use crate::ops::window::{PoolDescriptor, PoolWindow};
 
     fn pool(x: TensorDesc, pooling: Pooling, window: PoolWindow) -> Valid {
