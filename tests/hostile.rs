@@ -9,7 +9,7 @@ use baracuda_ops::{
     Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexSelectDescriptor,
     InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand,
     PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, Program, ReduceDescriptor, Reduction, RmsNormDescriptor,
-    Scan, ScanDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
+    Scan, ScanDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -170,6 +170,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
         5 if random.bool() => return lookup(random),
+        5 if random.bool() => return order(random),
         5 => return movement(random),
         _ => {}
     }
@@ -294,7 +295,9 @@ fn is_informative(error: &Error) {
         Error::NoGradient { op: "pointwise" | "reduce", operand, why, .. } => {
             assert!(operand.starts_with("in") && why.len() > 5, "{error}");
         }
-        Error::NoGradient { op: "pad" | "scan" | "index_select" | "gather", operand, why, .. } => {
+        Error::NoGradient {
+            op: "pad" | "scan" | "index_select" | "gather" | "sort" | "top_k", operand, why, ..
+        } => {
             assert!(operand == "x" && why.len() > 5, "{error}");
         }
         _ => panic!("an unexpected kind of error: {error:?}"),
@@ -504,6 +507,38 @@ fn lookup(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         _ => TensorDesc::contiguous(of, &dims)?,
     };
     with_steps!(GatherDescriptor::new(x, axis, indices)?)
+}
+
+/// Elements in order. The axis, k and the type of the indices may be wrong.
+fn order(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let axis = if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    macro_rules! with_steps {
+        ($order:expr, $turned:ident) => {{
+            let mut d = $order;
+            for _ in 0..random.u32(..4) {
+                d = match random.u32(..6) {
+                    0 => d.$turned()?,
+                    1 => d.with_values()?,
+                    2 => d.with_indices()?,
+                    3 => d.indices(pick(random, &[DType::I64, DType::I32, DType::U32, DType::F32]))?,
+                    _ => {
+                        let name = pick(random, &["x", "values", "indices", "nothing", ""]);
+                        d.layout(name, if random.bool() { x } else { tensor(random)? })?
+                    }
+                };
+            }
+            Ok(AnyDescriptor::new(d))
+        }};
+    }
+    let length = x.dims().get(axis).copied().unwrap_or(1);
+    let k = if random.u32(..8) == 0 { extent(random) } else { random.u64(..length.saturating_add(1).max(1)) };
+    match random.u32(..4) {
+        0 => with_steps!(SortDescriptor::new(x, axis)?, descending),
+        1 => with_steps!(SortDescriptor::argsort(x, axis)?, descending),
+        2 => with_steps!(TopKDescriptor::new(x, axis, k)?, least),
+        _ => with_steps!(TopKDescriptor::positions(x, axis, k)?, least),
+    }
 }
 
 /// A slice, padding or concatenation, whose numbers fit about every second time.

@@ -24,6 +24,7 @@ use crate::ops::norm::{
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
+use crate::ops::order::{SortDescriptor, TopKDescriptor};
 use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
 use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
@@ -61,6 +62,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ConcatDescriptor>(),
     OpEntry::of::<IndexSelectDescriptor>(),
     OpEntry::of::<GatherDescriptor>(),
+    OpEntry::of::<SortDescriptor>(),
+    OpEntry::of::<TopKDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
     OpEntry::of::<ConvDescriptor>(),

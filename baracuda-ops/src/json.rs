@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 32] = [
+    const EXAMPLES: [(&str, &str, &str); 34] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -379,6 +379,8 @@ mod tests {
         ("concat", r#""axis":1"#, "out"),
         ("index_select", r#""axis":1,"indices":{"dtype":"i64","dims":[4]}"#, "y"),
         ("gather", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]}"#, "y"),
+        ("sort", r#""axis":1,"values":true"#, "values"),
+        ("top_k", r#""axis":1,"k":4,"values":true"#, "values"),
         ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
         ("gemm_backward", r#""b":{"dtype":"f32","dims":[3,3]},"da":{"dtype":"f32"}"#, "dout"),
         ("conv", r#""weight":{"dtype":"f32","dims":[4,4,1]}"#, "y"),

@@ -7,6 +7,7 @@ mod gemm;
 mod index;
 mod local_response_norm;
 mod movement;
+mod order;
 mod pointwise;
 mod reduce;
 mod scan;
@@ -143,6 +144,10 @@ pub const OPS: &[&str] = &[
     "repeat",
     "embedding",
     "gather_1",
+    "sort_last",
+    "topk_50",
+    "topk_8",
+    "topk_100",
     "reduce_sum_0",
     "reduce_sum_1",
     "reduce_sum_0x2x3",
@@ -222,6 +227,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in index::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         index::cells(&mut cells, op)?;
+    }
+    for op in order::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        order::cells(&mut cells, op)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;

@@ -43,6 +43,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("concat", "concat", "along the last axis"),
     ("index_select", "index_select", "rows of a table"),
     ("gather", "gather", "along the last axis"),
+    ("sort", "sort", "with indices"),
+    ("top_k", "top_k", "few of a long line"),
     ("gemm", "gemm", "gelu_tanh"),
     ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
     ("conv", "conv", "3x3 with bias and relu"),

@@ -27,6 +27,7 @@ mod layer_norm;
 mod local_response_norm;
 mod lookup;
 mod movement;
+mod order;
 mod pad;
 pub(crate) mod pointwise;
 mod reduce;
@@ -63,6 +64,8 @@ pub static SUBJECTS: &[Subject] = &[
     concat::CONCAT,
     lookup::INDEX_SELECT,
     lookup::GATHER,
+    order::SORT,
+    order::TOP_K,
     gemm::FORWARD,
     gemm::BACKWARD,
     conv::FORWARD,
