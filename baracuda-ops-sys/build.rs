@@ -236,6 +236,7 @@ mod cuda {
         ("index", &["lookup_", "scatter_"]),
         ("movement", &["copy_strided_", "copy_tiles_", "pad_"]),
         ("norm", &["row_norm_", "channel_norm_", "channels_last_norm_", "local_response_norm_"]),
+        ("order", &["order_"]),
         ("pointwise", &["activation_", "pointwise_"]),
         ("reduce", &["reduce_"]),
         ("scan", &["scan_"]),

@@ -25,6 +25,9 @@ const TOLERANCE_OF_16_BITS: f64 = 0.01;
 /// As above, with operands of 8 bits, which have two or three digits.
 const TOLERANCE_OF_8_BITS: f64 = 0.13;
 
+/// Ops that refuse the gradients of their inputs whatever their fields are.
+const WITHOUT_STEPS: [&str; 2] = ["sort", "top_k"];
+
 /// The forwards of an op: the fields that it needs, and of each option the texts that it may have, `""` where it is left out. Every
 /// combination is a line, but those that the op refuses.
 struct Forwards {

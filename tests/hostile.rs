@@ -10,7 +10,8 @@ use baracuda_ops::{
     IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
     LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions,
     PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, RmsNormDescriptor,
-    Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor, TensorDesc, Workspace,
+    Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -171,7 +172,8 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
         5 if random.bool() => return if random.bool() { lookup(random) } else { scatter(random) },
-        5 if random.u32(..3) == 0 => return if random.bool() { pool(random) } else { resize(random) },
+        5 if random.bool() => return order(random),
+        5 if random.bool() => return if random.bool() { pool(random) } else { resize(random) },
         5 => return movement(random),
         _ => {}
     }
@@ -555,6 +557,38 @@ fn scatter(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         _ => TensorDesc::contiguous(of, &dims)?,
     };
     with_steps!(ScatterDescriptor::new(y, axis, indices, combine)?)
+}
+
+/// Elements in order. The axis, k and the type of the indices may be wrong.
+fn order(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let axis = if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    macro_rules! with_steps {
+        ($order:expr, $turned:ident) => {{
+            let mut d = $order;
+            for _ in 0..random.u32(..4) {
+                d = match random.u32(..6) {
+                    0 => d.$turned()?,
+                    1 => d.with_values()?,
+                    2 => d.with_indices()?,
+                    3 => d.indices(pick(random, &[DType::I64, DType::I32, DType::U32, DType::F32]))?,
+                    _ => {
+                        let name = pick(random, &["x", "values", "indices", "nothing", ""]);
+                        d.layout(name, if random.bool() { x } else { tensor(random)? })?
+                    }
+                };
+            }
+            Ok(AnyDescriptor::new(d))
+        }};
+    }
+    let length = x.dims().get(axis).copied().unwrap_or(1);
+    let k = if random.u32(..8) == 0 { extent(random) } else { random.u64(..length.saturating_add(1).max(1)) };
+    match random.u32(..4) {
+        0 => with_steps!(SortDescriptor::new(x, axis)?, descending),
+        1 => with_steps!(SortDescriptor::argsort(x, axis)?, descending),
+        2 => with_steps!(TopKDescriptor::new(x, axis, k)?, least),
+        _ => with_steps!(TopKDescriptor::positions(x, axis, k)?, least),
+    }
 }
 
 /// Resizing with random calls. Extents, how many of them, and coordinates may be wrong.

@@ -3,7 +3,7 @@
 use baracuda_ops::{
     Access, AnyDescriptor, Combine, ConcatDescriptor, CopyDescriptor, DType, Device, GatherDescriptor,
     IndexAddDescriptor, IndexSelectDescriptor, Mem, MemMut, Operand, PadDescriptor, PadMode, PlanOptions,
-    ScatterDescriptor, TensorDesc, Workspace,
+    ScatterDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::target::TARGETS;
 use baracuda_ops_tests::values::offsets;
@@ -165,6 +165,66 @@ fn every_bit_of_an_element_that_goes_where_an_index_names_moves() {
                 for (at, (found, origin)) in found.iter().zip(&origins).enumerate() {
                     let expected = origin.map_or(&base.0[at], |origin| &source.0[origin]);
                     assert_eq!(found, expected, "{}: {}, element {at}", target.name, descriptor.line());
+                }
+            }
+        }
+    }
+}
+
+/// Whether the first element comes before the second in a rising order: a formula by values, other than that of the kernels.
+fn is_before(dtype: DType, a: &[u8], b: &[u8]) -> bool {
+    let integer = |bytes: &[u8]| match dtype {
+        DType::I64 => i64::from_le_bytes(bytes.try_into().unwrap()),
+        DType::I32 => i32::from_le_bytes(bytes.try_into().unwrap()).into(),
+        DType::U32 => u32::from_le_bytes(bytes.try_into().unwrap()).into(),
+        DType::I8 => i8::from_le_bytes([bytes[0]]).into(),
+        DType::Bool => i64::from(bytes[0] != 0),
+        _ => bytes[0].into(),
+    };
+    if !dtype.is_float() {
+        return integer(a) < integer(b);
+    }
+    let float = |bytes: &[u8]| match dtype {
+        DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()),
+        DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).into(),
+        DType::F16 => half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
+        _ => half::bf16::from_le_bytes(bytes.try_into().unwrap()).to_f64(),
+    };
+    let (a, b) = (float(a), float(b));
+    a < b || (!a.is_nan() && b.is_nan())
+}
+
+#[test]
+fn every_bit_of_an_element_that_is_put_in_order_moves() {
+    let mut random = Rng::with_seed(41);
+    for dtype in DType::ALL.into_iter().filter(|dtype| !matches!(dtype, DType::F8E4M3 | DType::F8E5M2)) {
+        for (length, k) in [(7, 3), (300, 40), (5000, 12), (5000, 3000)] {
+            let x = TensorDesc::contiguous(dtype, &[2, length]).unwrap();
+            // Bytes of few values, so that there are equal elements, zeros of both signs, infinities and NaN.
+            let bytes: Vec<u8> =
+                (0..x.span_bytes()).map(|_| [0, 0, 0x7f, 0x80, 0xff, 0xf0, random.u8(..)][random.usize(..7)]).collect();
+            let given = elements(&x, &bytes);
+            for falls in [false, true] {
+                let sort = SortDescriptor::new(x, 1).unwrap();
+                let top = TopKDescriptor::new(x, 1, k).unwrap();
+                let (sort, top) = if falls { (sort.descending().unwrap(), top) } else { (sort, top.least().unwrap()) };
+                let mut expected = given.clone();
+                for line in expected.chunks_mut(length as usize) {
+                    line.sort_by(|a, b| {
+                        let (a, b) = if falls { (b, a) } else { (a, b) };
+                        is_before(dtype, b, a).cmp(&is_before(dtype, a, b))
+                    });
+                }
+                for target in TARGETS.iter() {
+                    let Ok(device) = &target.device else { continue };
+                    for (descriptor, kept) in
+                        [(AnyDescriptor::new(sort.clone()), length), (AnyDescriptor::new(top.clone()), k)]
+                    {
+                        let found = run(device, &descriptor, std::slice::from_ref(&bytes));
+                        let lines = expected.chunks(length as usize);
+                        let expected: Vec<_> = lines.flat_map(|line| &line[..kept as usize]).cloned().collect();
+                        assert!(found == expected, "{}: {}", target.name, descriptor.line());
+                    }
                 }
             }
         }

@@ -64,6 +64,8 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("index_select", "lookup"),
     ("gather", "lookup"),
     ("index_add", "scatter"),
+    ("sort", "order"),
+    ("top_k", "order"),
 ];
 
 /// The op whose CUDA kernels another op runs.
@@ -72,6 +74,8 @@ fn kernels_of(op: &str) -> String {
     let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
     // Concatenations launch the kernels of copies.
     let of_products = of_products.replace("concat", "copy");
+    // Both ops sort tiles and merge them.
+    let of_products = of_products.replace("top_k", "order").replace("sort", "order");
     // What is looked up lies in lines or alone.
     let of_products = of_products.replace("index_select", "lookup").replace("gather", "lookup");
     let of_products = of_products.replace("index_add", "scatter");

@@ -1458,11 +1458,68 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_25 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_25 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_25 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_25 = 368;
+pub const BOPS_ORDER_ITEMS: _bindgen_ty_25 = 8;
+pub const BOPS_ORDER_THREADS: _bindgen_ty_25 = 512;
+pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_25 = 256;
 pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_order_side {
+    pub lines: bops_walked,
+    pub step: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_order_keys {
+    pub sign: u64,
+    pub infinity: u64,
+    pub is_bool: u32,
+    pub is_descending: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_order_params {
+    pub walk: bops_walk,
+    pub x: bops_order_side,
+    pub values: bops_order_side,
+    pub indices: bops_order_side,
+    pub keys: bops_order_keys,
+    pub lines: u64,
+    pub length: u64,
+    pub kept: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_order_choice {
+    pub threads: u32,
+    pub is_selected: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_order_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub values: *mut ::core::ffi::c_void,
+    pub indices: *mut ::core::ffi::c_void,
+}
+impl Default for bops_order_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_order_element {
+    pub bytes: u32,
+}
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_26 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_26 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_26 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_26 = 368;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1509,15 +1566,15 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_26 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_26 = 16;
-pub type _bindgen_ty_26 = ::core::ffi::c_uint;
-pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_27 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_27 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_27 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_27 = 3;
+pub const BOPS_POOL_AXES: _bindgen_ty_27 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_27 = 16;
 pub type _bindgen_ty_27 = ::core::ffi::c_uint;
+pub type bops_pooling = u32;
+pub const BOPS_POOLING_MAX: _bindgen_ty_28 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_28 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_28 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_28 = 3;
+pub type _bindgen_ty_28 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1606,36 +1663,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_28 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_28 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_28 = 8;
-pub type _bindgen_ty_28 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_29 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_29 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_29 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_29 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_29 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_29 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_29 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_29 = 7;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_29 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_29 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_29 = 8;
 pub type _bindgen_ty_29 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_30 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_30 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_30 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_30 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_30 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_30 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_30 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_30 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_30 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_30 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_30 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_30 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_30 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_30 = 7;
 pub type _bindgen_ty_30 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_31 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_31 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_31 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_31 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_31 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_31 = 5;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_31 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_31 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_31 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_31 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_31 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_31 = 5;
 pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_32 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_32 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_32 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_32 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_32 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_32 = 5;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1781,8 +1838,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_32 = 3;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_33 = 3;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_resize_sampling {
@@ -1992,11 +2049,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_33 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_33 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_33 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_33 = 16;
-pub type _bindgen_ty_33 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_34 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_34 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_34 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_34 = 16;
+pub type _bindgen_ty_34 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2025,24 +2082,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_34 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_34 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_34 = 2;
-pub type _bindgen_ty_34 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_35 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_35 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_35 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_35 = 16;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_35 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_35 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_35 = 2;
 pub type _bindgen_ty_35 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_36 = 8;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_36 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_36 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_36 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_36 = 16;
 pub type _bindgen_ty_36 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_37 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_37 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_37 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_37 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_37 = 4;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_37 = 8;
 pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_38 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_38 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_38 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_38 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_38 = 4;
+pub type _bindgen_ty_38 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2154,9 +2211,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_38 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_38 = 7;
-pub type _bindgen_ty_38 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_39 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_39 = 7;
+pub type _bindgen_ty_39 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -3093,6 +3150,32 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_order_tiles_prepare(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+    ) -> bops_status;
+    pub fn bops_order_tiles_launch(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+        operands: *const bops_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_order_merge_prepare(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+    ) -> bops_status;
+    pub fn bops_order_merge_launch(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+        operands: *const bops_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_pointwise_sets_prepare(
         of: *const bops_dtype,
         params: *const bops_pointwise_sets_params,
@@ -3782,6 +3865,14 @@ pub mod forms {
     pub mod bops_local_response_norm_backward_direct {
         pub use super::super::bops_local_response_norm_backward_direct_launch as launch;
         pub use super::super::bops_local_response_norm_backward_direct_prepare as prepare;
+    }
+    pub mod bops_order_tiles {
+        pub use super::super::bops_order_tiles_launch as launch;
+        pub use super::super::bops_order_tiles_prepare as prepare;
+    }
+    pub mod bops_order_merge {
+        pub use super::super::bops_order_merge_launch as launch;
+        pub use super::super::bops_order_merge_prepare as prepare;
     }
     pub mod bops_pointwise_sets {
         pub use super::super::bops_pointwise_sets_launch as launch;

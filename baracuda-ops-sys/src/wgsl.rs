@@ -234,6 +234,14 @@ files! {
         MOVEMENT = "movement/movement.wgsl",
         PAD = "movement/pad.wgsl",
     }
+    /// Ops that put elements in order.
+    order {
+        KEYS_OF_PAIRS = "order/keys_of_pairs.wgsl",
+        KEYS_OF_WORDS = "order/keys_of_words.wgsl",
+        ORDER = "order/order.wgsl",
+        ORDER_MERGE = "order/order_merge.wgsl",
+        ORDER_TILES = "order/order_tiles.wgsl",
+    }
     /// Ops on each element alone.
     pointwise {
         ACTIVATION = "pointwise/activation.wgsl",

@@ -24,6 +24,7 @@ use crate::ops::norm::{
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
+use crate::ops::order::{SortDescriptor, TopKDescriptor};
 use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
 use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
@@ -64,6 +65,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<GatherDescriptor>(),
     OpEntry::of::<IndexAddDescriptor>(),
     OpEntry::of::<ScatterDescriptor>(),
+    OpEntry::of::<SortDescriptor>(),
+    OpEntry::of::<TopKDescriptor>(),
     OpEntry::of::<PoolDescriptor>(),
     OpEntry::of::<PoolBackwardDescriptor>(),
     OpEntry::of::<ResizeDescriptor>(),

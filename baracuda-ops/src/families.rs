@@ -9,6 +9,7 @@ const FAMILIES: &[(&str, bool)] = &[
     ("index", cfg!(feature = "index")),
     ("movement", cfg!(feature = "movement")),
     ("norm", cfg!(feature = "norm")),
+    ("order", cfg!(feature = "order")),
     ("pointwise", cfg!(feature = "pointwise")),
     ("reduce", cfg!(feature = "reduce")),
     ("scan", cfg!(feature = "scan")),
@@ -64,6 +65,8 @@ mod tests {
             crate::ScanDescriptor::MODULE,
             crate::CopyDescriptor::MODULE,
             crate::GatherDescriptor::MODULE,
+            crate::SortDescriptor::MODULE,
+            crate::TopKDescriptor::MODULE,
             crate::PoolDescriptor::MODULE,
             crate::ResizeDescriptor::MODULE,
         ] {

@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 38] = [
+    const EXAMPLES: [(&str, &str, &str); 40] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -381,6 +381,8 @@ mod tests {
         ("gather", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]}"#, "y"),
         ("index_add", r#""axis":1,"indices":{"dtype":"i64","dims":[4]},"combine":"add""#, "source"),
         ("scatter", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]},"combine":"set""#, "source"),
+        ("sort", r#""axis":1,"values":true"#, "values"),
+        ("top_k", r#""axis":1,"k":4,"values":true"#, "values"),
         ("pool", r#""pooling":"max","kernel":[1]"#, "y"),
         ("pool_backward", r#""pooling":"average","kernel":[1]"#, "dx"),
         ("resize", r#""sizes":[3],"mode":"linear""#, "y"),

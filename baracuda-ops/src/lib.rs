@@ -71,6 +71,7 @@ pub use ops::norm::{
     LocalResponseNormDescriptor, LocalResponseNormPlan, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
     RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
 };
+pub use ops::order::{SortArgs, SortDescriptor, SortPlan, TopKArgs, TopKDescriptor, TopKPlan};
 pub use ops::pointwise::stock;
 pub use ops::pointwise::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,

@@ -8,6 +8,7 @@ mod index;
 mod local_response_norm;
 mod loss;
 mod movement;
+mod order;
 mod pointwise;
 mod reduce;
 mod scan;
@@ -148,6 +149,10 @@ pub const OPS: &[&str] = &[
     "embedding_backward",
     "index_add",
     "scatter_add_1",
+    "sort_last",
+    "topk_50",
+    "topk_8",
+    "topk_100",
     "max_pool",
     "max_pool_nhwc",
     "avg_pool",
@@ -244,6 +249,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in index::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         index::cells(&mut cells, op)?;
+    }
+    for op in order::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        order::cells(&mut cells, op)?;
     }
     for op in window::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         window::cells(&mut cells, op)?;

@@ -569,9 +569,10 @@ impl Case {
         if self.is_pinned_elsewhere(backend) {
             return true;
         }
-        // Moves take elements of 8 bytes as two words.
+        // Moves and orders take elements of 8 bytes as two words.
         let is_scatter = ["index_add", "scatter"].contains(&self.descriptor.name());
-        let is_move = ["copy", "pad", "concat", "index_select", "gather"].contains(&self.descriptor.name())
+        let is_move = ["copy", "pad", "concat", "index_select", "gather", "sort", "top_k"]
+            .contains(&self.descriptor.name())
             || (is_scatter && self.descriptor.line().contains(r#""combine":"set""#));
         let is_program = self.descriptor.name() == "pointwise";
         let lacks = |dtype| match dtype {

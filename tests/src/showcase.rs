@@ -45,6 +45,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("gather", "gather", "along the last axis"),
     ("index_add", "index_add", "the gradient of an embedding"),
     ("scatter", "scatter", "added along the last axis"),
+    ("sort", "sort", "with indices"),
+    ("top_k", "top_k", "few of a long line"),
     ("max_pool", "pool", "max 3x3"),
     ("max_pool_backward", "pool_backward", "max 3x3"),
     ("resize", "resize", "bilinear"),

@@ -13,6 +13,7 @@ pub mod index;
 mod lines;
 pub mod movement;
 pub mod norm;
+pub mod order;
 pub mod pointwise;
 pub mod reduce;
 mod rows;
@@ -37,6 +38,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     scan::add_variants(&mut variants)?;
     movement::add_variants(&mut variants)?;
     index::add_variants(&mut variants)?;
+    order::add_variants(&mut variants)?;
     window::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;

@@ -27,6 +27,7 @@ mod layer_norm;
 mod local_response_norm;
 mod lookup;
 mod movement;
+mod order;
 mod pad;
 pub(crate) mod pointwise;
 mod pool;
@@ -68,6 +69,8 @@ pub static SUBJECTS: &[Subject] = &[
     lookup::GATHER,
     scatter::INDEX_ADD,
     scatter::SCATTER,
+    order::SORT,
+    order::TOP_K,
     pool::FORWARD,
     pool::BACKWARD,
     resize::FORWARD,

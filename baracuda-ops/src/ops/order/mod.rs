@@ -1,0 +1,127 @@
+//! Ops that put elements in order: `sort` and `top_k`.
+//!
+//! | what a framework calls it | what to use |
+//! |---|---|
+//! | sort, stable sort, with or without the indices | [`SortDescriptor`] |
+//! | argsort | [`SortDescriptor::argsort`] |
+//! | topk, the least or greatest k | [`TopKDescriptor`] |
+//!
+//! Both follow one order: numbers by their values, 0 and -0 as equals, NaN above every number, false below true. Of equal elements the one of the lower position
+//! comes first, whether the order rises or falls, so that there is one right result and every backend has it.
+//!
+//! How it is computed: an element becomes an unsigned integer, its key, which has the element's place in the order; for a falling order all its bits are inverted. Lines of
+//! keys with their positions are sorted stably, and what is written are positions, and elements of x at those positions, bit for bit.
+//!
+//! Kernels of both ops, in the order in which they are tried. On CUDA `tiles` (`csrc/order/order_tiles.cu`), where a tile holds a line, or where the elements
+//! that are kept of each tile are few, and `merge` (`csrc/order/order_merge.cu`), which merges sorted tiles; through wgpu the same two (`csrc/order/order_tiles.wgsl`,
+//! `csrc/order/order_merge.wgsl`), with keys of 64 bits as two words. On the CPU one, in `cpu.rs`. Merges along diagonals: O. Green, R. McColl, D. A. Bader,
+//! "GPU Merge Path: A GPU Merging Algorithm", 2012.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::gradients::Derivation;
+use crate::operands::operands;
+use crate::ops::fields::require;
+use crate::ops::valid::{self, Described, Fields};
+use crate::slots::SlotsBuilder;
+use crate::tensor::TensorDesc;
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod geometry;
+pub mod sort;
+pub mod top_k;
+#[cfg(feature = "wgpu")]
+mod wgpu;
+
+pub(crate) use geometry::Order;
+pub use sort::{SortArgs, SortDescriptor, SortPlan};
+pub use top_k::{TopKArgs, TopKDescriptor, TopKPlan};
+#[cfg(feature = "wgpu")]
+pub(super) use wgpu::add_variants;
+
+operands! { $
+    /// The operands of both ops.
+    mod forward {
+        X x: In, always => "What is put in order.";
+        VALUES values: Out, if values => "The elements, in order.", step "Where the elements go.";
+        INDICES indices: Out, if indices => "Where each element comes from, along the axis.", step "Where the indices go.";
+    }
+}
+
+/// Validated fields of either op.
+trait Ordered: Fields<Kind = (), Derived = Order> + Send + Sync + 'static {}
+
+impl<F: Fields<Kind = (), Derived = Order> + Send + Sync + 'static> Ordered for F {}
+
+type Valid<F> = valid::Valid<F>;
+
+/// What is written: elements, and indices of a type.
+#[derive(Clone, Copy)]
+struct Written {
+    values: bool,
+    indices: Option<DType>,
+}
+
+/// The extent of the axis; of a tensor of rank 0 it is 1.
+fn length(x: &TensorDesc, axis: usize) -> u64 {
+    x.dims().get(axis).copied().unwrap_or(1)
+}
+
+fn check_axis(op: &'static str, x: &TensorDesc, axis: usize) -> Result<()> {
+    let rank = x.rank();
+    require(op, "axis", axis < rank.max(1), || format!("must be below the rank of x, {rank}; got {axis}"))
+}
+
+/// Declares the operands of an op that keeps the first `kept` elements of each line.
+fn declare(
+    op: &'static str,
+    (x, axis): (&TensorDesc, usize),
+    (kept, is_descending): (u64, bool),
+    written: Written,
+    slots: &mut SlotsBuilder<'_>,
+) -> Result<Order> {
+    let (dtype, length) = (x.dtype(), length(x, axis));
+    require(op, "x", dtype.is_computed() || dtype.is_integer() || dtype == DType::Bool, || {
+        format!("{dtype} is stored and cast only; cast it first, with a program of pointwise")
+    })?;
+    require(op, "values", written.values || written.indices.is_some(), || {
+        "or indices must be asked for: there would be nothing to write".into()
+    })?;
+    if let Some(dtype) = written.indices {
+        let most = match dtype {
+            DType::I64 => u64::MAX,
+            DType::I32 => i32::MAX.unsigned_abs().into(),
+            DType::U32 => u32::MAX.into(),
+            _ => {
+                let rule = format!("must be i64, i32 or u32, got {dtype}");
+                return Err(Error::InvalidDescriptor { op, field: "indices", rule });
+            }
+        };
+        require(op, "indices", length == 0 || length - 1 <= most, || {
+            format!("of {dtype} are at most {most}, the axis has {length} positions; i64 has room")
+        })?;
+    }
+    slots.declare(forward::X, *x)?;
+    let mut dims = x.dims().to_vec();
+    if let Some(extent) = dims.get_mut(axis) {
+        *extent = kept;
+    }
+    let mut output = |index: usize, dtype: DType| -> Result<TensorDesc> {
+        slots.declare(index, slots.derived(index, TensorDesc::contiguous(dtype, &dims))?)
+    };
+    let values = if written.values { Some(output(forward::VALUES, dtype)?) } else { None };
+    let indices = match written.indices {
+        Some(dtype) => Some(output(forward::INDICES, dtype)?),
+        None => None,
+    };
+    Order::new([x, values.as_ref().unwrap_or(x), indices.as_ref().unwrap_or(x)], axis, kept, is_descending)
+}
+
+/// No op puts gradients at the places that indices name.
+fn derive<D: Described>(_: &D, derivation: &mut Derivation) -> Result<()> {
+    let why = "has no gradient: no op puts what arrives at the elements that indices name";
+    let operand = derivation.wanted().first().copied().unwrap_or("x").into();
+    Err(Error::NoGradient { op: D::OP.name, operand, why, known: Vec::new() })
+}

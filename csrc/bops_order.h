@@ -1,0 +1,62 @@
+/* The C ABI of the CUDA kernels of sort and top-k; the rules of bops.h hold here. */
+#ifndef BOPS_ORDER_H
+#define BOPS_ORDER_H
+#include "bops_pointwise.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Records of a thread, and the most threads of a tile: of keys of 32 and of 64 bits. A record is a key and the position that its element has along the line. */
+enum { BOPS_ORDER_ITEMS = 8, BOPS_ORDER_THREADS = 512, BOPS_ORDER_THREADS_WIDE = 256 };
+
+/* How an operand lies: lines along the other axes, and elements along a line. */
+typedef struct {
+    bops_walked lines;
+    uint64_t step; /* from one element of a line to the next */
+} bops_order_side;
+
+/* How the bits of an element become its key. */
+typedef struct {
+    uint64_t sign;     /* the bit of the sign, or 0 of types without one */
+    uint64_t infinity; /* the bits of infinity, or 0 of integers and bool */
+    uint32_t is_bool, is_descending;
+} bops_order_keys;
+
+/* Of each line the first `kept` records in order are written. `values` and `indices` count where their operands are there. */
+typedef struct {
+    bops_walk walk; /* the lines, one to an access */
+    bops_order_side x, values, indices;
+    bops_order_keys keys;
+    uint64_t lines, length, kept;
+} bops_order_params;
+
+/* What Rust chose.
+ * threads: that share a tile, a power of two, up to the most of the keys. With fewer a block has several tiles, each of which is a whole line.
+ * is_selected: whether each tile finds the records that it keeps before it sorts them. */
+typedef struct {
+    uint32_t threads, is_selected;
+} bops_order_choice;
+
+typedef struct {
+    const void *x;
+    void *values, *indices;
+} bops_order_operands;
+
+/* Specialised for the bytes of an element. */
+typedef struct {
+    uint32_t bytes;
+} bops_order_element;
+
+/* The workspace has two buffers of records, which launches but the last write in turns; they have as many as the first two of these write. First all keys of the
+ * buffers, then all positions. A buffer is [line][record]. */
+
+/* Each tile keeps its first `kept` records; those of all tiles of a line are lines of the next launch, until a tile holds a whole line. */
+BOPS_FORM(bops_order_tiles, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
+/* Tiles are sorted, and merged in pairs, launch by launch. */
+BOPS_FORM(bops_order_merge, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
+
+#ifdef __cplusplus
+}
+#endif
+#endif
