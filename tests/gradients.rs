@@ -25,9 +25,6 @@ const TOLERANCE_OF_16_BITS: f64 = 0.01;
 /// As above, with operands of 8 bits, which have two or three digits.
 const TOLERANCE_OF_8_BITS: f64 = 0.13;
 
-/// Ops that refuse the gradients of their inputs whatever their fields are.
-const WITHOUT_STEPS: [&str; 2] = ["sort", "top_k"];
-
 /// The forwards of an op: the fields that it needs, and of each option the texts that it may have, `""` where it is left out. Every
 /// combination is a line, but those that the op refuses.
 struct Forwards {
@@ -201,6 +198,24 @@ const FORWARDS: &[Forwards] = &[
             r#""x":{"dtype":"f64","dims":[1,2,6,5]},"kernel":[2,3],"stride":[1,1],"dilation":[3,1],"padding":[[2,1],[1,1]]"#,
         ],
         options: &[&[r#""pooling":"max""#, r#""pooling":"norm2""#]],
+    },
+    Forwards {
+        op: "sort",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,7]},"axis":1"#,
+            r#""x":{"dtype":"f64","dims":[5,4],"strides":[1,5]},"axis":0"#,
+            r#""x":{"dtype":"f64","dims":[]},"axis":0"#,
+        ],
+        options: &[&[r#""values":true"#, r#""values":true,"indices":"i32""#], &["", r#""descending":true"#]],
+    },
+    Forwards {
+        op: "top_k",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,7]},"axis":1,"k":3"#,
+            r#""x":{"dtype":"f64","dims":[2,5,4]},"axis":1,"k":5"#,
+            r#""x":{"dtype":"f64","dims":[4]},"axis":0,"k":0"#,
+        ],
+        options: &[&[r#""values":true"#, r#""values":true,"indices":"i64""#], &["", r#""least":true"#]],
     },
     Forwards {
         op: "resize",

@@ -9,9 +9,9 @@ use baracuda_ops::{
     DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor,
     IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
     LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions,
-    PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, RmsNormDescriptor,
-    Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor,
-    Workspace,
+    PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, ResizeDescriptor,
+    ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor, SortDescriptor,
+    TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;

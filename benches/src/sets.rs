@@ -79,7 +79,7 @@ impl Sets {
 
     /// The operands of each set, in slot order.
     pub fn operands(&self) -> Vec<Vec<Operand<'_>>> {
-        let of = |((buffer, access), is_in_place)| match access {
+        let of = |((buffer, access), is_in_place): ((_, &Access), &bool)| match access {
             &Access::In if *is_in_place => Mem::in_place().into(),
             &Access::In => Mem::from(buffer).into(),
             _ => MemMut::from(buffer).into(),

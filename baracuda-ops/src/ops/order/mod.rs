@@ -19,11 +19,13 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::gradients::Derivation;
+use crate::gradients::{Derivation, Role};
 use crate::operands::operands;
-use crate::ops::fields::require;
-use crate::ops::valid::{self, Described, Fields};
-use crate::slots::SlotsBuilder;
+use crate::ops::fields::{beside, require};
+use crate::ops::index::{Combine, ScatterDescriptor};
+use crate::ops::valid::{self, Fields};
+use crate::plan::Descriptor;
+use crate::slots::{Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -119,9 +121,27 @@ fn declare(
     Order::new([x, values.as_ref().unwrap_or(x), indices.as_ref().unwrap_or(x)], axis, kept, is_descending)
 }
 
-/// No op puts gradients at the places that indices name.
-fn derive<D: Described>(_: &D, derivation: &mut Derivation) -> Result<()> {
-    let why = "has no gradient: no op puts what arrives at the elements that indices name";
-    let operand = derivation.wanted().first().copied().unwrap_or("x").into();
-    Err(Error::NoGradient { op: D::OP.name, operand, why, known: Vec::new() })
+/// What arrives goes where the elements came from, and elsewhere the gradient is 0. `positions`: the forward of these positions alone, which is a step of its own
+/// where forward did not write them.
+fn derive<P: Descriptor>(
+    slots: &Slots,
+    axis: usize,
+    positions: impl FnOnce() -> Result<P>,
+    derivation: &mut Derivation,
+) -> Result<()> {
+    let x = slots.always(forward::X).desc;
+    let Some(values) = slots.at(forward::VALUES) else { return Ok(()) };
+    let (indices, role) = match slots.at(forward::INDICES) {
+        Some(indices) => (indices.desc, Role::Forward("indices")),
+        None => {
+            let (positions, found) = (positions()?, derivation.intermediate());
+            let desc = positions.slots()[1].desc;
+            derivation.push(positions, &[("x", Role::Forward("x")), ("indices", found.clone())]);
+            (desc, found)
+        }
+    };
+    let scatter = ScatterDescriptor::new(beside(&x)?, axis, indices, Combine::Set)?.layout("source", values.desc)?;
+    let arriving = ("source", Role::GradientOf("values"));
+    derivation.push(scatter, &[arriving, ("indices", role), ("y", Role::GradientFor(vec!["x"]))]);
+    Ok(())
 }

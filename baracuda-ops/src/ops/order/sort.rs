@@ -90,7 +90,14 @@ descriptor! {
         wgpu: {"tiles" => wgpu::tiles, "merge" => wgpu::merge};
         cpu: cpu::accept
     );
-    gradients: ["values"] => ["x"], derive;
+    gradients: ["values"] => ["x"], |forward, derivation| {
+        let Fields { x, axis, descending, .. } = forward.0.fields;
+        let positions = || {
+            let sort = SortDescriptor::argsort(x, axis)?;
+            if descending { sort.descending() } else { Ok(sort) }
+        };
+        derive(&forward.0.slots, axis, positions, derivation)
+    };
     /// The elements along an axis, from the least to the greatest.
     ///
     /// # Errors
@@ -180,9 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gradient_would_be_put_where_indices_name() {
+    fn gradients_go_where_the_elements_came_from() {
+        let names = |sort: SortDescriptor| -> Vec<&'static str> {
+            let steps = sort.gradients(&["values"], &["x"]).unwrap();
+            steps.iter().map(|step| step.descriptor.name()).collect()
+        };
         let sort = SortDescriptor::new(dense(DType::F32, &[2, 3]), 1).unwrap();
-        let refusal = sort.gradients(&["values"], &["x"]).unwrap_err();
-        assert!(matches!(refusal, Error::NoGradient { op: "sort", .. }), "{refusal}");
+        assert_eq!(names(sort.clone()), ["sort", "scatter"]);
+        assert_eq!(names(sort.with_indices().unwrap()), ["scatter"]);
     }
 }

@@ -97,7 +97,14 @@ descriptor! {
         wgpu: {"tiles" => wgpu::tiles, "merge" => wgpu::merge};
         cpu: cpu::accept
     );
-    gradients: ["values"] => ["x"], derive;
+    gradients: ["values"] => ["x"], |forward, derivation| {
+        let Fields { x, axis, k, least, .. } = forward.0.fields;
+        let positions = || {
+            let top = TopKDescriptor::positions(x, axis, k)?;
+            if least { top.least() } else { Ok(top) }
+        };
+        derive(&forward.0.slots, axis, positions, derivation)
+    };
     /// The k greatest elements along an axis, from the greatest on.
     ///
     /// # Errors
