@@ -38,6 +38,14 @@ pub(crate) fn in_range(op: &'static str, field: &'static str, value: Real, x: &T
     })
 }
 
+/// Refuses an axis that is not below the rank of an operand; a tensor of rank 0 is a line of one element along axis 0.
+pub(crate) fn below_rank(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: usize) -> Result<()> {
+    require(op, "axis", axis < desc.rank().max(1), || match desc.rank() {
+        0 => format!("must be 0 where {operand} has rank 0; got {axis}"),
+        rank => format!("must be below the rank of {operand}, {rank}; got {axis}"),
+    })
+}
+
 /// Requires a floating-point dtype that ops compute with.
 pub(crate) fn float(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
     let dtype = desc.dtype();

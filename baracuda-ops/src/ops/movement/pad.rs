@@ -136,7 +136,13 @@ impl Number {
                 format!("must be a number of i64 that f64 has, which beyond 2^53 not every one is; got {number}");
             return Err(Error::InvalidDescriptor { op, field, rule });
         }
-        let rule = || format!("must be a number of {dtype}, got {:e}", self.get());
+        let rule = || {
+            let value = self.get();
+            // Whole numbers with their digits, if these are few.
+            let got = if value.abs() < 1e19 { format!("{value}") } else { format!("{value:e}") };
+            let whole = if dtype.is_integer() { "whole " } else { "" };
+            format!("must be a {whole}number of {dtype}, got {got}")
+        };
         bits(dtype, self.get()).ok_or_else(|| Error::InvalidDescriptor { op, field, rule: rule() })
     }
 }
@@ -150,7 +156,7 @@ impl TryFrom<Word> for Number {
             Word::Number(value) => Ok(Self::new(value)),
             Word::Name(name) => match NAMES.iter().find(|(known, _)| *known == name) {
                 Some((_, value)) => Ok(Self::new(*value)),
-                None => Err(format!("{name:?} is no number; those without digits are inf, -inf and nan")),
+                None => Err(format!("expected a number, \"inf\", \"-inf\" or \"nan\", got the string {name:?}")),
             },
         }
     }
@@ -196,8 +202,8 @@ fn bits(dtype: DType, value: f64) -> Option<u64> {
         DType::I8 => (is_whole && (f64::from(i8::MIN)..=f64::from(i8::MAX)).contains(&value))
             .then(|| (value as i8).cast_unsigned().into()),
         DType::Bool => (value == 0.0 || value == 1.0).then(|| (value as u8).into()),
-        // Numbers beyond the greatest would become it.
-        DType::F8E4M3 => (value.is_nan() || value.abs() <= 448.0).then(|| F8E4M3::from_f64(value).to_bits().into()),
+        // Numbers from half a step beyond the greatest on would become it.
+        DType::F8E4M3 => (value.is_nan() || value.abs() < 464.0).then(|| F8E4M3::from_f64(value).to_bits().into()),
         DType::F8E5M2 => {
             let value = F8E5M2::from_f64(value);
             in_range(value.to_f64().is_finite()).then(|| value.to_bits().into())

@@ -71,11 +71,6 @@ fn length(x: &TensorDesc, axis: usize) -> u64 {
     x.dims().get(axis).copied().unwrap_or(1)
 }
 
-fn check_axis(op: &'static str, x: &TensorDesc, axis: usize) -> Result<()> {
-    let rank = x.rank();
-    require(op, "axis", axis < rank.max(1), || format!("must be below the rank of x, {rank}; got {axis}"))
-}
-
 /// Declares the operands of an op that keeps the first `kept` elements of each line.
 fn declare(
     op: &'static str,

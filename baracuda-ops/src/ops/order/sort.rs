@@ -33,7 +33,7 @@ use super::{Order, Written, cpu, derive, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::fields::relay;
+use crate::ops::fields::{below_rank, relay};
 use crate::ops::valid::{Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -61,7 +61,7 @@ impl Fields {
 
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Order> {
         let Self { x, axis, descending, values, indices, .. } = self;
-        super::check_axis(op, x, *axis)?;
+        below_rank(op, "x", x, *axis)?;
         let written = Written { values: *values, indices: *indices };
         super::declare(op, (x, *axis), (super::length(x, *axis), *descending), written, slots)
     }

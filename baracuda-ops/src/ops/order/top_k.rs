@@ -34,7 +34,7 @@ use super::{Order, Written, cpu, derive, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::fields::{relay, require};
+use crate::ops::fields::{below_rank, relay, require};
 use crate::ops::valid::{Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -63,7 +63,7 @@ impl Fields {
 
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Order> {
         let Self { x, axis, k, least, values, indices, .. } = self;
-        super::check_axis(op, x, *axis)?;
+        below_rank(op, "x", x, *axis)?;
         let length = super::length(x, *axis);
         require(op, "k", *k <= length, || format!("must be at most the extent of axis {axis}, {length}; got {k}"))?;
         require(op, "k", *k == 1 || x.rank() > 0, || {

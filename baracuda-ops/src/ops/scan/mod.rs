@@ -43,7 +43,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{relay, require};
+use crate::ops::fields::{below_rank, relay, require};
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -113,9 +113,7 @@ impl Fields {
         require(op, "x", *scan != Scan::LogSumExp || !is_integer, || {
             format!("must be f64, f32, f16 or bf16, of which {name} is; got {dtype}, cast it first")
         })?;
-        require(op, "axis", *axis < x.rank().max(1), || {
-            format!("must be below the rank of x, {}; got {axis}", x.rank())
-        })?;
+        below_rank(op, "x", x, *axis)?;
         let output = self.output(op)?;
         let length = x.dims().get(*axis).copied().unwrap_or(1);
         self.check_indices(op, length)?;
@@ -290,7 +288,7 @@ mod tests {
             ),
             (
                 rule(ScanDescriptor::of(dense(DType::F32, &[]), 1, Scan::Sum)),
-                "axis: must be below the rank of x, 0; got 1",
+                "axis: must be 0 where x has rank 0; got 1",
             ),
             (rule(of(DType::F8E4M3, Scan::Sum)), "x: f8e4m3 is stored and cast only"),
             (rule(of(DType::I32, Scan::LogSumExp)), "of which logsumexp is; got i32"),

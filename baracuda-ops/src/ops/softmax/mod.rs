@@ -66,7 +66,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Reason, Result};
 use crate::gradients::{Derivation, Role};
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, float, in_range, relay, require};
+use crate::ops::fields::{below_rank, beside, float, in_range, relay, require};
 use crate::ops::pointwise::map::PointwiseDescriptor;
 use crate::ops::pointwise::program::Program;
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
@@ -151,13 +151,10 @@ fn beside_of(desc: &TensorDesc, dtype: Option<DType>) -> Result<TensorDesc> {
     TensorDesc::strided(dtype, beside.dims(), beside.strides())?.align(beside.align_bytes().max(dtype.size_bytes()))
 }
 
-/// Requires a floating-point dtype, and an axis below the rank; a tensor of rank 0 is a line of one element along axis 0.
+/// Requires a floating-point dtype, and an axis below the rank.
 fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: usize) -> Result<()> {
     float(op, operand, desc)?;
-    require(op, "axis", axis < desc.rank().max(1), || match desc.rank() {
-        0 => format!("must be 0 where {operand} has rank 0; got {axis}"),
-        rank => format!("must be below the rank of {operand}, {rank}; got {axis}"),
-    })
+    below_rank(op, operand, desc, axis)
 }
 
 impl ForwardFields {

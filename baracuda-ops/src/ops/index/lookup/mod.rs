@@ -39,7 +39,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, relay, require};
+use crate::ops::fields::{below_rank, beside, relay, require};
 use crate::ops::index::scatter::{Combine, IndexAddDescriptor, ScatterDescriptor};
 use crate::ops::movement::pad::Number;
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
@@ -123,7 +123,7 @@ pub(super) fn addressed(
     indices: &TensorDesc,
 ) -> Result<Vec<u64>> {
     let (rank, dtype) = (x.rank(), indices.dtype());
-    require(op, "axis", axis < rank.max(1), || format!("must be below the rank of {of}, {rank}; got {axis}"))?;
+    below_rank(op, of, x, axis)?;
     require(op, "indices", matches!(dtype, DType::I64 | DType::I32 | DType::U32), || {
         format!("must be i64, i32 or u32, got {dtype}; a program of pointwise casts")
     })?;
@@ -335,7 +335,7 @@ mod tests {
             (rule(gather(0, DType::F32, &[4, 5])), "indices: must be i64, i32 or u32, got f32"),
             (rule(gather(0, DType::I32, &[4])), "beside axis 0 extents of at most its [4, 5]; got [4]"),
             (rule(gather(0, DType::I32, &[9, 6])), "got [9, 6]"),
-            (rule(gather(0, DType::I32, &[9, 5]).unwrap().fill(256.0)), "fill: must be a number of u8, got 2.56e2"),
+            (rule(gather(0, DType::I32, &[9, 5]).unwrap().fill(256.0)), "fill: must be a whole number of u8, got 256"),
         ] {
             assert!(refusal.contains(expected), "{refusal} should contain {expected}");
         }

@@ -52,7 +52,7 @@ use crate::error::{Error, Result};
 use crate::gradients::Derivation;
 use crate::json;
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, float, relay, require};
+use crate::ops::fields::{below_rank, beside, float, relay, require};
 use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -159,10 +159,7 @@ impl Fields {
     fn check(&self, op: &'static str) -> Result<()> {
         let Self { x, axis, targets, .. } = self;
         float(op, "x", x)?;
-        require(op, "axis", *axis < x.rank().max(1), || match x.rank() {
-            0 => format!("must be 0 where x has rank 0; got {axis}"),
-            rank => format!("must be below the rank of x, {rank}; got {axis}"),
-        })?;
+        below_rank(op, "x", x, *axis)?;
         require(op, "x", x.dims().get(*axis) != Some(&0), || {
             format!("must have a class or more along axis {axis}; got {:?}", x.dims())
         })?;
