@@ -301,7 +301,7 @@ fn is_informative(error: &Error) {
         Error::NoGradient { op: "index_add" | "scatter", operand, why, known } => {
             assert!(matches!(&operand[..], "base" | "source") && why.len() > 5 && known[..] == ["add"], "{error}");
         }
-        Error::NoGradient { op: "pad" | "scan", operand, why, .. } => {
+        Error::NoGradient { op: "pad" | "scan" | "index_select" | "gather", operand, why, .. } => {
             assert!(operand == "x" && why.len() > 5, "{error}");
         }
         _ => panic!("an unexpected kind of error: {error:?}"),

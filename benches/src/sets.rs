@@ -79,17 +79,21 @@ impl Sets {
 
     /// The operands of each set, in slot order.
     pub fn operands(&self) -> Vec<Vec<Operand<'_>>> {
-        let of = |((buffer, access), is_in_place): ((_, &Access), &bool)| match access {
-            &Access::In if *is_in_place => Mem::in_place().into(),
-            &Access::In => Mem::from(buffer).into(),
-            _ => MemMut::from(buffer).into(),
-        };
-        self.sets.iter().map(|set| set.iter().zip(&self.access).zip(&self.in_place).map(of).collect()).collect()
+        self.sets.iter().map(|set| set.iter().zip(&self.access).zip(&self.in_place).map(lent).collect()).collect()
     }
 
     /// The workspace.
     pub fn workspace(&self) -> Workspace<'_> {
         self.workspace.as_ref().map_or(Workspace::none(), Workspace::new)
+    }
+}
+
+/// The memory of an operand, or that of its partner.
+fn lent<'a>(((buffer, access), is_in_place): ((&'a Buffer, &Access), &bool)) -> Operand<'a> {
+    match access {
+        Access::In if *is_in_place => Mem::in_place().into(),
+        Access::In => Mem::from(buffer).into(),
+        _ => MemMut::from(buffer).into(),
     }
 }
 

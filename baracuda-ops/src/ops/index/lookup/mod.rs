@@ -157,6 +157,10 @@ pub(super) fn addressed(
 /// What arrives at the elements that indices name is added up at each of them. What is out of range arrives nowhere.
 fn derive<D: Described<Fields = Fields>>(forward: &D, derivation: &mut Derivation) -> Result<()> {
     let Valid { op, fields: Fields { x, axis, indices, from_end, .. }, slots, .. } = forward.valid();
+    if !x.dtype().is_computed() {
+        let why = "has no gradient: what arrives is added up in f64, f32, f16 and bf16; cast it before this op";
+        return Err(Error::NoGradient { op: op.name, operand: "x".into(), why, known: Vec::new() });
+    }
     let dy = slots.always(forward::Y).desc;
     let roles = [("source", Role::GradientOf("y")), ("y", Role::GradientFor(vec!["x"]))];
     macro_rules! push {

@@ -38,9 +38,10 @@
 //! with `include_self=False`. Segments of sorted keys in parts: N. Bell, M. Garland, "Implementing sparse matrix-vector multiplication on throughput-oriented
 //! processors", 2009.
 //!
-//! Kernels. What goes to one place is made neighbours by a stable sort of the places (`csrc/index/sort.cu`, `csrc/index/sort_*.wgsl`), then teams of threads
-//! combine parts of them (`csrc/index/scatter.cu`, `scatter_set.cu`; `csrc/index/scatter_*.wgsl`). y begins as the base or as zeros by the kernels of copies and
-//! padding. The reference is in `cpu.rs`. The count is that of [`lookup`](super::lookup).
+//! Kernels. What goes to one place is made neighbours by a stable sort of the places (`csrc/index/scatter_order.cu`, which is made of the parts of
+//! `csrc/index/sort.cuh`; `csrc/index/scatter_keys.wgsl` and `csrc/index/sort_*.wgsl`), then teams of threads combine parts of them (`csrc/index/scatter.cu`,
+//! `scatter_set.cu`; the files of these names and `scatter_gather.wgsl`). On GPUs places and what goes to them are numbered in 32 bits. y begins as the base or as
+//! zeros by the kernels of copies and padding. The reference is in `cpu.rs`. The count is that of [`lookup`](super::lookup).
 
 use super::lookup::{Addressing, GatherDescriptor, IndexSelectDescriptor, addressed};
 use crate::dtype::DType;
