@@ -570,7 +570,8 @@ impl Case {
             return true;
         }
         // Moves and orders take elements of 8 bytes as two words.
-        let is_move = ["copy", "pad", "concat", "index_select", "gather", "sort", "top_k"].contains(&self.descriptor.name());
+        let is_move =
+            ["copy", "pad", "concat", "index_select", "gather", "sort", "top_k"].contains(&self.descriptor.name());
         let is_program = self.descriptor.name() == "pointwise";
         let lacks = |dtype| match dtype {
             DType::F64 => !is_move,
