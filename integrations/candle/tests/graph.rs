@@ -4,7 +4,7 @@ mod common;
 
 use std::thread;
 
-use baracuda_candle::{LayerNorm, Linear, Module, RmsNorm, VarBuilder, VarMap, ops, rotary_emb};
+use baracuda_candle::{Conv1dConfig, LayerNorm, Linear, Module, RmsNorm, VarBuilder, VarMap, ops, rotary_emb};
 use candle_core::{DType, Device, Error, Result, Tensor, Var};
 use common::{difference, evaluate, random};
 
@@ -38,6 +38,20 @@ fn gradients_arrive_where_stock_ops_drop_them() -> Result<()> {
     assert!(reaches(ops::softmax_last_dim)?);
     assert!(reaches(|x| rotary_emb::rope(&four(x)?, &angle, &angle))?);
     Ok(())
+}
+
+/// If this fails, candle has mended the gradient of the weight of `conv1d`: then `tests/functions.rs` can compare with it.
+#[test]
+fn stock_conv1d_has_another_gradient_than_finite_differences() -> Result<()> {
+    let inputs = [random((2, 4, 9), 16)?, random((6, 4, 3), 17)?];
+    let stock = |t: &[Tensor]| t[0].conv1d(&t[1], 1, 1, 1, 1);
+    let config = Conv1dConfig { padding: 1, ..Default::default() };
+    let ours = |t: &[Tensor]| ops::conv1d(&t[0], &t[1], None, &config, None);
+    let (y, stock) = evaluate(&stock, &inputs, DType::F64, common::Lying::Contiguous)?;
+    let (expected, gradients) = evaluate(&ours, &inputs, DType::F64, common::Lying::Contiguous)?;
+    assert!(difference(&y, &expected)? < 1e-12);
+    assert!(difference(&stock[1], &gradients[1])? > 0.1);
+    common::differentiate("conv1d", &inputs, &ours)
 }
 
 #[test]

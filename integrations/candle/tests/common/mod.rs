@@ -5,10 +5,10 @@
 use candle_core::{D, DType, Device, Result, Shape, Tensor, Var};
 
 /// A function of tensors.
-pub type Function<'f> = &'f dyn Fn(&[Tensor]) -> Result<Tensor>;
+pub(crate) type Function<'f> = &'f dyn Fn(&[Tensor]) -> Result<Tensor>;
 
 /// Numbers from -1 to 1, of f64, that depend on the seed alone.
-pub fn random(shape: impl Into<Shape>, seed: u64) -> Result<Tensor> {
+pub(crate) fn random(shape: impl Into<Shape>, seed: u64) -> Result<Tensor> {
     let shape = shape.into();
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let numbers: Vec<f64> = (0..shape.elem_count())
@@ -22,7 +22,7 @@ pub fn random(shape: impl Into<Shape>, seed: u64) -> Result<Tensor> {
 
 /// How a tensor lies: the tensor that holds its elements, and the view of that with its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Lying {
+pub(crate) enum Lying {
     Contiguous,
     /// The last two extents are swapped in memory.
     Transposed,
@@ -33,7 +33,7 @@ pub enum Lying {
 }
 
 impl Lying {
-    pub const ALL: [Self; 4] = [Self::Contiguous, Self::Transposed, Self::BetweenColumns, Self::BehindRows];
+    pub(crate) const ALL: [Self; 4] = [Self::Contiguous, Self::Transposed, Self::BetweenColumns, Self::BehindRows];
 
     fn holder(self, x: &Tensor) -> Result<Tensor> {
         match self {
@@ -58,7 +58,7 @@ impl Lying {
 }
 
 /// The value of a function, and the gradients of all inputs for a cotangent that depends on the shape alone, all as f64.
-pub fn evaluate(
+pub(crate) fn evaluate(
     function: Function<'_>,
     inputs: &[Tensor],
     dtype: DType,
@@ -82,12 +82,12 @@ fn of_type(x: &Tensor, dtype: DType) -> Result<Tensor> {
 }
 
 /// What arrives at y: numbers that all types have.
-pub fn cotangent(y: &Tensor) -> Result<Tensor> {
+pub(crate) fn cotangent(y: &Tensor) -> Result<Tensor> {
     random(y.shape(), 77)?.to_dtype(DType::F16)?.to_dtype(y.dtype())
 }
 
 /// The greatest difference of two tensors, by the greatest element, which counts as 1 if it is smaller.
-pub fn difference(got: &Tensor, expected: &Tensor) -> Result<f64> {
+pub(crate) fn difference(got: &Tensor, expected: &Tensor) -> Result<f64> {
     if got.dims() != expected.dims() {
         candle_core::bail!("the shapes are {:?} and {:?}", got.dims(), expected.dims());
     }
@@ -110,7 +110,7 @@ fn tolerance(dtype: DType) -> f64 {
 
 /// Compares a function with its composition of candle's single ops, which is computed in f64 from the inputs as the type has them, in every type and
 /// layout; and its gradients in f64 with finite differences.
-pub fn compare(name: &str, inputs: &[Tensor], ours: Function<'_>, composed: Function<'_>) -> Result<()> {
+pub(crate) fn compare(name: &str, inputs: &[Tensor], ours: Function<'_>, composed: Function<'_>) -> Result<()> {
     for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
         let rounded: Vec<Tensor> =
             inputs.iter().map(|x| of_type(&of_type(x, dtype)?, DType::F64)).collect::<Result<_>>()?;
@@ -129,7 +129,7 @@ pub fn compare(name: &str, inputs: &[Tensor], ours: Function<'_>, composed: Func
 }
 
 /// Compares gradients in f64 with finite differences.
-pub fn differentiate(name: &str, inputs: &[Tensor], function: Function<'_>) -> Result<()> {
+pub(crate) fn differentiate(name: &str, inputs: &[Tensor], function: Function<'_>) -> Result<()> {
     let (_, gradients) = evaluate(function, inputs, DType::F64, Lying::Contiguous)?;
     let loss = |inputs: &[Tensor]| -> Result<f64> {
         let y = function(inputs)?;
