@@ -138,7 +138,7 @@ pub fn group_norm(
 /// As [all](self).
 pub fn softmax<A: Dim>(xs: &Tensor, dim: A) -> Result<Tensor> {
     let axis = dim.to_index(xs.shape(), "softmax")?;
-    softmax_of("softmax", xs, axis, |softmax| Ok(softmax))
+    softmax_of("softmax", xs, axis, Ok)
 }
 
 /// Softmax along the last axis; candle-nn's fused op of this name has no gradient.
