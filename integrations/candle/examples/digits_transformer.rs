@@ -4,7 +4,6 @@
 //!
 //! `cargo run --release --example digits_transformer -- [STEPS]`, by default 150, which takes less than a minute on two cores.
 
-use std::io::Write;
 use std::time::Instant;
 
 use baracuda_candle as ours;
@@ -211,7 +210,6 @@ fn train(ops: &Ops, images: &Tensor, labels: &Tensor, steps: usize) -> Result<Ou
         last = loss.to_scalar()?;
         let bar = "#".repeat((step + 1) * 30 / steps);
         eprint!("\r{:20} [{bar:30}] step {} of {steps}, loss {last:.3} ", ops.name, step + 1);
-        std::io::stderr().flush()?;
     }
     eprintln!();
     let [x, labels] = of(&tests)?;
