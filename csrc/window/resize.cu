@@ -1,4 +1,5 @@
-// Tensors with other extents, and the gradient of that: a thread makes one element of the target from those of the source that are part of it.
+// Tensors with other extents, and the gradient of that: a thread makes one element of the target, or some neighbours, from those of the source that are part of
+// them.
 #include "../bops_resize.h"
 #include "../common/memory.cuh"
 #include "../movement/movement.cuh"
@@ -18,11 +19,11 @@ template <typename A> struct resize_place {
         if (is_long) {
             below = ahead / s.unit, rest = ahead - below * s.unit;
         } else {
-            const uint32_t quotient = uint32_t(ahead) / uint32_t(s.unit);
-            below = quotient, rest = uint32_t(ahead) - quotient * uint32_t(s.unit);
+            const split_number split(s.by_unit, false, uint64_t(ahead));
+            below = split.quotient, rest = split.rest;
         }
         below -= 1;
-        behind = A(rest) / A(s.unit);
+        behind = A(rest) * A(s.inverse);
     }
 };
 
@@ -69,7 +70,8 @@ __device__ __forceinline__ uint64_t first_position(const bops_resize_sampling &s
     const int64_t ahead = element * s.unit - s.start;
     if (ahead <= 0) return 0;
     if (s.slope == 0) return s.to;
-    const uint64_t position = is_long ? (uint64_t(ahead) + s.slope - 1) / uint64_t(s.slope) : (uint32_t(ahead) + uint32_t(s.slope) - 1) / uint32_t(s.slope);
+    const uint64_t upper = uint64_t(ahead) + s.slope - 1;
+    const uint64_t position = is_long ? upper / uint64_t(s.slope) : split_number(s.by_slope, false, upper).quotient;
     return position < s.to ? position : s.to;
 }
 
@@ -104,14 +106,35 @@ template <int taps, typename A> struct positions_of_element {
     }
 };
 
+// Adds up along columns, of these along rows, and of these along planes: calls add(sum, offset) for each element of the source, and combine(sum, weight, part) to add
+// a weighted sum.
+template <typename Sum, typename Parts, typename Add, typename Combine>
+__device__ __forceinline__ Sum resized(const Parts &columns, const Parts &rows, const Parts &planes, const Add &add, const Combine &combine) {
+    Sum sum = {};
+    planes.each([&](uint64_t plane, auto of_plane) {
+        Sum of_rows = {};
+        rows.each([&](uint64_t row, auto of_row) {
+            Sum of_columns = {};
+            columns.each([&](uint64_t column, auto weight) { add(of_columns, weight, plane + row + column); });
+            combine(of_rows, of_row, of_columns);
+        });
+        combine(sum, of_plane, of_rows);
+    });
+    return sum;
+}
+
+template <typename A, int width> struct resize_sums { A of[width]; };
+
 // Of f64 and of four elements one block a multiprocessor at least: without that bound ptxas gives these kernels 64 registers and spills.
-template <typename T, int taps, bool is_backward> __global__ void __launch_bounds__(movement_threads, sizeof(T) == 8 || taps == 4 ? 1 : 0)
+template <typename T, int taps, bool is_backward, int width, bool is_vector>
+__global__ void __launch_bounds__(movement_threads, sizeof(T) == 8 || taps == 4 || is_vector ? 1 : 0)
     resize(const __grid_constant__ bops_resize_params params, const __grid_constant__ bops_resize_operands operands) {
     using A = accumulator_t<T>;
     using parts = std::conditional_t<is_backward, positions_of_element<taps, A>, elements_of_position<taps, A>>;
+    constexpr int bytes = width * int(sizeof(T));
     const uint64_t number = uint64_t(blockIdx.x) * movement_threads + threadIdx.x;
-    if (number >= params.elements) return;
-    // 1. The element, and its positions along the extents that are resized.
+    if (number >= params.parts) return;
+    // 1. The elements, and their positions along the extents that are resized.
     uint64_t rest = number, column_at = 0, row_at = 0, plane_at = 0;
     const T *from = static_cast<const T *>(operands.source);
     T *to = static_cast<T *>(operands.target);
@@ -123,6 +146,7 @@ template <typename T, int taps, bool is_backward> __global__ void __launch_bound
             const split_number split(params.inner[k < BOPS_MOVEMENT_EXTENTS - 1 ? k : 0], params.is_long, rest);
             i = split.rest, rest = split.quotient;
         }
+        if (k == 0) i *= width;
         to += i * params.strides[k].to;
         const uint32_t sampling = params.sampling[k];
         if (sampling == 0) column_at = i;
@@ -130,28 +154,51 @@ template <typename T, int taps, bool is_backward> __global__ void __launch_bound
         else if (sampling == 2) plane_at = i;
         else from += i * params.strides[k].from;
     }
-    // 2. Sums along columns, of these along rows, and of these along planes.
-    const parts columns(params, 0, column_at), rows(params, 1, row_at), planes(params, 2, plane_at);
-    A sum = 0;
-    planes.each([&](uint64_t plane, A of_plane) {
-        A of_rows = 0;
-        rows.each([&](uint64_t row, A of_row) {
-            A of_columns = 0;
-            columns.each([&](uint64_t column, A weight) { of_columns += weight * widen<T>(from[plane + row + column]); });
-            of_rows += of_row * of_columns;
-        });
-        sum += of_plane * of_rows;
-    });
-    *to = narrow<T>(sum);
+    // 2. Their sums.
+    const parts rows(params, 1, row_at), planes(params, 2, plane_at);
+    if constexpr (is_vector) {
+        const parts columns(params, 0, column_at);
+        using sums = resize_sums<A, width>;
+        const sums sum = resized<sums>(
+            columns, rows, planes,
+            [&](sums &sum, A weight, uint64_t offset) {
+                A values[width];
+                unpack<T>(load<bytes, false>(from + offset), values);
+#pragma unroll
+                for (int i = 0; i < width; ++i) sum.of[i] += weight * values[i];
+            },
+            [](sums &sum, A weight, const sums &part) {
+#pragma unroll
+                for (int i = 0; i < width; ++i) sum.of[i] += weight * part.of[i];
+            });
+        store<bytes, false>(to, pack<T, bytes>(sum.of));
+    } else {
+        A sum[width];
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            const parts columns(params, 0, column_at + i);
+            sum[i] = resized<A>(
+                columns, rows, planes, [&](A &sum, A weight, uint64_t offset) { sum += weight * widen<T>(from[offset]); },
+                [](A &sum, A weight, A part) { sum += weight * part; });
+        }
+        if constexpr (width > 1) store<bytes, false>(to, pack<T, bytes>(sum));
+        else *to = narrow<T>(sum[0]);
+    }
 }
 
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_resize_params &params, const bops_resize_choice &choice,
                                                    const bops_resize_operands &operands, void *, const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
+        constexpr int full = 16 / sizeof(T);
         return for_value<1, 2, 4>(choice.taps, [&](auto taps) {
-            return for_flag(choice.is_backward, [&](auto is_backward) {
-                return action(resize<T, taps, is_backward>, movement_shape(params.elements), params, operands);
+            return for_flag(choice.is_backward, [&](auto is_backward) -> bops_status {
+                const launch_shape shape = movement_shape(params.parts);
+                if (choice.width == 1) return action(resize<T, taps, is_backward, 1, false>, shape, params, operands);
+                if (choice.width != full) return cudaErrorInvalidValue;
+                if (choice.is_vector) return action(resize<T, taps, is_backward, full, true>, shape, params, operands);
+                if constexpr (!is_backward && taps < 4) return action(resize<T, taps, false, full, false>, shape, params, operands);
+                else return cudaErrorInvalidValue;
             });
         });
     });

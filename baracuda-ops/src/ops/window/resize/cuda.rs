@@ -2,8 +2,8 @@
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::Sampling;
-use super::{Valid, backward, forward};
+use super::geometry::{Resizing, Sampling};
+use super::{ResizeMode, Valid, backward, forward};
 use crate::backend::cuda::{Props, c_dtype};
 use crate::error::Reason;
 use crate::kernel::Accepted;
@@ -11,34 +11,66 @@ use crate::narrow::word;
 use crate::ops::calls::calls;
 use crate::ops::pointwise::map::cuda::divisor;
 use crate::ops::valid::Direction;
+use crate::tensor::TensorDesc;
 
 /// Threads of a block, as in the kernel.
 const THREADS: u64 = 256;
 /// The most blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 
+/// Bytes of a vector.
+const VEC_BYTES: u64 = 16;
+
+/// How many neighbours a thread makes, and whether of as many neighbours of the source.
+fn width(resizing: &Resizing, [source, target]: [&TensorDesc; 2]) -> (u64, bool) {
+    let full = VEC_BYTES / target.dtype().size_bytes();
+    let line = resizing.line();
+    let outer = || resizing.axes.iter().rev().skip(1);
+    let is_wide = line.to == 1
+        && line.extent.is_multiple_of(full)
+        && target.align_bytes() >= VEC_BYTES
+        && outer().all(|axis| axis.to.is_multiple_of(full));
+    let are_vectors = line.sampling.is_none()
+        && line.from == 1
+        && source.align_bytes() >= VEC_BYTES
+        && outer().all(|axis| axis.sampling.is_some() || axis.from.is_multiple_of(full))
+        && resizing.samplings.iter().all(|sampling| sampling.step.is_multiple_of(full));
+    let are_positions = line.sampling == Some(0) && !resizing.is_backward && resizing.mode != ResizeMode::Cubic;
+    match is_wide && (are_vectors || are_positions) {
+        true => (full, are_vectors),
+        false => (1, false),
+    }
+}
+
 pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let resizing = &valid.derived;
-    let elements = resizing.elements();
-    let blocks = elements.div_ceil(THREADS);
+    let operands = match valid.op.kind {
+        Direction::Forward => [forward::X, forward::Y],
+        Direction::Backward => [backward::DY, backward::DX],
+    };
+    let (width, is_vector) = width(resizing, operands.map(|operand| &valid.slots.always(operand).desc));
+    let parts = resizing.elements() / width;
+    let blocks = parts.div_ceil(THREADS);
     Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}"))?;
-    let is_long = elements >= 1 << 31;
+    let is_long = parts >= 1 << 31;
     let rank = resizing.axes.len().max(1);
+    let has_long = !resizing.samplings.iter().all(Sampling::is_short);
     let mut params = sys::bops_resize_params {
-        elements,
+        parts,
         rank: word(rank as u64),
         is_long: is_long.into(),
         samplings: word(resizing.samplings.len() as u64),
-        has_long: (!resizing.samplings.iter().all(Sampling::is_short)).into(),
+        has_long: has_long.into(),
         ..Default::default()
     };
     params.sampling.fill(sys::BOPS_RESIZE_SAMPLINGS);
     let axes = || resizing.axes.iter().rev();
-    for (to, axis) in params.inner.iter_mut().zip(axes().take(rank - 1)) {
-        Reason::unless(axis.extent <= u32::MAX.into(), || {
-            format!("an extent within others has {} elements, its kernel divides by at most {}", axis.extent, u32::MAX)
+    let extents = std::iter::once(resizing.line().extent / width).chain(axes().skip(1).map(|axis| axis.extent));
+    for (to, extent) in params.inner.iter_mut().zip(extents.take(rank - 1)) {
+        Reason::unless(extent <= u32::MAX.into(), || {
+            format!("an extent within others has {extent} parts, its kernel divides by at most {}", u32::MAX)
         })?;
-        *to = divisor(axis.extent, is_long);
+        *to = divisor(extent, is_long);
     }
     for (at, axis) in axes().enumerate() {
         params.strides[at] = sys::bops_movement_strides { to: axis.to, from: crate::narrow::signed(axis.from) };
@@ -46,16 +78,22 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     }
     for (to, sampling) in params.of.iter_mut().zip(&resizing.samplings) {
         let &Sampling { slope, start, unit, from, to: of_y, step } = sampling;
-        *to = sys::bops_resize_sampling { slope, start, unit, from, to: of_y, step };
+        // Kernels divide by these where numbers are short; nothing is divided by a slope of 0.
+        let by = |number: i64| divisor(if has_long { 1 } else { number.unsigned_abs().max(1) }, false);
+        let [by_unit, by_slope] = [unit, slope].map(by);
+        let inverse = 1.0 / unit as f64;
+        *to = sys::bops_resize_sampling { slope, start, unit, from, to: of_y, step, inverse, by_unit, by_slope };
     }
     let (taps, _) = resizing.mode.taps();
-    let choice = sys::bops_resize_choice { taps, is_backward: resizing.is_backward.into() };
-    let [source, target] = match valid.op.kind {
-        Direction::Forward => [forward::X, forward::Y],
-        Direction::Backward => [backward::DY, backward::DX],
+    let choice = sys::bops_resize_choice {
+        taps,
+        is_backward: resizing.is_backward.into(),
+        width: word(width),
+        is_vector: is_vector.into(),
     };
+    let [source, target] = operands;
     let kernels = (c_dtype(valid.fields.x.dtype())?, params, choice, ());
-    Ok(calls!(bops_resize).candidate(elements > 0, kernels, move |located| sys::bops_resize_operands {
+    Ok(calls!(bops_resize).candidate(parts > 0, kernels, move |located| sys::bops_resize_operands {
         source: located.pointer(source).cast_const(),
         target: located.pointer(target),
     }))
