@@ -1841,7 +1841,7 @@ impl Default for bops_reduce_lines_params {
 pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_33 = 3;
 pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
     pub slope: i64,
     pub start: i64,
@@ -1849,6 +1849,9 @@ pub struct bops_resize_sampling {
     pub from: u64,
     pub to: u64,
     pub step: u64,
+    pub inverse: f64,
+    pub by_unit: bops_divisor,
+    pub by_slope: bops_divisor,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1870,11 +1873,13 @@ impl Default for bops_resize_operands {
 pub struct bops_resize_choice {
     pub taps: u32,
     pub is_backward: u32,
+    pub width: u32,
+    pub is_vector: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_params {
-    pub elements: u64,
+    pub parts: u64,
     pub rank: u32,
     pub is_long: u32,
     pub samplings: u32,
