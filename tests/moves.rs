@@ -37,7 +37,8 @@ fn run(device: &Device, descriptor: &AnyDescriptor, inputs: &[Vec<u8>]) -> Vec<V
         }
     };
     let mut operands: Vec<Operand<'_>> = plan.slots().iter().zip(&buffers).map(operand).collect();
-    plan.run(&mut device.queue(), &mut operands, Workspace::none()).unwrap();
+    let workspace = device.alloc(plan.workspace().bytes).unwrap();
+    plan.run(&mut device.queue(), &mut operands, Workspace::new(&workspace)).unwrap();
     drop(operands);
     let words = device.queue().download::<u32>(buffers.last().unwrap()).unwrap();
     elements(&plan.slots().last().unwrap().desc, bytemuck::cast_slice(&words))

@@ -79,6 +79,8 @@ fn kernels_of(op: &str) -> String {
     // What is looked up lies in lines or alone.
     let of_products = of_products.replace("index_select", "lookup").replace("gather", "lookup");
     let of_products = of_products.replace("index_add", "scatter");
+    // Which tensor is made of which is a choice of one kernel.
+    let of_products = of_products.replace("resize_backward", "resize");
     let of_channels = ["batch_norm", "group_norm", "instance_norm"];
     let of_channels = of_channels.into_iter().fold(of_products, |op, member| op.replace(member, "channel_norm"));
     // One set of kernels serves both norms of rows.

@@ -270,6 +270,8 @@ impl Pool {
         let y = y.context("an output")?.desc.dims().to_vec();
         let (kernel, stride, dilation, adaptive) = (list("kernel"), list("stride"), list("dilation"), list("adaptive"));
         let padding = json["padding"].as_array();
+        // Beside an extent of 0 others may be of any size, and there are no windows.
+        let is_empty = x.contains(&0) || y.contains(&0);
         let spans = x[2..].iter().zip(&y[2..]).enumerate().map(|(at, (&input, &output))| {
             let of_adaptive = |o: u64| {
                 let (first, last) = (o * input / output, ((o + 1) * input - 1) / output);
@@ -288,7 +290,9 @@ impl Pool {
                 let padded = (0..kernel).filter(|&place| element(place) < (input + after) as i64).count() as u64;
                 Span { places: kernel, inside, padded }
             };
-            (0..output).map(|o| if adaptive.is_empty() { of_kernel(o) } else { of_adaptive(o) }).collect()
+            (0..if is_empty { 0 } else { output })
+                .map(|o| if adaptive.is_empty() { of_kernel(o) } else { of_adaptive(o) })
+                .collect()
         });
         Ok(Self {
             pooling: json["pooling"].as_str().context("a pooling")?.into(),

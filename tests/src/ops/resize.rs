@@ -181,8 +181,12 @@ impl Resize {
             (json["mode"].as_str().context("a mode")?, json["coordinates"].as_str().unwrap_or("half_pixel"));
         let kept = x.len() - sizes.len();
         let y = [&x[..kept], &sizes[..]].concat();
+        // Beside an extent of 0 others may be of any size, and nothing is made.
+        let is_empty = x.contains(&0);
         let taps = x[kept..].iter().zip(&sizes).map(|(&n, &m)| {
-            (0..m).map(|o| if n == m { vec![(o, 1.0)] } else { taps(mode, coordinates, n, m, o) }).collect()
+            (0..if is_empty { 0 } else { m })
+                .map(|o| if n == m { vec![(o, 1.0)] } else { taps(mode, coordinates, n, m, o) })
+                .collect()
         });
         Ok(Self { taps: taps.collect(), x, y })
     }
