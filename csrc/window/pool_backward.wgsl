@@ -79,7 +79,10 @@ fn pool_backward(at: Invocation) {
         } else if (POOLING == NORM2) {
             result = result * own;
         } else if (magnitude == 0u) {
-            result = result * 0.0;
+            // A product with 0, of which compilers may assume that it is 0.
+            let of_sum = bitcast<u32>(result);
+            let no_number = bitcast<f32>(0x7fc00000u | (of_sum & 0x80000000u));
+            result = select(0.0, no_number, (of_sum & 0x7fffffffu) >= 0x7f800000u);
         } else if (bits > magnitude) {
             result = -result;
         }

@@ -218,6 +218,7 @@ pub(super) fn pad<'d>(valid: &'d padding::Valid, _: &Props) -> Accepted<'d> {
 
 /// How one tensor moves into another, or a constant into it.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a part is copied with its numbers, of which a plan has few")]
 pub(in crate::ops) enum Part {
     Tiles(Tiles),
     Strided(Strided),

@@ -103,14 +103,15 @@ fn pair_by_vectors(left: &mut [f32], rows: usize, right: Panels<'_>, terms: usiz
     true
 }
 
-/// Whether factors are 0, infinite, NaN, or of a magnitude from [`LEAST`] to below [`LIMIT`].
+/// Whether factors are numbers of bf16, and 0, infinite, NaN, or of a magnitude from [`LEAST`] to below [`LIMIT`].
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn are_moderate(factors: &[f32]) -> bool {
     factors.iter().fold(true, |moderate, factor| {
         let bits = factor.to_bits() & 0x7fff_ffff;
+        let is_of_bf16 = bits & 0xffff == 0;
         let is_small = bits.wrapping_sub(1) < LEAST.to_bits() - 1;
-        moderate & !is_small & (bits < LIMIT.to_bits() || bits >= f32::INFINITY.to_bits())
+        moderate & is_of_bf16 & !is_small & (bits < LIMIT.to_bits() || bits >= f32::INFINITY.to_bits())
     })
 }
 
@@ -249,6 +250,7 @@ mod tests {
             (-0.0, true),
             (f32::NAN, true),
             (f32::INFINITY, true),
+            (1.0 + f32::EPSILON, false),
             (2e19, false),
             (9e18, true),
         ] {

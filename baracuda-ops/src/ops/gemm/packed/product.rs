@@ -29,11 +29,14 @@ pub(in crate::ops::gemm) fn multiply_values(product: &Product, values: Values<'_
     let tile = tile_of(batch.count(), [*m, *n], terms);
     let [row_tiles, col_tiles] = [m.div_ceil(tile[0]), n.div_ceil(tile[1])];
     let elements = batch.count() * m * n;
+    // The gradient of the pre-activation lies in f32 where it is of 16 bits.
+    let factors = [&product.left, &product.right]
+        .map(|matrix| values.tensor(matrix).map_or(matrix.dtype, |tensor| tensor.desc().dtype()));
     threads::for_each(batch.count() * row_tiles * col_tiles, elements.saturating_mul(terms.max(1)), |task| {
         let (first_m, first_n) = (task / col_tiles % row_tiles * tile[0], task % col_tiles * tile[1]);
         let first = At { z: task / (row_tiles * col_tiles), m: first_m, n: first_n };
         let extents = [(m - first_m).min(tile[0]), (n - first_n).min(tile[1])].map(to_usize);
-        let mut sums = Sums::new(extents, [product.left.dtype, product.right.dtype]);
+        let mut sums = Sums::new(extents, factors);
         add_terms(product, values, first, extents, &mut sums);
         sums.end();
         // SAFETY: tiles share no element of the outputs, and each is one task.

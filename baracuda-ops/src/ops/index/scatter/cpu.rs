@@ -10,7 +10,7 @@ use crate::ops::movement::cpu::run as copy;
 use crate::ops::movement::geometry::{Moves, Outside};
 
 /// Units of a row that a task combines at once.
-const SLICE: u64 = 256;
+const SLICE: usize = 256;
 /// Units of a task, unless more go to one place.
 const TASK: u64 = 4096;
 
@@ -48,12 +48,12 @@ fn compute(valid: &Valid, operands: &Operands<'_>) -> Outcome {
         held(goers.len() as u64 + 1, (0..goers.len() as u64).filter(is_first).chain([goers.len() as u64]))?;
     // 2. What goes to each.
     let (places, units) = (starts.len() as u64 - 1, scatters.units());
-    let slices = units.div_ceil(SLICE);
+    let slices = units.div_ceil(SLICE as u64);
     let per_task = (TASK / units).max(1);
     let combination = Combination { valid, source, y, has_base: valid.fields.base };
     threads::for_each(places.div_ceil(per_task) * slices, goers.len() as u64 * units, |task| {
         let (first, slice) = (task / slices * per_task, task % slices);
-        let row = Slice::new(scatters, slice * SLICE, units.min((slice + 1) * SLICE));
+        let row = Slice::new(scatters, slice * SLICE as u64, units.min((slice + 1) * SLICE as u64));
         for place in first..places.min(first + per_task) {
             let [from, to] = [place, place + 1].map(|at| to_usize(starts[to_usize(at)]));
             combination.run(&goers[from..to], &row);
@@ -88,8 +88,8 @@ fn goers(
 /// Some units of a row: how far they lie from its first one.
 struct Slice {
     count: usize,
-    source: [u64; SLICE as usize],
-    y: [u64; SLICE as usize],
+    source: [u64; SLICE],
+    y: [u64; SLICE],
 }
 
 impl Slice {
@@ -173,7 +173,7 @@ impl Combination<'_> {
             None => return,
         };
         let from = self.from(first.entry);
-        let mut held: [Option<S>; SLICE as usize] = [None; _];
+        let mut held: [Option<S>; SLICE] = [None; _];
         for (at, held) in held.iter_mut().enumerate().take(row.count) {
             *held = Some(if self.has_base {
                 load(&self.y, to + row.y[at])

@@ -113,6 +113,7 @@ impl Scatters {
     }
 
     /// The innermost axis of a row; of a single unit one of extent 1.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn line(&self) -> RowAxis {
         self.row.last().copied().unwrap_or(RowAxis { extent: 1, source: 1, y: 1 })
     }
@@ -124,6 +125,7 @@ impl Scatters {
     }
 
     /// Keys, each of which is a row of y that an entry may go to.
+    #[cfg(any(feature = "cuda", feature = "wgpu", test))]
     pub(super) fn keys(&self) -> u64 {
         let moving: u64 = self.entries.iter().map(|axis| axis.extent.saturating_sub(1) * axis.y).sum();
         (moving + self.extent.saturating_sub(1) * self.apart) / self.key_units() + 1
@@ -136,14 +138,14 @@ impl Scatters {
     }
 
     /// Numbers of places at which entries begin in the source.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    #[cfg(feature = "cuda")]
     pub(super) fn places(&self) -> u64 {
         let reach: u64 = self.entries.iter().map(|axis| axis.extent.saturating_sub(1) * axis.source).sum();
         reach / self.place_units() + 1
     }
 
     /// Whether units of a row lie next to each other along the innermost axis, in y and in the source.
-    #[cfg(any(feature = "cuda", feature = "wgpu", test))]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(super) fn has_runs(&self) -> bool {
         let line = self.line();
         !self.row.is_empty() && (line.y, line.source) == (1, 1)

@@ -22,8 +22,8 @@ pub(in crate::ops) const WORD_BYTES: u64 = 4;
 /// Units on the side of a tile, in words: 8 lanes of a quarter of a line of 128 bytes each, with room for two workgroups in the least memory.
 const SIDE: u64 = 32;
 
-/// A stride, which wraps where it is below 0.
-fn wrapped(stride: i64) -> u32 {
+/// A number of 31 bits with a sign, as a stride is, which wraps where it is below 0.
+pub(in crate::ops) fn wrapped(stride: i64) -> u32 {
     let magnitude = word(stride.unsigned_abs());
     if stride < 0 { magnitude.wrapping_neg() } else { magnitude }
 }

@@ -10,7 +10,7 @@ use crate::ops::gemm::packed::{Line, load, store};
 use crate::ops::valid::Direction;
 
 /// Elements of a line that are made at once.
-const WIDTH: u64 = 1024;
+const WIDTH: usize = 1024;
 
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
     Ok(valid.on_cpu(|valid, operands: &Operands<'_>| -> Outcome {
@@ -133,18 +133,18 @@ impl Resize<'_> {
     /// Line by line, in f32.
     fn lines(&self) -> Outcome {
         let (elements, line) = (self.resizing.elements(), self.resizing.line());
-        let pieces = line.extent.div_ceil(WIDTH);
+        let pieces = line.extent.div_ceil(WIDTH as u64);
         let tasks = elements / line.extent.max(1) * pieces;
         threads::try_for_each(tasks, elements, |task| {
-            let (first, (to, from, positions)) = (task % pieces * WIDTH, self.start(task / pieces));
-            let count = to_usize((line.extent - first).min(WIDTH));
-            let mut sums = [0.0f32; WIDTH as usize];
+            let (first, (to, from, positions)) = (task % pieces * WIDTH as u64, self.start(task / pieces));
+            let count = to_usize((line.extent - first).min(WIDTH as u64));
+            let mut sums = [0.0f32; WIDTH];
             let sums = &mut sums[..count];
             match line.sampling {
                 Some(sampling) => self.resized(sums, first, sampling, (from, positions))?,
                 None => {
                     let of_line = Line { offset: 0, stride: line.from };
-                    let mut read = [0.0f32; WIDTH as usize];
+                    let mut read = [0.0f32; WIDTH];
                     let read = &mut read[..count];
                     self.each_part(None, positions, |part, weight| {
                         load(&self.source, Line { offset: from + first * line.from + part, ..of_line }, read);

@@ -6,7 +6,7 @@ use crate::backend::wgpu::{Props, ShaderType, StepBuilder, Variants, Work, check
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::narrow::word;
-use crate::ops::movement::wgpu::{Side, binding, bytes, pack_units, units_of_chunk, workgroup};
+use crate::ops::movement::wgpu::{Side, binding, bytes, pack_units, units_of_chunk, workgroup, wrapped};
 use crate::ops::valid::Direction;
 use crate::tensor::TensorDesc;
 
@@ -48,11 +48,10 @@ fn step(valid: &Valid, of_x: ShaderType, props: &Props) -> std::result::Result<S
         let sampling = axis.sampling.unwrap_or(SAMPLINGS);
         [word(axis.extent), word(axis.to), word(axis.from), word(sampling as u64)]
     }));
-    let number = |value: i64| (value as i32).cast_unsigned();
     for at in 0..SAMPLINGS {
         let [first, second] = match resizing.samplings.get(at) {
             Some(&Sampling { slope, start, unit, from, to, step }) => {
-                [[number(slope), number(start), number(unit), 0], [word(from), word(to), word(step), 0]]
+                [[wrapped(slope), wrapped(start), wrapped(unit), 0], [word(from), word(to), word(step), 0]]
             }
             None => [[0; 4]; 2],
         };
