@@ -336,7 +336,7 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: By) -> R
 
 /// What the support table asks for.
 fn asked_for(op: Op, dtype: DType) -> Vec<(&'static str, Form)> {
-    let (table, wide) = (dense(dtype, &[32000, 768]), dense(dtype, &[1024, 4096]));
+    let (table, wide) = (dense(dtype, &[4000, 768]), dense(dtype, &[1024, 4096]));
     let index = |of: DType, dims: &[u64]| dense(of, dims);
     if op == Op::IndexSelect {
         return vec![

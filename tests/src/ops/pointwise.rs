@@ -744,7 +744,7 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("a function of one argument", Form::of(Function::Exp, x)),
         ("a function of two arguments", binary(x, x)),
         ("a function with a number", Form::new(r#"{"inputs":["x"],"let":[["y","mul","x",0.5]],"outputs":["y"]}"#, [x])),
-        ("a program", Form::new(GATED, [x, x])),
+        ("a program", Form::new(GATED, [dense(dtype, &[4, 128, 768]); 2])),
         ("a program of several outputs", Form::new(SEVERAL, [rows; 3])),
         ("64 instructions", Form::new(longest(), [x, x])),
         ("16 inputs, 8 outputs", Form::new(widest(), vec![rows; baracuda_ops::Program::MAX_INPUTS])),

@@ -449,7 +449,7 @@ fn wrapped(dtype: DType, value: i64) -> f64 {
 
 /// What the support table asks for.
 fn asked_for(op: Op, dtype: DType) -> Vec<(&'static str, Form)> {
-    let (table, wide) = (dense(dtype, &[32000, 768]), dense(dtype, &[1024, 4096]));
+    let (table, wide) = (dense(dtype, &[1000, 256]), dense(dtype, &[64, 1024]));
     let index = |of: DType, dims: &[u64]| dense(of, dims);
     let tokens = index(DType::I64, &[8, 128]);
     if op == Op::IndexAdd {
@@ -461,12 +461,12 @@ fn asked_for(op: Op, dtype: DType) -> Vec<(&'static str, Form)> {
             ("products, with a count", Form::new(op, table, 0, tokens).base().by(Combine::Multiply).counts()),
         ];
     }
-    let along = index(DType::I64, &[1024, 256]);
+    let along = index(DType::I64, &[64, 256]);
     vec![
         ("put along the last axis", Form::new(op, wide, 1, along).base().by(Combine::Set)),
         ("added along the last axis", Form::new(op, wide, 1, along).base()),
-        ("the least along the first axis", Form::new(op, wide, 0, index(DType::I32, &[64, 4096])).by(Combine::Min)),
-        ("one index for each row", Form::new(op, wide, 0, strided(DType::I64, &[64, 4096], &[1, 0]))),
+        ("the least along the first axis", Form::new(op, wide, 0, index(DType::I32, &[32, 1024])).by(Combine::Min)),
+        ("one index for each row", Form::new(op, wide, 0, strided(DType::I64, &[32, 1024], &[1, 0]))),
     ]
 }
 
