@@ -839,7 +839,7 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
         Ok(mut steps) => {
             let is_pointwise = ["pointwise", "reduce"].contains(&descriptor.name());
             let arriving = names(&|slot| {
-                ["y", "h", "out", "loss"].contains(&slot.name) || is_pointwise && slot.access == Access::Out
+                ["y", "h", "out", "loss", "values"].contains(&slot.name) || is_pointwise && slot.access == Access::Out
             });
             let wanted = names(&|slot| slot.access == Access::In && !slot.name.starts_with("running"));
             check(&descriptor, &steps, &arriving, &wanted).unwrap();
