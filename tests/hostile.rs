@@ -841,7 +841,10 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             let arriving = names(&|slot| {
                 ["y", "h", "out", "loss", "values"].contains(&slot.name) || is_pointwise && slot.access == Access::Out
             });
-            let wanted = names(&|slot| slot.access == Access::In && !slot.name.starts_with("running"));
+            // Positions alone, as those of an order, have no gradients that arrive, and so there are no steps.
+            let are_positions = arriving.is_empty() && ["sort", "top_k"].contains(&descriptor.name());
+            let is_wanted = |slot: &Slot| slot.access == Access::In && !slot.name.starts_with("running");
+            let wanted = names(&|slot| !are_positions && is_wanted(slot));
             check(&descriptor, &steps, &arriving, &wanted).unwrap();
             // Of operands none of which is of a floating-point type there are no steps.
             if steps.is_empty() { descriptor } else { steps.swap_remove(random.usize(..steps.len())).descriptor }
