@@ -251,8 +251,8 @@ mod tests {
             (f32::NAN, true),
             (f32::INFINITY, true),
             (1.0 + f32::EPSILON, false),
-            (2e19, false),
-            (9e18, true),
+            (LIMIT, false),
+            (-LIMIT / 2.0, true),
         ] {
             for is_left in [true, false] {
                 let (mut left, mut right) = (numbers(2 * PITCH, 3), numbers(BLOCK * COLS, 5));
