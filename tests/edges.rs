@@ -922,6 +922,38 @@ fn activations_of_products_far_out_and_at_0() {
     }
 }
 
+/// Where infinite numbers come together, or meet a 0.
+#[test]
+fn infinities_that_come_together() {
+    let gives = |line: &str, given: &[(&str, &[f64])], name: &str, expected: &[f64]| {
+        let change = |inputs: &mut Tensors| given.iter().for_each(|(name, values)| set(inputs, name, |i| values[i]));
+        on_every_device(line, change, |_, by, _, outputs| {
+            let got = outputs.values(name).unwrap();
+            let is_same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+            assert!(got.iter().zip(expected).all(is_same), "{by:?}: {line}: {got:?}, expected {expected:?}");
+        });
+    };
+    const INFINITE: f64 = f64::INFINITY;
+    for dtype in ["f32", "f64"] {
+        let line = format!(r#"scan {{"x":{{"dtype":"{dtype}","dims":[6]}},"axis":0,"scan":"logsumexp"}}"#);
+        let x = [-INFINITE, -INFINITE, 1.0, INFINITE, INFINITE, 2.0];
+        gives(&line, &[("x", &x)], "y", &[-INFINITE, -INFINITE, 1.0, INFINITE, INFINITE, INFINITE]);
+    }
+    // A norm of order 1 has no slope at 0, of which 0 is taken unless what arrives is infinite.
+    let line = r#"pool_backward {"x":{"dtype":"f32","dims":[1,1,6]},"pooling":"norm1","kernel":[2]}"#;
+    let given: [(&str, &[f64]); 2] = [("x", &[0.0, -0.0, 1.0, -2.0, 0.0, -0.0]), ("dy", &[INFINITE, 3.0, 4.0])];
+    gives(line, &given, "dx", &[f64::NAN, f64::NAN, 3.0, -3.0, 0.0, 0.0]);
+    // Slopes of activations are their limits.
+    let slopes = [("relu", [0.0, 1.0]), ("gelu_erf", [0.0, 1.0]), ("gelu_tanh", [0.0, 1.0]), ("silu", [0.0, 1.0])];
+    for (activation, [below, above]) in slopes.into_iter().chain(["sigmoid", "tanh"].map(|name| (name, [0.0; 2]))) {
+        let line = format!(
+            r#"gemm_backward {{"a":{{"dtype":"f32","dims":[2,1]}},"b":{{"dtype":"f32","dims":[1,1]}},"activation":"{activation}","out":"f32","da":{{"dtype":"f32"}}}}"#
+        );
+        let given: [(&str, &[f64]); 3] = [("b", &[1.0]), ("dout", &[2.0, 2.0]), ("pre", &[-INFINITE, INFINITE])];
+        gives(&line, &given, "da", &[2.0 * below, 2.0 * above]);
+    }
+}
+
 /// More matrices than CUDA has blocks along an axis of its grid.
 #[test]
 fn more_products_than_65535() {

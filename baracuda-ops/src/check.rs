@@ -1,7 +1,7 @@
 //! The one check of a run's operands, shared by every op and backend, before anything is launched.
 //!
 //! After it, every declared operand is present, has the declared element type, spans its descriptor inside the memory passed for it,
-//! is aligned as [`Alignment`] says, is on the plan's device, and overlaps no other operand unless both are only read or they are in-place
+//! is aligned as [`Alignment`] says, is on the plan's device, and shares no element with another operand unless both are only read or they are in-place
 //! partners at the identical range. Kernels check nothing again.
 
 use crate::backend::{Backend, Buffer, Device, Located, Location, Memory};
@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, HOST, Result, Start};
 use crate::memory::{Operands, Place, View, Workspace};
 use crate::options::WorkspaceReq;
+use crate::overlap;
 use crate::slots::{Access, MAX_SLOTS, Names, Slot, WORKSPACE};
 use crate::tensor::TensorDesc;
 
@@ -23,6 +24,8 @@ pub(crate) struct Contract {
     pub(crate) workspace: WorkspaceReq,
     /// Of the operands that are found by their index, in the order of the slots.
     pub(crate) expected: Box<[Expected]>,
+    /// How these lie.
+    descs: Box<[TensorDesc]>,
     /// A bit for the index of each slot.
     declared: u32,
     /// The further operands.
@@ -37,6 +40,7 @@ impl Contract {
             device: device.clone(),
             workspace,
             expected: (0..slots.len()).map(|i| Expected::new(&slots, i, device)).collect(),
+            descs: slots.iter().map(|slot| slot.desc).collect(),
             declared: indices(slots.iter()),
             sets,
         }
@@ -305,23 +309,13 @@ fn in_place_partner(plan: &Contract, expected: &Expected, in_place: u32) -> Resu
     Ok(usize::from(partner))
 }
 
-/// Refuses overlaps in which something is written, but for in-place partners at the identical range.
+/// Refuses overlaps in which something is written, but for in-place partners at the identical range, and for operands between whose elements others lie.
 fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
     for b in plan.expected.iter().filter(|b| b.rivals != 0) {
         let range = located.operands[b.at()];
         for (at, other) in located.operands[..b.at()].iter().enumerate() {
             if range.meets(other) && b.rivals & (1 << at) != 0 && range.shares_space(other) {
-                let is_partner = b.partners & (1 << at) != 0;
-                if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
-                    let detail = match is_partner {
-                        true => "; in place, both must be the identical range",
-                        false if b.otherwise_aligned & (1 << at) != 0 => {
-                            "; they promise different alignments: with the same `align` one may lie in the place of the other"
-                        }
-                        false => "",
-                    };
-                    return Err(Error::Overlap { op: plan.names.op, a: plan.names.table[at].name, b: b.name, detail });
-                }
+                meeting(plan, b, at, [&range, other])?;
             }
         }
     }
@@ -335,6 +329,34 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Of two operands whose ranges meet and of which one is written, refuses those that are no partners in place and share elements.
+#[cold]
+fn meeting(plan: &Contract, b: &Expected, at: usize, [range, other]: [&Location<'_>; 2]) -> Result<()> {
+    let is_partner = b.partners & (1 << at) != 0;
+    if is_partner && (range.start, range.end) == (other.start, other.end) {
+        return Ok(());
+    }
+    let of = |index: usize| plan.expected.iter().position(|expected| expected.at() == index);
+    let are_apart = match (of(b.at()), of(at)) {
+        (Some(b), Some(a)) => overlap::are_apart((&plan.descs[b], range.start), (&plan.descs[a], other.start)),
+        _ => false,
+    };
+    if are_apart && plan.device.backend() != Backend::Wgpu {
+        return Ok(());
+    }
+    let detail = match is_partner {
+        _ if are_apart => {
+            ", though they share no element: through wgpu, operands lie one after the other; give each memory of its own, or write one in a run"
+        }
+        true => "; in place, both must be the identical range",
+        false if b.otherwise_aligned & (1 << at) != 0 => {
+            "; they promise different alignments: with the same `align` one may lie in the place of the other"
+        }
+        false => "",
+    };
+    Err(Error::Overlap { op: plan.names.op, a: plan.names.table[at].name, b: b.name, detail })
 }
 
 /// The error of memory that is too small, with its place in a buffer that does not hold all of it.

@@ -30,6 +30,7 @@ mod narrow;
 mod operands;
 pub mod ops;
 mod options;
+mod overlap;
 mod plan;
 mod slots;
 mod tensor;

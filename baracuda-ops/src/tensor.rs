@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::json::Object;
+use crate::overlap;
 
 /// Greatest rank of a tensor.
 pub const MAX_RANK: usize = 8;
@@ -305,18 +306,22 @@ impl TensorDesc {
         }) || self.is_empty()
     }
 
-    /// Whether each stride, in ascending order, steps over everything that the smaller ones reach, as outputs must have it: then no two
-    /// indices address the same element. Layouts that interleave, such as extents `[3, 2]` with strides `[2, 3]`, count as not injective.
+    /// Whether no two indices address the same element, as outputs must have it. Strides may lie between each other, as `[2, 3]` of extents `[3, 2]`; those
+    /// of which it takes too long to tell, which have no common measure, count as not injective.
     pub fn is_injective(&self) -> bool {
-        let mut axes: Vec<(u64, u64)> =
-            self.strides().iter().copied().zip(self.dims().iter().copied()).filter(|a| a.1 > 1).collect();
+        let mut axes = [(0, 0); MAX_RANK];
+        for (axis, (&stride, &dim)) in axes.iter_mut().zip(self.strides().iter().zip(self.dims())) {
+            *axis = if dim > 1 { (stride, dim) } else { (0, 0) };
+        }
         axes.sort_unstable();
+        // Most strides step over everything that the smaller ones reach.
         let mut reach = 0;
-        axes.iter().all(|&(stride, dim)| {
+        let steps_over = axes.iter().filter(|&&(_, dim)| dim > 1).all(|&(stride, dim)| {
             let steps_over = stride > reach;
             reach += (dim - 1) * stride;
             steps_over
-        }) || self.is_empty()
+        });
+        steps_over || overlap::is_injective(self.dims(), self.strides())
     }
 }
 
@@ -442,6 +447,7 @@ mod tests {
         assert!(!strided(&[4, 5], &[4, 1]).is_injective());
         assert!(!strided(&[4, 5], &[0, 1]).is_injective());
         assert!(strided(&[1, 5], &[0, 1]).is_injective());
+        assert!(strided(&[3, 2], &[2, 3]).is_injective() && !strided(&[4, 3], &[2, 3]).is_injective());
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::process::{Command, ExitCode};
 use baracuda_ops::{
     Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
     CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
-    ConvWindow, CrossEntropyDescriptor, DType, Descriptor, Device, Error, Function, GemmArgs, GemmBackwardArgs,
-    GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs,
-    InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormDescriptor,
-    LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions,
-    PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs,
-    RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc, Workspace,
+    ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, Error, Function, GemmArgs,
+    GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor,
+    InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs,
+    LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache,
+    PlanOptions, PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs,
+    RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
@@ -122,6 +123,7 @@ fn main() -> ExitCode {
         trials.push(on("refused_runs_touch_nothing", refused_runs));
         trials.push(on("a_part_of_a_buffer_is_downloaded_from_any_element_on", parts));
         trials.push(on("an_offset_that_is_refused_on_one_backend_is_refused_on_all", promises));
+        trials.push(on("operands_may_lie_between_each_other_on", interleaved));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
         trials.push(on("strides_of_a_factor_without_elements_do_not_matter", |device| Ok(products::empty(device)?)));
         trials.push(on("products_judged_on_samples", |device| Ok(products::sampled(device)?)));
@@ -914,6 +916,41 @@ fn refused_runs(device: &Device) -> Outcome {
     if queue.download::<f32>(&output)?.iter().any(|v| *v != 0.0) {
         return Err("a constant row is not 0".into());
     }
+    Ok(())
+}
+
+/// Operands between whose elements others lie, as the parts of one tensor, but through wgpu; and an output whose strides lie between each other's.
+fn interleaved(device: &Device) -> Outcome {
+    let part = TensorDesc::strided(DType::F32, &[4, 64], &[128, 1])?;
+    let plan = Plan::new(device, LayerNormDescriptor::new(part, 1)?.y(part)?, &PlanOptions::default())?;
+    let both: Vec<f32> = (0..512).map(|at| if at / 64 % 2 == 0 { (at % 64) as f32 } else { 7.0 }).collect();
+    let memory = device.upload(&both)?;
+    let workspace = device.alloc(plan.workspace().bytes)?;
+    let mut queue = device.queue();
+    let mut run = |to: u64| {
+        let args = LayerNormArgs::new(MemIn(&memory, 0, 1792), MemOut(&memory, to, 1792));
+        plan.run(&mut queue, args, Workspace::new(&workspace))
+    };
+    assert!(matches!(run(240), Err(Error::Overlap { a: "x", b: "y", .. })));
+    let result = run(256);
+    if device.backend() == baracuda_ops::Backend::Wgpu {
+        let words = result.unwrap_err().to_string();
+        assert!(words.contains("though they share no element: through wgpu"), "{words}");
+    } else {
+        result?;
+        let after = queue.download::<f32>(&memory)?;
+        for (row, parts) in after.chunks(128).enumerate() {
+            assert_eq!(parts[..64], both[..64], "row {row}");
+            let total: f32 = parts[64..].iter().sum();
+            assert!(total.abs() < 1e-3 && parts[127] > 1.0, "row {row}: {total}");
+        }
+    }
+
+    let y = TensorDesc::strided(DType::F32, &[3, 2], &[2, 3])?;
+    let plan = Plan::new(device, CopyDescriptor::new(x(&[3, 2]))?.layout("y", y)?, &PlanOptions::default())?;
+    let (input, output) = (device.upload(&[1f32, 2.0, 4.0, 3.0, 5.0, 6.0])?, device.upload(&[7f32; 8])?);
+    plan.run(&mut queue, CopyArgs::new(&input, &output), Workspace::none())?;
+    assert_eq!(queue.download::<f32>(&output)?, [1.0, 7.0, 4.0, 2.0, 5.0, 3.0, 7.0, 6.0]);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use baracuda_ops::DType;
 use serde_json::Value;
 
-use crate::case::Case;
+use crate::case::{Case, Data};
 use crate::judge::{By, compare};
 use crate::ops::{has_elements, subject};
 use crate::values::Tensors;
@@ -61,6 +61,15 @@ pub fn judge(case: &Case, by: By, inputs: &Tensors, outputs: &Tensors) -> Result
         ensure!(found.units <= 1.0, "by the plain formula, {}", found.words);
     }
     Ok(())
+}
+
+/// The most elements of an operand of a listed case that is compared with these formulas, some of which take a loop for each element.
+const MOST_ELEMENTS: u64 = 1 << 12;
+
+/// Whether a listed case is compared with these formulas, too: of few elements, whose data ask nothing of the order of operations.
+pub fn is_cheap(case: &Case) -> bool {
+    let is_small = |slot: &baracuda_ops::Slot| slot.desc.elements() <= MOST_ELEMENTS;
+    case.data == Data::Normal && case.slots().iter().all(is_small)
 }
 
 /// Where the elements of a norm belong.

@@ -86,7 +86,7 @@ pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
 }
 
 /// Whether other extents make another valid case of it.
-fn is_template(case: &Case, target: &Target) -> bool {
+pub(crate) fn is_template(case: &Case, target: &Target) -> bool {
     let x = &case.slots()[0].desc;
     if ["pointwise", "reduce"].contains(&case.descriptor.name()) {
         return !case.must_be_refused_by(target.backend);
