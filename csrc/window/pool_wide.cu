@@ -4,8 +4,8 @@
 namespace bops {
 namespace {
 
-// Elements that a thread has in flight.
-constexpr int pool_batch = 4;
+// Accesses that a thread has in flight.
+constexpr int pool_batch = 8;
 
 template <typename T, int pooling, bool channels_last, int width, bool is_flat> __global__ void __launch_bounds__(pool_threads)
     pool_wide(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_operands operands, uint32_t lanes, uint32_t across) {
@@ -27,42 +27,61 @@ template <typename T, int pooling, bool channels_last, int width, bool is_flat> 
     const bool is_square = params.pooling == BOPS_POOLING_NORM2;
     A best[width];
     uint32_t at[width]; // their numbers among the elements of the window
-    pool_sum<A, each> sum;
+    pool_sum<A, width> sum;
 #pragma unroll
     for (int k = 0; k < width; ++k) best[k] = A(-INFINITY), at[k] = ~0u;
     const auto take = [&](const A(&values)[each], uint32_t first) {
+        if constexpr (pooling == BOPS_POOLING_MAX) {
 #pragma unroll
-        for (int k = 0; k < each; ++k) {
-            if constexpr (pooling == BOPS_POOLING_MAX) {
+            for (int k = 0; k < each; ++k) {
                 const int to = is_flat ? 0 : k;
                 if (at[to] == ~0u || is_greater(values[k], best[to])) best[to] = values[k], at[to] = is_flat ? first + k : first;
-            } else sum.chain[k] += term<pooling>(is_square, values[k]);
+            }
+        } else if constexpr (is_flat) {
+            // Neighbours are added up two by two.
+            A terms[each];
+#pragma unroll
+            for (int k = 0; k < each; ++k) terms[k] = term<pooling>(is_square, values[k]);
+#pragma unroll
+            for (int half = each / 2; half > 0; half /= 2)
+#pragma unroll
+                for (int k = 0; k < half; ++k) terms[k] = terms[2 * k] + terms[2 * k + 1];
+            sum.chain[0] += terms[0];
+        } else {
+#pragma unroll
+            for (int k = 0; k < each; ++k) sum.chain[k] += term<pooling>(is_square, values[k]);
         }
     };
     if (elements > 0) {
-        // Places of this thread's next element, and how far the one behind it is; flat elements follow one another.
-        uint32_t r2 = lane % columns, r1 = lane / columns % rows, r0 = lane / (columns * rows);
+        // Places of this thread's next element, how far the one behind it is, and what it is further at the end of a row and of a plane.
+        uint32_t r2 = lane % columns, r1 = lane / columns % rows;
         const uint32_t s2 = lanes % columns, s1 = lanes / columns % rows, s0 = lanes / (columns * rows);
+        const uint64_t of_w = w.step * params.x.spatial[2], of_h = h.step * params.x.spatial[1], of_d = d.step * params.x.spatial[0];
+        const uint64_t further = s0 * of_d + s1 * of_h + s2 * of_w, at_row = of_h - columns * of_w, at_plane = of_d - rows * of_h;
+        const T *next = x;
+        if constexpr (is_flat) next += lane * each;
+        else next += within(params.x, d.element(d.first + lane / (columns * rows)), h.element(h.first + r1), w.element(w.first + r2));
         uint32_t taken = 0;
         const uint32_t step = lanes * (is_flat ? each : 1);
         for (uint32_t first = lane * (is_flat ? each : 1); first < elements; first += pool_batch * step) {
-            A values[pool_batch][each];
+            packed<each *int(sizeof(T))> values[pool_batch];
 #pragma unroll
             for (int b = 0; b < pool_batch; ++b) {
-                const uint32_t i = first + b * step;
-                if (i < elements) {
-                    if constexpr (is_flat) load_elements<T>(x + i, values[b]);
-                    else load_elements<T>(x + within(params.x, d.element(d.first + r0), h.element(h.first + r1), w.element(w.first + r2)), values[b]);
-                }
-                if constexpr (!is_flat) {
-                    r2 += s2, r1 += s1, r0 += s0;
-                    if (r2 >= columns) r2 -= columns, ++r1;
-                    if (r1 >= rows) r1 -= rows, ++r0;
+                if (first + b * step < elements) values[b] = *reinterpret_cast<const packed<each *int(sizeof(T))> *>(next);
+                if constexpr (is_flat) next += step;
+                else {
+                    next += further, r2 += s2, r1 += s1;
+                    if (r2 >= columns) r2 -= columns, ++r1, next += at_row;
+                    if (r1 >= rows) r1 -= rows, next += at_plane;
                 }
             }
 #pragma unroll
-            for (int b = 0; b < pool_batch; ++b)
-                if (first + b * step < elements) take(values[b], first + b * step);
+            for (int b = 0; b < pool_batch; ++b) {
+                if (first + b * step >= elements) break;
+                A own[each];
+                unpack<T>(values[b], own);
+                take(own, first + b * step);
+            }
             if (pooling != BOPS_POOLING_MAX && (taken += pool_batch) % BOPS_POOL_CHAIN == 0) sum.end_chain();
         }
     }
@@ -70,12 +89,7 @@ template <typename T, int pooling, bool channels_last, int width, bool is_flat> 
 #pragma unroll
     for (int k = 0; k < width; ++k) {
         if constexpr (pooling == BOPS_POOLING_MAX) held_at[k * pool_threads + threadIdx.x] = at[k];
-        else {
-            best[k] = sum.total(is_flat ? 0 : k);
-            if constexpr (is_flat)
-#pragma unroll
-                for (int i = 1; i < each; ++i) best[k] += sum.total(i);
-        }
+        else best[k] = sum.total(k);
         held[k * pool_threads + threadIdx.x] = best[k];
     }
     __syncthreads();

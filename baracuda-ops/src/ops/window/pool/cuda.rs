@@ -4,10 +4,11 @@ use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::{MAX_AXES, strides};
+use super::geometry::{Axis, MAX_AXES, strides};
 use super::{Pooling, Valid, Windows, backward, forward};
 use crate::backend::Located;
 use crate::backend::cuda::{Numbers, Props, c_dtype};
+use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask};
 use crate::narrow::word;
@@ -48,14 +49,47 @@ fn has_channel_vectors(windows: &Windows, tensors: &[TensorDesc], width: u64) ->
     windows.channels.is_multiple_of(width) && tensors.iter().all(fits)
 }
 
-/// Whether a tensor has whole vectors along its last axis.
+/// Whether a tensor has whole accesses to `width` neighbours along its last axis.
 fn has_row_vectors(desc: &TensorDesc, width: u64) -> bool {
     let [rest @ .., of_w] = strides(desc);
     let last = desc.dims().last().copied().unwrap_or(1);
     of_w == 1
         && last.is_multiple_of(width)
         && rest.iter().all(|stride| stride.is_multiple_of(width))
-        && desc.align_bytes() >= VEC_BYTES
+        && desc.align_bytes() >= width * desc.dtype().size_bytes()
+}
+
+/// The windows without adaptive ones that divide each axis evenly: these lie side by side.
+fn regular(windows: &Windows) -> Windows {
+    let mut regular = *windows;
+    let is_even = |axis: &Axis| !axis.is_adaptive || (axis.input > 0 && axis.input.is_multiple_of(axis.output));
+    if windows.axes.iter().all(is_even) {
+        for axis in regular.axes.iter_mut().filter(|axis| axis.is_adaptive) {
+            *axis = Axis { stride: axis.kernel, is_adaptive: false, ..*axis };
+        }
+    }
+    regular
+}
+
+/// Elements of the windows of tiles along each of the last two axes, or 0 if windows do not lie as those of tiles do.
+fn kernel_of_tiles(windows: &Windows, pooling: Pooling, dtype: DType) -> u64 {
+    let [d, h, w] = windows.axes;
+    let is_alone = (d.kernel, d.stride, d.before, d.output) == (1, 1, 0, d.input) && !d.is_adaptive;
+    let has_halves = |axis: &Axis| {
+        matches!((axis.kernel, axis.before), (2, 0) | (3, 1))
+            && (axis.kernel, axis.stride, axis.dilation) == (w.kernel, 2, 1)
+            && !axis.is_adaptive
+    };
+    let fits = is_alone && has_halves(&h) && has_halves(&w) && !pooling.is_norm() && dtype.size_bytes() <= 4;
+    if fits { w.kernel } else { 0 }
+}
+
+/// Whether neighbours of the coarse tensors of tiles lie as the kernels access them beside vectors of the fine one.
+fn has_halved_rows(windows: &Windows, fine: &TensorDesc, coarse: &[TensorDesc], vector: u64) -> bool {
+    let w = windows.axes[2];
+    w.input == 2 * w.output
+        && has_row_vectors(fine, vector)
+        && coarse.iter().all(|desc| has_row_vectors(desc, vector / 2))
 }
 
 /// How parts lie.
@@ -68,7 +102,7 @@ struct Parts {
 
 /// `slots`: of x, y, dy, dx, offsets and indices, as far as there are some.
 fn params(valid: &Valid, parts: &Parts, slots: [Option<usize>; 6]) -> Result<sys::bops_pool_params, Reason> {
-    let (windows, fields) = (&valid.derived, &valid.fields);
+    let (windows, fields) = (&regular(&valid.derived), &valid.fields);
     if windows.samples == 0 || windows.channels == 0 {
         return Ok(sys::bops_pool_params::default());
     }
@@ -164,33 +198,54 @@ fn candidate<C: Numbers + Debug>(
 
 /// A thread to a window.
 pub(super) fn windows<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
-    let windows = &valid.derived;
+    let windows = &regular(&valid.derived);
     let [d, h, w] = windows.axes;
     let chains = d.kernel.saturating_mul(h.kernel).saturating_mul(w.kernel.div_ceil(CHAIN));
-    Reason::unless(valid.fields.pooling == Pooling::Max || chains <= MOST_CHAINS, || {
+    let (x, pooling) = (valid.slots.always(forward::X).desc, valid.fields.pooling);
+    Reason::unless(pooling == Pooling::Max || chains <= MOST_CHAINS, || {
         format!("a thread adds up at most {MOST_CHAINS} chains of {CHAIN} terms, the longest window has {chains}")
     })?;
-    let width = VEC_BYTES / valid.fields.x.dtype().size_bytes();
-    let is_channels_last = has_channel_vectors(windows, &tensors(valid), width);
-    let extents = windows.axes.map(|axis| axis.output);
-    let width = if is_channels_last { width } else { 1 };
-    let params = params(valid, &Parts { extents, width, is_channels_last }, OF_FORWARD)?;
+    let vector = VEC_BYTES / x.dtype().size_bytes();
+    let tensors = tensors(valid);
+    let is_channels_last = has_channel_vectors(windows, &tensors, vector);
+    let of_tiles = kernel_of_tiles(windows, pooling, x.dtype());
+    let has_tiles = of_tiles > 0
+        && valid.slots.at(forward::INDICES).is_none()
+        && (is_channels_last || has_halved_rows(windows, &x, &tensors[1..], vector));
+    let parts = if has_tiles {
+        let extents = [d.output, h.output.div_ceil(tile_rows(is_channels_last)), if is_channels_last { w.output } else { w.input }];
+        Parts { extents, width: vector, is_channels_last }
+    } else {
+        let width = if is_channels_last { vector } else { 1 };
+        Parts { extents: windows.axes.map(|axis| axis.output), width, is_channels_last }
+    };
+    let params = params(valid, &parts, OF_FORWARD)?;
     check_blocks(params.parts.div_ceil(THREADS))?;
     let is_square = h.kernel == w.kernel
         && matches!(w.kernel, 2 | 3)
         && (h.dilation, w.dilation) == (1, 1)
         && !w.is_adaptive
         && !is_channels_last
-        && !valid.fields.pooling.is_norm();
-    let kernel = if is_square { w.kernel } else { 0 };
-    let choice =
-        sys::bops_pool_choice { width: word(width), is_channels_last: is_channels_last.into(), kernel: word(kernel) };
+        && !pooling.is_norm();
+    let kernel = if has_tiles || is_square { w.kernel } else { 0 };
+    let choice = sys::bops_pool_choice {
+        width: word(parts.width),
+        is_channels_last: is_channels_last.into(),
+        kernel: word(kernel),
+        has_tiles: has_tiles.into(),
+        has_planes: 0,
+    };
     candidate(valid, calls!(bops_pool), params, choice)
+}
+
+/// Rows of windows of a tile.
+fn tile_rows(is_channels_last: bool) -> u64 {
+    u64::from(if is_channels_last { sys::BOPS_POOL_TILE_ROWS_LAST } else { sys::BOPS_POOL_TILE_ROWS })
 }
 
 /// Several threads to a window.
 pub(super) fn wide<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
-    let windows = &valid.derived;
+    let windows = &regular(&valid.derived);
     let places = windows.places();
     ask.leave_if(places < LEAST_WIDE, "windows are small enough for a thread each")?;
     let x = valid.slots.always(forward::X).desc;
@@ -223,14 +278,18 @@ pub(super) fn wide<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d> {
     candidate(valid, calls!(bops_pool_wide), params, choice)
 }
 
+/// Whether the only window along an axis has each of its elements.
+fn is_whole(axis: &Axis) -> bool {
+    axis.output == 1 && axis.kernel == axis.input && axis.before == 0 && axis.dilation == 1
+}
+
 /// Whether the elements of each window follow one another, in whole vectors.
 fn is_flat(windows: &Windows, x: &TensorDesc, vector: u64) -> bool {
     let [of_n, of_c, spatial @ ..] = strides(x);
     let mut next = 1;
     // Extents from the last on; windows have the whole of each.
     for (axis, stride) in windows.axes.iter().zip(spatial).rev() {
-        let is_whole = axis.output == 1 && axis.kernel == axis.input && axis.before == 0 && axis.dilation == 1;
-        if !is_whole || (axis.input > 1 && stride != next) {
+        if !is_whole(axis) || (axis.input > 1 && stride != next) {
             return false;
         }
         next *= axis.input;
@@ -241,28 +300,36 @@ fn is_flat(windows: &Windows, x: &TensorDesc, vector: u64) -> bool {
 
 /// Backward.
 pub(super) fn backward<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
-    let windows = &valid.derived;
+    let (windows, pooling) = (&regular(&valid.derived), valid.fields.pooling);
+    let [d, h, w] = windows.axes;
     let dx = valid.slots.always(backward::DX).desc;
     let vector = VEC_BYTES / dx.dtype().size_bytes();
     let rows = [backward::DY, backward::OFFSETS, backward::X, backward::Y, backward::DX];
     let all: Vec<TensorDesc> = valid.slots.all_at(&rows).map(|slot| slot.desc).collect();
     let is_channels_last = has_channel_vectors(windows, &all, vector);
     let width = if is_channels_last || has_row_vectors(&dx, vector) { vector } else { 1 };
-    let extents = windows.axes.map(|axis| axis.input);
+    let of_tiles = kernel_of_tiles(windows, pooling, dx.dtype());
+    let has_tiles =
+        of_tiles > 0 && (is_channels_last || has_halved_rows(windows, &dx, &all[..all.len() - 1], vector));
+    let extents = if has_tiles {
+        let rows = h.input.div_ceil(2).div_ceil(tile_rows(is_channels_last));
+        [d.input, rows, if is_channels_last { w.input.div_ceil(2) } else { w.input }]
+    } else {
+        windows.axes.map(|axis| axis.input)
+    };
     let slots =
         [Some(backward::X), Some(backward::Y), Some(backward::DY), Some(backward::DX), Some(backward::OFFSETS), None];
     let params = params(valid, &Parts { extents, width, is_channels_last }, slots)?;
     check_blocks(params.parts.div_ceil(THREADS))?;
-    let w = windows.axes[2];
-    let has_halves = matches!((w.kernel, w.stride, w.before), (2, 2, 0) | (3, 2, 1))
-        && w.dilation == 1
-        && !w.is_adaptive
-        && !is_channels_last
-        && width > 1
-        && !valid.fields.pooling.is_norm();
-    let kernel = if has_halves { w.kernel } else { 0 };
-    let choice =
-        sys::bops_pool_choice { width: word(width), is_channels_last: is_channels_last.into(), kernel: word(kernel) };
+    let has_planes =
+        pooling == Pooling::Average && params.factor != 0.0 && width > 1 && windows.axes.iter().all(is_whole);
+    let choice = sys::bops_pool_choice {
+        width: word(width),
+        is_channels_last: is_channels_last.into(),
+        kernel: word(if has_tiles { of_tiles } else { 0 }),
+        has_tiles: has_tiles.into(),
+        has_planes: has_planes.into(),
+    };
     let kernels = (c_dtype(dx.dtype())?, params, choice, params.pooling);
     Ok(calls!(bops_pool_backward).candidate(params.parts > 0, kernels, |located: &Located<'_>| {
         sys::bops_pool_backward_operands {
@@ -278,7 +345,6 @@ pub(super) fn backward<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
     use crate::ops::window::{PoolDescriptor, PoolWindow};
 
     fn pool(x: TensorDesc, pooling: Pooling, window: PoolWindow) -> Valid {
@@ -297,5 +363,49 @@ mod tests {
         assert!(!is_flat(&pool(x, Pooling::Average, PoolWindow::global()).derived, &x, 4));
         let x = TensorDesc::contiguous(DType::F32, &[2, 8, 4, 4]).unwrap();
         assert!(!is_flat(&pool(x, Pooling::Average, PoolWindow::new(&[2, 4])).derived, &x, 4));
+    }
+    /// The windows of forward, by their kernel, stride and padding.
+    fn of(dims: &[u64], window: PoolWindow) -> Windows {
+        regular(&pool(TensorDesc::contiguous(DType::BF16, dims).unwrap(), Pooling::Max, window).derived)
+    }
+
+    #[test]
+    fn tiles_have_windows_two_elements_apart() {
+        let kernel = |window| kernel_of_tiles(&of(&[2, 3, 16, 16], window), Pooling::Max, DType::BF16);
+        let window = |kernel, stride, padding| {
+            PoolWindow::new(&[kernel; 2]).stride(&[stride; 2]).padding(&[padding; 2])
+        };
+        assert_eq!((kernel(window(3, 2, 1)), kernel(window(2, 2, 0))), (3, 2));
+        assert_eq!([window(3, 2, 0), window(3, 1, 1), window(2, 2, 1), window(4, 2, 1)].map(kernel), [0; 4]);
+        assert_eq!(kernel(PoolWindow::new(&[2, 3]).stride(&[2, 2]).padding(&[0, 1])), 0);
+        assert_eq!(kernel(PoolWindow::adaptive(&[8, 8])), 2);
+        let norm = of(&[2, 3, 16, 16], window(2, 2, 0));
+        assert_eq!(kernel_of_tiles(&norm, Pooling::Norm2, DType::BF16), 0);
+        assert_eq!(kernel_of_tiles(&norm, Pooling::Max, DType::F64), 0);
+        let volumes = |window| kernel_of_tiles(&of(&[2, 3, 4, 16, 16], window), Pooling::Max, DType::BF16);
+        assert_eq!(volumes(PoolWindow::new(&[1, 2, 2])), 2);
+        assert_eq!(volumes(PoolWindow::new(&[2, 2, 2])), 0);
+    }
+
+    #[test]
+    fn tiles_of_rows_need_half_as_many_windows_as_elements() {
+        let rows = |columns: u64, kernel: u64, padding: u64| {
+            let window = PoolWindow::new(&[kernel; 2]).stride(&[2; 2]).padding(&[padding; 2]);
+            let windows = of(&[2, 3, 16, columns], window);
+            let [x, y] = [columns, windows.axes[2].output]
+                .map(|columns| TensorDesc::contiguous(DType::BF16, &[2, 3, 16, columns]).unwrap());
+            has_halved_rows(&windows, &x, &[y], 8)
+        };
+        assert!(rows(16, 3, 1) && rows(24, 2, 0));
+        assert!(!rows(20, 3, 1) && !rows(17, 3, 1));
+    }
+
+    #[test]
+    fn adaptive_windows_that_divide_evenly_lie_side_by_side() {
+        let [_, h, w] = of(&[2, 3, 16, 15], PoolWindow::adaptive(&[4, 5])).axes;
+        assert_eq!([(h.kernel, h.stride, h.is_adaptive), (w.kernel, w.stride, w.is_adaptive)], [(4, 4, false), (3, 3, false)]);
+        let [_, h, w] = of(&[2, 3, 16, 15], PoolWindow::adaptive(&[4, 4])).axes;
+        assert!(h.is_adaptive && w.is_adaptive);
+        assert!(of(&[2, 3, 16, 15], PoolWindow::global()).axes.iter().all(|axis| !axis.is_adaptive));
     }
 }
