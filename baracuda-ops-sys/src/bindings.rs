@@ -1568,8 +1568,7 @@ impl Default for bops_pointwise_sets_operands {
 }
 pub const BOPS_POOL_AXES: _bindgen_ty_27 = 3;
 pub const BOPS_POOL_CHAIN: _bindgen_ty_27 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_27 = 4;
-pub const BOPS_POOL_TILE_ROWS_LAST: _bindgen_ty_27 = 2;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_27 = 2;
 pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 pub type bops_pooling = u32;
 pub const BOPS_POOLING_MAX: _bindgen_ty_28 = 0;

@@ -193,7 +193,8 @@ template <typename T, int pooling, bool channels_last, int kernel> __global__ vo
         }
         // 3. What becomes of them.
         if (oh + i >= params.axes[1].output) return;
-        const uint64_t at = place.plane(params.y) + within(params.y, d, oh + i, ow), at_offsets = place.plane(params.offsets) + within(params.offsets, d, oh + i, ow);
+        const uint64_t at = place.plane(params.y) + within(params.y, d, oh + i, ow),
+                       at_offsets = place.plane(params.offsets) + within(params.offsets, d, oh + i, ow);
         T *const y = static_cast<T *>(operands.y) + at;
         if constexpr (in_pairs) {
             packed<windows * 2> values;
@@ -202,8 +203,8 @@ template <typename T, int pooling, bool channels_last, int kernel> __global__ vo
             for (int k = 0; k < units; ++k) values.word[k] = result.value[k];
 #pragma unroll
             for (int k = 0; k < units / 2; ++k) offsets.word[k] = __byte_perm(result.at[2 * k], result.at[2 * k + 1], 0x6420);
-            if (operands.offsets) *reinterpret_cast<packed<windows> *>(static_cast<uint8_t *>(operands.offsets) + at_offsets) = offsets;
-            *reinterpret_cast<packed<windows * 2> *>(y) = values;
+            if (operands.offsets) store<windows, false>(static_cast<uint8_t *>(operands.offsets) + at_offsets, offsets);
+            store<windows * 2, false>(y, values);
         } else {
             if constexpr (is_max) {
                 if (operands.offsets) store_offsets(operands.offsets, false, at_offsets, result.at);
@@ -223,9 +224,8 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
         using T = typename decltype(tag)::type;
         if (choice.has_tiles) {
             return for_tiles<T, pooling>(choice.kernel, [&](auto kernel) {
-                return for_flag(choice.is_channels_last, [&](auto channels_last) {
-                    return action(pool_tiles<T, pooling, channels_last, kernel>, shape, params, operands);
-                });
+                return for_flag(choice.is_channels_last,
+                                [&](auto channels_last) { return action(pool_tiles<T, pooling, channels_last, kernel>, shape, params, operands); });
             });
         }
         if (choice.is_channels_last) return action(pool<T, pooling, true, 16 / sizeof(T), 0>, shape, params, operands);

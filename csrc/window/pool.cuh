@@ -6,8 +6,8 @@
 
 namespace bops {
 
-constexpr int pool_threads = 256; // of a block
-constexpr int pool_plane_vectors = 4; // of a thread that writes whole planes
+constexpr int pool_threads = 256;     // of a block
+constexpr int pool_plane_vectors = 8; // of a thread that writes whole planes
 
 // The place of a part: the first of its channels, and its spatial positions, the last of them in parts.
 struct pool_place {
@@ -109,9 +109,7 @@ template <typename A> __device__ __forceinline__ A share(const bops_pool_params 
 }
 
 // Whether the later of two numbers is greater: NaN is greater than any number, and of equals the earlier one stays.
-template <typename A> __device__ __forceinline__ bool is_greater(A later, A earlier) {
-    return !(later <= earlier) && earlier == earlier;
-}
+template <typename A> __device__ __forceinline__ bool is_greater(A later, A earlier) { return !(later <= earlier) && earlier == earlier; }
 
 // A sum of terms in chains of BOPS_POOL_CHAIN: those of a chain, those of chains, and those of that many chains.
 template <typename A, int width> struct pool_sum {
@@ -140,7 +138,7 @@ template <typename T, bool channels_last, int kernel> struct pool_tile {
     static constexpr int vector = 16 / int(sizeof(T));
     static constexpr int windows = channels_last ? vector : vector / 2; // neighbours
     static constexpr int before = kernel - 2;                           // elements of padding
-    static constexpr int rows = channels_last ? BOPS_POOL_TILE_ROWS_LAST : BOPS_POOL_TILE_ROWS;
+    static constexpr int rows = channels_last && kernel == 2 ? 1 : BOPS_POOL_TILE_ROWS;
 
     // What averages divide by along an axis, at least 1 of windows that are there.
     __device__ __forceinline__ static int count(const bops_pool_axis &axis, bool excludes_padding, uint32_t output) {

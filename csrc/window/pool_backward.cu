@@ -48,53 +48,53 @@ template <typename T, int pooling, bool channels_last, int width> __global__ voi
             const uint64_t row = within(params.dy, od, oh, 0), row_of_y = has_y ? within(params.y, od, oh, 0) : 0;
             const uint64_t row_of_offsets = is_max ? offsets + within(params.offsets, od, oh, 0) : 0;
             for (uint32_t begin = of_w.first; begin < of_w.end; begin += BOPS_POOL_CHAIN) {
-                    const uint32_t end = min(begin + BOPS_POOL_CHAIN, of_w.end);
-                    for (uint32_t ow = begin; ow < end; ++ow) {
-                        // Where the window begins, from the first of the elements on, and how long it is.
-                        uint32_t places = axis.kernel;
-                        int32_t start = int32_t(ow * axis.stride.extent) - int32_t(axis.before) - int32_t(iw);
-                        if (is_adaptive) {
-                            const uint32_t first = shared_begin(ow, axis.output, axis.input);
-                            places = shared_end(ow, axis.output, axis.input) - first;
-                            start = int32_t(first) - int32_t(iw);
+                const uint32_t end = min(begin + BOPS_POOL_CHAIN, of_w.end);
+                for (uint32_t ow = begin; ow < end; ++ow) {
+                    // Where the window begins, from the first of the elements on, and how long it is.
+                    uint32_t places = axis.kernel;
+                    int32_t start = int32_t(ow * axis.stride.extent) - int32_t(axis.before) - int32_t(iw);
+                    if (is_adaptive) {
+                        const uint32_t first = shared_begin(ow, axis.output, axis.input);
+                        places = shared_end(ow, axis.output, axis.input) - first;
+                        start = int32_t(first) - int32_t(iw);
+                    }
+                    A gradient[of_window], of_y[of_window];
+                    load_elements<T>(dy + (row + ow * params.dy.spatial[2]), gradient);
+#pragma unroll
+                    for (int k = 0; k < of_window; ++k) of_y[k] = A(1);
+                    if constexpr (is_norm)
+                        if (has_y) load_elements<T>(y + (row_of_y + ow * params.y.spatial[2]), of_y);
+                    uint32_t offset[of_window];
+                    if constexpr (is_max)
+                        load_offsets(operands.offsets, params.has_int_offsets, row_of_offsets + ow * params.offsets.spatial[2], offset);
+                    const uint32_t before = (place_d * h.places + place_h) * places;
+                    if constexpr (is_max && !channels_last) {
+                        // The place along the last axis, if the chosen one is in this row.
+                        const uint32_t chosen = offset[0] - before;
+                        const int32_t at = chosen < places ? start + int32_t(chosen * axis.dilation) : -1;
+#pragma unroll
+                        for (int k = 0; k < width; ++k) sum.chain[k] += at == k ? gradient[0] : A(0);
+                    } else if constexpr (!channels_last) {
+                        const A own = given<pooling>(params, d, h, ow, gradient[0], of_y[0]);
+#pragma unroll
+                        for (int k = 0; k < width; ++k) {
+                            const uint32_t behind = uint32_t(k - start);
+                            const bool is_place =
+                                k >= start && behind < places * axis.dilation && (axis.dilation == 1 || behind % axis.dilation == 0);
+                            sum.chain[k] += is_place ? own : A(0);
                         }
-                        A gradient[of_window], of_y[of_window];
-                        load_elements<T>(dy + (row + ow * params.dy.spatial[2]), gradient);
+                    } else {
+                        const uint32_t behind = uint32_t(-start), place_w = axis.dilation == 1 ? behind : behind / axis.dilation;
+                        if (place_w * axis.dilation != behind || place_w >= places) continue;
 #pragma unroll
-                        for (int k = 0; k < of_window; ++k) of_y[k] = A(1);
-                        if constexpr (is_norm)
-                            if (has_y) load_elements<T>(y + (row_of_y + ow * params.y.spatial[2]), of_y);
-                        uint32_t offset[of_window];
-                        if constexpr (is_max)
-                            load_offsets(operands.offsets, params.has_int_offsets, row_of_offsets + ow * params.offsets.spatial[2], offset);
-                        const uint32_t before = (place_d * h.places + place_h) * places;
-                        if constexpr (is_max && !channels_last) {
-                            // The place along the last axis, if the chosen one is in this row.
-                            const uint32_t chosen = offset[0] - before;
-                            const int32_t at = chosen < places ? start + int32_t(chosen * axis.dilation) : -1;
-#pragma unroll
-                            for (int k = 0; k < width; ++k) sum.chain[k] += at == k ? gradient[0] : A(0);
-                        } else if constexpr (!channels_last) {
-                            const A own = given<pooling>(params, d, h, ow, gradient[0], of_y[0]);
-#pragma unroll
-                            for (int k = 0; k < width; ++k) {
-                                const uint32_t behind = uint32_t(k - start);
-                                const bool is_place =
-                                    k >= start && behind < places * axis.dilation && (axis.dilation == 1 || behind % axis.dilation == 0);
-                                sum.chain[k] += is_place ? own : A(0);
-                            }
-                        } else {
-                            const uint32_t behind = uint32_t(-start), place_w = axis.dilation == 1 ? behind : behind / axis.dilation;
-                            if (place_w * axis.dilation != behind || place_w >= places) continue;
-#pragma unroll
-                            for (int k = 0; k < width; ++k) {
-                                if constexpr (is_max) sum.chain[k] += offset[k] == before + place_w ? gradient[k] : A(0);
-                                else sum.chain[k] += given<pooling>(params, d, h, ow, gradient[k], of_y[k]);
-                            }
+                        for (int k = 0; k < width; ++k) {
+                            if constexpr (is_max) sum.chain[k] += offset[k] == before + place_w ? gradient[k] : A(0);
+                            else sum.chain[k] += given<pooling>(params, d, h, ow, gradient[k], of_y[k]);
                         }
                     }
-                    sum.end_chain();
                 }
+                sum.end_chain();
+            }
         }
     }
     // 3. What becomes of it.
@@ -214,29 +214,32 @@ template <typename T, int pooling, bool channels_last, int kernel> __global__ vo
     }
 }
 
-// Averages over whole planes: each of their elements has the same gradient. A thread has some vectors, a block of them apart.
+// Averages over whole planes of a dx without gaps: each of their elements has the same gradient. A thread has some vectors, a block of them apart.
 template <typename T, bool channels_last> __global__ void __launch_bounds__(pool_threads)
     pool_planes_backward(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_backward_operands operands) {
     using A = accumulator_t<T>;
     constexpr int vector = 16 / int(sizeof(T)), lanes = channels_last ? vector : 1;
     const uint64_t first = uint64_t(blockIdx.x) * (pool_threads * pool_plane_vectors) + threadIdx.x;
     A values[pool_plane_vectors][lanes];
-    T *to[pool_plane_vectors];
 #pragma unroll
     for (int i = 0; i < pool_plane_vectors; ++i) {
         const uint64_t number = first + i * pool_threads;
-        const pool_place place = pool_place::of<channels_last>(params, number < params.parts ? number : 0, vector);
-        const uint32_t along = channels_last ? 1 : vector;
-        to[i] = static_cast<T *>(operands.dx) + (place.plane(params.dx) + within(params.dx, place.at[0], place.at[1], place.at[2] * along));
-        load_elements<T>(static_cast<const T *>(operands.dy) + place.plane(params.dy), values[i]);
+        if (number >= params.parts) break;
+        // Of channels the vector and the sample, else the plane, of which channels are the last.
+        const split_number split(params.inner[0], params.is_long, number);
+        uint64_t at = split.quotient * params.dy.channel;
+        if constexpr (channels_last)
+            at = split_number(params.inner[1], params.is_long, split.quotient).quotient * params.dy.sample + split.rest * vector;
+        load_elements<T>(static_cast<const T *>(operands.dy) + at, values[i]);
     }
+    T *const dx = static_cast<T *>(operands.dx) + first * vector;
 #pragma unroll
     for (int i = 0; i < pool_plane_vectors; ++i) {
         if (first + i * pool_threads >= params.parts) return;
         A results[vector];
 #pragma unroll
         for (int k = 0; k < vector; ++k) results[k] = A(0) + values[i][k % lanes] * A(params.factor);
-        store_elements<T>(to[i], results);
+        store<16, false>(dx + i * (pool_threads * vector), pack<T, 16>(results));
     }
 }
 
@@ -250,9 +253,8 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
             const launch_shape of_planes = pool_shape((params.parts + pool_threads * pool_plane_vectors - 1) / (pool_threads * pool_plane_vectors));
             if constexpr (pooling != BOPS_POOLING_AVERAGE) return cudaErrorInvalidValue;
             else
-                return for_flag(choice.is_channels_last, [&](auto channels_last) {
-                    return action(pool_planes_backward<T, channels_last>, of_planes, params, operands);
-                });
+                return for_flag(choice.is_channels_last,
+                                [&](auto channels_last) { return action(pool_planes_backward<T, channels_last>, of_planes, params, operands); });
         }
         if (choice.kernel > 0) {
             return for_tiles<T, pooling>(choice.kernel, [&](auto kernel) {

@@ -188,8 +188,7 @@ __global__ void __launch_bounds__(movement_threads, sizeof(T) == 8 || taps == 4 
 
 // Planes of twice as many columns and rows, x the coarse one and y the fine one, of which column 2 i and row 2 i are those below position i. A thread has one coarse
 // row, with the neighbours that half a vector of the fine rows has, or, of vectors of elements that are not resized, one coarse column.
-template <typename T, int taps, bool is_backward, bool is_vector>
-__global__ void __launch_bounds__(movement_threads, 2)
+template <typename T, int taps, bool is_backward, bool is_vector> __global__ void __launch_bounds__(movement_threads, 2)
     resize_doubled(const __grid_constant__ bops_resize_params params, const __grid_constant__ bops_resize_operands operands) {
     using A = accumulator_t<T>;
     constexpr int width = 16 / int(sizeof(T)), pairs = is_vector ? 1 : width / 2, lanes = is_vector ? width : 1;
@@ -254,7 +253,8 @@ __global__ void __launch_bounds__(movement_threads, 2)
                 middle[r] = *reinterpret_cast<const packed<neighbours *int(sizeof(T))> *>(line + scale * column);
                 if constexpr (taps == 2) {
                     bool is_left, is_right;
-                    const uint32_t left = find(0, column, columns, last_column, is_left), right = find(columns - 1, column, columns, last_column, is_right);
+                    const uint32_t left = find(0, column, columns, last_column, is_left),
+                                   right = find(columns - 1, column, columns, last_column, is_right);
                     if (is_left || !is_backward) ends[r][0] = line[left];
                     if (is_right || !is_backward) ends[r][1] = line[right];
                 }
@@ -289,7 +289,8 @@ __global__ void __launch_bounds__(movement_threads, 2)
                 for (int k = 0; k < lanes; ++k) {
                     A sum = 0;
 #pragma unroll
-                    for (int c = 0; c < 2 * taps; ++c) sum = taps == 1 ? sum + source[r][2 * j + c][k] : fma(of_columns[c], source[r][2 * j + c][k], sum);
+                    for (int c = 0; c < 2 * taps; ++c)
+                        sum = taps == 1 ? sum + source[r][2 * j + c][k] : fma(of_columns[c], source[r][2 * j + c][k], sum);
                     sums[j][k] = taps == 1 ? sums[j][k] + sum : fma(of_rows[r], sum, sums[j][k]);
                 }
             }
@@ -299,7 +300,7 @@ __global__ void __launch_bounds__(movement_threads, 2)
             A results[pairs];
 #pragma unroll
             for (int j = 0; j < pairs; ++j) results[j] = sums[j][0];
-            store<pairs * int(sizeof(T)), false>(target, pack<T, pairs * int(sizeof(T))>(results));
+            store<pairs *int(sizeof(T)), false>(target, pack<T, pairs *int(sizeof(T))>(results));
         }
     } else {
         A along[rows][2 * pairs][lanes];
@@ -310,10 +311,10 @@ __global__ void __launch_bounds__(movement_threads, 2)
 #pragma unroll
                 for (int k = 0; k < lanes; ++k) {
                     const A(&own)[columns][lanes] = source[r];
-                    if constexpr (taps == 1) along[r][2 * j][k] = along[r][2 * j + 1][k] = own[j][k];
+                    if constexpr (taps == 1) along[r][2 * j][k] = along[r][2 * j + 1][k] = A(0) + own[j][k];
                     else {
-                        along[r][2 * j][k] = fma(near, own[j + around][k], far * own[j][k]);
-                        along[r][2 * j + 1][k] = fma(far, own[j + 2 * around][k], near * own[j + around][k]);
+                        along[r][2 * j][k] = fma(near, own[j + around][k], fma(far, own[j][k], A(0)));
+                        along[r][2 * j + 1][k] = fma(far, own[j + 2 * around][k], fma(near, own[j + around][k], A(0)));
                     }
                 }
 #pragma unroll
@@ -325,8 +326,8 @@ __global__ void __launch_bounds__(movement_threads, 2)
 #pragma unroll
                 for (int k = 0; k < lanes; ++k) {
                     if constexpr (taps == 1) results[j][k] = along[0][j][k];
-                    else if (h == 0) results[j][k] = fma(near, along[around][j][k], far * along[0][j][k]);
-                    else results[j][k] = fma(far, along[2 * around][j][k], near * along[around][j][k]);
+                    else if (h == 0) results[j][k] = fma(near, along[around][j][k], fma(far, along[0][j][k], A(0)));
+                    else results[j][k] = fma(far, along[2 * around][j][k], fma(near, along[around][j][k], A(0)));
                 }
             if constexpr (is_vector) {
                 store<16, false>(target, pack<T, 16>(results[0]));
