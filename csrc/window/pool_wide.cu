@@ -142,9 +142,8 @@ template <typename T, int pooling, bool channels_last, int width, bool is_flat> 
     const A factor = pooling == BOPS_POOLING_AVERAGE ? share<A>(params, d, h, w) : A(1);
     A results[width];
 #pragma unroll
-    for (int k = 0; k < width; ++k) {
+    for (int k = 0; k < width; ++k)
         results[k] = pooling == BOPS_POOLING_MAX ? best[k] : pooling == pool_norm && is_square ? sqrt(best[k]) : best[k] * factor;
-    }
     if constexpr (pooling == BOPS_POOLING_MAX) {
         uint32_t offset[width];
         const uint32_t rows = h.elements(), columns = w.elements();
