@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 /* Spatial axes, and terms that are added up one after another before their sum is a term. */
-enum { BOPS_POOL_AXES = 3, BOPS_POOL_CHAIN = 16 };
+enum { BOPS_POOL_AXES = 3, BOPS_POOL_CHAIN = 16, BOPS_POOL_TILE_ROWS = 2 };
 
 typedef uint32_t bops_pooling;
 enum { BOPS_POOLING_MAX = 0, BOPS_POOLING_AVERAGE = 1, BOPS_POOLING_NORM1 = 2, BOPS_POOLING_NORM2 = 3 };
@@ -29,13 +29,18 @@ typedef struct {
 /* What Rust chose.
  * width: neighbours of a thread: channels if is_channels_last, which are neighbours in every tensor, or backward elements of dx along the last axis; an access of
  * 16 bytes to x, y, dy and dx starts at a multiple of it. 1 allows any strides.
- * kernel: 2 or 3, or 0, which allows any windows; of norms, with is_channels_last and of adaptive or dilated windows it is 0. Forward it is that of the last two axes;
- * backward that of the last axis with a stride of 2 and one element of padding before those of 3, none before those of 2, and width is not 1. */
+ * kernel: 2 or 3, or 0, which allows any windows; of norms, of adaptive and of dilated windows it is 0. Forward it is that of the last two axes; it is 0 with
+ * is_channels_last, unless has_tiles.
+ * has_tiles, which backward has with every kernel but 0: windows of one element along the first axis, and of `kernel` along the others, with a stride of 2, and one
+ * element of padding before those of 3, none before those of 2. Without is_channels_last, x and dx have twice as many elements along the last axis as y and dy, in
+ * whole vectors; accesses to half as many elements of y, dy and offsets start at multiples of them. There are no indices.
+ * has_planes: backward, averages over whole planes, which are one axis of the last. dx has no gaps, and samples of dy are a multiple of their channels apart. */
 typedef struct {
-    uint32_t width, is_channels_last, kernel;
+    uint32_t width, is_channels_last, kernel, has_tiles, has_planes;
 } bops_pool_choice;
 
-/* A part is an output, backward an element of dx, or `width` neighbours. `inner`: what numbers of parts are divided by: with is_channels_last the parts of the channels,
+/* A part is an output, backward an element of dx, or `width` neighbours; or a tile, of BOPS_POOL_TILE_ROWS rows of windows, with is_channels_last
+ * and a kernel of 2 of one. `inner`: what numbers of parts are divided by: with is_channels_last the parts of the channels,
  * and those of the spatial axes from the last on; else those of the spatial axes from the last on, and the channels. Samples are the rest. */
 typedef struct {
     bops_pool_axis axes[BOPS_POOL_AXES];

@@ -29,12 +29,16 @@ typedef struct {
  * taps: elements of x along an extent that make one of y: 1, 2 or 4.
  * is_backward: whether the target is dx.
  * width: neighbours of the target that a thread makes, 1 or as many as 16 bytes hold.
- * is_vector: of several, whether they are made of as many neighbours of the source; else each follows from a position of its own, of the last extent. */
+ * is_vector: of several, whether they are made of as many neighbours of the source; else each follows from a position of its own, of the last extent.
+ * is_doubled: whether both of two extents that are resized have twice as many elements in y as in x, and positions 2 i and 2 i + 1 of y lie at i - 1/4 and i + 1/4, or
+ * with one tap at element i. Without is_vector the innermost extent is the first that is resized; neighbours of y or dy are in vectors, and accesses to half as many
+ * neighbours of x or dx start at multiples of them. */
 typedef struct {
-    uint32_t taps, is_backward, width, is_vector;
+    uint32_t taps, is_backward, width, is_vector, is_doubled;
 } bops_resize_choice;
 
-/* Lines are the elements of the target along its innermost extent, in parts of `width`, of which they are multiples. `inner`: what numbers of parts are divided
+/* Lines are the elements of the target along its innermost extent, in parts of `width`, of which they are multiples; with is_doubled the extents that are resized are
+ * those of x, and if the innermost is one, its parts are half as long. `inner`: what numbers of parts are divided
  * by: the parts of a line, and the other extents from the innermost on, without the outermost. `strides`: of the innermost
  * extent, and then outwards, in elements; `from` of those that are not resized. `sampling`: the number of what an extent is resized by, or
  * BOPS_RESIZE_SAMPLINGS. */

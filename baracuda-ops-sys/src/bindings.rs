@@ -1568,6 +1568,7 @@ impl Default for bops_pointwise_sets_operands {
 }
 pub const BOPS_POOL_AXES: _bindgen_ty_27 = 3;
 pub const BOPS_POOL_CHAIN: _bindgen_ty_27 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_27 = 2;
 pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 pub type bops_pooling = u32;
 pub const BOPS_POOLING_MAX: _bindgen_ty_28 = 0;
@@ -1599,6 +1600,8 @@ pub struct bops_pool_choice {
     pub width: u32,
     pub is_channels_last: u32,
     pub kernel: u32,
+    pub has_tiles: u32,
+    pub has_planes: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -1875,6 +1878,7 @@ pub struct bops_resize_choice {
     pub is_backward: u32,
     pub width: u32,
     pub is_vector: u32,
+    pub is_doubled: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

@@ -6,7 +6,8 @@
 
 namespace bops {
 
-constexpr int pool_threads = 256; // of a block
+constexpr int pool_threads = 256;     // of a block
+constexpr int pool_plane_vectors = 8; // of a thread that writes whole planes
 
 // The place of a part: the first of its channels, and its spatial positions, the last of them in parts.
 struct pool_place {
@@ -108,9 +109,7 @@ template <typename A> __device__ __forceinline__ A share(const bops_pool_params 
 }
 
 // Whether the later of two numbers is greater: NaN is greater than any number, and of equals the earlier one stays.
-template <typename A> __device__ __forceinline__ bool is_greater(A later, A earlier) {
-    return later > earlier || (later != later && earlier == earlier);
-}
+template <typename A> __device__ __forceinline__ bool is_greater(A later, A earlier) { return !(later <= earlier) && earlier == earlier; }
 
 // A sum of terms in chains of BOPS_POOL_CHAIN: those of a chain, those of chains, and those of that many chains.
 template <typename A, int width> struct pool_sum {
@@ -131,6 +130,25 @@ template <typename A, int width> struct pool_sum {
         }
     }
     __device__ __forceinline__ A total(int k) const { return top[k] + middle[k] + chain[k]; }
+};
+
+// Tiles: windows that lie two elements apart along the last two axes, of 2 elements along each without padding, or of 3 with one before the first, and of one along the
+// first axis. A thread has some rows of them, each with the windows of a vector of channels, or, of neighbours along the last axis, those that a vector of x has.
+template <typename T, bool channels_last, int kernel> struct pool_tile {
+    static constexpr int vector = 16 / int(sizeof(T));
+    static constexpr int windows = channels_last ? vector : vector / 2; // neighbours
+    static constexpr int before = kernel - 2;                           // elements of padding
+    static constexpr int rows = channels_last && kernel == 2 ? 1 : BOPS_POOL_TILE_ROWS;
+
+    // What averages divide by along an axis, at least 1 of windows that are there.
+    __device__ __forceinline__ static int count(const bops_pool_axis &axis, bool excludes_padding, uint32_t output) {
+        const int start = int(2 * output) - before, end = start + kernel, input = int(axis.input);
+        return excludes_padding ? min(end, input) - max(start, 0) : min(end, input + int(axis.after)) - start;
+    }
+    template <typename A> __device__ __forceinline__ static A share(const bops_pool_params &params, uint32_t oh, uint32_t ow) {
+        if (params.factor != 0) return A(params.factor);
+        return A(1) / A(max(count(params.axes[1], params.excludes_padding, oh) * count(params.axes[2], params.excludes_padding, ow), 1));
+    }
 };
 
 // Kernels are compiled for three kinds of pooling: norms of both orders have one.
@@ -218,6 +236,12 @@ template <typename F> bops_status for_pooling(bops_dtype dtype, bops_pooling poo
     return for_float(dtype, [&](auto tag) -> bops_status {
         return for_value<BOPS_POOLING_MAX, BOPS_POOLING_AVERAGE, pool_norm>(kind, [&](auto of) { return f(tag, of); });
     });
+}
+
+// Calls f(kernel) with the windows of tiles, of types that have tiles.
+template <typename T, int pooling, typename F> bops_status for_tiles(uint32_t kernel, const F &f) {
+    if constexpr (sizeof(T) <= 4 && pooling <= BOPS_POOLING_AVERAGE) return for_value<2, 3>(kernel, f);
+    else return cudaErrorInvalidValue;
 }
 
 } // namespace bops

@@ -15,8 +15,8 @@ __device__ __forceinline__ A given(const bops_pool_params &params, const pool_sp
     else return dy;
 }
 
-// One block a multiprocessor at least: without that bound ptxas gives wide kernels too few registers. halves: 0, or the places along the last axis of windows that lie two elements apart, 2 of them without padding or 3 with one element before.
-template <typename T, int pooling, bool channels_last, int width, int halves> __global__ void __launch_bounds__(pool_threads, 1)
+// One block a multiprocessor at least: without that bound ptxas gives wide kernels too few registers.
+template <typename T, int pooling, bool channels_last, int width> __global__ void __launch_bounds__(pool_threads, 1)
     pool_backward(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_backward_operands operands) {
     using A = accumulator_t<T>;
     constexpr bool is_max = pooling == BOPS_POOLING_MAX, is_norm = pooling == pool_norm;
@@ -47,77 +47,54 @@ template <typename T, int pooling, bool channels_last, int width, int halves> __
             if (!find_place(h, ih, place_h)) continue;
             const uint64_t row = within(params.dy, od, oh, 0), row_of_y = has_y ? within(params.y, od, oh, 0) : 0;
             const uint64_t row_of_offsets = is_max ? offsets + within(params.offsets, od, oh, 0) : 0;
-            if constexpr (halves > 0) {
-                // Windows 2 o - before, from the first that may see the elements, whose places are known here.
-                constexpr int before = halves - 2, windows = width / 2 + before;
-#pragma unroll
-                for (int j = 0; j < windows; ++j) {
-                    const uint32_t ow = iw / 2 + j;
-                    if (ow >= axis.output) break;
-                    A gradient[1];
+            for (uint32_t begin = of_w.first; begin < of_w.end; begin += BOPS_POOL_CHAIN) {
+                const uint32_t end = min(begin + BOPS_POOL_CHAIN, of_w.end);
+                for (uint32_t ow = begin; ow < end; ++ow) {
+                    // Where the window begins, from the first of the elements on, and how long it is.
+                    uint32_t places = axis.kernel;
+                    int32_t start = int32_t(ow * axis.stride.extent) - int32_t(axis.before) - int32_t(iw);
+                    if (is_adaptive) {
+                        const uint32_t first = shared_begin(ow, axis.output, axis.input);
+                        places = shared_end(ow, axis.output, axis.input) - first;
+                        start = int32_t(first) - int32_t(iw);
+                    }
+                    A gradient[of_window], of_y[of_window];
                     load_elements<T>(dy + (row + ow * params.dy.spatial[2]), gradient);
-                    uint32_t offset[1] = {0};
+#pragma unroll
+                    for (int k = 0; k < of_window; ++k) of_y[k] = A(1);
+                    if constexpr (is_norm)
+                        if (has_y) load_elements<T>(y + (row_of_y + ow * params.y.spatial[2]), of_y);
+                    uint32_t offset[of_window];
                     if constexpr (is_max)
                         load_offsets(operands.offsets, params.has_int_offsets, row_of_offsets + ow * params.offsets.spatial[2], offset);
-                    const uint32_t chosen = offset[0] - (place_d * h.places + place_h) * halves;
-                    const A own = given<pooling>(params, d, h, ow, gradient[0], A(1));
+                    const uint32_t before = (place_d * h.places + place_h) * places;
+                    if constexpr (is_max && !channels_last) {
+                        // The place along the last axis, if the chosen one is in this row.
+                        const uint32_t chosen = offset[0] - before;
+                        const int32_t at = chosen < places ? start + int32_t(chosen * axis.dilation) : -1;
 #pragma unroll
-                    for (int r = 0; r < halves; ++r) {
-                        const int k = 2 * j - before + r;
-                        if (k < 0 || k >= width) continue;
-                        sum.chain[k] += !is_max || chosen == r ? own : A(0);
+                        for (int k = 0; k < width; ++k) sum.chain[k] += at == k ? gradient[0] : A(0);
+                    } else if constexpr (!channels_last) {
+                        const A own = given<pooling>(params, d, h, ow, gradient[0], of_y[0]);
+#pragma unroll
+                        for (int k = 0; k < width; ++k) {
+                            const uint32_t behind = uint32_t(k - start);
+                            const bool is_place =
+                                k >= start && behind < places * axis.dilation && (axis.dilation == 1 || behind % axis.dilation == 0);
+                            sum.chain[k] += is_place ? own : A(0);
+                        }
+                    } else {
+                        const uint32_t behind = uint32_t(-start), place_w = axis.dilation == 1 ? behind : behind / axis.dilation;
+                        if (place_w * axis.dilation != behind || place_w >= places) continue;
+#pragma unroll
+                        for (int k = 0; k < width; ++k) {
+                            if constexpr (is_max) sum.chain[k] += offset[k] == before + place_w ? gradient[k] : A(0);
+                            else sum.chain[k] += given<pooling>(params, d, h, ow, gradient[k], of_y[k]);
+                        }
                     }
                 }
                 sum.end_chain();
-            } else
-                for (uint32_t begin = of_w.first; begin < of_w.end; begin += BOPS_POOL_CHAIN) {
-                    const uint32_t end = min(begin + BOPS_POOL_CHAIN, of_w.end);
-                    for (uint32_t ow = begin; ow < end; ++ow) {
-                        // Where the window begins, from the first of the elements on, and how long it is.
-                        uint32_t places = axis.kernel;
-                        int32_t start = int32_t(ow * axis.stride.extent) - int32_t(axis.before) - int32_t(iw);
-                        if (is_adaptive) {
-                            const uint32_t first = shared_begin(ow, axis.output, axis.input);
-                            places = shared_end(ow, axis.output, axis.input) - first;
-                            start = int32_t(first) - int32_t(iw);
-                        }
-                        A gradient[of_window], of_y[of_window];
-                        load_elements<T>(dy + (row + ow * params.dy.spatial[2]), gradient);
-#pragma unroll
-                        for (int k = 0; k < of_window; ++k) of_y[k] = A(1);
-                        if constexpr (is_norm)
-                            if (has_y) load_elements<T>(y + (row_of_y + ow * params.y.spatial[2]), of_y);
-                        uint32_t offset[of_window];
-                        if constexpr (is_max)
-                            load_offsets(operands.offsets, params.has_int_offsets, row_of_offsets + ow * params.offsets.spatial[2], offset);
-                        const uint32_t before = (place_d * h.places + place_h) * places;
-                        if constexpr (is_max && !channels_last) {
-                            // The place along the last axis, if the chosen one is in this row.
-                            const uint32_t chosen = offset[0] - before;
-                            const int32_t at = chosen < places ? start + int32_t(chosen * axis.dilation) : -1;
-#pragma unroll
-                            for (int k = 0; k < width; ++k) sum.chain[k] += at == k ? gradient[0] : A(0);
-                        } else if constexpr (!channels_last) {
-                            const A own = given<pooling>(params, d, h, ow, gradient[0], of_y[0]);
-#pragma unroll
-                            for (int k = 0; k < width; ++k) {
-                                const uint32_t behind = uint32_t(k - start);
-                                const bool is_place =
-                                    k >= start && behind < places * axis.dilation && (axis.dilation == 1 || behind % axis.dilation == 0);
-                                sum.chain[k] += is_place ? own : A(0);
-                            }
-                        } else {
-                            const uint32_t behind = uint32_t(-start), place_w = axis.dilation == 1 ? behind : behind / axis.dilation;
-                            if (place_w * axis.dilation != behind || place_w >= places) continue;
-#pragma unroll
-                            for (int k = 0; k < width; ++k) {
-                                if constexpr (is_max) sum.chain[k] += offset[k] == before + place_w ? gradient[k] : A(0);
-                                else sum.chain[k] += given<pooling>(params, d, h, ow, gradient[k], of_y[k]);
-                            }
-                        }
-                    }
-                    sum.end_chain();
-                }
+            }
         }
     }
     // 3. What becomes of it.
@@ -139,19 +116,156 @@ template <typename T, int pooling, bool channels_last, int width, int halves> __
     store_elements<T>(dx, results);
 }
 
+// Tiles of windows, and the elements of dx two by two: what a window has for its elements is read once a tile.
+template <typename T, int pooling, bool channels_last, int kernel> __global__ void __launch_bounds__(pool_threads, 2)
+    pool_tiles_backward(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_backward_operands operands) {
+    using A = accumulator_t<T>;
+    using tile = pool_tile<T, channels_last, kernel>;
+    constexpr bool is_max = pooling == BOPS_POOLING_MAX;
+    // Pairs of columns, elements of each column, windows along the last axis that give to them, and rows of windows. `own` windows follow one another.
+    constexpr int vector = tile::vector, own = tile::windows, pairs = channels_last ? 1 : own, lanes = channels_last ? vector : 1;
+    constexpr int columns = pairs + tile::before, rows = tile::rows + tile::before;
+    const uint64_t number = uint64_t(blockIdx.x) * pool_threads + threadIdx.x;
+    if (number >= params.parts) return;
+    // 1. What the windows give, and to which of their places.
+    const pool_place place = pool_place::of<channels_last>(params, number, vector);
+    const uint32_t d = place.at[0], oh = place.at[1] * tile::rows, ow = place.at[2] * pairs;
+    const T *const dy = static_cast<const T *>(operands.dy) + (place.plane(params.dy) + d * params.dy.spatial[0]);
+    const uint64_t offsets = is_max ? place.plane(params.offsets) + d * params.offsets.spatial[0] : 0;
+    A gradient[rows][columns][lanes];
+    uint32_t chosen[rows][columns][lanes];
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+        const bool is_row = oh + r < params.axes[1].output;
+        const T *const row = dy + (oh + r) * params.dy.spatial[1];
+        const uint64_t row_of_offsets = offsets + (is_max ? (oh + r) * params.offsets.spatial[1] : 0);
+        // Neighbours of one row, and the column behind them.
+        constexpr int first = channels_last ? 0 : pairs;
+        if constexpr (!channels_last) {
+            A values[pairs] = {};
+            uint32_t of_values[pairs] = {};
+            if (is_row) {
+                load_elements<T>(row + ow, values);
+                if constexpr (is_max) load_offsets(operands.offsets, false, row_of_offsets + ow, of_values);
+            }
+#pragma unroll
+            for (int j = 0; j < pairs; ++j) gradient[r][j][0] = values[j], chosen[r][j][0] = of_values[j];
+        }
+#pragma unroll
+        for (int j = first; j < columns; ++j) {
+#pragma unroll
+            for (int k = 0; k < lanes; ++k) gradient[r][j][k] = 0, chosen[r][j][k] = 0;
+            if (!is_row || ow + j >= params.axes[2].output) continue;
+            load_elements<T>(row + (ow + j) * params.dy.spatial[2], gradient[r][j]);
+            if constexpr (is_max) load_offsets(operands.offsets, false, row_of_offsets + (ow + j) * params.offsets.spatial[2], chosen[r][j]);
+        }
+    }
+    if constexpr (!is_max) {
+#pragma unroll
+        for (int r = 0; r < rows; ++r)
+#pragma unroll
+            for (int j = 0; j < columns; ++j) {
+                const A factor = tile::template share<A>(params, oh + r, ow + j);
+#pragma unroll
+                for (int k = 0; k < lanes; ++k) gradient[r][j][k] *= factor;
+            }
+    }
+    // 2. Rows of dx two by two: the first lies at place `before` of its windows, the second at the next one, and at place 0 of those in the next row.
+    const auto given = [&](int r, int j, int k, int at) { return !is_max || chosen[r][j][k] == at ? gradient[r][j][k] : A(0); };
+    const auto of_row = [&](int r, int h, A(&to)[2 * pairs][lanes]) {
+        const int at = h * kernel + tile::before;
+#pragma unroll
+        for (int j = 0; j < pairs; ++j)
+#pragma unroll
+            for (int k = 0; k < lanes; ++k) {
+                to[2 * j][k] = A(0) + given(r, j, k, at);
+                to[2 * j + 1][k] = A(0) + given(r, j, k, at + 1);
+                if constexpr (kernel == 3) to[2 * j + 1][k] += given(r, j + 1, k, at - 1);
+            }
+    };
+    T *const dx = static_cast<T *>(operands.dx) + (place.plane(params.dx) + d * params.dx.spatial[0]);
+#pragma unroll
+    for (int i = 0; i < 2 * tile::rows; ++i) {
+        const uint32_t ih = 2 * oh + i;
+        if (ih >= params.axes[1].input) return;
+        A sum[2 * pairs][lanes];
+        of_row(i / 2, i % 2 + tile::before, sum);
+        if constexpr (kernel == 3)
+            if (i % 2 == 1) {
+                A next[2 * pairs][lanes];
+                of_row((i + 1) / 2, 0, next);
+#pragma unroll
+                for (int j = 0; j < 2 * pairs; ++j)
+#pragma unroll
+                    for (int k = 0; k < lanes; ++k) sum[j][k] += next[j][k];
+            }
+        // 3. What becomes of it.
+        T *const to = dx + (ih * params.dx.spatial[1] + 2 * ow * params.dx.spatial[2]);
+        if constexpr (channels_last) {
+#pragma unroll
+            for (int j = 0; j < 2; ++j)
+                if (2 * ow + j < params.axes[2].input) store_elements<T>(to + j * params.dx.spatial[2], sum[j]);
+        } else {
+            A results[vector];
+#pragma unroll
+            for (int j = 0; j < vector; ++j) results[j] = sum[j][0];
+            store_elements<T>(to, results);
+        }
+    }
+}
+
+// Averages over whole planes of a dx without gaps: each of their elements has the same gradient. A thread has some vectors, a block of them apart.
+template <typename T, bool channels_last> __global__ void __launch_bounds__(pool_threads)
+    pool_planes_backward(const __grid_constant__ bops_pool_params params, const __grid_constant__ bops_pool_backward_operands operands) {
+    using A = accumulator_t<T>;
+    constexpr int vector = 16 / int(sizeof(T)), lanes = channels_last ? vector : 1;
+    const uint64_t first = uint64_t(blockIdx.x) * (pool_threads * pool_plane_vectors) + threadIdx.x;
+    A values[pool_plane_vectors][lanes];
+#pragma unroll
+    for (int i = 0; i < pool_plane_vectors; ++i) {
+        const uint64_t number = first + i * pool_threads;
+        if (number >= params.parts) break;
+        // Of channels the vector and the sample, else the plane, of which channels are the last.
+        const split_number split(params.inner[0], params.is_long, number);
+        uint64_t at = split.quotient * params.dy.channel;
+        if constexpr (channels_last)
+            at = split_number(params.inner[1], params.is_long, split.quotient).quotient * params.dy.sample + split.rest * vector;
+        load_elements<T>(static_cast<const T *>(operands.dy) + at, values[i]);
+    }
+    T *const dx = static_cast<T *>(operands.dx) + first * vector;
+#pragma unroll
+    for (int i = 0; i < pool_plane_vectors; ++i) {
+        if (first + i * pool_threads >= params.parts) return;
+        A results[vector];
+#pragma unroll
+        for (int k = 0; k < vector; ++k) results[k] = A(0) + values[i][k % lanes] * A(params.factor);
+        store<16, false>(dx + i * (pool_threads * vector), pack<T, 16>(results));
+    }
+}
+
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_pool_params &params, const bops_pool_choice &choice,
                                                    const bops_pool_backward_operands &operands, void *, const Action &action) {
     const launch_shape shape = pool_shape((params.parts + pool_threads - 1) / pool_threads);
     return for_pooling(dtype, params.pooling, [&](auto tag, auto pooling) -> bops_status {
         using T = typename decltype(tag)::type;
         constexpr int wide = 16 / sizeof(T);
-        if (choice.is_channels_last) return action(pool_backward<T, pooling, true, wide, 0>, shape, params, operands);
-        if constexpr (pooling <= BOPS_POOLING_AVERAGE) {
-            if (choice.kernel == 2) return action(pool_backward<T, pooling, false, wide, 2>, shape, params, operands);
-            if (choice.kernel == 3) return action(pool_backward<T, pooling, false, wide, 3>, shape, params, operands);
+        if (choice.has_planes) {
+            const launch_shape of_planes = pool_shape((params.parts + pool_threads * pool_plane_vectors - 1) / (pool_threads * pool_plane_vectors));
+            if constexpr (pooling != BOPS_POOLING_AVERAGE) return cudaErrorInvalidValue;
+            else
+                return for_flag(choice.is_channels_last,
+                                [&](auto channels_last) { return action(pool_planes_backward<T, channels_last>, of_planes, params, operands); });
         }
-        if (choice.width > 1) return action(pool_backward<T, pooling, false, wide, 0>, shape, params, operands);
-        return action(pool_backward<T, pooling, false, 1, 0>, shape, params, operands);
+        if (choice.kernel > 0) {
+            return for_tiles<T, pooling>(choice.kernel, [&](auto kernel) {
+                return for_flag(choice.is_channels_last, [&](auto channels_last) {
+                    return action(pool_tiles_backward<T, pooling, channels_last, kernel>, shape, params, operands);
+                });
+            });
+        }
+        if (choice.is_channels_last) return action(pool_backward<T, pooling, true, wide>, shape, params, operands);
+        if (choice.width > 1) return action(pool_backward<T, pooling, false, wide>, shape, params, operands);
+        return action(pool_backward<T, pooling, false, 1>, shape, params, operands);
     });
 }
 

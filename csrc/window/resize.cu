@@ -186,6 +186,162 @@ __global__ void __launch_bounds__(movement_threads, sizeof(T) == 8 || taps == 4 
     }
 }
 
+// Planes of twice as many columns and rows, x the coarse one and y the fine one, of which column 2 i and row 2 i are those below position i. A thread has one coarse
+// row, with the neighbours that half a vector of the fine rows has, or, of vectors of elements that are not resized, one coarse column.
+template <typename T, int taps, bool is_backward, bool is_vector> __global__ void __launch_bounds__(movement_threads, 2)
+    resize_doubled(const __grid_constant__ bops_resize_params params, const __grid_constant__ bops_resize_operands operands) {
+    using A = accumulator_t<T>;
+    constexpr int width = 16 / int(sizeof(T)), pairs = is_vector ? 1 : width / 2, lanes = is_vector ? width : 1;
+    // What lies around the columns and rows: on the coarse side one element before and one behind, on the fine side as well.
+    constexpr int around = taps - 1, columns = (is_backward ? 2 * pairs : pairs) + 2 * around, rows = (is_backward ? 2 : 1) + 2 * around;
+    constexpr int neighbours = is_backward ? 2 * pairs : pairs; // of an access to a row of the source that is no vector
+    const uint64_t number = uint64_t(blockIdx.x) * movement_threads + threadIdx.x;
+    if (number >= params.parts) return;
+    // 1. The coarse element, and where the planes begin.
+    uint64_t rest = number;
+    uint32_t column = 0, row = 0;
+    uint64_t to_column = 0, to_row = 0;
+    const T *from = static_cast<const T *>(operands.source);
+    T *to = static_cast<T *>(operands.target);
+#pragma unroll
+    for (int k = 0; k < BOPS_MOVEMENT_EXTENTS; ++k) {
+        if (k >= params.rank) break;
+        uint64_t i = rest;
+        if (k + 1 < params.rank) {
+            const split_number split(params.inner[k < BOPS_MOVEMENT_EXTENTS - 1 ? k : 0], params.is_long, rest);
+            i = split.rest, rest = split.quotient;
+        }
+        if (k == 0) i *= is_vector ? width : pairs;
+        const uint32_t sampling = params.sampling[k];
+        if (sampling == 0) column = uint32_t(i), to_column = params.strides[k].to;
+        else if (sampling == 1) row = uint32_t(i), to_row = params.strides[k].to;
+        else to += i * params.strides[k].to, from += i * params.strides[k].from;
+    }
+    // 2. The elements of the source. Forward those beyond the ends are the last there; backward they are 0.
+    const uint64_t from_column = params.of[0].step, from_row = params.of[1].step;
+    constexpr uint32_t scale = is_backward ? 2 : 1;
+    const uint32_t last_column = uint32_t(params.of[0].from) - 1, last_row = uint32_t(params.of[1].from) - 1;
+    A source[rows][columns][lanes];
+    packed<neighbours *int(sizeof(T))> middle[is_vector ? 1 : rows];
+    packed<16> vectors[is_vector ? rows : 1][is_vector ? columns : 1];
+    T ends[rows][2];
+    const auto find = [&](int i, uint32_t at, int count, uint32_t last, bool &is_there) {
+        // The element of the source, the first of `count` being `around` before that of `at`.
+        const uint32_t element = scale * at + i - around, end = scale * (last + 1);
+        is_there = element < end;
+        if (is_backward || is_there) return element;
+        return i == 0 ? 0u : last;
+    };
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+        bool is_row;
+        const uint32_t element_row = find(r, row, rows, last_row, is_row);
+        const T *const line = from + element_row * from_row;
+        is_row = is_row || !is_backward;
+        if constexpr (is_vector) {
+#pragma unroll
+            for (int c = 0; c < columns; ++c) {
+                bool is_column;
+                const uint32_t element = find(c, column, columns, last_column, is_column);
+                vectors[r][c] = {};
+                if (is_row && (is_column || !is_backward)) vectors[r][c] = load<16, false>(line + element * from_column);
+            }
+        } else {
+            middle[r] = {};
+            ends[r][0] = ends[r][1] = narrow<T>(0);
+            if (is_row) {
+                middle[r] = *reinterpret_cast<const packed<neighbours *int(sizeof(T))> *>(line + scale * column);
+                if constexpr (taps == 2) {
+                    bool is_left, is_right;
+                    const uint32_t left = find(0, column, columns, last_column, is_left),
+                                   right = find(columns - 1, column, columns, last_column, is_right);
+                    if (is_left || !is_backward) ends[r][0] = line[left];
+                    if (is_right || !is_backward) ends[r][1] = line[right];
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < rows; ++r) {
+        if constexpr (is_vector) {
+#pragma unroll
+            for (int c = 0; c < columns; ++c) unpack<T>(vectors[r][c], source[r][c]);
+        } else {
+            A values[neighbours];
+            unpack<T>(middle[r], values);
+#pragma unroll
+            for (int c = 0; c < neighbours; ++c) source[r][c + around][0] = values[c];
+            if constexpr (taps == 2) source[r][0][0] = widen<T>(ends[r][0]), source[r][columns - 1][0] = widen<T>(ends[r][1]);
+        }
+    }
+    // 3. Sums along columns, and of these along rows.
+    constexpr A near = A(0.75), far = A(0.25);
+    if constexpr (is_backward) {
+        A sums[pairs][lanes] = {};
+        const A of_rows[4] = {far, row == 0 ? A(1) : near, row == last_row ? A(1) : near, far};
+#pragma unroll
+        for (int r = 0; r < rows; ++r)
+#pragma unroll
+            for (int j = 0; j < pairs; ++j) {
+                const bool is_first = j == 0 && column == 0, is_last = j == pairs - 1 && column + pairs - 1 == last_column;
+                const A of_columns[4] = {far, is_first ? A(1) : near, is_last ? A(1) : near, far};
+#pragma unroll
+                for (int k = 0; k < lanes; ++k) {
+                    A sum = 0;
+#pragma unroll
+                    for (int c = 0; c < 2 * taps; ++c)
+                        sum = taps == 1 ? sum + source[r][2 * j + c][k] : fma(of_columns[c], source[r][2 * j + c][k], sum);
+                    sums[j][k] = taps == 1 ? sums[j][k] + sum : fma(of_rows[r], sum, sums[j][k]);
+                }
+            }
+        T *const target = to + (row * to_row + column * to_column);
+        if constexpr (is_vector) store<16, false>(target, pack<T, 16>(sums[0]));
+        else {
+            A results[pairs];
+#pragma unroll
+            for (int j = 0; j < pairs; ++j) results[j] = sums[j][0];
+            store<pairs *int(sizeof(T)), false>(target, pack<T, pairs *int(sizeof(T))>(results));
+        }
+    } else {
+        A along[rows][2 * pairs][lanes];
+#pragma unroll
+        for (int r = 0; r < rows; ++r)
+#pragma unroll
+            for (int j = 0; j < pairs; ++j)
+#pragma unroll
+                for (int k = 0; k < lanes; ++k) {
+                    const A(&own)[columns][lanes] = source[r];
+                    if constexpr (taps == 1) along[r][2 * j][k] = along[r][2 * j + 1][k] = A(0) + own[j][k];
+                    else {
+                        along[r][2 * j][k] = fma(near, own[j + around][k], fma(far, own[j][k], A(0)));
+                        along[r][2 * j + 1][k] = fma(far, own[j + 2 * around][k], fma(near, own[j + around][k], A(0)));
+                    }
+                }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            T *const target = to + ((2 * row + h) * to_row + 2 * column * to_column);
+            A results[2 * pairs][lanes];
+#pragma unroll
+            for (int j = 0; j < 2 * pairs; ++j)
+#pragma unroll
+                for (int k = 0; k < lanes; ++k) {
+                    if constexpr (taps == 1) results[j][k] = along[0][j][k];
+                    else if (h == 0) results[j][k] = fma(near, along[around][j][k], fma(far, along[0][j][k], A(0)));
+                    else results[j][k] = fma(far, along[2 * around][j][k], fma(near, along[around][j][k], A(0)));
+                }
+            if constexpr (is_vector) {
+                store<16, false>(target, pack<T, 16>(results[0]));
+                store<16, false>(target + to_column, pack<T, 16>(results[1]));
+            } else {
+                A neighbours_of_row[width];
+#pragma unroll
+                for (int j = 0; j < width; ++j) neighbours_of_row[j] = results[j][0];
+                store<16, false>(target, pack<T, 16>(neighbours_of_row));
+            }
+        }
+    }
+}
+
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_resize_params &params, const bops_resize_choice &choice,
                                                    const bops_resize_operands &operands, void *, const Action &action) {
     return for_float(dtype, [&](auto tag) {
@@ -196,6 +352,13 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
                 const launch_shape shape = movement_shape(params.parts);
                 if (choice.width == 1) return action(resize<T, taps, is_backward, 1, false>, shape, params, operands);
                 if (choice.width != full) return cudaErrorInvalidValue;
+                if (choice.is_doubled) {
+                    if constexpr (taps == 4 || sizeof(T) == 8) return cudaErrorInvalidValue;
+                    else
+                        return for_flag(choice.is_vector, [&](auto is_vector) {
+                            return action(resize_doubled<T, taps, is_backward, is_vector>, shape, params, operands);
+                        });
+                }
                 if (choice.is_vector) return action(resize<T, taps, is_backward, full, true>, shape, params, operands);
                 if constexpr (!is_backward && taps < 4) return action(resize<T, taps, false, full, false>, shape, params, operands);
                 else return cudaErrorInvalidValue;

@@ -147,6 +147,25 @@ fn dilated() -> Vec<(PoolWindow, &'static [u64], bool)> {
     ]
 }
 
+/// Windows that lie two elements apart, which maximum and average have in tiles, and the spatial extents that they are of: tiles that are whole, and such as reach
+/// beyond either end.
+fn halved() -> Vec<(PoolWindow, &'static [u64])> {
+    let two = || PoolWindow::new(&[2, 2]);
+    let three = || PoolWindow::new(&[3, 3]).stride(&[2, 2]).padding(&[1, 1]);
+    vec![
+        (three(), &[16, 32]),
+        (three(), &[9, 16]),
+        (three().ceil_mode(), &[10, 16]),
+        (three().padding_per_side(&[[1, 2], [1, 0]]), &[7, 24]),
+        (two(), &[16, 32]),
+        (two(), &[7, 16]),
+        (two().ceil_mode(), &[7, 15]),
+        (PoolWindow::adaptive(&[4, 8]), &[8, 16]),
+        (PoolWindow::new(&[1, 3, 3]).stride(&[1, 2, 2]).padding(&[0, 1, 1]), &[3, 5, 16]),
+        (PoolWindow::new(&[1, 2, 2]), &[2, 5, 16]),
+    ]
+}
+
 /// Every form with the data it runs on, and whether it runs in every mode.
 fn setups() -> Vec<(Setup, Data, bool)> {
     let mut setups = Vec::new();
@@ -177,6 +196,25 @@ fn setups() -> Vec<(Setup, Data, bool)> {
                 }
             }
             let stem = || PoolWindow::new(&[3, 3]).stride(&[2, 2]).padding(&[1, 1]);
+            let has_tiles = matches!(pooling, Pooling::Max | Pooling::Average);
+            for (i, (window, spatial)) in halved().into_iter().enumerate().filter(|_| has_tiles) {
+                for is_last in [false, true] {
+                    let dims = [&[2, 16], spatial].concat();
+                    let x = if is_last { channels_last(dtype, &dims) } else { dense(dtype, &dims) };
+                    let setup = Setup { indices: false, ..Setup::new(x, pooling, window.clone()) };
+                    if pooling == Pooling::Average {
+                        add(setup.clone().excluding(), Data::Normal, false);
+                    } else if i < 2 {
+                        add(Setup { offsets: false, ..setup.clone() }, Data::Normal, false);
+                    }
+                    add(setup, Data::Normal, i % 4 == 0);
+                }
+            }
+            for data in Data::ALL.into_iter().chain(Data::STRUCTURED).filter(|_| has_tiles) {
+                for x in [dense(dtype, &[2, 3, 9, 16]), channels_last(dtype, &[2, 8, 9, 5])] {
+                    add(Setup { indices: false, ..Setup::new(x, pooling, stem()) }, data, false);
+                }
+            }
             let image = [2, 8, 10, 12];
             let of = |x: TensorDesc, window: PoolWindow| Setup::new(x, pooling, window);
             // Layouts of x and of the others, promises, and nothing.

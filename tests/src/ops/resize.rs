@@ -85,6 +85,10 @@ const EXTENTS: &[(&[u64], &[u64], bool)] = &[
     (&[2, 3, 8, 16], &[16, 32], true),
     (&[2, 3, 8, 16], &[4, 8], true),
     (&[2, 3, 5, 7], &[10, 14], false),
+    (&[2, 16, 3, 8], &[6, 16], true),
+    (&[2, 16, 4, 24], &[8, 48], true),
+    (&[1, 8, 1, 8], &[2, 16], false),
+    (&[1, 16, 5, 1], &[10, 2], false),
     // Larger, smaller, both, and one extent as it is.
     (&[1, 4, 5, 7], &[9, 10], true),
     (&[1, 4, 9, 10], &[5, 7], false),
@@ -145,6 +149,9 @@ fn setups() -> Vec<(Setup, Data, bool)> {
             for data in Data::ALL.into_iter().chain(Data::STRUCTURED).chain([Data::Sparse]) {
                 if dtype == DType::F32 || core {
                     add(Setup::new(dense(dtype, &[2, 3, 6, 8]), &[12, 5], mode, coordinates), data, false);
+                    for x in [dense(dtype, &[2, 3, 3, 8]), channels_last(dtype, &[2, 8, 3, 8])] {
+                        add(Setup::new(x, &[6, 16], mode, coordinates), data, false);
+                    }
                 }
             }
         }

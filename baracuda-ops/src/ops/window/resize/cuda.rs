@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::{Resizing, Sampling};
+use super::geometry::{Axis, Resizing, Sampling};
 use super::{ResizeMode, Valid, backward, forward};
 use crate::backend::cuda::{Props, c_dtype};
 use crate::error::Reason;
@@ -42,14 +42,56 @@ fn width(resizing: &Resizing, [source, target]: [&TensorDesc; 2]) -> (u64, bool)
     }
 }
 
+/// Whether planes have twice as many columns and rows, as the kernel of such planes takes them, for what `width` says.
+fn is_doubled(resizing: &Resizing, [source, target]: [&TensorDesc; 2], is_vector: bool) -> bool {
+    let vector = VEC_BYTES / target.dtype().size_bytes();
+    let is_half = |sampling: &Sampling| {
+        let place = (sampling.slope, sampling.start, sampling.unit);
+        let is_place = match resizing.mode {
+            ResizeMode::Nearest => matches!(place, (1, 0, 2) | (2, 1, 4)),
+            ResizeMode::Linear => place == (2, -1, 4),
+            ResizeMode::Cubic => false,
+        };
+        is_place && sampling.to == 2 * sampling.from
+    };
+    let has_planes = resizing.samplings.len() == 2 && resizing.samplings.iter().all(is_half) && vector >= 4;
+    // Neighbours of rows: whole vectors of those of y and dy, and half vectors of those of x and dx.
+    let of = |is_target: bool| if is_target == resizing.is_backward { vector / 2 } else { vector };
+    let has_rows = || {
+        let (line, columns) = (resizing.line(), &resizing.samplings[0]);
+        let outer = || resizing.axes.iter().rev().skip(1);
+        line.sampling == Some(0)
+            && (line.to, columns.step) == (1, 1)
+            && columns.to.is_multiple_of(vector)
+            && outer().all(|axis| axis.to.is_multiple_of(of(true)))
+            && outer().all(|axis| axis.sampling.is_some() || axis.from.is_multiple_of(of(false)))
+            && resizing.samplings[1].step.is_multiple_of(of(false))
+            && target.align_bytes() >= of(true) * target.dtype().size_bytes()
+            && source.align_bytes() >= of(false) * source.dtype().size_bytes()
+    };
+    has_planes && (is_vector || has_rows())
+}
+
 pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let resizing = &valid.derived;
     let operands = match valid.op.kind {
         Direction::Forward => [forward::X, forward::Y],
         Direction::Backward => [backward::DY, backward::DX],
     };
-    let (width, is_vector) = width(resizing, operands.map(|operand| &valid.slots.always(operand).desc));
-    let parts = resizing.elements() / width;
+    let tensors = operands.map(|operand| &valid.slots.always(operand).desc);
+    let (mut width, is_vector) = width(resizing, tensors);
+    let is_doubled = is_doubled(resizing, tensors, is_vector);
+    // Elements of a thread's part along the innermost extent.
+    let mut along = width;
+    if is_doubled {
+        width = VEC_BYTES / valid.fields.x.dtype().size_bytes();
+        along = if is_vector { width } else { width / 2 };
+    }
+    let extent = |axis: &Axis| match axis.sampling {
+        Some(number) if is_doubled => resizing.samplings[number].from,
+        _ => axis.extent,
+    };
+    let parts = resizing.axes.iter().map(extent).product::<u64>() / along;
     let blocks = parts.div_ceil(THREADS);
     Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}"))?;
     let is_long = parts >= 1 << 31;
@@ -65,7 +107,7 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     };
     params.sampling.fill(sys::BOPS_RESIZE_SAMPLINGS);
     let axes = || resizing.axes.iter().rev();
-    let extents = std::iter::once(resizing.line().extent / width).chain(axes().skip(1).map(|axis| axis.extent));
+    let extents = std::iter::once(extent(&resizing.line()) / along).chain(axes().skip(1).map(extent));
     for (to, extent) in params.inner.iter_mut().zip(extents.take(rank - 1)) {
         Reason::unless(extent <= u32::MAX.into(), || {
             format!("an extent within others has {extent} parts, its kernel divides by at most {}", u32::MAX)
@@ -90,6 +132,7 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
         is_backward: resizing.is_backward.into(),
         width: word(width),
         is_vector: is_vector.into(),
+        is_doubled: is_doubled.into(),
     };
     let [source, target] = operands;
     let kernels = (c_dtype(valid.fields.x.dtype())?, params, choice, ());
