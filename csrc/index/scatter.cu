@@ -1,32 +1,12 @@
 // What goes to one row of y is combined. Entries lie in the order of their keys; a team of threads takes a part of a fixed number of them, whatever their keys.
 // A run is the entries of a key: where it lies within a part its row is complete, else the part keeps its share of it in accumulators, and the part in which it
 // begins gathers the others in a second launch.
-#include "../common/memory.cuh"
 #include "scatter.cuh"
 
 namespace bops {
 namespace {
 
 constexpr int of_part = BOPS_SCATTER_PART, batch = 4, of_chain = 32;
-
-template <typename A> __device__ __forceinline__ A combined(bops_scatter_combine combine, A x, A y) {
-    if constexpr (std::is_integral_v<A>) {
-        using U = std::make_unsigned_t<A>;
-        switch (combine) {
-        case BOPS_SCATTER_ADD: return A(U(x) + U(y));
-        case BOPS_SCATTER_MULTIPLY: return A(U(x) * U(y));
-        case BOPS_SCATTER_MIN: return y < x ? y : x;
-        default: return y > x ? y : x;
-        }
-    } else {
-        switch (combine) {
-        case BOPS_SCATTER_ADD: return x + y;
-        case BOPS_SCATTER_MULTIPLY: return x * y;
-        case BOPS_SCATTER_MIN: return y < x || y != y ? y : x;
-        default: return y > x || y != y ? y : x;
-        }
-    }
-}
 
 template <typename A, int width> __device__ __forceinline__ void combine_all(bops_scatter_combine combine, A (&x)[width], const A (&y)[width]) {
 #pragma unroll
@@ -150,18 +130,6 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
         combine_all(params.combine, total, held);
     }
     put_row<T, bytes>(params, y, key, at, total);
-}
-
-// Calls f with the C++ type of elements that are combined.
-template <typename F> bops_status for_combined(bops_dtype dtype, const F &f) {
-    switch (dtype) {
-    case BOPS_I64: return f(type_tag<int64_t>{});
-    case BOPS_I32: return f(type_tag<int32_t>{});
-    case BOPS_U32: return f(type_tag<uint32_t>{});
-    case BOPS_U8: return f(type_tag<uint8_t>{});
-    case BOPS_I8: return f(type_tag<int8_t>{});
-    default: return for_float(dtype, f);
-    }
 }
 
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_scatter_params &params, const bops_scatter_choice &choice,
