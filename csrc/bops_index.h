@@ -74,8 +74,8 @@ BOPS_FORM(bops_lookup_missing, uint32_t, bops_lookup_missing_params, uint32_t, b
 
 /* ---- elements that go where indices name ----------------------------------- */
 
-/* Threads of a block that sorts, and items of a thread, of which there are fewer in up to BOPS_SORT_FEW_TILES tiles; entries that a team of threads combines. */
-enum { BOPS_SORT_THREADS = 256, BOPS_SORT_ITEMS = 16, BOPS_SORT_ITEMS_FEW = 4, BOPS_SORT_FEW_TILES = 64, BOPS_SCATTER_PART = 32 };
+/* Threads of a block that sorts, and items of a thread, of which there are fewer in up to BOPS_SORT_FEW_TILES tiles. */
+enum { BOPS_SORT_THREADS = 256, BOPS_SORT_ITEMS = 16, BOPS_SORT_ITEMS_FEW = 4, BOPS_SORT_FEW_TILES = 64 };
 
 /* How far apart the entries of an extent are: elements of the indices, keys, and places of the source. */
 typedef struct {
@@ -136,10 +136,11 @@ typedef struct {
 } bops_scatter_choice;
 
 /* y already has the base, if there is one. Behind what sorts the entries, from `parts` bytes of the workspace on, are two rows for each part of
- * BOPS_SCATTER_PART entries, in accumulators: what of it continues the part before, and what the next part continues. */
+ * the entries, in accumulators: what of it continues the part before, and what the next part continues. */
 typedef struct {
     bops_scatter_rows rows;
     uint64_t parts;
+    uint32_t part; /* entries that a team of threads combines */
     bops_scatter_combine combine;
     uint32_t has_base;
 } bops_scatter_params;

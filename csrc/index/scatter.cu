@@ -6,7 +6,7 @@
 namespace bops {
 namespace {
 
-constexpr int of_part = BOPS_SCATTER_PART, batch = 4, of_chain = 32;
+constexpr int batch = 4, of_chain = 32;
 
 template <typename A, int width> __device__ __forceinline__ void combine_all(bops_scatter_combine combine, A (&x)[width], const A (&y)[width]) {
 #pragma unroll
@@ -39,7 +39,7 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
     constexpr int width = bytes / int(sizeof(T));
     const bops_scatter_rows &rows = params.rows;
     const scatter_place at(rows);
-    const uint64_t first = at.share * of_part, last = first + of_part < rows.entries ? first + of_part : rows.entries;
+    const uint64_t first = at.share * params.part, last = first + params.part < rows.entries ? first + params.part : rows.entries;
     if (first >= rows.entries || at.unit >= rows.units) return;
     uint32_t key = pairs.keys[first];
     if (key >= rows.keys) return;
@@ -97,15 +97,15 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
     constexpr int width = bytes / int(sizeof(T));
     const bops_scatter_rows &rows = params.rows;
     const scatter_place at(rows);
-    const uint64_t first = at.share * of_part, next = first + of_part;
+    const uint64_t first = at.share * params.part, next = first + params.part;
     if (next >= rows.entries || at.unit >= rows.units) return;
     const uint32_t key = pairs.keys[next - 1];
     if (key >= rows.keys || pairs.keys[next] != key || (first > 0 && pairs.keys[first - 1] == key)) return;
     // 1. The last part that the run reaches.
-    uint64_t reached = at.share + 1, beyond = (rows.entries + of_part - 1) / of_part;
+    uint64_t reached = at.share + 1, beyond = (rows.entries + params.part - 1) / params.part;
     while (beyond - reached > 1) {
         const uint64_t middle = reached + (beyond - reached) / 2;
-        if (pairs.keys[middle * of_part] == key) reached = middle;
+        if (pairs.keys[middle * params.part] == key) reached = middle;
         else beyond = middle;
     }
     // 2. Chains of a fixed number of parts, one after another.
@@ -142,7 +142,7 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
             const launch_shape shape = scatter_shape(params.rows);
             T *const y = static_cast<T *>(operands.y);
             const bops_status status = action(scatter<T, bytes>, shape, params, pairs, static_cast<const T *>(operands.source), y, parts);
-            if (status != 0 || params.rows.entries <= of_part) return status;
+            if (status != 0 || params.rows.entries <= params.part) return status;
             return action(scatter_gather<T, bytes>, shape, params, pairs, y, parts);
         });
     });

@@ -68,22 +68,21 @@ template <typename K> __device__ __forceinline__ K element_bits(uint32_t bytes, 
     else if (bytes == 2) return static_cast<const uint16_t *>(base)[at];
     else return static_cast<const uint8_t *>(base)[at];
 }
-// The bits of several elements, which are all loaded before anything is made of them: at(i) says where an element is, `absent` if it is none.
-constexpr uint64_t absent = ~uint64_t(0);
-template <typename T, typename K, int count, typename At> __device__ __forceinline__ void load_as(const void *base, const At &at, K (&bits)[count]) {
+// The bits of several elements, all of which are loaded before anything is made of them. at(i) says where an element is, and `there` has a bit for each that is.
+template <typename T, typename K, int count, typename At>
+__device__ __forceinline__ void load_as(const void *base, uint32_t there, const At &at, K (&bits)[count]) {
 #pragma unroll
-    for (int i = 0; i < count; ++i) {
-        const uint64_t place = at(i);
-        bits[i] = place != absent ? static_cast<const T *>(base)[place] : T(0);
-    }
+    for (int i = 0; i < count; ++i) bits[i] = there >> i & 1 ? static_cast<const T *>(base)[at(i)] : T(0);
 }
 template <typename K, int count, typename At>
-__device__ __forceinline__ void load_bits(uint32_t bytes, const void *base, const At &at, K (&bits)[count]) {
-    if constexpr (sizeof(K) == 8) load_as<uint64_t>(base, at, bits);
-    else if (bytes == 4) load_as<uint32_t>(base, at, bits);
-    else if (bytes == 2) load_as<uint16_t>(base, at, bits);
-    else load_as<uint8_t>(base, at, bits);
+__device__ __forceinline__ void load_bits(uint32_t bytes, const void *base, uint32_t there, const At &at, K (&bits)[count]) {
+    if constexpr (sizeof(K) == 8) load_as<uint64_t>(base, there, at, bits);
+    else if (bytes == 4) load_as<uint32_t>(base, there, at, bits);
+    else if (bytes == 2) load_as<uint16_t>(base, there, at, bits);
+    else load_as<uint8_t>(base, there, at, bits);
 }
+// So many bits, of at most 31.
+__device__ __forceinline__ uint32_t low_bits(uint32_t count) { return (1u << min(count, 31u)) - 1; }
 template <typename K> __device__ __forceinline__ void put_bits(uint32_t bytes, void *base, uint64_t at, K bits) {
     if constexpr (sizeof(K) == 8) static_cast<uint64_t *>(base)[at] = bits;
     else if (bytes == 4) static_cast<uint32_t *>(base)[at] = bits;
@@ -307,19 +306,27 @@ template <typename K, bool is_selected> __global__ void __launch_bounds__(order_
             key[k] = is_record ? from.records.keys[at] : last_key<K>, position[k] = is_record ? from.records.positions[at] : 0;
         }
     } else {
-        uint64_t at[order_items];
+        uint32_t there = low_bits(left > first ? left - first : 0) & low_bits(order_items);
+        if (from.groups) {
 #pragma unroll
-        for (int k = 0; k < order_items; ++k) {
-            at[k] = start + first + k;
-            if (from.groups && first + k < left)
-                at[k] = uint64_t(from.groups[line * params.kept + (at[k] >> from.group)]) << from.group | (at[k] & ((1u << from.group) - 1));
-            // The last group may have fewer elements: in their places are records behind all others.
-            if (first + k >= left || at[k] >= params.length) at[k] = absent;
+            for (int k = 0; k < order_items; ++k) {
+                const uint64_t at = start + first + k;
+                position[k] = 0;
+                if (!(there >> k & 1)) continue;
+                const uint64_t named = uint64_t(from.groups[line * params.kept + (at >> from.group)]) << from.group | (at & ((1u << from.group) - 1));
+                // The last group may have fewer elements: in their places are records behind all others.
+                if (named < params.length) position[k] = uint32_t(named);
+                else there &= ~(1u << k);
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < order_items; ++k) position[k] = uint32_t(start) + first + k;
         }
-        load_bits<K>(bytes, operands.x, [&](int k) { return at[k] != absent ? output.x + at[k] * params.x.step : absent; }, key);
+        load_bits<K>(bytes, operands.x, there, [&](int k) { return output.x + position[k] * params.x.step; }, key);
         make_keys(params.keys, key);
 #pragma unroll
-        for (int k = 0; k < order_items; ++k) key[k] = at[k] != absent ? key[k] : last_key<K>, position[k] = uint32_t(at[k]);
+        for (int k = 0; k < order_items; ++k)
+            if (!(there >> k & 1)) key[k] = last_key<K>;
     }
     // 2. Those that are kept, if they are few.
     uint32_t sharing = threads; // threads whose records are merged

@@ -20,12 +20,13 @@ template <typename K> __global__ void __launch_bounds__(few_threads)
         // 1. The least key of each row.
         for (uint32_t first = 0; first < rows; first += batch) {
             K key[batch], least = 0;
-            const uint32_t start = first * 32 + lane;
-            load_bits<K>(bytes, operands.x, [&](int i) { return start + i * 32 < length ? output.x + (start + i * 32) * params.x.step : absent; }, key);
+            const uint32_t start = first * 32 + lane, there = low_bits(length > start ? (length - start + 31) / 32 : 0);
+            const uint64_t first_element = output.x + start * params.x.step, next = 32 * params.x.step;
+            load_bits<K>(bytes, operands.x, there, [&](int i) { return first_element + i * next; }, key);
             make_keys(params.keys, key);
 #pragma unroll
             for (int i = 0; i < batch; ++i) {
-                const K of_row = least_of_warp(start + i * 32 < length ? key[i] : last_key<K>);
+                const K of_row = least_of_warp(there >> i & 1 ? key[i] : last_key<K>);
                 if (lane == i) least = of_row;
             }
             if (lane < batch && first + lane < rows) of_rows[warp][first + lane] = least;
@@ -55,16 +56,17 @@ template <typename K> __global__ void __launch_bounds__(few_threads)
     // 3. Their elements.
     K key[few];
     uint32_t position[few];
+    uint32_t there = 0;
 #pragma unroll
     for (int j = 0; j < few; ++j) {
         position[j] = __shfl_sync(~0u, row, j) * 32 + lane;
-        if (j >= count || position[j] >= length) position[j] = ~0u;
+        if (j < count && position[j] < length) there |= 1u << j;
     }
-    load_bits<K>(bytes, operands.x, [&](int j) { return position[j] != ~0u ? output.x + position[j] * params.x.step : absent; }, key);
+    load_bits<K>(bytes, operands.x, there, [&](int j) { return output.x + position[j] * params.x.step; }, key);
     make_keys(params.keys, key);
 #pragma unroll
     for (int j = 0; j < few; ++j)
-        if (position[j] == ~0u) key[j] = last_key<K>;
+        if (!(there >> j & 1)) key[j] = last_key<K>, position[j] = ~0u;
     // 4. The first of these, one after another.
     K out = 0;
     uint32_t from = 0;

@@ -20,7 +20,9 @@ template <typename K, int items> __device__ __forceinline__ void load_keys(const
     }
     const place<BOPS_POINTWISE_EXTENTS, true> at(params.walk, pass.line(), 1);
     const uint64_t x = at.offset(params.x.lines);
-    load_bits<K>(bytes, operands.x, [&](int i) { return sort_item<items>(i) < present ? x + (start + sort_item<items>(i)) * params.x.step : absent; }, keys);
+    const uint32_t item = sort_item<items>(0), there = low_bits(present > item ? (present - item + 31) / 32 : 0);
+    const uint64_t first = x + (start + item) * params.x.step, row = 32 * params.x.step;
+    load_bits<K>(bytes, operands.x, there, [&](int i) { return first + i * row; }, keys);
     make_keys(params.keys, keys);
 }
 

@@ -41,13 +41,14 @@ template <typename K> __global__ void __launch_bounds__(group_threads)
     const place<BOPS_POINTWISE_EXTENTS, true> at(params.walk, line, 1);
     const uint64_t x = at.offset(params.x.lines), start = (number - line * parts) * (32 * group_rows);
     K key[group_rows];
-    const uint64_t left = params.length - start;
-    load_bits<K>(bytes, operands.x, [&](int i) { return i * 32 + lane < left ? x + (start + i * 32 + lane) * params.x.step : absent; }, key);
+    const uint64_t left = params.length - start, first_element = x + (start + lane) * params.x.step, row = 32 * params.x.step;
+    const uint32_t there = low_bits(left > lane ? uint32_t(min(left - lane + 31, uint64_t(1024))) / 32 : 0);
+    load_bits<K>(bytes, operands.x, there, [&](int i) { return first_element + i * row; }, key);
     make_keys(params.keys, key);
     K least = last_key<K>, own = last_key<K>;
 #pragma unroll
     for (int i = 0; i < group_rows; ++i) {
-        if (i * 32 + lane < left) least = min(least, key[i]);
+        if (there >> i & 1) least = min(least, key[i]);
         if ((i + 1) % rows != 0) continue;
         least = least_of_warp(least);
         if (lane == i / rows) own = least;
