@@ -74,7 +74,7 @@ BOPS_FORM(bops_lookup_missing, uint32_t, bops_lookup_missing_params, uint32_t, b
 
 /* ---- elements that go where indices name ----------------------------------- */
 
-/* Threads of a block that sorts, and items of a thread, of which there are fewer in up to BOPS_SORT_FEW_TILES tiles. */
+/* Threads of a block that sorts, and items of a thread, of which there are fewer where BOPS_SORT_FEW_TILES tiles of fewer hold all, but one of more does not. */
 enum { BOPS_SORT_THREADS = 256, BOPS_SORT_ITEMS = 16, BOPS_SORT_ITEMS_FEW = 4, BOPS_SORT_FEW_TILES = 64 };
 
 /* How far apart the entries of an extent are: elements of the indices, keys, and places of the source. */
@@ -94,7 +94,7 @@ typedef struct {
     bops_lookup_axis axis;
     uint64_t entries;      /* at least 1 */
     uint32_t keys, digits; /* digits: of 8 bits, in the largest key */
-    uint32_t tiles;        /* of BOPS_SORT_THREADS * BOPS_SORT_ITEMS entries, which are 1 or above BOPS_SORT_FEW_TILES, or else of fewer items */
+    uint32_t tiles;        /* of BOPS_SORT_THREADS * BOPS_SORT_ITEMS entries, or of fewer items */
     uint32_t rank, is_long;
     bops_divisor inner[BOPS_MOVEMENT_EXTENTS - 1];
     bops_scatter_entry_strides strides[BOPS_MOVEMENT_EXTENTS];
@@ -168,8 +168,8 @@ typedef struct {
     void *y;
 } bops_scatter_lines_operands;
 
-/* Lines of y along the axis, each in the shared memory of a block, which writes all of it: 4 bytes and an accumulator for each element, 4 bytes where elements
- * are set. axis.apart: elements of y. `inner` and `strides` as those of lines of a lookup, by whole lines: elements of the indices, of y (key), and of the source
+/* Lines of y along the axis, each in the shared memory of a block, which writes all of it: 4 bytes and an accumulator for each element, two
+ * of floating-point numbers, and 4 bytes where elements are set. axis.apart: elements of y. `inner` and `strides` as those of lines of a lookup, by whole lines: elements of the indices, of y (key), and of the source
  * (place); `step`: from one entry of a line to the next. The base lies as y does. */
 typedef struct {
     bops_lookup_axis axis;

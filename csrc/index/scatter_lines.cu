@@ -1,5 +1,5 @@
 // Elements that go along a line of y, which a block holds on chip. Of the elements that go to one place it takes the first in the order of the source, round by
-// round, so that they are combined in that order.
+// round, so that they are combined in that order. Sums have what their additions lost beside them, so that their length does not matter.
 #include "scatter.cuh"
 
 namespace bops {
@@ -37,11 +37,31 @@ template <typename A> __device__ __forceinline__ A neutral(bops_scatter_combine 
     }
 }
 
+// A line on chip: what is held of each element, what of sums was lost, and who claims it.
+template <typename A> struct scatter_held {
+    static constexpr bool may_lose = !std::is_integral_v<A>;
+    A *values, *lost;
+    uint32_t *claims;
+
+    __device__ __forceinline__ scatter_held(void *memory, uint32_t room) : values(static_cast<A *>(memory)), lost(values + room) {
+        claims = reinterpret_cast<uint32_t *>(may_lose ? lost + room : lost);
+    }
+    __device__ __forceinline__ void combine(bops_scatter_combine combine, uint32_t at, A value) const {
+        const A before = values[at], after = combined(combine, before, value);
+        values[at] = after;
+        if constexpr (may_lose) {
+            // Exact, of any two numbers: D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B.
+            const A part = after - before;
+            if (combine == BOPS_SCATTER_ADD) lost[at] += (before - (after - part)) + (value - part);
+        }
+    }
+};
+
 template <typename T, int width> struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) neighbours { T of[width]; };
 
 // Writes `count` units of a line, each with what is held of its elements.
 template <typename T, int width> __device__ __forceinline__ void put_line(const bops_scatter_lines_params &params, const T *base, T *y, uint32_t count,
-                                                                          const accumulator_t<T> *held, const uint32_t *claims) {
+                                                                          const scatter_held<accumulator_t<T>> &held) {
     using A = accumulator_t<T>;
     constexpr int bytes = width * int(sizeof(T)), batch = 4;
     const uint64_t step = width == 1 ? params.axis.apart : 1;
@@ -56,8 +76,15 @@ template <typename T, int width> __device__ __forceinline__ void put_line(const 
         for (int b = 0; b < batch; ++b) {
             const uint32_t unit = first + b * blockDim.x;
             if (unit >= count) break;
-            const neighbours<A, width> values = reinterpret_cast<const neighbours<A, width> *>(held)[unit];
-            const neighbours<uint32_t, width> claimed = reinterpret_cast<const neighbours<uint32_t, width> *>(claims)[unit];
+            neighbours<A, width> values = reinterpret_cast<const neighbours<A, width> *>(held.values)[unit];
+            const neighbours<uint32_t, width> claimed = reinterpret_cast<const neighbours<uint32_t, width> *>(held.claims)[unit];
+            if constexpr (held.may_lose) {
+                const neighbours<A, width> lost = reinterpret_cast<const neighbours<A, width> *>(held.lost)[unit];
+                // Of infinity and NaN nothing is lost, and a sum of -0 stays that.
+#pragma unroll
+                for (int w = 0; w < width; ++w)
+                    if (lost.of[w] != 0 && values.of[w] - values.of[w] == 0) values.of[w] += lost.of[w];
+            }
             A value[width];
             unpack<T>(before[b], value);
             bool any = false;
@@ -75,13 +102,15 @@ template <typename T> __global__ void __launch_bounds__(movement_threads)
     using A = accumulator_t<T>;
     extern __shared__ uint4 of_line[];
     const uint32_t extent = uint32_t(params.axis.extent), room = (extent + 3) / 4 * 4;
-    A *const held = reinterpret_cast<A *>(of_line);
-    uint32_t *const claims = reinterpret_cast<uint32_t *>(held + room);
+    const scatter_held<A> held(of_line, room);
     const scatter_line line(params);
     const T *const source = static_cast<const T *>(operands.source) + line.source;
     // 1. Nothing goes anywhere yet.
     const A none = neutral<A>(params.combine);
-    for (uint32_t i = threadIdx.x; i < extent; i += blockDim.x) held[i] = none, claims[i] = 0;
+    for (uint32_t i = threadIdx.x; i < extent; i += blockDim.x) {
+        held.values[i] = none, held.claims[i] = 0;
+        if constexpr (held.may_lose) held.lost[i] = 0;
+    }
     __syncthreads();
     uint32_t round = 0;
     for (uint64_t first = 0; first < params.entries; first += of_thread * blockDim.x) {
@@ -102,12 +131,12 @@ template <typename T> __global__ void __launch_bounds__(movement_threads)
             ++round;
 #pragma unroll
             for (int k = 0; k < of_thread; ++k)
-                if (waiting >> k & 1) atomicMax(&claims[position[k]], round << claim_bits | (last_claim - (k * blockDim.x + threadIdx.x)));
+                if (waiting >> k & 1) atomicMax(&held.claims[position[k]], round << claim_bits | (last_claim - (k * blockDim.x + threadIdx.x)));
             __syncthreads();
 #pragma unroll
             for (int k = 0; k < of_thread; ++k)
-                if (waiting >> k & 1 && claims[position[k]] == (round << claim_bits | (last_claim - (k * blockDim.x + threadIdx.x)))) {
-                    held[position[k]] = combined(params.combine, held[position[k]], value[k]);
+                if (waiting >> k & 1 && held.claims[position[k]] == (round << claim_bits | (last_claim - (k * blockDim.x + threadIdx.x)))) {
+                    held.combine(params.combine, position[k], value[k]);
                     waiting &= ~(1u << k);
                 }
         } while (__syncthreads_or(waiting != 0));
@@ -115,8 +144,8 @@ template <typename T> __global__ void __launch_bounds__(movement_threads)
     // 4. The line.
     const T *const base = static_cast<const T *>(operands.base) + line.y;
     T *const y = static_cast<T *>(operands.y) + line.y;
-    if (is_wide) put_line<T, 16 / int(sizeof(T))>(params, base, y, extent / (16 / int(sizeof(T))), held, claims);
-    else put_line<T, 1>(params, base, y, extent, held, claims);
+    if (is_wide) put_line<T, 16 / int(sizeof(T))>(params, base, y, extent / (16 / int(sizeof(T))), held);
+    else put_line<T, 1>(params, base, y, extent, held);
 }
 
 // The last entry of each place.
@@ -165,7 +194,8 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
     }
     return for_combined(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        shape.shared_bytes = (4 + uint32_t(sizeof(accumulator_t<T>))) * room;
+        using A = accumulator_t<T>;
+        shape.shared_bytes = (4 + (scatter_held<A>::may_lose ? 2 : 1) * uint32_t(sizeof(A))) * room;
         return action(scatter_lines<T>, shape, params, operands, choice.is_wide != 0);
     });
 }

@@ -111,7 +111,8 @@ template <typename Action> bops_status with_kernel(uint32_t, const bops_scatter_
     if (params.tiles == 1) return action(scatter_sort<BOPS_SORT_ITEMS>, shape, params, operands.indices, sorted);
     const scatter_keys_places others = {words + 2 * params.entries, words + 3 * params.entries};
     const sort_pass first = {words + 4 * params.entries, params.entries, 1, params.tiles, 0};
-    return for_value<BOPS_SORT_ITEMS_FEW, BOPS_SORT_ITEMS>(first.has_few() ? BOPS_SORT_ITEMS_FEW : BOPS_SORT_ITEMS, [&](auto items) {
+    const bool is_short = params.entries <= BOPS_SORT_FEW_TILES * BOPS_SORT_THREADS * BOPS_SORT_ITEMS_FEW;
+    return for_value<BOPS_SORT_ITEMS_FEW, BOPS_SORT_ITEMS>(is_short ? BOPS_SORT_ITEMS_FEW : BOPS_SORT_ITEMS, [&](auto items) {
         // The sorted pairs end in front.
         scatter_keys_places from = params.digits % 2 == 0 ? sorted : others, to = params.digits % 2 == 0 ? others : sorted;
         sort_pass pass = first;
