@@ -83,7 +83,7 @@ typedef struct {
 } bops_scatter_entry_strides;
 
 /* The workspace has the keys of entries in their order and then their places, 4 bytes each; with several tiles another array of keys and one of places, 256 counts
- * for each tile, and 256 totals. */
+ * for each tile, of up to BOPS_SORT_FEW_TILES tiles for each digit of the keys, else once and 256 totals. */
 typedef struct {
     const void *indices;
 } bops_scatter_order_operands;
@@ -168,8 +168,8 @@ typedef struct {
     void *y;
 } bops_scatter_lines_operands;
 
-/* Lines of y along the axis, each in the shared memory of a block, which writes all of it: 4 bytes and an accumulator for each element, two
- * of floating-point numbers, and 4 bytes where elements are set. axis.apart: elements of y. `inner` and `strides` as those of lines of a lookup, by whole lines: elements of the indices, of y (key), and of the source
+/* Lines of y along the axis, each in the shared memory of a block, which writes all of it: 4 bytes and an accumulator for each element, 4 bytes where elements
+ * are set. axis.apart: elements of y. `inner` and `strides` as those of lines of a lookup, by whole lines: elements of the indices, of y (key), and of the source
  * (place); `step`: from one entry of a line to the next. The base lies as y does. */
 typedef struct {
     bops_lookup_axis axis;

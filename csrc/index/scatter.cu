@@ -108,8 +108,8 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
         if (pairs.keys[middle * params.part] == key) reached = middle;
         else beyond = middle;
     }
-    // 2. Chains of a fixed number of parts, one after another.
-    A total[width], held[width];
+    // 2. Chains of a fixed number of parts, one after another, of which sums however many lose nothing.
+    A total[width], held[width], lost[width] = {};
     const A *const own = kept<A, width>(parts, rows, at.share, 1, at.unit);
 #pragma unroll
     for (int w = 0; w < width; ++w) total[w] = own[w];
@@ -127,8 +127,21 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
             for (int w = 0; w < width; ++w) value[w] = from[w];
             combine_all(params.combine, held, value);
         }
-        combine_all(params.combine, total, held);
+#pragma unroll
+        for (int w = 0; w < width; ++w) {
+            const A before = total[w], part = held[w];
+            total[w] = combined(params.combine, before, part);
+            if constexpr (!std::is_integral_v<A>) {
+                // What the addition lost, exactly: D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B.
+                const A added = total[w] - before;
+                if (params.combine == BOPS_SCATTER_ADD) lost[w] += (before - (total[w] - added)) + (part - added);
+            }
+        }
     }
+    // Of infinity and NaN nothing is lost, and a sum of -0 stays that.
+#pragma unroll
+    for (int w = 0; w < width; ++w)
+        if (lost[w] != 0 && total[w] - total[w] == 0) total[w] += lost[w];
     put_row<T, bytes>(params, y, key, at, total);
 }
 

@@ -1,5 +1,5 @@
 // Elements that go along a line of y, which a block holds on chip. Of the elements that go to one place it takes the first in the order of the source, round by
-// round, so that they are combined in that order. Sums have what their additions lost beside them, so that their length does not matter.
+// round, so that they are combined in that order. Places to which many go are left after some rounds: the block combines what is left place by place.
 #include "scatter.cuh"
 
 namespace bops {
@@ -8,6 +8,7 @@ namespace {
 // Entries of a thread at once, and the most of a block, of which a claim has the number in its low bits.
 constexpr int of_thread = 4;
 constexpr uint32_t claim_bits = 10, last_claim = (1u << claim_bits) - 1;
+constexpr uint32_t most_rounds = 16; // for the entries that a block has at once
 static_assert(of_thread * movement_threads == 1 << claim_bits, "a claim has room for the number of each entry of a block");
 
 // Where a block's line begins, in elements of the operands.
@@ -37,24 +38,10 @@ template <typename A> __device__ __forceinline__ A neutral(bops_scatter_combine 
     }
 }
 
-// A line on chip: what is held of each element, what of sums was lost, and who claims it.
+// A line on chip: what is held of each element, and who claims it.
 template <typename A> struct scatter_held {
-    static constexpr bool may_lose = !std::is_integral_v<A>;
-    A *values, *lost;
+    A *values;
     uint32_t *claims;
-
-    __device__ __forceinline__ scatter_held(void *memory, uint32_t room) : values(static_cast<A *>(memory)), lost(values + room) {
-        claims = reinterpret_cast<uint32_t *>(may_lose ? lost + room : lost);
-    }
-    __device__ __forceinline__ void combine(bops_scatter_combine combine, uint32_t at, A value) const {
-        const A before = values[at], after = combined(combine, before, value);
-        values[at] = after;
-        if constexpr (may_lose) {
-            // Exact, of any two numbers: D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B.
-            const A part = after - before;
-            if (combine == BOPS_SCATTER_ADD) lost[at] += (before - (after - part)) + (value - part);
-        }
-    }
 };
 
 template <typename T, int width> struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) neighbours { T of[width]; };
@@ -63,7 +50,7 @@ template <typename T, int width> struct alignas(width * sizeof(T) < 16 ? width *
 template <typename T, int width> __device__ __forceinline__ void put_line(const bops_scatter_lines_params &params, const T *base, T *y, uint32_t count,
                                                                           const scatter_held<accumulator_t<T>> &held) {
     using A = accumulator_t<T>;
-    constexpr int bytes = width * int(sizeof(T)), batch = 4;
+    constexpr int bytes = width * int(sizeof(T)), batch = width > 8 ? 1 : width > 4 ? 2 : 4;
     const uint64_t step = width == 1 ? params.axis.apart : 1;
     for (uint32_t first = threadIdx.x; first < count; first += batch * blockDim.x) {
         packed<bytes> before[batch] = {};
@@ -76,15 +63,8 @@ template <typename T, int width> __device__ __forceinline__ void put_line(const 
         for (int b = 0; b < batch; ++b) {
             const uint32_t unit = first + b * blockDim.x;
             if (unit >= count) break;
-            neighbours<A, width> values = reinterpret_cast<const neighbours<A, width> *>(held.values)[unit];
+            const neighbours<A, width> values = reinterpret_cast<const neighbours<A, width> *>(held.values)[unit];
             const neighbours<uint32_t, width> claimed = reinterpret_cast<const neighbours<uint32_t, width> *>(held.claims)[unit];
-            if constexpr (held.may_lose) {
-                const neighbours<A, width> lost = reinterpret_cast<const neighbours<A, width> *>(held.lost)[unit];
-                // Of infinity and NaN nothing is lost, and a sum of -0 stays that.
-#pragma unroll
-                for (int w = 0; w < width; ++w)
-                    if (lost.of[w] != 0 && values.of[w] - values.of[w] == 0) values.of[w] += lost.of[w];
-            }
             A value[width];
             unpack<T>(before[b], value);
             bool any = false;
@@ -97,22 +77,27 @@ template <typename T, int width> __device__ __forceinline__ void put_line(const 
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(movement_threads)
+template <typename T> __global__ void __launch_bounds__(movement_threads, sizeof(T) == 4 ? 6 : sizeof(T) == 2 ? 5 : 4)
     scatter_lines(const __grid_constant__ bops_scatter_lines_params params, bops_scatter_lines_operands operands, bool is_wide) {
     using A = accumulator_t<T>;
     extern __shared__ uint4 of_line[];
     const uint32_t extent = uint32_t(params.axis.extent), room = (extent + 3) / 4 * 4;
-    const scatter_held<A> held(of_line, room);
+    A *const values = reinterpret_cast<A *>(of_line);
+    const scatter_held<A> held = {values, reinterpret_cast<uint32_t *>(values + room)};
+    __shared__ uint32_t least[2];
+    __shared__ A of_warps[movement_threads / 32];
     const scatter_line line(params);
     const T *const source = static_cast<const T *>(operands.source) + line.source;
     // 1. Nothing goes anywhere yet.
     const A none = neutral<A>(params.combine);
-    for (uint32_t i = threadIdx.x; i < extent; i += blockDim.x) {
-        held.values[i] = none, held.claims[i] = 0;
-        if constexpr (held.may_lose) held.lost[i] = 0;
+    const neighbours<A, 4> nothing = {none, none, none, none};
+    for (uint32_t i = threadIdx.x; i < room / 4; i += blockDim.x) {
+        reinterpret_cast<neighbours<A, 4> *>(held.values)[i] = nothing;
+        reinterpret_cast<uint4 *>(held.claims)[i] = make_uint4(0, 0, 0, 0);
     }
+    if (threadIdx.x < 2) least[threadIdx.x] = ~0u;
     __syncthreads();
-    uint32_t round = 0;
+    uint32_t round = 0, turn = 0;
     for (uint64_t first = 0; first < params.entries; first += of_thread * blockDim.x) {
         // 2. Some entries.
         uint32_t position[of_thread], waiting = 0;
@@ -127,6 +112,8 @@ template <typename T> __global__ void __launch_bounds__(movement_threads)
             if (named != no_position) position[k] = uint32_t(named), waiting |= 1u << k;
         }
         // 3. In each round places are claimed: by a later round before earlier ones, in one round by the first entry. Whoever has the claim is combined.
+        const uint32_t last_round = round + most_rounds;
+        bool is_left;
         do {
             ++round;
 #pragma unroll
@@ -136,12 +123,39 @@ template <typename T> __global__ void __launch_bounds__(movement_threads)
 #pragma unroll
             for (int k = 0; k < of_thread; ++k)
                 if (waiting >> k & 1 && held.claims[position[k]] == (round << claim_bits | (last_claim - (k * blockDim.x + threadIdx.x)))) {
-                    held.combine(params.combine, position[k], value[k]);
+                    held.values[position[k]] = combined(params.combine, held.values[position[k]], value[k]);
                     waiting &= ~(1u << k);
                 }
-        } while (__syncthreads_or(waiting != 0));
+            is_left = __syncthreads_or(waiting != 0);
+        } while (is_left && round < last_round);
+        // 4. What still waits, from the first place on: each thread's, then those of a warp, then those of the block.
+        while (is_left) {
+            uint32_t own = ~0u;
+#pragma unroll
+            for (int k = 0; k < of_thread; ++k)
+                if (waiting >> k & 1) own = min(own, position[k]);
+            own = __reduce_min_sync(~0u, own);
+            if (threadIdx.x % 32 == 0) atomicMin(&least[turn], own);
+            __syncthreads();
+            const uint32_t place = least[turn];
+            A sum = none;
+#pragma unroll
+            for (int k = 0; k < of_thread; ++k)
+                if (waiting >> k & 1 && position[k] == place) sum = combined(params.combine, sum, value[k]), waiting &= ~(1u << k);
+#pragma unroll
+            for (int step = 1; step < 32; step *= 2) sum = combined(params.combine, sum, A(__shfl_down_sync(~0u, sum, step)));
+            if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sum;
+            turn ^= 1;
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                for (uint32_t w = 1; w < blockDim.x / 32; ++w) sum = combined(params.combine, sum, of_warps[w]);
+                held.values[place] = combined(params.combine, held.values[place], sum);
+                least[turn ^ 1] = ~0u;
+            }
+            is_left = __syncthreads_or(waiting != 0);
+        }
     }
-    // 4. The line.
+    // 5. The line.
     const T *const base = static_cast<const T *>(operands.base) + line.y;
     T *const y = static_cast<T *>(operands.y) + line.y;
     if (is_wide) put_line<T, 16 / int(sizeof(T))>(params, base, y, extent / (16 / int(sizeof(T))), held);
@@ -195,7 +209,7 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
     return for_combined(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
-        shape.shared_bytes = (4 + (scatter_held<A>::may_lose ? 2 : 1) * uint32_t(sizeof(A))) * room;
+        shape.shared_bytes = (4 + uint32_t(sizeof(A))) * room;
         return action(scatter_lines<T>, shape, params, operands, choice.is_wide != 0);
     });
 }

@@ -41,9 +41,9 @@ struct scatter_keys_places {
     uint32_t *keys, *places;
 };
 
-// Of several tiles: the pairs alone, and the counts of their first digit.
+// Of several tiles: the pairs alone, and the counts of their first digit; those of the `later` others are 0, where moves count them.
 template <int items> __global__ void __launch_bounds__(sort_threads)
-    scatter_keys(const __grid_constant__ bops_scatter_order_params params, const void *indices, sort_pass pass, scatter_keys_places to) {
+    scatter_keys(const __grid_constant__ bops_scatter_order_params params, const void *indices, sort_pass pass, scatter_keys_places to, uint32_t later) {
     constexpr int tile = sort_threads * items;
     __shared__ uint32_t counts[sort_digits];
     const uint64_t start = uint64_t(blockIdx.x) * tile;
@@ -53,6 +53,7 @@ template <int items> __global__ void __launch_bounds__(sort_threads)
 #pragma unroll
     for (int i = 0; i < items; ++i)
         if (sort_item<items>(i) < present) to.keys[start + sort_item<items>(i)] = keys[i], to.places[start + sort_item<items>(i)] = places[i];
+    for (uint32_t d = 1; d <= later; ++d) pass.counts[(uint64_t(d) * pass.tiles + blockIdx.x) * sort_digits + threadIdx.x] = 0;
     count_digits(pass, keys, present, counts);
 }
 
@@ -68,8 +69,9 @@ template <int items> __global__ void __launch_bounds__(sort_threads) scatter_cou
     count_digits(pass, keys, present, counts);
 }
 
+// `next`: the counts of the next digit, where this launch counts it: sums of integers are the same in any order.
 template <int items> __global__ void __launch_bounds__(sort_threads, 2)
-    scatter_move(sort_pass pass, scatter_keys_places from, scatter_keys_places to) {
+    scatter_move(sort_pass pass, scatter_keys_places from, scatter_keys_places to, uint32_t *next) {
     constexpr int tile = sort_threads * items;
     __shared__ sort_shared<uint32_t, items> shared;
     const uint64_t start = uint64_t(blockIdx.x) * tile;
@@ -78,7 +80,10 @@ template <int items> __global__ void __launch_bounds__(sort_threads, 2)
 #pragma unroll
     for (int i = 0; i < items; ++i) keys[i] = sort_item<items>(i) < present ? from.keys[start + sort_item<items>(i)] : 0;
     const auto place = [&](int i) { return from.places[start + sort_item<items>(i)]; };
-    const auto put = [&](uint32_t at, uint32_t key, uint32_t place) { to.keys[at] = key, to.places[at] = place; };
+    const auto put = [&](uint32_t at, uint32_t key, uint32_t place) {
+        to.keys[at] = key, to.places[at] = place;
+        if (next) atomicAdd(&next[at / tile * sort_digits + digit_of(key, pass.shift + 8)], 1u);
+    };
     move_pairs(pass, keys, place, present, shared, [&] { return put; });
 }
 
@@ -116,12 +121,15 @@ template <typename Action> bops_status with_kernel(uint32_t, const bops_scatter_
         // The sorted pairs end in front.
         scatter_keys_places from = params.digits % 2 == 0 ? sorted : others, to = params.digits % 2 == 0 ? others : sorted;
         sort_pass pass = first;
-        bops_status status = action(scatter_keys<items>, shape, params, operands.indices, pass, from);
+        const uint32_t later = first.has_few() ? params.digits - 1 : 0;
+        bops_status status = action(scatter_keys<items>, shape, params, operands.indices, pass, from, later);
         for (uint32_t d = 0; status == 0 && d < params.digits; ++d) {
             pass.shift = 8 * d;
-            if (d > 0) status = action(scatter_count<items>, shape, pass, from.keys);
+            if (d > 0 && !first.has_few()) status = action(scatter_count<items>, shape, pass, from.keys);
             if (status == 0) status = scan_counts(pass, action);
-            if (status == 0) status = action(scatter_move<items>, shape, pass, from, to);
+            uint32_t *const next = d < later ? pass.counts + uint64_t(sort_digits) * pass.tiles : nullptr;
+            if (status == 0) status = action(scatter_move<items>, shape, pass, from, to, next);
+            if (next) pass.counts = next;
             const scatter_keys_places moved = to;
             to = from, from = moved;
         }

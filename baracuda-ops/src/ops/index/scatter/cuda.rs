@@ -25,8 +25,10 @@ const TILE: u64 = (sys::BOPS_SORT_THREADS * sys::BOPS_SORT_ITEMS) as u64;
 const FEW_TILE: u64 = (sys::BOPS_SORT_THREADS * sys::BOPS_SORT_ITEMS_FEW) as u64;
 const FEW_TILES: u64 = sys::BOPS_SORT_FEW_TILES as u64;
 const DIGITS: u64 = 256;
-/// Entries of a part.
+/// Entries of a part, and of one where threads are fewer than this otherwise.
 const PART: u64 = 32;
+const SHORT_PART: u64 = 8;
+const FULL_THREADS: u64 = 1 << 17;
 /// Entries of a line number less than this, as in the kernels.
 const LINE_ENTRIES: u64 = 1 << 22;
 /// A line has at most so many positions for each of its entries: it is written whole.
@@ -34,6 +36,8 @@ const LINE_PART: u64 = 16;
 /// Where there are fewer lines than this, a block has at most so many entries.
 const FEW_LINES: u64 = 128;
 const FEW_ENTRIES: u64 = 4096;
+/// Bytes of a block's shared memory beside its line, at most.
+const STATIC_BYTES: u64 = 1024;
 /// Blocks that a multiprocessor has room for at least.
 const LINES_AT_ONCE: u64 = 2;
 
@@ -55,6 +59,11 @@ fn tiles(entries: u64) -> u64 {
     if entries > TILE && entries <= FEW_TILES * FEW_TILE { entries.div_ceil(FEW_TILE) } else { entries.div_ceil(TILE) }
 }
 
+/// Entries of a part, of rows of so many units.
+fn part(entries: u64, units: u64) -> u64 {
+    if (entries / PART).saturating_mul(units) < FULL_THREADS { SHORT_PART } else { PART }
+}
+
 fn combine(valid: &Valid) -> sys::bops_scatter_combine {
     match valid.fields.combine {
         Combine::Set | Combine::Add => sys::BOPS_SCATTER_ADD,
@@ -70,15 +79,11 @@ fn lines(valid: &Valid, props: &Props) -> Result<Option<Work>, Reason> {
     let Some((own, outer)) = derived.entries.split_last() else { return Ok(None) };
     let lines: u64 = outer.iter().map(|axis| axis.extent).product();
     let (is_set, extent, bytes) = (fields.combine == Combine::Set, derived.extent, derived.unit_bytes);
-    let of_element = match (is_set, fields.y.dtype().is_float()) {
-        (true, _) => 4,
-        (false, true) => 4 + 2 * bytes.max(4),
-        (false, false) => 4 + bytes.max(4),
-    };
+    let of_element = if is_set { 4 } else { 4 + bytes.max(4) };
     let is_line = derived.row.is_empty() && own.y == 0 && outer.iter().all(|axis| axis.y > 0);
     let is_taken = lines < FEW_LINES && own.extent > FEW_ENTRIES || own.extent >= LINE_ENTRIES;
     let is_wanted = is_line && !is_taken && extent <= LINE_PART * own.extent && lines < 1 << 31;
-    let room = u64::from(props.shared_bytes) / LINES_AT_ONCE;
+    let room = u64::from(props.shared_bytes) / LINES_AT_ONCE - STATIC_BYTES;
     if !is_wanted || extent.next_multiple_of(4) * of_element > room {
         return Ok(None);
     }
@@ -152,6 +157,15 @@ fn order(valid: &Valid, scatters: &Scatters) -> Result<sys::bops_scatter_order_p
     Ok(params)
 }
 
+/// Words of workspace of the sort: pairs, and of several tiles other pairs and counts.
+fn sorted_words(order: &sys::bops_scatter_order_params) -> u64 {
+    match u64::from(order.tiles) {
+        1 => 2 * order.entries,
+        tiles if tiles <= FEW_TILES => 4 * order.entries + DIGITS * tiles * u64::from(order.digits),
+        tiles => 4 * order.entries + DIGITS * (tiles + 1),
+    }
+}
+
 /// `shares`: what teams take, entries or parts of them.
 fn rows(scatters: &Scatters, shares: u64) -> Result<sys::bops_scatter_rows, Reason> {
     let (units, rank) = (scatters.units(), scatters.row.len());
@@ -198,19 +212,19 @@ fn work(valid: &Valid, props: &Props) -> Result<Option<(Work, u64)>, Reason> {
     let scatters = if is_set || wide.unit_bytes == VEC_BYTES { wide } else { derived.clone() };
     check_words(&scatters)?;
     let order = order(valid, &scatters)?;
-    let tiles = u64::from(order.tiles);
-    let sorted = if tiles > 1 { 4 * order.entries + DIGITS * (tiles + 1) } else { 2 * order.entries };
+    let sorted = sorted_words(&order);
     let choice = sys::bops_scatter_choice { unit_bytes: word(scatters.unit_bytes) };
     if is_set {
         let rows = Rows::Set(sys::bops_scatter_set_params { rows: rows(&scatters, order.entries)? });
         return Ok(Some((Work::Sorted { order, rows, choice }, 4 * sorted)));
     }
-    let shares = order.entries.div_ceil(PART);
+    let part = part(order.entries, scatters.units());
+    let shares = order.entries.div_ceil(part);
     let parts = (4 * sorted).next_multiple_of(VEC_BYTES);
     let params = sys::bops_scatter_params {
         rows: rows(&scatters, shares)?,
         parts,
-        part: word(PART),
+        part: word(part),
         combine: combine(valid),
         has_base: fields.base.into(),
     };
@@ -223,10 +237,13 @@ fn work(valid: &Valid, props: &Props) -> Result<Option<(Work, u64)>, Reason> {
 impl Work {
     fn launches(&self) -> u32 {
         let Self::Sorted { order, rows, .. } = self else { return 1 };
-        // The keys are made and counted, and move; of each later digit they are counted and move. Of many tiles counts are added up between.
-        let of_digit = 2 + u32::from(u64::from(order.tiles) > FEW_TILES);
-        let sort = if order.tiles == 1 { 1 } else { of_digit * order.digits };
-        sort + 1 + u32::from(matches!(rows, Rows::Combined(..)) && order.entries > PART)
+        // Few tiles: keys are made, and each digit moves them. Else they are counted, counts are added up, and they move.
+        let sort = match u64::from(order.tiles) {
+            1 => 1,
+            tiles if tiles <= FEW_TILES => 1 + order.digits,
+            _ => 3 * order.digits,
+        };
+        sort + 1 + u32::from(matches!(rows, Rows::Combined(_, params) if order.entries > u64::from(params.part)))
     }
 
     /// `writes_all`: whether nothing is in y yet, so that the base is where the caller has it.
@@ -272,7 +289,7 @@ impl Work {
         Ok(match rows {
             Rows::Set(params) => start!(calls!(bops_scatter_set).prepare(device, 0, params, choice, ())?),
             Rows::Combined(dtype, params) => {
-                let is_parted = order.entries > PART;
+                let is_parted = order.entries > u64::from(params.part);
                 start!(calls!(bops_scatter).prepare(device, dtype, params, choice, is_parted)?)
             }
         })
@@ -337,7 +354,23 @@ pub(super) fn accept<'d>(valid: &'d Valid, props: &Props) -> Accepted<'d> {
 
 #[cfg(test)]
 mod tests {
-    use super::tiles;
+    use super::{part, sorted_words, sys, tiles};
+
+    #[test]
+    fn workspaces_have_room_for_pairs_and_counts() {
+        let of = |entries, digits| {
+            let order = sys::bops_scatter_order_params { entries, digits, tiles: tiles(entries) as u32, ..Default::default() };
+            sorted_words(&order)
+        };
+        assert_eq!(of(4096, 3), 2 * 4096);
+        assert_eq!(of(65_536, 3), 4 * 65_536 + 256 * 64 * 3);
+        assert_eq!(of(1 << 20, 3), 4 * (1 << 20) + 256 * 257);
+    }
+
+    #[test]
+    fn parts_are_short_where_threads_are_few() {
+        assert_eq!([part(65_536, 16), part(65_536, 512), part(8192, 512)], [8, 32, 32]);
+    }
 
     #[test]
     fn tiles_are_small_where_they_are_few() {
