@@ -29,8 +29,8 @@ const DIGITS: u64 = 256;
 const PART: u64 = 32;
 const SHORT_PART: u64 = 8;
 const FULL_THREADS: u64 = 1 << 17;
-/// Entries of a line number less than this, as in the kernels.
-const LINE_ENTRIES: u64 = 1 << 22;
+/// The most entries of a line: each 1024 of them lengthen the chains of its sums.
+const LINE_ENTRIES: u64 = 1 << 14;
 /// A line has at most so many positions for each of its entries: it is written whole.
 const LINE_PART: u64 = 16;
 /// Where there are fewer lines than this, a block has at most so many entries.
@@ -81,7 +81,7 @@ fn lines(valid: &Valid, props: &Props) -> Result<Option<Work>, Reason> {
     let (is_set, extent, bytes) = (fields.combine == Combine::Set, derived.extent, derived.unit_bytes);
     let of_element = if is_set { 4 } else { 4 + bytes.max(4) };
     let is_line = derived.row.is_empty() && own.y == 0 && outer.iter().all(|axis| axis.y > 0);
-    let is_taken = lines < FEW_LINES && own.extent > FEW_ENTRIES || own.extent >= LINE_ENTRIES;
+    let is_taken = lines < FEW_LINES && own.extent > FEW_ENTRIES || own.extent > LINE_ENTRIES;
     let is_wanted = is_line && !is_taken && extent <= LINE_PART * own.extent && lines < 1 << 31;
     let room = u64::from(props.shared_bytes) / LINES_AT_ONCE - STATIC_BYTES;
     if !is_wanted || extent.next_multiple_of(4) * of_element > room {
