@@ -93,9 +93,9 @@ template <typename K, int items> struct sort_shared {
 
 // Sorts a tile's pairs by a digit: a thread leaves its own in the shared memory. Returns where those of the thread's digit begin. value(i): that of a thread's
 // item, which is asked for once the keys are ranked.
-template <typename K, int items, typename Value>
-__device__ __forceinline__ uint32_t sort_by_digit(const K (&keys)[items], const Value &value, uint32_t shift, uint32_t present,
-                                                  sort_shared<K, items> &shared) {
+template <typename K, int items, typename Value> __device__ __forceinline__ uint32_t sort_by_digit(const K (&keys)[items], const Value &value,
+                                                                                                   uint32_t shift, uint32_t present,
+                                                                                                   sort_shared<K, items> &shared) {
     uint32_t ranks[items];
     rank_digits(keys, shift, present, shared.counts, ranks);
     const uint32_t begin = begin_digits(shared.counts, shared.sums);

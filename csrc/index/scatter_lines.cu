@@ -47,8 +47,8 @@ template <typename A> struct scatter_held {
 template <typename T, int width> struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) neighbours { T of[width]; };
 
 // Writes `count` units of a line, each with what is held of its elements.
-template <typename T, int width> __device__ __forceinline__ void put_line(const bops_scatter_lines_params &params, const T *base, T *y, uint32_t count,
-                                                                          const scatter_held<accumulator_t<T>> &held) {
+template <typename T, int width> __device__ __forceinline__ void put_line(const bops_scatter_lines_params &params, const T *base, T *y,
+                                                                          uint32_t count, const scatter_held<accumulator_t<T>> &held) {
     using A = accumulator_t<T>;
     constexpr int bytes = width * int(sizeof(T)), batch = width > 8 ? 1 : width > 4 ? 2 : 4;
     const uint64_t step = width == 1 ? params.axis.apart : 1;
@@ -77,7 +77,9 @@ template <typename T, int width> __device__ __forceinline__ void put_line(const 
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(movement_threads, sizeof(T) == 4 ? 6 : sizeof(T) == 2 ? 5 : 4)
+template <typename T> __global__ void __launch_bounds__(movement_threads, sizeof(T) == 4   ? 6
+                                                                          : sizeof(T) == 2 ? 5
+                                                                                           : 4)
     scatter_lines(const __grid_constant__ bops_scatter_lines_params params, bops_scatter_lines_operands operands, bool is_wide) {
     using A = accumulator_t<T>;
     extern __shared__ uint4 of_line[];
@@ -178,7 +180,8 @@ template <int unit_bytes> __global__ void __launch_bounds__(movement_threads)
         if (named != no_position) atomicMax(&claims[named], entry + 1);
     }
     __syncthreads();
-    const unit *const source = static_cast<const unit *>(operands.source) + line.source, *const base = static_cast<const unit *>(operands.base) + line.y;
+    const unit *const source = static_cast<const unit *>(operands.source) + line.source, *const base =
+                                                                                             static_cast<const unit *>(operands.base) + line.y;
     unit *const y = static_cast<unit *>(operands.y) + line.y;
     constexpr int batch = 8;
     for (uint32_t first = threadIdx.x; first < extent; first += batch * blockDim.x) {

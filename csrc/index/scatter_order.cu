@@ -43,7 +43,8 @@ struct scatter_keys_places {
 
 // Of several tiles: the pairs alone, and the counts of their first digit; those of the `later` others are 0, where moves count them.
 template <int items> __global__ void __launch_bounds__(sort_threads)
-    scatter_keys(const __grid_constant__ bops_scatter_order_params params, const void *indices, sort_pass pass, scatter_keys_places to, uint32_t later) {
+    scatter_keys(const __grid_constant__ bops_scatter_order_params params, const void *indices, sort_pass pass, scatter_keys_places to,
+                 uint32_t later) {
     constexpr int tile = sort_threads * items;
     __shared__ uint32_t counts[sort_digits];
     const uint64_t start = uint64_t(blockIdx.x) * tile;
@@ -95,7 +96,8 @@ template <int items> __global__ void __launch_bounds__(sort_threads)
     uint32_t keys[items], places[items];
     make_pairs(params, indices, 0, present, keys, places);
     for (uint32_t d = 0; d < params.digits; ++d) {
-        sort_by_digit(keys, [&](int i) { return places[i]; }, 8 * d, present, shared);
+        sort_by_digit(
+            keys, [&](int i) { return places[i]; }, 8 * d, present, shared);
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < items; ++i)

@@ -199,10 +199,10 @@ template <typename K> struct order_output {
 
 // A launch over tiles of lines, of elements of x or of records of an earlier launch.
 struct order_stage {
-    uint64_t length, tiles; // of a line
-    uint64_t kept;          // records of a tile, at most
-    uint64_t records;       // of a line, that the tiles keep
-    uint32_t threads;       // of a tile
+    uint64_t length, tiles;   // of a line
+    uint64_t kept;            // records of a tile, at most
+    uint64_t records;         // of a line, that the tiles keep
+    uint32_t threads;         // of a tile
     bool by_position = false; // whether those that are kept end in the order of their positions
 
     __host__ __device__ order_stage(uint64_t length, uint64_t of_tile, uint32_t threads) : length(length), threads(threads) {
@@ -322,7 +322,8 @@ template <typename K, bool is_selected> __global__ void __launch_bounds__(order_
 #pragma unroll
             for (int k = 0; k < order_items; ++k) position[k] = uint32_t(start) + first + k;
         }
-        load_bits<K>(bytes, operands.x, there, [&](int k) { return output.x + position[k] * params.x.step; }, key);
+        load_bits<K>(
+            bytes, operands.x, there, [&](int k) { return output.x + position[k] * params.x.step; }, key);
         make_keys(params.keys, key);
 #pragma unroll
         for (int k = 0; k < order_items; ++k)
@@ -363,9 +364,9 @@ template <typename K, bool is_selected> __global__ void __launch_bounds__(order_
 }
 
 // Launches it.
-template <typename K, bool is_selected, typename Action>
-bops_status with_tiles(const bops_order_params &params, const bops_order_operands &operands, uint32_t bytes, const order_stage &stage,
-                       const order_source<K> &from, const order_records<K> &to, const Action &action) {
+template <typename K, bool is_selected, typename Action> bops_status with_tiles(const bops_order_params &params, const bops_order_operands &operands,
+                                                                                uint32_t bytes, const order_stage &stage, const order_source<K> &from,
+                                                                                const order_records<K> &to, const Action &action) {
     launch_shape shape;
     const uint64_t per_block = order_threads<K> / stage.threads, tiles = params.lines * stage.tiles;
     shape.grid = dim3(uint32_t((tiles + per_block - 1) / per_block)), shape.block = dim3(order_threads<K>);

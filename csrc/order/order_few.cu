@@ -22,7 +22,8 @@ template <typename K> __global__ void __launch_bounds__(few_threads)
             K key[batch], least = 0;
             const uint32_t start = first * 32 + lane, there = low_bits(length > start ? (length - start + 31) / 32 : 0);
             const uint64_t first_element = output.x + start * params.x.step, next = 32 * params.x.step;
-            load_bits<K>(bytes, operands.x, there, [&](int i) { return first_element + i * next; }, key);
+            load_bits<K>(
+                bytes, operands.x, there, [&](int i) { return first_element + i * next; }, key);
             make_keys(params.keys, key);
 #pragma unroll
             for (int i = 0; i < batch; ++i) {
@@ -62,7 +63,8 @@ template <typename K> __global__ void __launch_bounds__(few_threads)
         position[j] = __shfl_sync(~0u, row, j) * 32 + lane;
         if (j < count && position[j] < length) there |= 1u << j;
     }
-    load_bits<K>(bytes, operands.x, there, [&](int j) { return output.x + position[j] * params.x.step; }, key);
+    load_bits<K>(
+        bytes, operands.x, there, [&](int j) { return output.x + position[j] * params.x.step; }, key);
     make_keys(params.keys, key);
 #pragma unroll
     for (int j = 0; j < few; ++j)

@@ -22,13 +22,14 @@ template <typename K, int items> __device__ __forceinline__ void load_keys(const
     const uint64_t x = at.offset(params.x.lines);
     const uint32_t item = sort_item<items>(0), there = low_bits(present > item ? (present - item + 31) / 32 : 0);
     const uint64_t first = x + (start + item) * params.x.step, row = 32 * params.x.step;
-    load_bits<K>(bytes, operands.x, there, [&](int i) { return first + i * row; }, keys);
+    load_bits<K>(
+        bytes, operands.x, there, [&](int i) { return first + i * row; }, keys);
     make_keys(params.keys, keys);
 }
 
 template <typename K> __global__ void __launch_bounds__(sort_threads)
-    order_count(const __grid_constant__ bops_order_params params, const __grid_constant__ bops_order_operands operands, uint32_t bytes, sort_pass pass,
-                order_records<K> from) {
+    order_count(const __grid_constant__ bops_order_params params, const __grid_constant__ bops_order_operands operands, uint32_t bytes,
+                sort_pass pass, order_records<K> from) {
     __shared__ uint32_t counts[sort_digits];
     const uint32_t present = pass.present(order_tile<K>);
     K keys[radix_items<K>];

@@ -32,8 +32,8 @@ static_assert(32 * group_rows == BOPS_ORDER_GROUP_MOST, "a warp has whole groups
 
 // The least key of each group of 2^`group` neighbours.
 template <typename K> __global__ void __launch_bounds__(group_threads)
-    order_groups(const __grid_constant__ bops_order_params params, const __grid_constant__ bops_order_operands operands, uint32_t bytes, uint32_t group,
-                 order_records<K> to) {
+    order_groups(const __grid_constant__ bops_order_params params, const __grid_constant__ bops_order_operands operands, uint32_t bytes,
+                 uint32_t group, order_records<K> to) {
     const uint32_t lane = threadIdx.x % 32, rows = 1u << group >> 5;
     const uint64_t parts = (params.length + 32 * group_rows - 1) / (32 * group_rows), groups = (params.length + (1u << group) - 1) >> group;
     const uint64_t number = uint64_t(blockIdx.x) * (group_threads / 32) + threadIdx.x / 32, line = number / parts;
@@ -43,7 +43,8 @@ template <typename K> __global__ void __launch_bounds__(group_threads)
     K key[group_rows];
     const uint64_t left = params.length - start, first_element = x + (start + lane) * params.x.step, row = 32 * params.x.step;
     const uint32_t there = low_bits(left > lane ? uint32_t(min(left - lane + 31, uint64_t(1024))) / 32 : 0);
-    load_bits<K>(bytes, operands.x, there, [&](int i) { return first_element + i * row; }, key);
+    load_bits<K>(
+        bytes, operands.x, there, [&](int i) { return first_element + i * row; }, key);
     make_keys(params.keys, key);
     K least = last_key<K>, own = last_key<K>;
 #pragma unroll

@@ -166,8 +166,7 @@ pub(super) fn groups<'d, F: Ordered>(valid: &'d Valid<F>, _: &Props, ask: Ask) -
     ask.leave_if(looked_at > length / GROUPS_PART, "much of a line would be read again")?;
     let choice = sys::bops_order_choice { threads: word(task.most_threads()), is_selected: 1, group };
     let blocks = length.div_ceil(sys::BOPS_ORDER_GROUP_MOST.into());
-    let (launches, buffers) =
-        if task.has_work() { of_groups(length, kept, group, tile) } else { Default::default() };
+    let (launches, buffers) = if task.has_work() { of_groups(length, kept, group, tile) } else { Default::default() };
     task.candidate(calls!(bops_order_groups), (task.params(blocks)?, choice), launches, (buffers, 0))
 }
 

@@ -87,7 +87,8 @@ fn lines(valid: &Valid, props: &Props) -> Result<Option<Work>, Reason> {
     if !is_wanted || extent.next_multiple_of(4) * of_element > room {
         return Ok(None);
     }
-    let strides = |axis: &EntryAxis| sys::bops_scatter_entry_strides { index: axis.index, key: axis.y, place: axis.source };
+    let strides =
+        |axis: &EntryAxis| sys::bops_scatter_entry_strides { index: axis.index, key: axis.y, place: axis.source };
     let mut params = sys::bops_scatter_lines_params {
         axis: axis(fields.indices.dtype(), fields.from_end, extent, derived.apart),
         lines,
@@ -110,11 +111,8 @@ fn lines(valid: &Valid, props: &Props) -> Result<Option<Work>, Reason> {
     let is_wide = !is_set && is_aligned && are_whole && derived.apart == 1;
     let threads = own.extent.div_ceil(4).max(extent.div_ceil(VEC_BYTES)).next_power_of_two().clamp(32, THREADS);
     let set_bytes = if is_set { bytes } else { 0 };
-    let choice = sys::bops_scatter_lines_choice {
-        threads: word(threads),
-        is_wide: is_wide.into(),
-        set_bytes: word(set_bytes),
-    };
+    let choice =
+        sys::bops_scatter_lines_choice { threads: word(threads), is_wide: is_wide.into(), set_bytes: word(set_bytes) };
     Ok(Some(Work::Lines(c_element(fields.y.dtype()), params, choice)))
 }
 
@@ -359,7 +357,8 @@ mod tests {
     #[test]
     fn workspaces_have_room_for_pairs_and_counts() {
         let of = |entries, digits| {
-            let order = sys::bops_scatter_order_params { entries, digits, tiles: tiles(entries) as u32, ..Default::default() };
+            let order =
+                sys::bops_scatter_order_params { entries, digits, tiles: tiles(entries) as u32, ..Default::default() };
             sorted_words(&order)
         };
         assert_eq!(of(4096, 3), 2 * 4096);
