@@ -77,9 +77,9 @@ template <typename T, int width> __device__ __forceinline__ void put_line(const 
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(movement_threads, sizeof(T) == 4   ? 6
-                                                                          : sizeof(T) == 2 ? 5
-                                                                                           : 4)
+template <typename T> constexpr int lines_at_once = sizeof(T) == 4 ? 6 : sizeof(T) == 2 ? 5 : 4; // blocks of an SM
+
+template <typename T> __global__ void __launch_bounds__(movement_threads, lines_at_once<T>)
     scatter_lines(const __grid_constant__ bops_scatter_lines_params params, bops_scatter_lines_operands operands, bool is_wide) {
     using A = accumulator_t<T>;
     extern __shared__ uint4 of_line[];
@@ -180,8 +180,8 @@ template <int unit_bytes> __global__ void __launch_bounds__(movement_threads)
         if (named != no_position) atomicMax(&claims[named], entry + 1);
     }
     __syncthreads();
-    const unit *const source = static_cast<const unit *>(operands.source) + line.source, *const base =
-                                                                                             static_cast<const unit *>(operands.base) + line.y;
+    const unit *const source = static_cast<const unit *>(operands.source) + line.source;
+    const unit *const base = static_cast<const unit *>(operands.base) + line.y;
     unit *const y = static_cast<unit *>(operands.y) + line.y;
     constexpr int batch = 8;
     for (uint32_t first = threadIdx.x; first < extent; first += batch * blockDim.x) {
