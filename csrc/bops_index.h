@@ -74,8 +74,8 @@ BOPS_FORM(bops_lookup_missing, uint32_t, bops_lookup_missing_params, uint32_t, b
 
 /* ---- elements that go where indices name ----------------------------------- */
 
-/* Threads of a block that sorts, and items of a thread; entries that a team of threads combines. */
-enum { BOPS_SORT_THREADS = 256, BOPS_SORT_ITEMS = 16, BOPS_SCATTER_PART = 32 };
+/* Threads of a block that sorts, and items of a thread, of which there are fewer where BOPS_SORT_FEW_TILES tiles of fewer hold all, but one of more does not. */
+enum { BOPS_SORT_THREADS = 256, BOPS_SORT_ITEMS = 16, BOPS_SORT_ITEMS_FEW = 4, BOPS_SORT_FEW_TILES = 64 };
 
 /* How far apart the entries of an extent are: elements of the indices, keys, and places of the source. */
 typedef struct {
@@ -83,7 +83,7 @@ typedef struct {
 } bops_scatter_entry_strides;
 
 /* The workspace has the keys of entries in their order and then their places, 4 bytes each; with several tiles another array of keys and one of places, 256 counts
- * for each tile, digit by digit, and 256 totals. */
+ * for each tile, of up to BOPS_SORT_FEW_TILES tiles for each digit of the keys, else once and 256 totals. */
 typedef struct {
     const void *indices;
 } bops_scatter_order_operands;
@@ -94,7 +94,7 @@ typedef struct {
     bops_lookup_axis axis;
     uint64_t entries;      /* at least 1 */
     uint32_t keys, digits; /* digits: of 8 bits, in the largest key */
-    uint32_t tiles;        /* of BOPS_SORT_THREADS * BOPS_SORT_ITEMS entries */
+    uint32_t tiles;        /* of BOPS_SORT_THREADS * BOPS_SORT_ITEMS entries, or of fewer items */
     uint32_t rank, is_long;
     bops_divisor inner[BOPS_MOVEMENT_EXTENTS - 1];
     bops_scatter_entry_strides strides[BOPS_MOVEMENT_EXTENTS];
@@ -136,10 +136,11 @@ typedef struct {
 } bops_scatter_choice;
 
 /* y already has the base, if there is one. Behind what sorts the entries, from `parts` bytes of the workspace on, are two rows for each part of
- * BOPS_SCATTER_PART entries, in accumulators: what of it continues the part before, and what the next part continues. */
+ * the entries, in accumulators: what of it continues the part before, and what the next part continues. */
 typedef struct {
     bops_scatter_rows rows;
     uint64_t parts;
+    uint32_t part; /* entries that a team of threads combines */
     bops_scatter_combine combine;
     uint32_t has_base;
 } bops_scatter_params;
@@ -153,6 +154,36 @@ typedef struct {
 
 /* The last entry of each key. Units are bits, of 1, 2, 4, 8 or 16 bytes. Specialised for nothing. */
 BOPS_FORM(bops_scatter_set, uint32_t, bops_scatter_set_params, bops_scatter_choice, bops_scatter_operands)
+
+/* What Rust chose. threads: of a block, a multiple of 32 of at most 256. is_wide: whether y and the base move in vectors of 16 bytes, of elements that are
+ * combined. set_bytes: of an element of which the last is set, as bits, or 0 where they are combined. */
+typedef struct {
+    uint32_t threads, is_wide, set_bytes;
+} bops_scatter_lines_choice;
+
+typedef struct {
+    const void *source;
+    const void *indices;
+    const void *base;
+    void *y;
+} bops_scatter_lines_operands;
+
+/* Lines of y along the axis, each in the shared memory of a block, which writes all of it: 4 bytes and an accumulator for each element, 4 bytes where elements
+ * are set. axis.apart: elements of y. `inner` and `strides` as those of lines of a lookup, by whole lines: elements of the indices, of y (key), and of the source
+ * (place); `step`: from one entry of a line to the next. The base lies as y does. */
+typedef struct {
+    bops_lookup_axis axis;
+    uint64_t lines;
+    uint64_t entries; /* of a line, at least 1 and below 2^22 */
+    bops_scatter_entry_strides step;
+    bops_scatter_combine combine;
+    uint32_t has_base, rank;
+    bops_divisor inner[BOPS_MOVEMENT_EXTENTS - 1];
+    bops_scatter_entry_strides strides[BOPS_MOVEMENT_EXTENTS];
+} bops_scatter_lines_params;
+
+/* Specialised for the type of elements that are combined. */
+BOPS_FORM(bops_scatter_lines, bops_dtype, bops_scatter_lines_params, bops_scatter_lines_choice, bops_scatter_lines_operands)
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,9 @@ extern "C" {
 /* Records of a thread, and the most threads of a tile: of keys of 32 and of 64 bits. A record is a key and the position that its element has along the line. */
 enum { BOPS_ORDER_ITEMS = 8, BOPS_ORDER_THREADS = 512, BOPS_ORDER_THREADS_WIDE = 256 };
 
+/* Records that a warp finds in a line at most, and positions of such a line; the most neighbours of a group. */
+enum { BOPS_ORDER_FEW = 8, BOPS_ORDER_FEW_LENGTH = 8192, BOPS_ORDER_GROUP_MOST = 512 };
+
 /* How an operand lies: lines along the other axes, and elements along a line. */
 typedef struct {
     bops_walked lines;
@@ -33,9 +36,10 @@ typedef struct {
 
 /* What Rust chose.
  * threads: that share a tile, a power of two, up to the most of the keys. With fewer a block has several tiles, each of which is a whole line.
- * is_selected: whether each tile finds the records that it keeps before it sorts them. */
+ * is_selected: whether each tile finds the records that it keeps before it sorts them.
+ * group: of order_groups, the logarithm of how many neighbours are a group, from 32 to BOPS_ORDER_GROUP_MOST. */
 typedef struct {
-    uint32_t threads, is_selected;
+    uint32_t threads, is_selected, group;
 } bops_order_choice;
 
 typedef struct {
@@ -53,8 +57,15 @@ typedef struct {
 
 /* Each tile keeps its first `kept` records; those of all tiles of a line are lines of the next launch, until a tile holds a whole line. */
 BOPS_FORM(bops_order_tiles, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
+/* Records of the least keys of groups; the first of these as by order_tiles, and of the elements of their groups the first, likewise. The buffers have as many records
+ * as the launches need that write them in turns. Its tiles find what they keep. */
+BOPS_FORM(bops_order_groups, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
+/* At most BOPS_ORDER_FEW records of lines of at most BOPS_ORDER_FEW_LENGTH positions. There is nothing to choose, and no workspace. */
+BOPS_FORM(bops_order_few, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
 /* Tiles are sorted, and merged in pairs, launch by launch. */
 BOPS_FORM(bops_order_merge, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
+/* Lines are sorted by a byte of their keys in each pass. Behind the buffers are 256 counts for each tile, and 256 for each line. There is nothing to choose. */
+BOPS_FORM(bops_order_radix, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
 
 #ifdef __cplusplus
 }

@@ -1272,7 +1272,8 @@ pub struct bops_lookup_missing_params {
 }
 pub const BOPS_SORT_THREADS: _bindgen_ty_23 = 256;
 pub const BOPS_SORT_ITEMS: _bindgen_ty_23 = 16;
-pub const BOPS_SCATTER_PART: _bindgen_ty_23 = 32;
+pub const BOPS_SORT_ITEMS_FEW: _bindgen_ty_23 = 4;
+pub const BOPS_SORT_FEW_TILES: _bindgen_ty_23 = 64;
 pub type _bindgen_ty_23 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1361,6 +1362,7 @@ pub struct bops_scatter_choice {
 pub struct bops_scatter_params {
     pub rows: bops_scatter_rows,
     pub parts: u64,
+    pub part: u32,
     pub combine: bops_scatter_combine,
     pub has_base: u32,
 }
@@ -1368,6 +1370,43 @@ pub struct bops_scatter_params {
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scatter_set_params {
     pub rows: bops_scatter_rows,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_lines_choice {
+    pub threads: u32,
+    pub is_wide: u32,
+    pub set_bytes: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_lines_operands {
+    pub source: *const ::core::ffi::c_void,
+    pub indices: *const ::core::ffi::c_void,
+    pub base: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_scatter_lines_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_scatter_lines_params {
+    pub axis: bops_lookup_axis,
+    pub lines: u64,
+    pub entries: u64,
+    pub step: bops_scatter_entry_strides,
+    pub combine: bops_scatter_combine,
+    pub has_base: u32,
+    pub rank: u32,
+    pub inner: [bops_divisor; 7usize],
+    pub strides: [bops_scatter_entry_strides; 8usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -1462,6 +1501,10 @@ pub const BOPS_ORDER_ITEMS: _bindgen_ty_25 = 8;
 pub const BOPS_ORDER_THREADS: _bindgen_ty_25 = 512;
 pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_25 = 256;
 pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_FEW: _bindgen_ty_26 = 8;
+pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_26 = 8192;
+pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_26 = 512;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_order_side {
@@ -1493,6 +1536,7 @@ pub struct bops_order_params {
 pub struct bops_order_choice {
     pub threads: u32,
     pub is_selected: u32,
+    pub group: u32,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1515,11 +1559,11 @@ impl Default for bops_order_operands {
 pub struct bops_order_element {
     pub bytes: u32,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_26 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_26 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_26 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_26 = 368;
-pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_27 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_27 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_27 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_27 = 368;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1566,16 +1610,16 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_27 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_27 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_27 = 2;
-pub type _bindgen_ty_27 = ::core::ffi::c_uint;
-pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_28 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_28 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_28 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_28 = 3;
+pub const BOPS_POOL_AXES: _bindgen_ty_28 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_28 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_28 = 2;
 pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+pub type bops_pooling = u32;
+pub const BOPS_POOLING_MAX: _bindgen_ty_29 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_29 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_29 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_29 = 3;
+pub type _bindgen_ty_29 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1666,36 +1710,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_29 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_29 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_29 = 8;
-pub type _bindgen_ty_29 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_30 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_30 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_30 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_30 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_30 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_30 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_30 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_30 = 7;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_30 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_30 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_30 = 8;
 pub type _bindgen_ty_30 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_31 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_31 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_31 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_31 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_31 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_31 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_31 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_31 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_31 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_31 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_31 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_31 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_31 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_31 = 7;
 pub type _bindgen_ty_31 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_32 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_32 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_32 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_32 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_32 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_32 = 5;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_32 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_32 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_32 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_32 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_32 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_32 = 5;
 pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_33 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_33 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_33 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_33 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_33 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_33 = 5;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1841,8 +1885,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_33 = 3;
-pub type _bindgen_ty_33 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_34 = 3;
+pub type _bindgen_ty_34 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
@@ -2058,11 +2102,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_34 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_34 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_34 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_34 = 16;
-pub type _bindgen_ty_34 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_35 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_35 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_35 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_35 = 16;
+pub type _bindgen_ty_35 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2091,24 +2135,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_35 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_35 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_35 = 2;
-pub type _bindgen_ty_35 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_36 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_36 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_36 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_36 = 16;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_36 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_36 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_36 = 2;
 pub type _bindgen_ty_36 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_37 = 8;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_37 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_37 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_37 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_37 = 16;
 pub type _bindgen_ty_37 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_38 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_38 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_38 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_38 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_38 = 4;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_38 = 8;
 pub type _bindgen_ty_38 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_39 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_39 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_39 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_39 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_39 = 4;
+pub type _bindgen_ty_39 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2220,9 +2264,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_39 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_39 = 7;
-pub type _bindgen_ty_39 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_40 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_40 = 7;
+pub type _bindgen_ty_40 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -3055,6 +3099,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_scatter_lines_prepare(
+        of: *const bops_dtype,
+        params: *const bops_scatter_lines_params,
+        choice: *const bops_scatter_lines_choice,
+    ) -> bops_status;
+    pub fn bops_scatter_lines_launch(
+        of: *const bops_dtype,
+        params: *const bops_scatter_lines_params,
+        choice: *const bops_scatter_lines_choice,
+        operands: *const bops_scatter_lines_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_local_response_norm_walk_prepare(
         of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
@@ -3172,12 +3229,51 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_order_groups_prepare(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+    ) -> bops_status;
+    pub fn bops_order_groups_launch(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+        operands: *const bops_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_order_few_prepare(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+    ) -> bops_status;
+    pub fn bops_order_few_launch(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+        operands: *const bops_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_order_merge_prepare(
         of: *const bops_order_element,
         params: *const bops_order_params,
         choice: *const bops_order_choice,
     ) -> bops_status;
     pub fn bops_order_merge_launch(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+        operands: *const bops_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_order_radix_prepare(
+        of: *const bops_order_element,
+        params: *const bops_order_params,
+        choice: *const bops_order_choice,
+    ) -> bops_status;
+    pub fn bops_order_radix_launch(
         of: *const bops_order_element,
         params: *const bops_order_params,
         choice: *const bops_order_choice,
@@ -3843,6 +3939,10 @@ pub mod forms {
         pub use super::super::bops_scatter_set_launch as launch;
         pub use super::super::bops_scatter_set_prepare as prepare;
     }
+    pub mod bops_scatter_lines {
+        pub use super::super::bops_scatter_lines_launch as launch;
+        pub use super::super::bops_scatter_lines_prepare as prepare;
+    }
     pub mod bops_local_response_norm_walk {
         pub use super::super::bops_local_response_norm_walk_launch as launch;
         pub use super::super::bops_local_response_norm_walk_prepare as prepare;
@@ -3879,9 +3979,21 @@ pub mod forms {
         pub use super::super::bops_order_tiles_launch as launch;
         pub use super::super::bops_order_tiles_prepare as prepare;
     }
+    pub mod bops_order_groups {
+        pub use super::super::bops_order_groups_launch as launch;
+        pub use super::super::bops_order_groups_prepare as prepare;
+    }
+    pub mod bops_order_few {
+        pub use super::super::bops_order_few_launch as launch;
+        pub use super::super::bops_order_few_prepare as prepare;
+    }
     pub mod bops_order_merge {
         pub use super::super::bops_order_merge_launch as launch;
         pub use super::super::bops_order_merge_prepare as prepare;
+    }
+    pub mod bops_order_radix {
+        pub use super::super::bops_order_radix_launch as launch;
+        pub use super::super::bops_order_radix_prepare as prepare;
     }
     pub mod bops_pointwise_sets {
         pub use super::super::bops_pointwise_sets_launch as launch;

@@ -1,32 +1,12 @@
 // What goes to one row of y is combined. Entries lie in the order of their keys; a team of threads takes a part of a fixed number of them, whatever their keys.
 // A run is the entries of a key: where it lies within a part its row is complete, else the part keeps its share of it in accumulators, and the part in which it
 // begins gathers the others in a second launch.
-#include "../common/memory.cuh"
 #include "scatter.cuh"
 
 namespace bops {
 namespace {
 
-constexpr int of_part = BOPS_SCATTER_PART, batch = 4, of_chain = 32;
-
-template <typename A> __device__ __forceinline__ A combined(bops_scatter_combine combine, A x, A y) {
-    if constexpr (std::is_integral_v<A>) {
-        using U = std::make_unsigned_t<A>;
-        switch (combine) {
-        case BOPS_SCATTER_ADD: return A(U(x) + U(y));
-        case BOPS_SCATTER_MULTIPLY: return A(U(x) * U(y));
-        case BOPS_SCATTER_MIN: return y < x ? y : x;
-        default: return y > x ? y : x;
-        }
-    } else {
-        switch (combine) {
-        case BOPS_SCATTER_ADD: return x + y;
-        case BOPS_SCATTER_MULTIPLY: return x * y;
-        case BOPS_SCATTER_MIN: return y < x || y != y ? y : x;
-        default: return y > x || y != y ? y : x;
-        }
-    }
-}
+constexpr int batch = 4, of_chain = 32;
 
 template <typename A, int width> __device__ __forceinline__ void combine_all(bops_scatter_combine combine, A (&x)[width], const A (&y)[width]) {
 #pragma unroll
@@ -59,7 +39,7 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
     constexpr int width = bytes / int(sizeof(T));
     const bops_scatter_rows &rows = params.rows;
     const scatter_place at(rows);
-    const uint64_t first = at.share * of_part, last = first + of_part < rows.entries ? first + of_part : rows.entries;
+    const uint64_t first = at.share * params.part, last = first + params.part < rows.entries ? first + params.part : rows.entries;
     if (first >= rows.entries || at.unit >= rows.units) return;
     uint32_t key = pairs.keys[first];
     if (key >= rows.keys) return;
@@ -117,19 +97,19 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
     constexpr int width = bytes / int(sizeof(T));
     const bops_scatter_rows &rows = params.rows;
     const scatter_place at(rows);
-    const uint64_t first = at.share * of_part, next = first + of_part;
+    const uint64_t first = at.share * params.part, next = first + params.part;
     if (next >= rows.entries || at.unit >= rows.units) return;
     const uint32_t key = pairs.keys[next - 1];
     if (key >= rows.keys || pairs.keys[next] != key || (first > 0 && pairs.keys[first - 1] == key)) return;
     // 1. The last part that the run reaches.
-    uint64_t reached = at.share + 1, beyond = (rows.entries + of_part - 1) / of_part;
+    uint64_t reached = at.share + 1, beyond = (rows.entries + params.part - 1) / params.part;
     while (beyond - reached > 1) {
         const uint64_t middle = reached + (beyond - reached) / 2;
-        if (pairs.keys[middle * of_part] == key) reached = middle;
+        if (pairs.keys[middle * params.part] == key) reached = middle;
         else beyond = middle;
     }
-    // 2. Chains of a fixed number of parts, one after another.
-    A total[width], held[width];
+    // 2. Chains of a fixed number of parts, one after another, of which sums however many lose nothing.
+    A total[width], held[width], lost[width] = {};
     const A *const own = kept<A, width>(parts, rows, at.share, 1, at.unit);
 #pragma unroll
     for (int w = 0; w < width; ++w) total[w] = own[w];
@@ -147,21 +127,22 @@ template <typename T, int bytes> __global__ void __launch_bounds__(movement_thre
             for (int w = 0; w < width; ++w) value[w] = from[w];
             combine_all(params.combine, held, value);
         }
-        combine_all(params.combine, total, held);
+#pragma unroll
+        for (int w = 0; w < width; ++w) {
+            const A before = total[w], part = held[w];
+            total[w] = combined(params.combine, before, part);
+            if constexpr (!std::is_integral_v<A>) {
+                // What the addition lost, exactly: D. E. Knuth, "The Art of Computer Programming", volume 2, theorem 4.2.2 B.
+                const A added = total[w] - before;
+                if (params.combine == BOPS_SCATTER_ADD) lost[w] += (before - (total[w] - added)) + (part - added);
+            }
+        }
     }
+    // Of infinity and NaN nothing is lost, and a sum of -0 stays that.
+#pragma unroll
+    for (int w = 0; w < width; ++w)
+        if (lost[w] != 0 && total[w] - total[w] == 0) total[w] += lost[w];
     put_row<T, bytes>(params, y, key, at, total);
-}
-
-// Calls f with the C++ type of elements that are combined.
-template <typename F> bops_status for_combined(bops_dtype dtype, const F &f) {
-    switch (dtype) {
-    case BOPS_I64: return f(type_tag<int64_t>{});
-    case BOPS_I32: return f(type_tag<int32_t>{});
-    case BOPS_U32: return f(type_tag<uint32_t>{});
-    case BOPS_U8: return f(type_tag<uint8_t>{});
-    case BOPS_I8: return f(type_tag<int8_t>{});
-    default: return for_float(dtype, f);
-    }
 }
 
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_scatter_params &params, const bops_scatter_choice &choice,
@@ -174,7 +155,7 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
             const launch_shape shape = scatter_shape(params.rows);
             T *const y = static_cast<T *>(operands.y);
             const bops_status status = action(scatter<T, bytes>, shape, params, pairs, static_cast<const T *>(operands.source), y, parts);
-            if (status != 0 || params.rows.entries <= of_part) return status;
+            if (status != 0 || params.rows.entries <= params.part) return status;
             return action(scatter_gather<T, bytes>, shape, params, pairs, y, parts);
         });
     });

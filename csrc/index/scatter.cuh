@@ -1,8 +1,40 @@
-// What the kernels share that write rows where sorted keys say.
+// What the kernels share that write what goes to places of y.
 #pragma once
+#include "../common/memory.cuh"
 #include "lookup.cuh"
 
 namespace bops {
+
+template <typename A> __device__ __forceinline__ A combined(bops_scatter_combine combine, A x, A y) {
+    if constexpr (std::is_integral_v<A>) {
+        using U = std::make_unsigned_t<A>;
+        switch (combine) {
+        case BOPS_SCATTER_ADD: return A(U(x) + U(y));
+        case BOPS_SCATTER_MULTIPLY: return A(U(x) * U(y));
+        case BOPS_SCATTER_MIN: return y < x ? y : x;
+        default: return y > x ? y : x;
+        }
+    } else {
+        switch (combine) {
+        case BOPS_SCATTER_ADD: return x + y;
+        case BOPS_SCATTER_MULTIPLY: return x * y;
+        case BOPS_SCATTER_MIN: return y < x || y != y ? y : x;
+        default: return y > x || y != y ? y : x;
+        }
+    }
+}
+
+// Calls f with the C++ type of elements that are combined.
+template <typename F> bops_status for_combined(bops_dtype dtype, const F &f) {
+    switch (dtype) {
+    case BOPS_I64: return f(type_tag<int64_t>{});
+    case BOPS_I32: return f(type_tag<int32_t>{});
+    case BOPS_U32: return f(type_tag<uint32_t>{});
+    case BOPS_U8: return f(type_tag<uint8_t>{});
+    case BOPS_I8: return f(type_tag<int8_t>{});
+    default: return for_float(dtype, f);
+    }
+}
 
 // The pairs of keys and places in their order, in front of the workspace.
 struct scatter_pairs {

@@ -33,17 +33,32 @@ template <> struct order_bits<2> { using type = uint16_t; };
 template <> struct order_bits<4> { using type = uint32_t; };
 template <> struct order_bits<8> { using type = uint64_t; };
 
-// Unsigned integers in the order of elements with these bits: 0 and -0 are one, NaN is above every number.
-template <typename K> __device__ __forceinline__ K order_key(const bops_order_keys &of, K bits) {
-    const K sign = K(of.sign), infinity = K(of.infinity);
-    K key;
+// Makes of bits unsigned integers in the order of the elements that have them: 0 and -0 are one, NaN is above every number.
+template <typename K, int count> __device__ __forceinline__ void make_keys(const bops_order_keys &of, K (&keys)[count]) {
+    const K sign = K(of.sign), infinity = K(of.infinity), all = sign | (sign - 1), turned = of.is_descending ? last_key<K> : 0;
     if (infinity > 0) {
-        const K magnitude = bits & (sign - 1), all = sign | (sign - 1);
-        const bool is_negative = (bits & sign) != 0 && magnitude > 0;
-        key = magnitude > infinity ? all : is_negative ? bits ^ all : magnitude | sign;
-    } else if (of.is_bool) key = bits != 0;
-    else key = bits ^ sign;
-    return of.is_descending ? K(~key) : key;
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const K magnitude = keys[i] & (sign - 1);
+            const K number = (keys[i] & sign) != 0 && magnitude > 0 ? keys[i] ^ all : magnitude | sign;
+            keys[i] = (magnitude > infinity ? all : number) ^ turned;
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < count; ++i) keys[i] = (of.is_bool ? K(keys[i] != 0) : keys[i] ^ sign) ^ turned;
+    }
+}
+
+// The bits of the elements with this key, if all of them have the same.
+template <typename K> __device__ __forceinline__ bool bits_of_key(const bops_order_keys &of, K key, K &bits) {
+    const K sign = K(of.sign), all = sign | (sign - 1);
+    if (of.is_descending) key = K(~key);
+    if (of.infinity > 0) {
+        bits = (key & sign) != 0 ? key ^ sign : key ^ all;
+        return key != sign && key != all;
+    }
+    bits = key ^ sign;
+    return !of.is_bool;
 }
 
 // The bits of an element of up to 4 bytes, or of 8.
@@ -53,11 +68,35 @@ template <typename K> __device__ __forceinline__ K element_bits(uint32_t bytes, 
     else if (bytes == 2) return static_cast<const uint16_t *>(base)[at];
     else return static_cast<const uint8_t *>(base)[at];
 }
+// The bits of several elements, all of which are loaded before anything is made of them. at(i) says where an element is, and `there` has a bit for each that is.
+template <typename T, typename K, int count, typename At>
+__device__ __forceinline__ void load_as(const void *base, uint32_t there, const At &at, K (&bits)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) bits[i] = there >> i & 1 ? static_cast<const T *>(base)[at(i)] : T(0);
+}
+template <typename K, int count, typename At>
+__device__ __forceinline__ void load_bits(uint32_t bytes, const void *base, uint32_t there, const At &at, K (&bits)[count]) {
+    if constexpr (sizeof(K) == 8) load_as<uint64_t>(base, there, at, bits);
+    else if (bytes == 4) load_as<uint32_t>(base, there, at, bits);
+    else if (bytes == 2) load_as<uint16_t>(base, there, at, bits);
+    else load_as<uint8_t>(base, there, at, bits);
+}
+// So many bits, of at most 31.
+__device__ __forceinline__ uint32_t low_bits(uint32_t count) { return (1u << min(count, 31u)) - 1; }
 template <typename K> __device__ __forceinline__ void put_bits(uint32_t bytes, void *base, uint64_t at, K bits) {
     if constexpr (sizeof(K) == 8) static_cast<uint64_t *>(base)[at] = bits;
     else if (bytes == 4) static_cast<uint32_t *>(base)[at] = bits;
     else if (bytes == 2) static_cast<uint16_t *>(base)[at] = uint16_t(bits);
     else static_cast<uint8_t *>(base)[at] = uint8_t(bits);
+}
+
+// The least key of a warp's.
+template <typename K> __device__ __forceinline__ K least_of_warp(K key) {
+    if constexpr (sizeof(K) == 4) return __reduce_min_sync(~0u, key);
+    else {
+        const uint32_t high = __reduce_min_sync(~0u, uint32_t(key >> 32));
+        return K(high) << 32 | __reduce_min_sync(~0u, uint32_t(key >> 32) == high ? uint32_t(key) : ~0u);
+    }
 }
 
 // ---- merges -----------------------------------------------------------------
@@ -143,9 +182,11 @@ template <typename K> struct order_output {
             to.positions[line + number] = position;
             return;
         }
-        if (operands.values)
-            put_bits<K>(bytes, operands.values, values + number * params.values.step,
-                        element_bits<K>(bytes, operands.x, x + position * params.x.step));
+        if (operands.values) {
+            K bits;
+            if (!bits_of_key<K>(params.keys, key, bits)) bits = element_bits<K>(bytes, operands.x, x + position * params.x.step);
+            put_bits<K>(bytes, operands.values, values + number * params.values.step, bits);
+        }
         if (operands.indices) {
             const uint64_t at = indices + number * params.indices.step;
             if (params.indices.lines.dtype == BOPS_I64) static_cast<uint64_t *>(operands.indices)[at] = position;
@@ -158,10 +199,11 @@ template <typename K> struct order_output {
 
 // A launch over tiles of lines, of elements of x or of records of an earlier launch.
 struct order_stage {
-    uint64_t length, tiles; // of a line
-    uint64_t kept;          // records of a tile, at most
-    uint64_t records;       // of a line, that the tiles keep
-    uint32_t threads;       // of a tile
+    uint64_t length, tiles;   // of a line
+    uint64_t kept;            // records of a tile, at most
+    uint64_t records;         // of a line, that the tiles keep
+    uint32_t threads;         // of a tile
+    bool by_position = false; // whether those that are kept end in the order of their positions
 
     __host__ __device__ order_stage(uint64_t length, uint64_t of_tile, uint32_t threads) : length(length), threads(threads) {
         const uint64_t tile = uint64_t(threads) * order_items;
@@ -170,6 +212,13 @@ struct order_stage {
         const uint64_t last = length - (tiles - 1) * tile;
         records = (tiles - 1) * kept + (last < kept ? last : kept);
     }
+};
+
+// What a launch reads: records, or the elements of groups of 2^`group` neighbours, which lines of as many of their numbers as are kept name, or all of x.
+template <typename K> struct order_source {
+    order_records<K> records;
+    const uint32_t *groups;
+    uint32_t group;
 };
 
 // Of threads of a block, the sum of what those before each have, and of all. `sums`: a number for each warp.
@@ -236,7 +285,7 @@ template <typename K> __device__ __forceinline__ void select_items(order_shared<
 // Sorts tiles.
 template <typename K, bool is_selected> __global__ void __launch_bounds__(order_threads<K>, 2)
     order_tiles(const __grid_constant__ bops_order_params params, const __grid_constant__ bops_order_operands operands, uint32_t bytes,
-                order_stage stage, order_records<K> from, order_records<K> to) {
+                order_stage stage, order_source<K> from, order_records<K> to) {
     __shared__ order_shared<K> shared;
     const uint32_t threads = stage.threads, thread = threadIdx.x % threads, tile_size = threads * order_items;
     const uint64_t number = uint64_t(blockIdx.x) * (blockDim.x / threads) + threadIdx.x / threads;
@@ -249,19 +298,36 @@ template <typename K, bool is_selected> __global__ void __launch_bounds__(order_
     K key[order_items];
     uint32_t position[order_items];
     const uint32_t first = thread * order_items;
+    if (from.records.keys) {
 #pragma unroll
-    for (int k = 0; k < order_items; ++k) {
-        key[k] = last_key<K>, position[k] = 0;
-        if (first + k < left) {
-            const uint64_t at = start + first + k;
-            if (from.keys) {
-                key[k] = from.keys[line * stage.length + at];
-                position[k] = from.positions[line * stage.length + at];
-            } else {
-                key[k] = order_key<K>(params.keys, element_bits<K>(bytes, operands.x, output.x + at * params.x.step));
-                position[k] = uint32_t(at);
-            }
+        for (int k = 0; k < order_items; ++k) {
+            const bool is_record = first + k < left;
+            const uint64_t at = line * stage.length + start + first + k;
+            key[k] = is_record ? from.records.keys[at] : last_key<K>, position[k] = is_record ? from.records.positions[at] : 0;
         }
+    } else {
+        uint32_t there = low_bits(left > first ? left - first : 0) & low_bits(order_items);
+        if (from.groups) {
+#pragma unroll
+            for (int k = 0; k < order_items; ++k) {
+                const uint64_t at = start + first + k;
+                position[k] = 0;
+                if (!(there >> k & 1)) continue;
+                const uint64_t named = uint64_t(from.groups[line * params.kept + (at >> from.group)]) << from.group | (at & ((1u << from.group) - 1));
+                // The last group may have fewer elements: in their places are records behind all others.
+                if (named < params.length) position[k] = uint32_t(named);
+                else there &= ~(1u << k);
+            }
+        } else {
+#pragma unroll
+            for (int k = 0; k < order_items; ++k) position[k] = uint32_t(start) + first + k;
+        }
+        load_bits<K>(
+            bytes, operands.x, there, [&](int k) { return output.x + position[k] * params.x.step; }, key);
+        make_keys(params.keys, key);
+#pragma unroll
+        for (int k = 0; k < order_items; ++k)
+            if (!(there >> k & 1)) key[k] = last_key<K>;
     }
     // 2. Those that are kept, if they are few.
     uint32_t sharing = threads; // threads whose records are merged
@@ -271,7 +337,10 @@ template <typename K, bool is_selected> __global__ void __launch_bounds__(order_
         select_items<K>(shared, counts, sums, left, uint32_t(stage.kept), sharing * order_items, key, position);
         if (thread < sharing)
 #pragma unroll
-            for (int k = 0; k < order_items; ++k) key[k] = shared.key[with_gaps(first + k)], position[k] = shared.position[with_gaps(first + k)];
+            for (int k = 0; k < order_items; ++k) {
+                position[k] = shared.position[with_gaps(first + k)];
+                key[k] = stage.by_position && first + k < min(left, uint32_t(stage.kept)) ? K(position[k]) : shared.key[with_gaps(first + k)];
+            }
     }
     // 3. Runs of each thread, which are merged in pairs.
     sort_items<K>(key, position);
@@ -295,9 +364,9 @@ template <typename K, bool is_selected> __global__ void __launch_bounds__(order_
 }
 
 // Launches it.
-template <typename K, bool is_selected, typename Action>
-bops_status with_tiles(const bops_order_params &params, const bops_order_operands &operands, uint32_t bytes, const order_stage &stage,
-                       const order_records<K> &from, const order_records<K> &to, const Action &action) {
+template <typename K, bool is_selected, typename Action> bops_status with_tiles(const bops_order_params &params, const bops_order_operands &operands,
+                                                                                uint32_t bytes, const order_stage &stage, const order_source<K> &from,
+                                                                                const order_records<K> &to, const Action &action) {
     launch_shape shape;
     const uint64_t per_block = order_threads<K> / stage.threads, tiles = params.lines * stage.tiles;
     shape.grid = dim3(uint32_t((tiles + per_block - 1) / per_block)), shape.block = dim3(order_threads<K>);
@@ -318,6 +387,8 @@ template <typename K> struct order_buffers {
         const uint64_t skipped = number % 2 == 0 ? 0 : first;
         return {keys + skipped, positions + skipped};
     }
+    // What lies behind them.
+    uint32_t *end() const { return reinterpret_cast<uint32_t *>(static_cast<K *>(workspace) + first + second) + first + second; }
 };
 
 } // namespace bops

@@ -66,16 +66,17 @@ template <typename Action> bops_status with_kernel(bops_order_element of, const 
     return for_keys(of, [&](auto zero) -> bops_status {
         using K = decltype(zero);
         const order_records<K> none{nullptr, nullptr};
+        const order_source<K> x{none, nullptr, 0};
         const order_stage stage(params.length, params.length, choice.threads);
         if (stage.tiles == 1) {
             const order_stage whole(params.length, params.kept, choice.threads);
-            return with_tiles<K, false>(params, operands, of.bytes, whole, none, none, action);
+            return with_tiles<K, false>(params, operands, of.bytes, whole, x, none, action);
         }
         // 1. Tiles.
         const uint64_t records = params.lines * params.length;
         const order_buffers<K> buffers{workspace, records, stage.tiles == 2 ? 0 : records};
         order_records<K> from = buffers.of_launch(0);
-        bops_status status = with_tiles<K, false>(params, operands, of.bytes, stage, none, from, action);
+        bops_status status = with_tiles<K, false>(params, operands, of.bytes, stage, x, from, action);
         // 2. Pairs of runs.
         uint64_t number = 1;
         for (uint64_t run = order_tile<K>; status == 0 && run < params.length; run *= 2, ++number) {

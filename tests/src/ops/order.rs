@@ -243,6 +243,29 @@ fn cases(op: Op) -> Vec<Case> {
         let form = Form::new(op, dense(dtype, &[2, n]), 1).k(k);
         cases.push(of(&(form, Data::Normal, false)).with(PlanOptions::default().kernel(name)));
     }
+    // Kernels of CUDA, of lines that others would take.
+    let named = |form: &str| {
+        let op = if op == Op::Sort { "sort" } else { "top_k" };
+        PlanOptions::default().kernel(format!("{op}_{form}"))
+    };
+    for (dtype, n, k) in [(DType::F32, 9000, 70), (DType::I64, 3000, 3000), (DType::BF16, 5000, 2), (DType::U8, 70, 9)]
+    {
+        let form = Form::new(op, dense(dtype, &[2, n]), 1).k(k);
+        cases.push(of(&(form, Data::Normal, false)).with(named("radix")));
+    }
+    if op == Op::TopK {
+        for (dtype, n, k) in [(DType::F32, 31, 3), (DType::I64, 8192, 8), (DType::F16, 1500, 1), (DType::Bool, 300, 7)]
+        {
+            let form = Form::new(op, dense(dtype, &[3, n]), 1).k(k);
+            cases.push(of(&(form, Data::Normal, false)).with(named("few")));
+        }
+        for (dtype, n, k) in
+            [(DType::F32, 20_011, 40), (DType::I64, 5000, 130), (DType::BF16, 9000, 3), (DType::U8, 40, 1)]
+        {
+            let form = Form::new(op, dense(dtype, &[2, n]), 1).k(k);
+            cases.push(of(&(form, Data::Normal, false)).with(named("groups")));
+        }
+    }
     distinct(cases)
 }
 

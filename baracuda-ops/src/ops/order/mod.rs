@@ -12,8 +12,10 @@
 //! How it is computed: an element becomes an unsigned integer, its key, which has the element's place in the order; for a falling order all its bits are inverted. Lines of
 //! keys with their positions are sorted stably, and what is written are positions, and elements of x at those positions, bit for bit.
 //!
-//! Kernels of both ops, in the order in which they are tried. On CUDA `tiles` (`csrc/order/order_tiles.cu`), where a tile holds a line, or where the elements
-//! that are kept of each tile are few, and `merge` (`csrc/order/order_merge.cu`), which merges sorted tiles; through wgpu the same two (`csrc/order/order_tiles.wgsl`,
+//! Kernels of both ops, in the order in which they are tried. On CUDA `few` (`csrc/order/order_few.cu`), where a warp finds a few elements of a line; `groups` and
+//! `tiles` (`csrc/order/order_tiles.cu`), where few are kept of a long line, of which most groups of neighbours are read once, and where a tile holds a line, or
+//! the elements that are kept of each tile are few; `radix` (`csrc/order/order_radix.cu`), which sorts long lines byte by byte of their keys; and `merge`
+//! (`csrc/order/order_merge.cu`), which merges sorted tiles; through wgpu `tiles` and `merge` (`csrc/order/order_tiles.wgsl`,
 //! `csrc/order/order_merge.wgsl`), with keys of 64 bits as two words. On the CPU one, in `cpu.rs`. Merges along diagonals: O. Green, R. McColl, D. A. Bader,
 //! "GPU Merge Path: A GPU Merging Algorithm", 2012.
 

@@ -86,7 +86,9 @@ descriptor! {
     args: SortArgs of forward;
     plan: SortPlan;
     kernels: kernels!(
-        cuda: {"tiles" => cuda::tiles, "merge" => cuda::merge};
+        cuda: {
+            "few" => cuda::few, "groups" => cuda::groups, "tiles" => cuda::tiles, "radix" => cuda::radix, "merge" => cuda::merge
+        };
         wgpu: {"tiles" => wgpu::tiles, "merge" => wgpu::merge};
         cpu: cpu::accept
     );

@@ -93,7 +93,9 @@ descriptor! {
     args: TopKArgs of forward;
     plan: TopKPlan;
     kernels: kernels!(
-        cuda: {"tiles" => cuda::tiles, "merge" => cuda::merge};
+        cuda: {
+            "few" => cuda::few, "groups" => cuda::groups, "tiles" => cuda::tiles, "radix" => cuda::radix, "merge" => cuda::merge
+        };
         wgpu: {"tiles" => wgpu::tiles, "merge" => wgpu::merge};
         cpu: cpu::accept
     );

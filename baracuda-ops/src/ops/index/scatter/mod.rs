@@ -24,8 +24,8 @@
 //! Layout and aliasing: any strides, 0 for inputs. The source is dense unless [`layout`](IndexAddDescriptor::layout) says otherwise; the base lies as y does.
 //! `y` may lie at `base`, where the layouts agree. Outputs overlap nothing else.
 //!
-//! Accumulation: f32 for f16, bf16 and f32, f64 for f64, rounded once; integers wrap. Elements that go to one place are combined in parts of a fixed number of
-//! them and in the order of the source, without atomic additions: the same bits on the same device every time.
+//! Accumulation: f32 for f16, bf16 and f32, f64 for f64, rounded once; integers wrap. Elements that go to one place are combined in the order of the source, or
+//! in parts that their number decides, without atomic additions of floating-point numbers: the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: an extreme with a NaN is NaN. For `set` elements move as bits, so that each NaN keeps its payload. Without elements of y only the count
 //! is written.
@@ -38,8 +38,9 @@
 //! with `include_self=False`. Segments of sorted keys in parts: N. Bell, M. Garland, "Implementing sparse matrix-vector multiplication on throughput-oriented
 //! processors", 2009.
 //!
-//! Kernels. What goes to one place is made neighbours by a stable sort of the places (`csrc/index/scatter_order.cu`, which is made of the parts of
-//! `csrc/index/sort.cuh`; `csrc/index/scatter_keys.wgsl` and `csrc/index/sort_*.wgsl`), then teams of threads combine parts of them (`csrc/index/scatter.cu`,
+//! Kernels. On CUDA a block holds a line of y that entries go along, if they are many of its elements, and writes it once (`csrc/index/scatter_lines.cu`). Else
+//! what goes to one place is made neighbours by a stable sort of the places (`csrc/index/scatter_order.cu`, which is made of the parts of
+//! `csrc/common/sort.cuh`; `csrc/index/scatter_keys.wgsl` and `csrc/index/sort_*.wgsl`), then teams of threads combine parts of them (`csrc/index/scatter.cu`,
 //! `scatter_set.cu`; the files of these names and `scatter_gather.wgsl`). On GPUs places and what goes to them are numbered in 32 bits. y begins as the base or as
 //! zeros by the kernels of copies and padding. The reference is in `cpu.rs`. The count is that of [`lookup`](super::lookup).
 
