@@ -97,8 +97,7 @@ __global__ void __launch_bounds__(cross_entropy_threads)
     cross_entropy_missing(const __grid_constant__ bops_cross_entropy_params p, const void *targets, uint32_t *missing) {
     const cross_entropy_line line(p);
     const cross_entropy_target target(p, targets, line);
-    const int found = __syncthreads_count(!target.is_ignored && !target.is_class);
-    if (threadIdx.y == 0 && found > 0) atomicAdd(missing, uint32_t(found));
+    if (!target.is_ignored && !target.is_class) atomicAdd(missing, 1u);
 }
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
