@@ -42,16 +42,24 @@ typedef struct {
     uint32_t has_ignored;
     uint32_t has_logsumexp;
     bops_loss_reduction reduction;
+    uint32_t has_missing;
+    uint32_t has_options; /* a weight, label smoothing or a z-loss, for which there are kernels of their own */
+    uint32_t has_weight;
+    uint32_t has_f32_weight; /* else the weight has the type of x */
+    uint64_t weight_step;    /* between the elements of the weight */
+    double keep, smooth;     /* what the target's loss counts, and that of each class beside it */
+    double z;                /* what the square of logsumexp counts */
 } bops_cross_entropy_params;
 
 typedef struct {
-    const void *x, *targets;
+    const void *x, *targets, *weight; /* weight: null unless `has_weight` */
     void *loss, *logsumexp, *divisor; /* logsumexp: null unless `has_logsumexp`; divisor: of the mean */
+    uint32_t *missing;                /* null unless `has_missing` */
 } bops_cross_entropy_operands;
 
 /* dx may be x. */
 typedef struct {
-    const void *dloss, *x, *targets, *divisor, *logsumexp;
+    const void *dloss, *x, *targets, *weight, *divisor, *logsumexp;
     void *dx;
 } bops_cross_entropy_backward_operands;
 

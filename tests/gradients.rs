@@ -167,6 +167,24 @@ const FORWARDS: &[Forwards] = &[
     Forwards {
         op: "cross_entropy",
         tensors: &[
+            r#""x":{"dtype":"f64","dims":[7,5]},"axis":1,"targets":"i64","ignore_index":1"#,
+            r#""x":{"dtype":"f64","dims":[2,4,5],"strides":[1,10,2]},"axis":1,"targets":"i32","missing":true"#,
+        ],
+        options: &[
+            &[
+                "",
+                r#""weight":"f64""#,
+                r#""weight":"f32","layouts":{"weight":{"dtype":"f32","dims":[4],"strides":[3]}}"#,
+            ],
+            &["", r#""label_smoothing":0.2"#],
+            &["", r#""z_loss":0.01"#],
+            &["", r#""reduction":"sum""#, r#""reduction":"none""#],
+            STATS,
+        ],
+    },
+    Forwards {
+        op: "cross_entropy",
+        tensors: &[
             r#""x":{"dtype":"f64","dims":[4]},"axis":0,"targets":"i64""#,
             r#""x":{"dtype":"f64","dims":[2,3]},"axis":1,"targets":"i64","reduction":"none","layouts":{"loss":{"dtype":"f64","dims":[2],"strides":[3]}}"#,
         ],
@@ -476,6 +494,7 @@ const MIXED: &[&str] = &[
     r#"reduce {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}],"axes":[0],"reduce":"mean","output":"f16"}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"i64","stats":true}"#,
     r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
+    r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"u32","weight":"f32","label_smoothing":0.1,"z_loss":1e-4,"missing":true}"#,
     r#"pool {"x":{"dtype":"bf16","dims":[2,3,5,6]},"pooling":"average","kernel":[3,3],"stride":[2,2],"padding":[[1,1],[1,1]]}"#,
     r#"pool {"x":{"dtype":"f16","dims":[2,3,5,6]},"pooling":"max","kernel":[2,3],"offsets":true}"#,
     r#"resize {"x":{"dtype":"bf16","dims":[2,3,5,6]},"sizes":[8,4],"mode":"linear"}"#,

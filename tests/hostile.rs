@@ -145,13 +145,19 @@ fn cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let targets = if random.u32(..16) == 0 { pick(random, &DType::ALL) } else { pick(random, &types) };
     let mut d = CrossEntropyDescriptor::new(x, axis, targets)?;
     for _ in 0..random.u32(..4) {
-        d = match random.u32(..5) {
+        d = match random.u32(..9) {
             0 => d.ignore_index(pick(random, &[-100, 0, 1 << 31, i64::MIN, i64::MAX]))?,
             1 => d.stats()?,
             2 => d.reduction(pick(random, &LossReduction::ALL))?,
+            3 => d.weight(if random.u32(..4) == 0 { pick(random, &DType::ALL) } else { x.dtype() })?,
+            4 => d.label_smoothing(pick(random, &[0.0, 0.1, 0.999, 1.0, -0.1, 1e-50, f64::NAN]))?,
+            5 => d.z_loss(pick(random, &[0.0, 1e-4, 2.0, -1.0, 1e-50, f64::INFINITY]))?,
+            6 => d.count_missing()?,
             _ => {
-                let name =
-                    pick(random, &["x", "targets", "loss", "logsumexp", "divisor", "dloss", "dx", "nothing", ""]);
+                let name = pick(
+                    random,
+                    &["x", "targets", "weight", "loss", "logsumexp", "divisor", "missing", "dloss", "dx", ""],
+                );
                 let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
                 d.layout(name, if random.bool() { slot.unwrap_or(x) } else { tensor(random)? })?
             }

@@ -741,7 +741,7 @@ pub struct bops_cross_entropy_strides {
     pub strides: [u64; 7usize],
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_cross_entropy_params {
     pub dim: u64,
     pub lines: u32,
@@ -754,15 +754,25 @@ pub struct bops_cross_entropy_params {
     pub has_ignored: u32,
     pub has_logsumexp: u32,
     pub reduction: bops_loss_reduction,
+    pub has_missing: u32,
+    pub has_options: u32,
+    pub has_weight: u32,
+    pub has_f32_weight: u32,
+    pub weight_step: u64,
+    pub keep: f64,
+    pub smooth: f64,
+    pub z: f64,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_cross_entropy_operands {
     pub x: *const ::core::ffi::c_void,
     pub targets: *const ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
     pub loss: *mut ::core::ffi::c_void,
     pub logsumexp: *mut ::core::ffi::c_void,
     pub divisor: *mut ::core::ffi::c_void,
+    pub missing: *mut u32,
 }
 impl Default for bops_cross_entropy_operands {
     fn default() -> Self {
@@ -779,6 +789,7 @@ pub struct bops_cross_entropy_backward_operands {
     pub dloss: *const ::core::ffi::c_void,
     pub x: *const ::core::ffi::c_void,
     pub targets: *const ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
     pub divisor: *const ::core::ffi::c_void,
     pub logsumexp: *const ::core::ffi::c_void,
     pub dx: *mut ::core::ffi::c_void,

@@ -344,6 +344,7 @@ files! {
         CROSS_ENTROPY = "softmax/cross_entropy.wgsl",
         CROSS_ENTROPY_BACKWARD = "softmax/cross_entropy_backward.wgsl",
         CROSS_ENTROPY_LINES = "softmax/cross_entropy_lines.wgsl",
+        CROSS_ENTROPY_MISSING = "softmax/cross_entropy_missing.wgsl",
         CROSS_ENTROPY_TOTAL = "softmax/cross_entropy_total.wgsl",
         LINE_CHUNKS = "softmax/line_chunks.wgsl",
         SOFTMAX = "softmax/softmax.wgsl",

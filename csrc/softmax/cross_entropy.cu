@@ -1,14 +1,38 @@
 // Cross-entropy of logits with class indices: lines of any strides.
 //
-// logsumexp = max(x) + log(sum(exp(x - max(x)))); the loss of a line is logsumexp - x[target], 0 if its target is ignored, NaN if it is out of range. The sum of
-// the losses of lines, or their mean over the lines that count, follows in launches of its own.
+// logsumexp = max(x) + log(sum(exp(x - max(x)))); the loss of a line is logsumexp - x[target], 0 if its target is ignored, NaN if it is out of range. With options
+// it is keep * weight[target] * (logsumexp - x[target]) + smooth * sum(weight * (logsumexp - x)) + z * logsumexp^2. The sum of the losses of lines, or their mean over
+// the lines that count, follows in launches of its own.
 #include "cross_entropy.cuh"
 
 namespace bops {
 namespace {
 
-// Of f64 one block a multiprocessor at least: without that bound ptxas gives these kernels 64 registers and spills.
-template <typename T, int width> __global__ void __launch_bounds__(cross_entropy_threads, sizeof(T) == 8 ? 1 : 0)
+// The sum of the losses of all classes, each by its weight, with the threads of a team: the line is read once more.
+template <typename T, int width, typename A> __device__ __forceinline__ A sum_of_classes(const cross_entropy_arguments<A> &a, const T *x,
+                                                                                         uint64_t dim, const line_sum<A> &line, A log_sum,
+                                                                                         const row_team &team, A (&slots)[team_slots]) {
+    cascade<A> mine;
+    const uint64_t step = uint64_t(team.threads) * width;
+    for (uint64_t first = uint64_t(threadIdx.x) * width; first < dim; first += step * cross_entropy_batch) {
+        A values[cross_entropy_batch][width];
+        load_batch<T, width, true>(x, a.of.steps[0], first, step, dim, values);
+        A part[width] = {};
+#pragma unroll
+        for (int v = 0; v < cross_entropy_batch; ++v) {
+            const uint64_t at = first + v * step;
+            if (at >= dim) break;
+#pragma unroll
+            for (int i = 0; i < width; ++i) part[i] += class_weight<T>(a, at + i) * ((line.about - values[v][i]) + log_sum);
+        }
+        mine.add(tree_sum(part));
+    }
+    return masked_team_sum(mine.total(), team, slots);
+}
+
+// `options`: with a weight, label smoothing or a z-loss. Of f64 one block a multiprocessor at least: without that bound ptxas gives these kernels 64 registers and
+// spills.
+template <typename T, int width, bool options> __global__ void __launch_bounds__(cross_entropy_threads, sizeof(T) == 8 ? 1 : 0)
     cross_entropy(const __grid_constant__ cross_entropy_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     __shared__ A maxima[team_slots], sums[team_slots];
@@ -16,16 +40,31 @@ template <typename T, int width> __global__ void __launch_bounds__(cross_entropy
     const cross_entropy_line line(a.of);
     const T *const x = static_cast<const T *>(a.x) + line.offset[of_x];
     // 1. The sum of exponentials.
-    const line_sum<A> of_line = add_up<T, width, true>(a.of, x, line.dim, team, maxima, sums);
+    const line_sum<A> of_line = add_up<T, width, !options>(a.of, x, line.dim, team, maxima, sums);
+    A of_classes = 0;
+    if constexpr (options) {
+        __shared__ A smoothed[team_slots];
+        if (a.smooth > A(0)) of_classes = sum_of_classes<T, width>(a, x, line.dim, of_line, logarithm(of_line.sum), team, smoothed);
+    }
     if (threadIdx.x > 0 || !line.is_there()) return;
     // 2. The results of the line.
     const A log_sum = logarithm(of_line.sum);
     const cross_entropy_target target(a.of, a.targets, line);
     A loss = target.is_ignored ? A(0) : A(NAN);
     if (target.is_class) loss = (of_line.about - load_one<T>(x + target.at * a.of.steps[0])) + log_sum;
+    A weight = 1;
+    if constexpr (options) {
+        if (target.is_class) {
+            weight = class_weight<T>(a, target.at);
+            loss *= a.keep * weight;
+            if (a.smooth > A(0)) loss += a.smooth * of_classes;
+            const A logsumexp = of_line.about + log_sum;
+            if (a.z > A(0)) loss += a.z * logsumexp * logsumexp;
+        }
+    }
     if (a.of.has_logsumexp) a.logsumexp[line.offset[of_logsumexp]] = of_line.about + log_sum;
     a.losses[a.of.reduction == BOPS_LOSS_NONE ? line.offset[of_loss] : line.number] = loss;
-    if (a.of.reduction == BOPS_LOSS_MEAN) a.weights[line.number] = target.is_class ? A(1) : A(0);
+    if (a.of.reduction == BOPS_LOSS_MEAN) a.weights[line.number] = target.is_class ? weight : A(0);
 }
 
 // Lines, or sums of lines, that blocks add up, each `of_block` of them.
@@ -51,6 +90,16 @@ template <typename A> __global__ void __launch_bounds__(cross_entropy_threads) c
     if (a.is_mean) a.divisor[blockIdx.x] = weight;
 }
 
+__global__ void __launch_bounds__(1) clear_missing(uint32_t *missing) { *missing = 0; }
+
+// Counts the targets that are out of range, a thread each. Sums of integers are the same in any order.
+__global__ void __launch_bounds__(cross_entropy_threads)
+    cross_entropy_missing(const __grid_constant__ bops_cross_entropy_params p, const void *targets, uint32_t *missing) {
+    const cross_entropy_line line(p);
+    const cross_entropy_target target(p, targets, line);
+    if (!target.is_ignored && !target.is_class) atomicAdd(missing, 1u);
+}
+
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
 template <typename Action> bops_status with_kernels(bops_dtype dtype, const bops_cross_entropy_params &p, const bops_cross_entropy_choice &c,
@@ -65,12 +114,23 @@ template <typename Action> bops_status with_kernels(bops_dtype dtype, const bops
         cross_entropy_arguments<A> a = {};
         a.of = p, a.x = o.x, a.targets = o.targets, a.logsumexp = static_cast<A *>(o.logsumexp);
         a.losses = is_reduced ? losses : static_cast<A *>(o.loss), a.weights = weights;
+        set_options(a, o.weight);
         bops_status status = bops_status(cudaSuccess);
         if (p.lines > 0) {
             const launch_shape shape = cross_entropy_shape(c);
-            if constexpr (sizeof(T) < 8)
-                status = c.width > 1 ? action(cross_entropy<T, 16 / sizeof(T)>, shape, a) : action(cross_entropy<T, 1>, shape, a);
-            else status = action(cross_entropy<T, 1>, shape, a);
+            const auto with_options = [&](auto options) {
+                if constexpr (sizeof(T) < 8)
+                    if (c.width > 1) return action(cross_entropy<T, 16 / sizeof(T), options.value>, shape, a);
+                return action(cross_entropy<T, 1, options.value>, shape, a);
+            };
+            status = p.has_options ? with_options(std::true_type()) : with_options(std::false_type());
+        }
+        if (p.has_missing) {
+            launch_shape shape;
+            if (status == bops_status(cudaSuccess)) status = action(clear_missing, shape, o.missing);
+            shape.grid = dim3(uint32_t((uint64_t(p.lines) + cross_entropy_threads - 1) / cross_entropy_threads));
+            shape.block = dim3(1, cross_entropy_threads);
+            if (status == bops_status(cudaSuccess) && p.lines > 0) status = action(cross_entropy_missing, shape, p, o.targets, o.missing);
         }
         if (!is_reduced) return status;
         cross_entropy_sums<A> sums = {losses, weights, static_cast<A *>(o.loss), static_cast<A *>(o.divisor), p.lines, p.lines, is_mean, 1};

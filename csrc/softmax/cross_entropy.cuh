@@ -19,7 +19,13 @@ template <typename A> struct cross_entropy_arguments {
     A *losses, *weights,
         *logsumexp; // forward; losses of lines, in the workspace with a reduction; weights: for the mean what lines add to the divisor
     void *dx;
+    const void *weight;
+    A keep, smooth, z; // those of params
 };
+
+template <typename A> void set_options(cross_entropy_arguments<A> &a, const void *weight) {
+    a.weight = weight, a.keep = A(a.of.keep), a.smooth = A(a.of.smooth), a.z = A(a.of.z);
+}
 
 inline launch_shape cross_entropy_shape(const bops_cross_entropy_choice &c) {
     launch_shape shape;
@@ -151,6 +157,13 @@ __device__ __forceinline__ line_sum<A> add_up(const bops_cross_entropy_params &p
     line.about = masked_team(mine.about, -A(INFINITY), team, maxima, [](A a, A b) { return larger(a, b); });
     line.sum = masked_team_sum(mine.total() * exponential_of(mine.about - exponential_sum<A>::shift(line.about)), team, sums);
     return line;
+}
+
+// The weight of a class; 1 without weights.
+template <typename T, typename A> __device__ __forceinline__ A class_weight(const cross_entropy_arguments<A> &a, uint64_t i) {
+    if (!a.of.has_weight) return 1;
+    const uint64_t at = i * a.of.weight_step;
+    return a.of.has_f32_weight ? A(static_cast<const float *>(a.weight)[at]) : A(load_one(static_cast<const T *>(a.weight) + at));
 }
 
 } // namespace bops

@@ -11,7 +11,8 @@ struct Params {
     padding_after: u32,
     extents: array<vec4<u32>, 2>, // of the lines, innermost first
     strides: array<vec4<u32>, 10>, // of x, the targets, loss or dloss, logsumexp and dx, two vectors each
-    steps: vec4<u32>, // of x and of dx, between the elements of a line
+    steps: vec4<u32>, // of x and of dx, between the elements of a line, and of the weight
+    options: vec4<f32>, // what the target's loss counts, that of each class beside it, and the square of logsumexp
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -54,8 +54,11 @@ fn cross_entropy_total(at: Invocation) {
     }
     var loss = losses[0];
     if (IS_MEAN && IS_LAST) {
-        // 0 / 0 is NaN.
-        loss = select(loss / weights[0], bitcast<f32>(params.all_bits & 0x7fc00000u), weights[0] == 0.0);
+        // By 0 what is 0 or NaN is NaN, everything else infinite.
+        let bits = bitcast<u32>(loss);
+        let is_number = (bits & 0x7fffffffu) > 0u && (bits & 0x7fffffffu) <= 0x7f800000u;
+        let by_zero = params.all_bits & select(0x7fc00000u, (bits & 0x80000000u) | 0x7f800000u, is_number);
+        loss = select(loss / weights[0], bitcast<f32>(by_zero), weights[0] == 0.0);
     }
     put_loss(number, bitcast<u32>(loss));
     put_weight(number, bitcast<u32>(weights[0]));

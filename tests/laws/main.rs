@@ -437,6 +437,14 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("no classes", CrossEntropyDescriptor::new(x(&[2, 0]), 1, DType::I64).err());
     add("targets that are no integers", classes(DType::F32).err());
     add("an ignored target that targets cannot have", classes(DType::U32).and_then(|d| d.ignore_index(-100)).err());
+    add("a weight of another type", classes(DType::U32).and_then(|d| d.weight(DType::F64)).err());
+    let weighted = classes(DType::U32).and_then(|d| d.weight(DType::F32));
+    add("a weight of another length", weighted.and_then(|d| d.layout("weight", x(&[4]))).err());
+    add("all of the label smoothed", classes(DType::U32).and_then(|d| d.label_smoothing(1.0)).err());
+    add("a z-loss below 0", classes(DType::U32).and_then(|d| d.z_loss(-1e-4)).err());
+    add("an infinite z-loss", classes(DType::U32).and_then(|d| d.z_loss(f64::INFINITY)).err());
+    let backward = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":1,"targets":"i64","missing":true}"#;
+    add("a count of backward's", AnyDescriptor::parse("cross_entropy_backward", backward).err());
     add("gradient of targets", classes(DType::I64).unwrap().gradients(&["loss"], &["targets"]).err());
     add("eps that is zero in f32", plain.clone().eps(1e-50).err());
     add(

@@ -597,7 +597,8 @@ impl Case {
         let lacks_wide = |s: &Slot| s.desc.dtype() == DType::I64 && is_number(s);
         // Indices out of range are counted along axes whose positions 32 bits tell apart.
         let named = if is_scatter { self.slots().iter().find(|slot| slot.name == "y") } else { self.slots().first() };
-        let counts_beyond_words = self.slots().iter().any(|slot| slot.name == "missing")
+        let counts_beyond_words = self.descriptor.name() != "cross_entropy"
+            && self.slots().iter().any(|slot| slot.name == "missing")
             && named.map_or(&[][..], |slot| slot.desc.dims()).iter().any(|&dim| dim > u64::from(u32::MAX));
         let has_missing_types =
             is_long_reduction || combines_long || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));

@@ -45,6 +45,10 @@ struct Setup {
     ignored: Option<i64>,
     reduction: LossReduction,
     stats: bool,
+    weight: Option<DType>,
+    smoothing: f64,
+    z: f64,
+    missing: bool,
     /// Layouts of operands other than x, by their names in forward.
     layouts: Vec<(&'static str, TensorDesc)>,
 }
@@ -52,7 +56,20 @@ struct Setup {
 impl Setup {
     fn plain(x: TensorDesc, axis: usize) -> Self {
         let (targets, reduction) = (DType::I64, LossReduction::Mean);
-        Self { x, axis, targets, ignored: None, reduction, stats: false, layouts: Vec::new() }
+        let (weight, smoothing, z, missing) = (None, 0.0, 0.0, false);
+        Self {
+            x,
+            axis,
+            targets,
+            ignored: None,
+            reduction,
+            stats: false,
+            weight,
+            smoothing,
+            z,
+            missing,
+            layouts: Vec::new(),
+        }
     }
 
     fn each(self) -> Self {
@@ -67,6 +84,15 @@ impl Setup {
         Self { stats: true, ..self }
     }
 
+    /// With a weight of x's type, label smoothing and a z-loss.
+    fn all(self) -> Self {
+        Self { weight: Some(self.x.dtype()), smoothing: 0.1, z: 1e-3, ..self }
+    }
+
+    fn counted(self) -> Self {
+        Self { missing: true, ..self }
+    }
+
     fn forward(&self) -> Result<CrossEntropyDescriptor, Error> {
         let mut descriptor = CrossEntropyDescriptor::new(self.x, self.axis, self.targets)?.reduction(self.reduction)?;
         if let Some(ignored) = self.ignored {
@@ -75,6 +101,13 @@ impl Setup {
         if self.stats {
             descriptor = descriptor.stats()?;
         }
+        if let Some(weight) = self.weight {
+            descriptor = descriptor.weight(weight)?;
+        }
+        if self.missing {
+            descriptor = descriptor.count_missing()?;
+        }
+        descriptor = descriptor.label_smoothing(self.smoothing)?.z_loss(self.z)?;
         self.layouts.iter().try_fold(descriptor, |descriptor, (operand, desc)| descriptor.layout(operand, *desc))
     }
 }
@@ -185,6 +218,7 @@ fn setups() -> Vec<(Setup, Data, bool)> {
         add(Setup { layouts, ..of_none(dense(dtype, &[4, 12, 5]), 1) }, Data::Normal, true);
         let layouts = vec![("targets", strided(DType::I64, &[6], &[0]))];
         add(Setup { layouts, ..Setup::plain(dense(dtype, &[6, 12]), 1) }, Data::Normal, false);
+        options(dtype, &mut add);
         // NaN and infinities, equal, far and large numbers.
         for data in Data::ALL.into_iter().chain(Data::STRUCTURED) {
             for (dims, axis) in [(&[4, 300][..], 1), (&[3, 21, 20], 1), (&[3, 2504], 1), (&[1500, 3], 0)] {
@@ -194,9 +228,77 @@ fn setups() -> Vec<(Setup, Data, bool)> {
                 let setup = if data == Data::Outlier { setup } else { setup.stats() };
                 add(setup.each(), data, false);
             }
+            let options = Setup::plain(dense(dtype, &[4, 300]), 1).ignoring(DType::I32, -100).each().all();
+            add(options.clone(), data, false);
+            add(Setup { z: 0.0, stats: data != Data::Outlier, ..options.clone() }, data, false);
+            add(Setup { weight: None, ..options }, data, false);
         }
     }
     setups
+}
+
+/// Weights of classes, label smoothing, z-losses, and counts of targets that are out of range.
+fn options(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
+    for (dims, axis) in [(&[6, 40][..], 1), (&[3, 5, 7], 1)] {
+        let plain = Setup::plain(dense(dtype, dims), axis).ignoring(DType::I64, -100);
+        for reduction in LossReduction::ALL {
+            for weight in [None, Some(dtype), Some(DType::F32)] {
+                for (smoothing, z) in [(0.0, 0.0), (0.1, 0.0), (0.0, 1e-2), (0.75, 1e-4)] {
+                    let setup = Setup { reduction, weight, smoothing, z, ..plain.clone() };
+                    let core = reduction != LossReduction::Sum && weight != Some(DType::F32) && dims.len() == 2;
+                    add(setup.clone(), Data::Normal, core && smoothing != 0.1);
+                    add(setup.stats(), Data::Normal, core && smoothing == 0.1);
+                }
+            }
+        }
+    }
+    // Around the widths of accesses, batches and teams; lines that several blocks add up; none; channels.
+    let shapes: [(&[u64], usize, bool); 15] = [
+        (&[1, 1], 1, true),
+        (&[3, 2], 1, false),
+        (&[7, 17], 1, true),
+        (&[5, 129], 1, true),
+        (&[5, 128], 1, false),
+        (&[3, 2056], 1, true),
+        (&[2, 4097], 1, false),
+        (&[3, 16_384], 1, false),
+        (&[2, 100_003], 1, false),
+        (&[4097, 3], 1, true),
+        (&[0, 16], 1, true),
+        (&[2, 21, 16, 16], 1, true),
+        (&[1, 9000, 20], 1, false),
+        (&[2, 3, 5, 4, 6], 2, false),
+        (&[], 0, true),
+    ];
+    for (dims, axis, core) in shapes {
+        if dtype == DType::F64 && dims.iter().product::<u64>() > 20_000 {
+            continue;
+        }
+        let setup = Setup::plain(dense(dtype, dims), axis).ignoring(DType::I32, -100);
+        add(setup.clone().all(), Data::Normal, core);
+        add(setup.clone().all().stats().each(), Data::Normal, core && dims != [4097, 3]);
+        add(setup.clone().each().counted(), Data::Normal, core);
+        // No target is out of range.
+        add(setup.counted(), Data::Normal, false);
+    }
+    for (step, core) in [(3, true), (0, false)] {
+        for weight in [dtype, DType::F32] {
+            let layouts = vec![("weight", strided(weight, &[40], &[step]))];
+            let setup = Setup::plain(dense(dtype, &[6, 40]), 1).each().all();
+            add(Setup { weight: Some(weight), layouts, ..setup }, Data::Normal, core);
+        }
+    }
+    add(Setup::plain(strided(dtype, &[6, 64], &[1, 6]), 1).each().all(), Data::Normal, true);
+    add(Setup::plain(channels_last(dtype, &[2, 24, 5, 3]), 1).all().stats(), Data::Normal, false);
+    for targets in [DType::I64, DType::I32, DType::U32] {
+        let setup = Setup { targets, ..Setup::plain(dense(dtype, &[700, 5]), 1).each().counted() };
+        add(setup.clone(), Data::Normal, true);
+        add(setup.ignoring(targets, 7).all(), Data::Normal, targets == DType::I64);
+    }
+    let layouts = vec![("targets", strided(DType::I64, &[4, 5], &[1, 4]))];
+    add(Setup { layouts, ..Setup::plain(dense(dtype, &[4, 12, 5]), 1).each().counted() }, Data::Normal, true);
+    let layouts = vec![("targets", strided(DType::I64, &[6], &[0]))];
+    add(Setup { layouts, ..Setup::plain(dense(dtype, &[6, 12]), 1).each().counted() }, Data::Normal, false);
 }
 
 fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
@@ -217,6 +319,10 @@ struct Fields {
     ignored: Option<i64>,
     reduction: LossReduction,
     stats: bool,
+    has_weight: bool,
+    smoothing: f64,
+    z: f64,
+    missing: bool,
 }
 
 impl Fields {
@@ -234,7 +340,24 @@ impl Fields {
             ignored: json["ignore_index"].as_i64(),
             reduction,
             stats: json["stats"].as_bool().unwrap_or(false),
+            has_weight: json["weight"].is_string(),
+            smoothing: json["label_smoothing"].as_f64().unwrap_or(0.0),
+            z: json["z_loss"].as_f64().unwrap_or(0.0),
+            missing: json["missing"].as_bool().unwrap_or(false),
         })
+    }
+
+    /// What the target's loss counts, and that of each class beside it.
+    fn shares(&self) -> [f64; 2] {
+        [1.0 - self.smoothing, self.smoothing / self.classes() as f64]
+    }
+
+    /// The weights of all classes.
+    fn weights(&self, inputs: &Tensors) -> Result<Vec<f64>> {
+        match self.has_weight {
+            true => Ok(inputs.values("weight").context("no weight")?.to_vec()),
+            false => Ok(vec![1.0; self.classes()]),
+        }
     }
 
     fn classes(&self) -> usize {
@@ -299,6 +422,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
             let lines = fields.lines();
             // Differences and the sum over lines stay within the range of the accumulator.
             let largest = if dtype == DType::F64 { 2f64.powi(1000) } else { 2f64.powi(110) };
+            // Squares of logsumexp do, too.
+            let largest = if fields.z > 0.0 { largest.sqrt() } else { largest };
             let huge = Huge::of(dtype).at_most(largest, largest);
             let classes = fields.classes() as u64;
             let rows = case.data.rows_within(huge, dtype, lines.len() as u64, classes, random);
@@ -318,7 +443,16 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
         }
         "divisor" => {
             let targets = inputs.values("targets").context("no targets")?;
-            Ok(vec![targets.iter().filter(|&&target| fields.class(target).is_some()).count() as f64])
+            let weights = fields.weights(inputs)?;
+            Ok(vec![targets.iter().filter_map(|&target| fields.class(target)).map(|class| weights[class]).sum()])
+        }
+        // The mean's divisor is not 0, and its terms do not cancel.
+        "weight" if fields.reduction == LossReduction::Mean => {
+            Ok((0..elements).map(|_| 0.25 + random.uniform()).collect())
+        }
+        "weight" => {
+            let of = |random: &mut Random| if random.uniform() < 0.1 { 0.0 } else { random.normal() };
+            Ok((0..elements).map(|_| of(random)).collect())
         }
         "logsumexp" => {
             let x = inputs.values("x").context("no x")?;
@@ -354,7 +488,7 @@ fn target(fields: &Fields, dtype: DType, has_wrong: bool, random: &mut Random) -
 const FORWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["loss"],
-        budget: "of a line u_o |loss| + u_A (|max - x[t]| + ln(classes) + 48/4 + 32); sums: the sum of these in u_A + u_A (8 + 48/4) sum|losses|; means: by the \
+        budget: "of a line u_o |loss| + u_A (|max - x[t]| + ln(classes) + 48/4 + 32), with options as docs/numerics.md says; sums: the sum of these in u_A + u_A (8 + 48/4) sum|losses|; means: by the \
                  divisor, + 2 u_A |mean|",
         why: "The bound lets the roundings of all exponentials have one sign, and allows for 48 additions one after the other and for exponentials about a \
               number by 8 below the largest.",
@@ -364,13 +498,18 @@ const FORWARD_CONTRACTS: &[Contract] = &[
         budget: "u_o |logsumexp| + u_A (|logsumexp| + ln(classes) + 48/4 + 32)",
         why: "As for loss; random roundings cancel.",
     },
-    Contract { outputs: &["divisor"], budget: "u_A |divisor|", why: "Counts up to 2^24 are exact." },
+    Contract {
+        outputs: &["divisor"],
+        budget: "u_A |divisor|, with weights u_A (8 + 48/4) |divisor|",
+        why: "Counts up to 2^24 are exact; weights are added up as losses are.",
+    },
+    Contract { outputs: &["missing"], budget: "0", why: "Targets are counted." },
 ];
 
 const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
     outputs: &["dx"],
     budget: "u_o |dx| + u_A |g| ((|x - max| + 48/4 + 32) p + 4 |p - [i = t]|) + 2^-126 |g|, with stats (|x - logsumexp| + 12) p in place of the first; p = exp(x - \
-             logsumexp)",
+             logsumexp); with options as docs/numerics.md says",
     why: "As for loss; random roundings cancel.",
 }];
 
@@ -382,23 +521,50 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
     let lines = fields.lines();
     let roundings = (fields.classes() as f64).ln() + CHAIN / 4.0 + 32.0;
     let (mut losses, mut allowances, mut logsumexps) = (Vec::new(), Vec::new(), Vec::new());
-    let mut count = 0.0;
+    let (mut of_targets, mut missing) = (Vec::new(), 0.0);
+    let (weights, [keep, smooth]) = (fields.weights(inputs)?, fields.shares());
+    let is_plain = !fields.has_weight && smooth == 0.0 && fields.z == 0.0;
     for (line, &target) in lines.iter().zip(targets) {
         let (largest, log_sum) = largest_and_log_sum(line.iter().map(|&at| x[at]));
         // Of -infinity alone the differences are no numbers.
         logsumexps.push(if largest == f64::NEG_INFINITY { largest } else { largest + log_sum });
         let (loss, allowance) = match fields.class(target) {
             Some(class) => {
-                count += 1.0;
+                let weight = weights[class];
+                of_targets.push(weight);
                 let difference = largest - x[line[class]];
-                (difference + log_sum, difference.abs() + roundings)
+                let of_target = keep * weight * (difference + log_sum);
+                let mut allowance = (keep * weight).abs() * (difference.abs() + roundings);
+                let (mut loss, mut magnitude) = (of_target, of_target.abs());
+                if smooth > 0.0 {
+                    let of = |(&at, weight): (&usize, &f64)| weight * ((largest - x[at]) + log_sum);
+                    let terms = || line.iter().zip(&weights).map(of);
+                    let sizes =
+                        line.iter().zip(&weights).map(|(&at, w)| w.abs() * ((largest - x[at]).abs() + roundings));
+                    let all: f64 = terms().map(f64::abs).sum();
+                    loss += smooth * sum(terms());
+                    magnitude += smooth * all;
+                    allowance += smooth * (sizes.sum::<f64>() + (8.0 + CHAIN / 4.0) * all);
+                }
+                if fields.z > 0.0 {
+                    let logsumexp = largest + log_sum;
+                    loss += fields.z * logsumexp.powi(2);
+                    magnitude += fields.z * logsumexp.powi(2);
+                    allowance += 2.0 * fields.z * logsumexp.abs() * (logsumexp.abs() + roundings);
+                }
+                (loss, allowance + if is_plain { 0.0 } else { 4.0 * magnitude })
             }
             None if fields.is_ignored(target) => (0.0, 0.0),
-            None => (f64::NAN, 0.0),
+            None => {
+                missing += 1.0;
+                (f64::NAN, 0.0)
+            }
         };
         losses.push(loss);
         allowances.push(finite(allowance));
     }
+    let divisor = sum(of_targets.iter().copied());
+    let of_divisor = (8.0 + CHAIN / 4.0) * of_targets.iter().map(|weight| weight.abs()).sum::<f64>();
     let mut expected = Vec::new();
     if fields.reduction == LossReduction::None {
         let of = |(&loss, &allowance): (&f64, &f64)| budget(accumulator, accumulator, loss, allowance);
@@ -410,7 +576,10 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
         let allowance = allowances.iter().sum::<f64>() + (8.0 + CHAIN / 4.0) * magnitudes;
         let is_mean = fields.reduction == LossReduction::Mean;
         let (value, allowance) = match is_mean {
-            true => (total / count, allowance / count + 2.0 * (total / count).abs()),
+            true => {
+                let (mean, lost) = (total / divisor, if fields.has_weight { of_divisor / divisor } else { 0.0 });
+                (mean, allowance / divisor + (2.0 + lost) * mean.abs())
+            }
             false => (total, allowance),
         };
         let budgets = vec![budget(accumulator, accumulator, value, finite(allowance))];
@@ -423,8 +592,15 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
     }
     if fields.reduction == LossReduction::Mean {
         // A number of f32 as large as 2^24 and more may be next to it.
-        let budget = if count < 2f64.powi(24) { 0.0 } else { count * accumulator.unit_roundoff() };
-        expected.push(Expected { name: "divisor".into(), values: vec![count], budgets: vec![budget] });
+        let budget = match fields.has_weight {
+            true => of_divisor * accumulator.unit_roundoff(),
+            false if divisor < 2f64.powi(24) => 0.0,
+            false => divisor * accumulator.unit_roundoff(),
+        };
+        expected.push(Expected { name: "divisor".into(), values: vec![divisor], budgets: vec![budget] });
+    }
+    if fields.missing {
+        expected.push(Expected { name: "missing".into(), values: vec![missing], budgets: vec![0.0] });
     }
     Ok(expected)
 }
@@ -439,6 +615,9 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     let dtype = outputs.get("dx").context("no dx")?.dtype;
     let accumulator = dtype.accumulator();
     let (mut values, mut budgets) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+    let (weights, [keep, smooth]) = (fields.weights(inputs)?, fields.shares());
+    let total = sum(weights.iter().copied());
+    let of_total = (8.0 + CHAIN / 4.0) * weights.iter().map(|weight| weight.abs()).sum::<f64>();
     for (number, (line, &target)) in fields.lines().iter().zip(targets).enumerate() {
         let Some(class) = fields.class(target) else { continue };
         let gradient = dloss[if dloss.len() == 1 { 0 } else { number }] / divisor;
@@ -455,8 +634,29 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
             let difference = share - if i == class { 1.0 } else { 0.0 };
             let of_share = if share == 0.0 { 0.0 } else { (t.abs() + roundings) * share };
             let lost = 2f64.powi(-126) / accumulator.unit_roundoff();
-            let allowance = gradient.abs() * (of_share + 4.0 * difference.abs() + lost);
-            values[at] = difference * gradient;
+            let of_target = keep * weights[class];
+            let mut slope = of_target * difference;
+            let mut allowance = of_target.abs() * (of_share + 4.0 * difference.abs() + lost);
+            if fields.has_weight {
+                allowance += 4.0 * slope.abs();
+            }
+            if smooth > 0.0 {
+                let part = smooth * (total * share - weights[i]);
+                let magnitude = (total * share).abs() + weights[i].abs();
+                slope += part;
+                allowance += smooth * (total.abs() * (of_share + lost) + of_total * share + 4.0 * magnitude);
+                allowance += 4.0 * (slope.abs() + part.abs());
+            }
+            if fields.z > 0.0 {
+                let logsumexp = shift + log_sum;
+                let part = 2.0 * fields.z * logsumexp * share;
+                slope += part;
+                let of_logsumexp = (logsumexp.abs() + roundings) * share;
+                allowance += 2.0 * fields.z * (logsumexp.abs() * (of_share + lost) + of_logsumexp);
+                allowance += 4.0 * (slope.abs() + part.abs());
+            }
+            let allowance = gradient.abs() * allowance;
+            values[at] = slope * gradient;
             budgets[at] = budget(dtype, accumulator, values[at], finite(allowance));
         }
     }
@@ -467,6 +667,8 @@ fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
     let mut args = CrossEntropyArgs::new(run.input("x"), run.input("targets"), run.output("loss"));
     args.logsumexp = run.named.mem_mut("logsumexp");
     args.divisor = run.named.mem_mut("divisor");
+    args.weight = run.named.mem("weight");
+    args.missing = run.named.mem_mut("missing");
     run.plan::<CrossEntropyDescriptor>(args)
 }
 
@@ -474,6 +676,7 @@ fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
     let (x, targets, dloss) = (run.input("x"), run.input("targets"), run.input("dloss"));
     let mut args = CrossEntropyBackwardArgs::new(x, targets, dloss, run.output("dx"));
     args.divisor = run.named.mem("divisor");
+    args.weight = run.named.mem("weight");
     args.logsumexp = run.named.mem("logsumexp");
     run.plan::<CrossEntropyBackwardDescriptor>(args)
 }
@@ -489,6 +692,9 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
         ("targets of i32", Setup { targets: DType::I32, ..rows.clone() }),
         ("without statistics", Setup { stats: false, ..rows.clone() }),
         ("rows apart", Setup { x: strided(dtype, &[512, 1024], &[2048, 1]), ..rows }),
+        ("weights of classes", Setup { weight: Some(dtype), ..rows.clone() }),
+        ("label smoothing", Setup { smoothing: 0.1, ..rows.clone() }),
+        ("z-loss", Setup { z: 1e-4, ..rows.clone() }),
         ("16 rows of 128256", Setup::plain(dense(dtype, &[16, 128_256]), 1).stats()),
         ("channels", image.clone()),
         ("channels-last", Setup { x: channels_last(dtype, &[8, 21, 64, 64]), ..image }),

@@ -34,6 +34,22 @@ impl Target {
     }
 }
 
+/// The weight of a class; 1 without weights.
+fn weight_of(weight: Option<Tensor<'_>>, class: u64) -> f64 {
+    weight.map_or(1.0, |weight| weight.load(class * weight.desc().strides()[0]))
+}
+
+/// The sum of the weights of all classes, for label smoothing alone.
+fn total_weight(valid: &Valid, weight: Option<Tensor<'_>>) -> f64 {
+    let lines = &valid.derived;
+    match weight {
+        Some(_) if lines.count > 0 && valid.fields.label_smoothing.get() > 0.0 => {
+            (0..lines.dim).map(|class| weight_of(weight, class)).collect::<Sum>().total()
+        }
+        _ => lines.dim as f64,
+    }
+}
+
 /// The elements of a line of x.
 fn values(lines: &Lines, x: Tensor<'_>, line: u64) -> Result<Vec<f64>, Shortage> {
     let (first, step) = (lines.offset(At::X as usize, line), lines.steps[At::X as usize]);
@@ -57,6 +73,7 @@ fn largest_and_log_sum(values: &[f64]) -> (f64, f64) {
 
 fn compute_forward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
     let (fields, lines) = (&valid.fields, &valid.derived);
+    let ([keep, smooth], z) = (fields.smoothing(), fields.z_loss.get());
     let of_line = |line: u64| -> Result<(f64, f64), Shortage> {
         let (Some(x), Some(targets)) = (operands.get(forward::X), operands.get(forward::TARGETS)) else {
             return Ok((0.0, 0.0));
@@ -70,12 +87,29 @@ fn compute_forward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
         Ok(match Target::of(fields, lines, targets, line) {
             Target::Class(class) => {
                 let of_class = x.load(lines.offset(At::X as usize, line) + class * lines.steps[At::X as usize]);
-                ((largest - of_class) + log_sum, 1.0)
+                let of = |value: f64| (largest - value) + log_sum;
+                let weight = operands.get(forward::WEIGHT);
+                let of_target = weight_of(weight, class);
+                let mut loss = keep * of_target * of(of_class);
+                if smooth > 0.0 {
+                    let terms = (0..).zip(&values).map(|(i, &value)| weight_of(weight, i) * of(value));
+                    loss += smooth * terms.collect::<Sum>().total();
+                }
+                if z > 0.0 {
+                    loss += z * (largest + log_sum).powi(2);
+                }
+                (loss, of_target)
             }
             Target::Ignored => (0.0, 0.0),
             Target::OutOfRange => (f64::NAN, 0.0),
         })
     };
+    if let (Some(missing), Some(targets)) = (operands.get(forward::MISSING), operands.get(forward::TARGETS)) {
+        let is_missing = |line: &u64| Target::of(fields, lines, targets, *line) == Target::OutOfRange;
+        let found = (0..lines.count).filter(is_missing).count();
+        // SAFETY: no other thread is at work.
+        unsafe { missing.store_integer(0, (found as u64).cast_signed()) };
+    }
     let elements = lines.count.saturating_mul(lines.dim);
     let Some(loss) = operands.get(forward::LOSS) else { return Ok(()) };
     if fields.reduction == LossReduction::None {
@@ -109,6 +143,9 @@ fn compute_backward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
     ) else {
         return Ok(());
     };
+    let ([keep, smooth], z) = (fields.smoothing(), fields.z_loss.get());
+    let weight = operands.get(backward::WEIGHT);
+    let total = total_weight(valid, weight);
     let divisor = operands.get(backward::DIVISOR).map_or(1.0, |divisor| divisor.load(0));
     threads::try_for_each(lines.count, x.desc().elements(), |line| {
         let (first, step) = (lines.offset(At::Dx as usize, line), lines.steps[At::Dx as usize]);
@@ -126,9 +163,17 @@ fn compute_backward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
             Some(saved) => (saved.load(lines.offset(At::LogSumExp as usize, line)), 0.0),
             None => largest_and_log_sum(&values),
         };
+        let of_target = keep * weight_of(weight, class);
         for (i, value) in (0..).zip(values) {
             let share = ((value - shift) - log_sum).exp();
-            store(i, (share - if i == class { 1.0 } else { 0.0 }) * gradient);
+            let mut slope = of_target * (share - if i == class { 1.0 } else { 0.0 });
+            if smooth > 0.0 {
+                slope += smooth * (total * share - weight_of(weight, i));
+            }
+            if z > 0.0 {
+                slope += 2.0 * z * (shift + log_sum) * share;
+            }
+            store(i, slope * gradient);
         }
         Ok(())
     })

@@ -34,24 +34,29 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let x = valid.slots.always(forward::X).desc;
     let (params, choice) = (params(valid)?, choose(lines, &[x])?);
     let is_reduced = valid.fields.reduction != LossReduction::None;
-    let kernels = (c_dtype(x.dtype())?, params, choice, (params.reduction, lines.count.min(1)));
-    let candidate = calls!(bops_cross_entropy).candidate(lines.count > 0 || is_reduced, kernels, |located| {
-        sys::bops_cross_entropy_operands {
+    let also = (params.reduction, lines.count.min(1), [params.has_options, params.has_missing]);
+    let kernels = (c_dtype(x.dtype())?, params, choice, also);
+    let has_work = lines.count > 0 || is_reduced || valid.fields.missing;
+    let candidate =
+        calls!(bops_cross_entropy).candidate(has_work, kernels, |located| sys::bops_cross_entropy_operands {
             x: located.pointer(forward::X).cast_const(),
             targets: located.pointer(forward::TARGETS).cast_const(),
+            weight: located.pointer(forward::WEIGHT).cast_const(),
             loss: located.pointer(forward::LOSS),
             logsumexp: located.pointer(forward::LOGSUMEXP),
             divisor: located.pointer(forward::DIVISOR),
-        }
-    });
+            missing: located.pointer(forward::MISSING).cast(),
+        });
+    let has_lines = u32::from(lines.count > 0);
+    let counting = if valid.fields.missing { 1 + has_lines } else { 0 };
     if !is_reduced {
-        return Ok(candidate);
+        return Ok(Candidate { launches: has_lines + counting, ..candidate });
     }
     let totals = u64::from(choice.totals);
     let parts = lines.count + if totals > 1 { totals } else { 0 };
     let of_each = if valid.fields.reduction == LossReduction::Mean { 2 } else { 1 };
     let bytes = parts * of_each * x.dtype().accumulator().size_bytes();
-    let launches = u32::from(lines.count > 0) + u32::from(totals > 1) + 1;
+    let launches = has_lines + counting + u32::from(totals > 1) + 1;
     Ok(Candidate { workspace: WorkspaceReq::new(bytes, VEC_BYTES), launches, ..candidate })
 }
 
@@ -59,12 +64,13 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
 pub(super) fn accept_backward<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let [x, dx] = [backward::X, backward::DX].map(|operand| valid.slots.always(operand).desc);
     let (params, choice) = (params(valid)?, choose(&valid.derived, &[x, dx])?);
-    let kernels = (c_dtype(x.dtype())?, params, choice, ());
+    let kernels = (c_dtype(x.dtype())?, params, choice, params.has_options);
     Ok(calls!(bops_cross_entropy_backward).candidate(valid.derived.count > 0, kernels, |located| {
         sys::bops_cross_entropy_backward_operands {
             dloss: located.pointer(backward::DLOSS).cast_const(),
             x: located.pointer(backward::X).cast_const(),
             targets: located.pointer(backward::TARGETS).cast_const(),
+            weight: located.pointer(backward::WEIGHT).cast_const(),
             divisor: located.pointer(backward::DIVISOR).cast_const(),
             logsumexp: located.pointer(backward::LOGSUMEXP).cast_const(),
             dx: located.pointer(backward::DX),
@@ -77,7 +83,16 @@ fn params(valid: &Valid) -> Result<sys::bops_cross_entropy_params, Reason> {
     Reason::unless(lines.extents.len() <= EXTENTS && lines.count <= u64::from(u32::MAX), || {
         format!("there are {} lines, the limit is 2^32 - 1", lines.count)
     })?;
+    let [keep, smooth] = fields.smoothing();
     let mut params = sys::bops_cross_entropy_params {
+        has_missing: fields.missing.into(),
+        has_options: valid.has_options().into(),
+        has_weight: fields.weight.is_some().into(),
+        has_f32_weight: (fields.weight == Some(DType::F32)).into(),
+        weight_step: valid.weight_step(),
+        keep,
+        smooth,
+        z: fields.z_loss.get(),
         dim: lines.dim,
         lines: word(lines.count),
         targets: c_element(fields.targets),

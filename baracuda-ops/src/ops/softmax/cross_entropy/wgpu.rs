@@ -7,8 +7,9 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
-use crate::narrow::{stride, word};
+use crate::narrow::{single, stride, word};
 use crate::ops::valid::Direction;
+use crate::ops::walk::Walk;
 use crate::tensor::TensorDesc;
 
 /// Threads of a workgroup: the most that WebGPU promises.
@@ -45,6 +46,12 @@ pub(super) fn work(valid: &Valid, props: &Props) -> std::result::Result<Work<()>
     let [losses, weights] = [part(0, of_lines), part(of_lines, of_lines)];
     if lines.count > 0 {
         work.steps.push(lines_step(valid, of_x, props, [losses, weights])?);
+    }
+    if fields.missing {
+        let phases: &[bool] = if lines.count > 0 { &[true, false] } else { &[true] };
+        for &is_clear in phases {
+            work.steps.push(missing_step(valid, props, is_clear)?);
+        }
     }
     if is_reduced {
         let operands = [Some(Place::Operand(forward::LOSS)), Some(Place::Operand(forward::DIVISOR))];
@@ -92,10 +99,15 @@ fn lines_step(
     let operand =
         |name, index, accessor| Binding { name, place: Some(Place::Operand(index)), accessors: [accessor; 2] };
     let part = |name, place| Binding { name, place, accessors: ["scattered_f32_out"; 2] };
-    let elements = if of_x.is_half() { "scattered_half_in" } else { "scattered_f32_in" };
+    let read_by = |is_half: bool| if is_half { "scattered_half_in" } else { "scattered_f32_in" };
+    let is_half_weight = fields.weight.is_some_and(|weight| weight != DType::F32);
+    let (elements, of_weight) = (read_by(of_x.is_half()), read_by(is_half_weight));
     if is_backward {
         step.bindings.push(operand("x", backward::X, elements));
         step.bindings.push(operand("targets", backward::TARGETS, "scattered_f32_in"));
+        if fields.weight.is_some() {
+            step.bindings.push(operand("weight", backward::WEIGHT, of_weight));
+        }
         step.bindings.push(operand("dloss", backward::DLOSS, "scattered_f32_in"));
         if is_mean {
             step.bindings.push(operand("divisor", backward::DIVISOR, "scattered_f32_in"));
@@ -108,10 +120,17 @@ fn lines_step(
         step.generated =
             [read("saved", "logsumexp", "at: u32", "at", fields.stats), read("divisor", "divisor", "", "0u", is_mean)]
                 .concat();
-        step.flags.extend([("HAS_LOGSUMEXP", fields.stats), ("IS_MEAN", is_mean)]);
+        step.flags.extend([
+            ("HAS_LOGSUMEXP", fields.stats),
+            ("IS_MEAN", is_mean),
+            ("HAS_WEIGHT", fields.weight.is_some()),
+        ]);
     } else {
         step.bindings.push(operand("x", forward::X, elements));
         step.bindings.push(operand("targets", forward::TARGETS, "scattered_f32_in"));
+        if fields.weight.is_some() {
+            step.bindings.push(operand("weight", forward::WEIGHT, of_weight));
+        }
         if is_each {
             step.bindings.push(operand("loss", forward::LOSS, "scattered_f32_out"));
         } else {
@@ -131,7 +150,15 @@ fn lines_step(
         .concat();
         step.flags.push(("IS_EACH", is_each));
     }
+    let weights = match fields.weight {
+        Some(_) => format!("values_of(weight_gather(first * params.steps.z, params.steps.z, count), {is_half_weight})"),
+        None => "vec4<f32>(1.0)".into(),
+    };
+    step.generated += &format!("fn class_weights(first: u32, count: u32) -> vec4<f32> {{\n    return {weights};\n}}\n");
     step.flags.extend([
+        ("HAS_OPTIONS", valid.has_options()),
+        ("HAS_SMOOTHING", fields.label_smoothing.get() > 0.0),
+        ("HAS_Z", fields.z_loss.get() > 0.0),
         ("X_IS_HALF", of_x.is_half()),
         ("IS_WIDE", fields.targets == DType::I64),
         ("HAS_IGNORED", fields.ignore_index.is_some()),
@@ -187,6 +214,45 @@ fn total_step(
     Ok(step)
 }
 
+/// Counts the targets that are out of range, or clears the count.
+fn missing_step(valid: &Valid, props: &Props, is_clear: bool) -> std::result::Result<StepBuilder, Reason> {
+    let (fields, lines) = (&valid.fields, &valid.derived);
+    let walk = Walk::new(&[valid.slots.always(forward::TARGETS).desc]);
+    let workgroup = WORKGROUP.min(props.max_threads);
+    let [elements, classes] = if is_clear { [0; 2] } else { [walk.elements(), lines.dim] };
+    // One clears.
+    let grid = groups(elements.div_ceil(workgroup.into()).max(1), props)?;
+    let [low, high] = halves(fields.ignore_index.unwrap_or(0), fields.targets);
+    let mut words = vec![[word(elements), grid[0], word(classes), low], [high, 0, 0, 0]];
+    if !is_clear {
+        let axes = walk.dims.iter().zip(&walk.strides[0]).rev();
+        words.extend(axes.map(|(&extent, &of_axis)| [word(extent), stride(of_axis), 0, 0]));
+    }
+    if words.len() == 2 {
+        words.push([1, 0, 0, 0]);
+    }
+    let files = vec!["movement/movement", "softmax/cross_entropy_missing"];
+    let params = bytemuck::cast_slice(words.as_flattened()).to_vec();
+    let mut step = StepBuilder::new("cross_entropy_missing", files, params, grid);
+    let operand =
+        |name, index, accessor| Binding { name, place: Some(Place::Operand(index)), accessors: [accessor; 2] };
+    if !is_clear {
+        step.bindings.push(operand("targets", forward::TARGETS, "scattered_f32_in"));
+    }
+    step.bindings.push(operand("missing", forward::MISSING, "tally_out"));
+    let bits = if is_clear { "0u" } else { "targets_bits(at)" };
+    step.generated = format!("fn target_bits(at: u32) -> u32 {{\n    return {bits};\n}}\n");
+    step.flags = vec![
+        ("IS_CLEAR", is_clear),
+        ("IS_WIDE", fields.targets == DType::I64),
+        ("HAS_IGNORED", fields.ignore_index.is_some()),
+    ];
+    step.constants =
+        vec![("WORKGROUP", workgroup), ("AXES", word(words.len() as u64 - 2)), ("ELEMENTS", word(ELEMENTS))];
+    step.ignores_layouts = true;
+    Ok(step)
+}
+
 /// A function that reads a number, 0 if the operand is not there.
 fn read(name: &str, operand: &str, argument: &str, at: &str, is_there: bool) -> String {
     let value = if is_there { format!("bitcast<f32>({operand}_bits({at}))") } else { "0.0".into() };
@@ -216,7 +282,9 @@ fn lines_params(valid: &Valid, groups_x: u32) -> Vec<u8> {
         put(&mut strides.iter().rev().map(|&step| stride(step)));
     }
     let step = |operand: At| lines.steps.get(operand as usize).copied().map_or(0, stride);
-    params.extend([step(At::X), step(At::Dx), 0, 0]);
+    params.extend([step(At::X), step(At::Dx), stride(valid.weight_step()), 0]);
+    let [keep, smooth] = fields.smoothing();
+    params.extend([keep, smooth, fields.z_loss.get(), 0.0].map(|number| single(number).to_bits()));
     bytemuck::cast_slice(&params).to_vec()
 }
 
@@ -241,6 +309,11 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
                         if let Some(ignored) = ignored {
                             forward = forward.ignore_index(ignored)?.stats()?;
                         }
+                        let weighted = forward.clone().weight(dtype)?.label_smoothing(0.1)?.count_missing()?;
+                        let name =
+                            format!("cross_entropy with a weight of {dtype} {dims:?}, {}, {targets}", reduction.name());
+                        variants.add_work(&name, work(&weighted.0, props), props);
+                        variants.add_work(&name, work(&weighted.z_loss(1e-4)?.backward()?.0, props), props);
                         let name = format!("cross_entropy of {dtype} {dims:?}, {}, {targets}", reduction.name());
                         variants.add_work(&name, work(&forward.0, props), props);
                         variants.add_work(&name, work(&forward.backward()?.0, props), props);
