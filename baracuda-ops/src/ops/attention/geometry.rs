@@ -74,11 +74,6 @@ impl Geometry {
         first..end.max(first)
     }
 
-    /// Whether nothing is written.
-    pub(crate) fn has_no_queries(&self) -> bool {
-        self.samples * self.heads * self.queries == 0
-    }
-
     /// Floating-point operations of `products` products of queries and keys over D, and as many over Dv.
     pub(crate) fn flops(&self, [of_depth, of_value_depth]: [u64; 2]) -> u64 {
         let terms = self.depth.saturating_mul(of_depth).saturating_add(self.value_depth.saturating_mul(of_value_depth));
