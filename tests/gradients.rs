@@ -249,7 +249,12 @@ const FORWARDS: &[Forwards] = &[
             r#""q":{"dtype":"f64","dims":[1,2,3,2],"strides":[12,2,4,1]},"k":{"dtype":"f64","dims":[1,2,3,2],"strides":[12,0,2,1]},"v":{"dtype":"f64","dims":[1,2,3,1],"strides":[6,1,2,1]},"layouts":{"y":{"dtype":"f64","dims":[1,2,3,1],"strides":[6,1,2,1]}}"#,
         ],
         options: &[
-            &["", r#""causal":"bottom_right""#, r#""causal":"top_left","window_left":1"#, r#""window_left":1,"window_right":1"#],
+            &[
+                "",
+                r#""causal":"bottom_right""#,
+                r#""causal":"top_left","window_left":1"#,
+                r#""window_left":1,"window_right":1"#,
+            ],
             &["", r#""soft_cap":1.5,"scale":-0.7"#],
             &["", r#""bias":{"dtype":"f64","dims":[2,1,1]}"#, r#""bias":{"dtype":"bool","dims":[3,1]}"#],
             &["", r#""lengths":"i32""#],
@@ -258,7 +263,9 @@ const FORWARDS: &[Forwards] = &[
     },
     Forwards {
         op: "attention",
-        tensors: &[r#""q":{"dtype":"f64","dims":[2,2,3,2]},"k":{"dtype":"f64","dims":[2,1,4,2]},"v":{"dtype":"f64","dims":[2,1,4,3]}"#],
+        tensors: &[
+            r#""q":{"dtype":"f64","dims":[2,2,3,2]},"k":{"dtype":"f64","dims":[2,1,4,2]},"v":{"dtype":"f64","dims":[2,1,4,3]}"#,
+        ],
         options: &[&[
             r#""bias":{"dtype":"f64","dims":[2,2,3,4]}"#,
             r#""bias":{"dtype":"f64","dims":[3,4],"strides":[1,3]},"stats":true"#,

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use baracuda_ops::{
-    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend, BatchNormDescriptor, Buffer, CausalMask, Combine,
-    ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
-    ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device,
-    DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor,
-    IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
-    LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions,
-    PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, ResizeDescriptor,
-    ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor, SortDescriptor,
-    TensorDesc, TopKDescriptor, Workspace,
+    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend,
+    BatchNormDescriptor, Buffer, CausalMask, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor,
+    ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor,
+    CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor,
+    GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor,
+    LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode,
+    PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction,
+    ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor,
+    SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -180,7 +180,8 @@ fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
             4 => d.lengths(pick(random, &[DType::I64, DType::I32, DType::U32, DType::F32]))?,
             5 => d.stats()?,
             6 => {
-                let scores = [q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]].map(|dim| if random.bool() { dim } else { 1 });
+                let scores =
+                    [q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]].map(|dim| if random.bool() { dim } else { 1 });
                 let of = pick(random, &[DType::Bool, dtype, DType::F32]);
                 let bias = TensorDesc::contiguous(of, &scores[random.usize(..5)..])?;
                 d.bias(if random.u32(..8) == 0 { tensor(random)? } else { bias })?

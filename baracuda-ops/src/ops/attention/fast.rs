@@ -490,7 +490,8 @@ impl Backward<'_> {
             false => 0..scores[axis],
         };
         let strides = dbias.desc().strides();
-        let strides: [u64; 4] = std::array::from_fn(|axis| (axis + strides.len()).checked_sub(4).map_or(0, |at| strides[at]));
+        let strides: [u64; 4] =
+            std::array::from_fn(|axis| (axis + strides.len()).checked_sub(4).map_or(0, |at| strides[at]));
         threads::try_for_each(own[0] * own[1] * query_blocks * key_blocks, elements(geometry), |task| {
             let (rest, key_block) = (task / key_blocks, task % key_blocks);
             let (rest, query_block) = (rest / query_blocks, rest % query_blocks);
