@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct {
-    uint32_t padded; /* columns of a tile, at least depth and value_depth: 32, 64, 128 or 256, of f64 and of the gradient of the bias 64 or 256 */
+    uint32_t padded;  /* columns of a tile, at least depth and value_depth: 32, 64, 128 or 256, of f64 and of the gradient of the bias 64 or 256 */
     uint32_t vectors; /* the sum of the numbers of the operands that are accessed in fours */
 } bops_attention_choice;
 
@@ -43,8 +43,8 @@ typedef struct {
 /* Query i of a sample of `length` keys sees key j if j < length and -left <= j - (i + shift) <= right, where shift is length - queries if `from_end`,
  * else 0. A length that is not given is `keys`. */
 typedef struct {
-    uint32_t samples, heads, queries, keys, depth, value_depth; /* queries and keys are below 2^31 - 256 */
-    uint32_t shared_by; /* heads of q that share one of k and v */
+    uint32_t samples, heads, kv_heads, queries, keys, depth, value_depth; /* queries and keys are below 2^31 - 256 */
+    uint32_t shared_by;                                                   /* heads of q that share one of the kv_heads of k and v */
     uint32_t from_end;
     int64_t left, right;       /* at most 2^40, also where there is no bound */
     bops_dtype dtype, lengths; /* of q; of the lengths, I32, I64 or U32 */

@@ -10,12 +10,24 @@ namespace {
 // rows, columns: queries and keys of a tile. wide: threads along a row. depth: columns of a step of q k; a step of weights times v has as many keys as fill
 // the same memory.
 template <typename A, int padded> struct forward_tile;
-template <> struct forward_tile<float, 32> { static constexpr int rows = 128, columns = 64, threads = 128, wide = 8, depth = 32, keys = 64, blocks = 2; };
-template <> struct forward_tile<float, 64> { static constexpr int rows = 128, columns = 64, threads = 128, wide = 8, depth = 32, keys = 32, blocks = 2; };
-template <> struct forward_tile<float, 128> { static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 32, keys = 16, blocks = 2; };
-template <> struct forward_tile<float, 256> { static constexpr int rows = 32, columns = 128, threads = 128, wide = 32, depth = 16, keys = 8, blocks = 2; };
-template <> struct forward_tile<double, 64> { static constexpr int rows = 32, columns = 32, threads = 128, wide = 16, depth = 16, keys = 8, blocks = 2; };
-template <> struct forward_tile<double, 256> { static constexpr int rows = 16, columns = 32, threads = 128, wide = 16, depth = 16, keys = 4, blocks = 1; };
+template <> struct forward_tile<float, 32> {
+    static constexpr int rows = 128, columns = 64, threads = 128, wide = 8, depth = 32, keys = 64, blocks = 2;
+};
+template <> struct forward_tile<float, 64> {
+    static constexpr int rows = 128, columns = 64, threads = 128, wide = 8, depth = 32, keys = 32, blocks = 2;
+};
+template <> struct forward_tile<float, 128> {
+    static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 32, keys = 16, blocks = 2;
+};
+template <> struct forward_tile<float, 256> {
+    static constexpr int rows = 32, columns = 128, threads = 128, wide = 32, depth = 16, keys = 8, blocks = 2;
+};
+template <> struct forward_tile<double, 64> {
+    static constexpr int rows = 32, columns = 32, threads = 128, wide = 16, depth = 16, keys = 8, blocks = 2;
+};
+template <> struct forward_tile<double, 256> {
+    static constexpr int rows = 16, columns = 32, threads = 128, wide = 16, depth = 16, keys = 4, blocks = 1;
+};
 
 template <typename A, int padded> struct forward_memory {
     using tile = forward_tile<A, padded>;
@@ -98,13 +110,8 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
         A *const weights = m.weights + at.y * weight_row + at.x;
         const bool is_whole = rule.is_plain(p) && sees.first_key(last_row) <= first && sees.last_key(first_row) >= first + tile::columns &&
                               first_row + tile::rows <= int(p.queries);
-        if (is_whole) {
-#pragma unroll
-            for (int i = 0; i < rows; ++i)
-#pragma unroll
-                for (int j = 0; j < columns; ++j) scores[i][j] *= A(p.scale);
-        } else {
-            // In shared memory, where a loop of few instructions finds them.
+        // In shared memory a loop of few instructions finds scores.
+        if (!is_whole) {
 #pragma unroll
             for (int i = 0; i < rows; ++i)
 #pragma unroll
@@ -124,11 +131,12 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
 #pragma unroll
                 for (int j = 0; j < columns; ++j) scores[i][j] = weights[i * high * weight_row + j * wide];
         }
+        const A scale = is_whole ? A(p.scale) : A(1);
 #pragma unroll
         for (int i = 0; i < rows; ++i) {
             A top = largest[i];
 #pragma unroll
-            for (int j = 0; j < columns; ++j) top = max(top, scores[i][j]);
+            for (int j = 0; j < columns; ++j) top = max(top, scores[i][j] *= scale);
             top = across_row<wide>(top, [](A x, A y) { return max(x, y); });
             // A row that sees nothing so far has no largest score.
             const A about = top == -A(INFINITY) ? A(0) : top;
@@ -153,7 +161,8 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
             const part_of part = {uint32_t(first + done), keys_left - done, 0, int(is_last ? p.depth : p.value_depth)};
             if (!is_last) of_values::fetch(held, v, part, p.dtype);
             else if (has_next) of_keys::fetch(held, k, part, p.dtype);
-            add_rows_by_columns<tile::keys, weight_row, padded + pad, high, wide>(m.weights + at.y * weight_row + step * tile::keys, m.steps[now] + at.x * 4, results_of);
+            add_rows_by_columns<tile::keys, weight_row, padded + pad, high, wide>(m.weights + at.y * weight_row + step * tile::keys,
+                                                                                  m.steps[now] + at.x * 4, results_of);
             if (!is_last) of_values::put(held, m.steps[now ^ 1], v, part, p.dtype);
             else if (has_next) of_keys::put(held, m.steps[now ^ 1], k, part, p.dtype);
             now ^= 1;

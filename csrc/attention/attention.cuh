@@ -47,9 +47,7 @@ struct matrix {
     bool is_vector;
 };
 
-template <typename A> __device__ __forceinline__ uint32_t bytes_of(bops_dtype dtype) {
-    return sizeof(A) == 8 ? 8 : dtype == BOPS_F32 ? 4 : 2;
-}
+template <typename A> __device__ __forceinline__ uint32_t bytes_of(bops_dtype dtype) { return sizeof(A) == 8 ? 8 : dtype == BOPS_F32 ? 4 : 2; }
 
 __device__ __forceinline__ matrix matrix_of(const void *base, const bops_attention_strides &s, uint64_t sample, uint64_t head, uint32_t bytes,
                                             bool is_vector) {
@@ -57,7 +55,8 @@ __device__ __forceinline__ matrix matrix_of(const void *base, const bops_attenti
 }
 
 // Four neighbours in one access; 0 unless `is_there`.
-template <typename A> __device__ __forceinline__ carried<A> fetch_four(const matrix &of, uint32_t row, uint32_t column, bool is_there, bops_dtype dtype) {
+template <typename A>
+__device__ __forceinline__ carried<A> fetch_four(const matrix &of, uint32_t row, uint32_t column, bool is_there, bops_dtype dtype) {
     carried<A> to = {};
     if (!is_there) return to;
     const uint64_t at = row * of.row + column;
@@ -206,7 +205,7 @@ __device__ __forceinline__ void add_rows_by_columns(const A *left, const A *righ
 // The keys of a sample, and which of them its queries see.
 struct sight {
     int32_t length, queries;
-    int64_t before, after; // query i sees the keys j for which before <= j - i <= after and j < length
+    int32_t before, after; // query i sees the keys j for which before <= j - i <= after and j < length
 
     __device__ __forceinline__ sight(const bops_attention_params &p, const void *lengths, uint64_t sample) {
         length = int32_t(p.keys), queries = int32_t(p.queries);
@@ -219,14 +218,15 @@ struct sight {
             length = int32_t(min(max(given, int64_t(0)), int64_t(length)));
         }
         const int64_t shift = p.from_end ? int64_t(length) - queries : 0;
-        before = shift - p.left, after = shift + p.right;
+        // Beyond 32 bits nothing is hidden.
+        before = int32_t(max(shift - p.left, -int64_t(INT32_MAX))), after = int32_t(min(shift + p.right, int64_t(INT32_MAX)));
     }
     // The keys that query i sees, from the first on and without the last.
-    __device__ __forceinline__ int first_key(int i) const { return within(i + before, length); }
-    __device__ __forceinline__ int last_key(int i) const { return i < queries ? within(i + after + 1, length) : 0; }
+    __device__ __forceinline__ int first_key(int i) const { return within(int64_t(i) + before, length); }
+    __device__ __forceinline__ int last_key(int i) const { return i < queries ? within(int64_t(i) + after + 1, length) : 0; }
     // The queries that see key j.
-    __device__ __forceinline__ int first_query(int j) const { return within(j - after, queries); }
-    __device__ __forceinline__ int last_query(int j) const { return j < length ? within(j - before + 1, queries) : 0; }
+    __device__ __forceinline__ int first_query(int j) const { return within(int64_t(j) - after, queries); }
+    __device__ __forceinline__ int last_query(int j) const { return j < length ? within(int64_t(j) - before + 1, queries) : 0; }
 
   private:
     static __device__ __forceinline__ int within(int64_t at, int count) { return int(min(max(at, int64_t(0)), int64_t(count))); }
@@ -265,9 +265,8 @@ template <int wide, typename A, typename F> __device__ __forceinline__ A across_
 }
 
 // Stores columns of a row from `column` on, of which `left` are there: values, with beta times what is there.
-template <typename A>
-__device__ __forceinline__ void store_four(char *base, uint64_t row, uint64_t column_stride, uint32_t column, int left, bops_dtype dtype, bool is_vector, A beta,
-                                           four<A> values) {
+template <typename A> __device__ __forceinline__ void store_four(char *base, uint64_t row, uint64_t column_stride, uint32_t column, int left,
+                                                                 bops_dtype dtype, bool is_vector, A beta, four<A> values) {
     const uint64_t at = row + column * column_stride;
 #pragma unroll
     for (int c = 0; c < 4; ++c)

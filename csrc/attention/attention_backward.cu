@@ -16,13 +16,13 @@ template <typename A> __global__ void __launch_bounds__(delta_rows * 32) attenti
     const uint64_t dy = sample * a.of.dy.sample + head * a.of.dy.head + query * a.of.dy.row;
     A sum = 0;
     for (uint32_t column = threadIdx.x % 32; column < p.value_depth; column += 32)
-        sum += load_element<A>(a.at.y, y + column * p.y.column, p.dtype, false) * load_element<A>(a.at.dy, dy + column * a.of.dy.column, p.dtype, false);
+        sum +=
+            load_element<A>(a.at.y, y + column * p.y.column, p.dtype, false) * load_element<A>(a.at.dy, dy + column * a.of.dy.column, p.dtype, false);
     sum = across_row<32>(sum, [](A x, A y) { return x + y; });
     if (threadIdx.x % 32 == 0) const_cast<A *>(a.delta)[number] = sum;
 }
 
-template <typename A, int padded>
-__global__ void __launch_bounds__(backward_tile<A, padded>::threads, backward_tile<A, padded>::blocks)
+template <typename A, int padded> __global__ void __launch_bounds__(backward_tile<A, padded>::threads, backward_tile<A, padded>::blocks)
     attention_backward_queries(const __grid_constant__ backward_arguments<A> a) {
     using work_type = backward_work<A, padded, of_block::queries>;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -35,14 +35,13 @@ __global__ void __launch_bounds__(backward_tile<A, padded>::threads, backward_ti
     work.store(a.at.dq, a.of.dq, a.vectors & BOPS_ATTENTION_DQ, block.sample, block.head, first_row, a.of.of.depth, A(a.of.of.scale), sums);
 }
 
-template <typename A, int padded>
-__global__ void __launch_bounds__(backward_tile<A, padded>::threads, backward_tile<A, padded>::blocks)
+template <typename A, int padded> __global__ void __launch_bounds__(backward_tile<A, padded>::threads, backward_tile<A, padded>::blocks)
     attention_backward_keys(const __grid_constant__ backward_arguments<A> a) {
     using work_type = backward_work<A, padded, of_block::keys>;
     extern __shared__ __align__(16) unsigned char shared[];
     work_type work(a, *reinterpret_cast<typename work_type::memory *>(shared));
     const bops_attention_params &p = a.of.of;
-    const place_of_block block(a.tiles, p.heads / p.shared_by);
+    const place_of_block block(a.tiles, p.kv_heads);
     const int first_row = int(block.tile) * work_type::tile::rows;
     A sums[work_type::rows][work_type::results] = {}, weighted[work_type::rows][work_type::results] = {};
     work.put_rows(block.sample, block.head, first_row);
@@ -83,7 +82,8 @@ template <typename Action> bops_status with_queries(bops_dtype dtype, const bops
         using A = typename decltype(tag)::type;
         using tile = backward_tile<A, padded>;
         const uint64_t tiles = tiles_of(p.of.queries, tile::rows);
-        return action(attention_backward_queries<A, padded>, shape_of(tiles * p.of.heads * p.of.samples, tile::threads, sizeof(backward_memory<A, padded>)),
+        return action(attention_backward_queries<A, padded>,
+                      shape_of(tiles * p.of.heads * p.of.samples, tile::threads, sizeof(backward_memory<A, padded>)),
                       arguments_of<A>(p, c, o, workspace, tiles));
     });
 }
@@ -93,8 +93,9 @@ template <typename Action> bops_status with_keys(bops_dtype dtype, const bops_at
     return for_tile(dtype, c.padded, [&](auto tag, auto padded) {
         using A = typename decltype(tag)::type;
         using tile = backward_tile<A, padded>;
-        const uint64_t tiles = tiles_of(p.of.keys, tile::rows), heads = p.of.heads / p.of.shared_by;
-        return action(attention_backward_keys<A, padded>, shape_of(tiles * heads * p.of.samples, tile::threads, sizeof(backward_memory<A, padded>)),
+        const uint64_t tiles = tiles_of(p.of.keys, tile::rows);
+        return action(attention_backward_keys<A, padded>,
+                      shape_of(tiles * p.of.kv_heads * p.of.samples, tile::threads, sizeof(backward_memory<A, padded>)),
                       arguments_of<A>(p, c, o, workspace, tiles));
     });
 }

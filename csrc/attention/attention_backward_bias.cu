@@ -5,8 +5,7 @@ namespace bops {
 namespace attention {
 namespace {
 
-template <typename A, int padded>
-__global__ void __launch_bounds__(backward_tile<A, padded>::threads, backward_tile<A, padded>::blocks)
+template <typename A, int padded> __global__ void __launch_bounds__(backward_tile<A, padded>::threads, backward_tile<A, padded>::blocks)
     attention_backward_bias(const __grid_constant__ backward_arguments<A> a) {
     using work_type = backward_work<A, padded, of_block::bias>;
     using tile = typename work_type::tile;

@@ -11,12 +11,24 @@ enum class of_block { queries, keys, bias }; // what a block computes the gradie
 
 // As forward_tile; `keys` are rows of a step of weights times a matrix.
 template <typename A, int padded> struct backward_tile;
-template <> struct backward_tile<float, 32> { static constexpr int rows = 64, columns = 64, threads = 128, wide = 8, depth = 32, keys = 64, blocks = 2; };
-template <> struct backward_tile<float, 64> { static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 32, keys = 32, blocks = 3; };
-template <> struct backward_tile<float, 128> { static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 16, keys = 8, blocks = 2; };
-template <> struct backward_tile<float, 256> { static constexpr int rows = 32, columns = 64, threads = 128, wide = 16, depth = 16, keys = 4, blocks = 2; };
-template <> struct backward_tile<double, 64> { static constexpr int rows = 32, columns = 32, threads = 128, wide = 16, depth = 16, keys = 8, blocks = 2; };
-template <> struct backward_tile<double, 256> { static constexpr int rows = 16, columns = 32, threads = 128, wide = 16, depth = 16, keys = 4, blocks = 1; };
+template <> struct backward_tile<float, 32> {
+    static constexpr int rows = 64, columns = 64, threads = 128, wide = 8, depth = 32, keys = 64, blocks = 2;
+};
+template <> struct backward_tile<float, 64> {
+    static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 32, keys = 32, blocks = 2;
+};
+template <> struct backward_tile<float, 128> {
+    static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 16, keys = 8, blocks = 2;
+};
+template <> struct backward_tile<float, 256> {
+    static constexpr int rows = 32, columns = 64, threads = 128, wide = 16, depth = 16, keys = 4, blocks = 2;
+};
+template <> struct backward_tile<double, 64> {
+    static constexpr int rows = 32, columns = 32, threads = 128, wide = 16, depth = 16, keys = 8, blocks = 2;
+};
+template <> struct backward_tile<double, 256> {
+    static constexpr int rows = 16, columns = 32, threads = 128, wide = 16, depth = 16, keys = 4, blocks = 1;
+};
 
 template <typename A, int padded> struct backward_memory {
     using tile = backward_tile<A, padded>;
@@ -42,7 +54,6 @@ template <typename A, int padded, of_block way> struct backward_work {
     static constexpr int wide = tile::wide, high = tile::threads / wide;
     static constexpr int rows = tile::rows / high, columns = tile::columns / wide, results = padded / wide; // of a thread
     static constexpr int resident_row = padded + pad, weight_row = tile::columns + pad;
-    static constexpr int weighted_steps = tile::columns / tile::keys;
     using by_rows = carrier<A, tile::threads, tile::columns, tile::depth>;
     using by_columns = carrier<A, tile::threads, tile::keys, padded>;
     static constexpr int most = is_bias || by_rows::each > by_columns::each ? by_rows::each : by_columns::each;
@@ -78,16 +89,13 @@ template <typename A, int padded, of_block way> struct backward_work {
         first = first / tile::columns * tile::columns;
         if (is_bias && only >= 0) first = max(first, only), end = min(end, only + tile::columns);
         if (first >= end) return;
-        const int score_steps = (int(p.depth) + tile::depth - 1) / tile::depth, value_steps = (int(p.value_depth) + tile::depth - 1) / tile::depth;
 
         // What is used next is fetched while a step is computed.
         carried<A> held[most];
-        const auto part_by_rows = [&](int from, int step, uint32_t depth) -> part_of {
-            return {uint32_t(from), count - from, uint32_t(step * tile::depth), int(depth) - step * tile::depth};
+        const auto part_by_rows = [&](int from, int column, uint32_t depth) -> part_of {
+            return {uint32_t(from), count - from, uint32_t(column), int(depth) - column};
         };
-        const auto part_by_columns = [&](int step, uint32_t depth) -> part_of {
-            return {uint32_t(first + step * tile::keys), count - first - step * tile::keys, 0, int(depth)};
-        };
+        const auto part_by_columns = [&](int row, uint32_t depth) -> part_of { return {uint32_t(first + row), count - first - row, 0, int(depth)}; };
         // has_next: 0, 1 for a step by rows, 2 for one by columns.
         const auto carry = [&](int has_next, const matrix &from, const part_of &part, const auto &compute) {
             if (has_next == 1) by_rows::fetch(held, from, part, p.dtype);
@@ -109,14 +117,14 @@ template <typename A, int padded, of_block way> struct backward_work {
             {
                 A scores[rows][columns] = {};
 #pragma unroll 1
-                for (int step = 0; step < score_steps; ++step) {
-                    const bool is_last = step + 1 == score_steps;
-                    const part_of part = !is_last   ? part_by_rows(first, step + 1, p.depth)
+                for (int column = 0; column < int(p.depth); column += tile::depth) {
+                    const bool is_last = column + tile::depth >= int(p.depth);
+                    const part_of part = !is_last  ? part_by_rows(first, column + tile::depth, p.depth)
                                          : is_keys ? part_by_columns(0, p.value_depth)
                                                    : part_by_rows(first, 0, p.value_depth);
                     carry(is_last && is_keys ? 2 : 1, is_last ? other : one, part, [&] {
-                        add_rows_by_rows<tile::depth, resident_row, tile::depth + pad, high, wide>(
-                            m.first + at.y * resident_row + step * tile::depth, m.steps[now] + at.x * (tile::depth + pad), scores);
+                        add_rows_by_rows<tile::depth, resident_row, tile::depth + pad, high, wide>(m.first + at.y * resident_row + column,
+                                                                                                   m.steps[now] + at.x * (tile::depth + pad), scores);
                         if (is_last) weigh(scores, weights, slopes, sees, rule, lse, first_row, last_row, first);
                     });
                 }
@@ -124,12 +132,12 @@ template <typename A, int padded, of_block way> struct backward_work {
             // 2. The transposed weights times dy.
             if constexpr (is_keys) {
 #pragma unroll 1
-                for (int step = 0; step < weighted_steps; ++step) {
-                    const bool is_last = step + 1 == weighted_steps;
-                    const part_of part = is_last ? part_by_rows(first, 0, p.value_depth) : part_by_columns(step + 1, p.value_depth);
+                for (int row = 0; row < tile::columns; row += tile::keys) {
+                    const bool is_last = row + tile::keys == tile::columns;
+                    const part_of part = is_last ? part_by_rows(first, 0, p.value_depth) : part_by_columns(row + tile::keys, p.value_depth);
                     carry(is_last ? 1 : 2, other, part, [&] {
-                        add_rows_by_columns<tile::keys, weight_row, padded + pad, high, wide>(m.weights + at.y * weight_row + step * tile::keys, m.steps[now] + at.x * 4,
- weighted);
+                        add_rows_by_columns<tile::keys, weight_row, padded + pad, high, wide>(m.weights + at.y * weight_row + row,
+                                                                                              m.steps[now] + at.x * 4, weighted);
                     });
                 }
             }
@@ -137,48 +145,53 @@ template <typename A, int padded, of_block way> struct backward_work {
             {
                 A products[rows][columns] = {};
 #pragma unroll 1
-                for (int step = 0; step < value_steps; ++step) {
-                    const bool is_last = step + 1 == value_steps;
+                for (int column = 0; column < int(p.value_depth); column += tile::depth) {
+                    const bool is_last = column + tile::depth >= int(p.value_depth);
                     const bool has_next = !is_bias || !is_last || first + tile::columns < end;
-                    const part_of part = !is_last  ? part_by_rows(first, step + 1, p.value_depth)
+                    const part_of part = !is_last  ? part_by_rows(first, column + tile::depth, p.value_depth)
                                          : is_bias ? part_by_rows(first + tile::columns, 0, p.depth)
                                                    : part_by_columns(0, p.depth);
-                    carry(!has_next ? 0 : is_last && !is_bias ? 2 : 1, is_last ? one : other, part, [&] {
-                        add_rows_by_rows<tile::depth, resident_row, tile::depth + pad, high, wide>(
-                            m.second + at.y * resident_row + step * tile::depth, m.steps[now] + at.x * (tile::depth + pad), products);
-                        if (!is_last) return;
-                        A deltas[is_keys ? columns : rows];
-                        of_queries(deltas, delta, 1, first_row, first);
+                    carry(!has_next             ? 0
+                          : is_last && !is_bias ? 2
+                                                : 1,
+                          is_last ? one : other, part, [&] {
+                              add_rows_by_rows<tile::depth, resident_row, tile::depth + pad, high, wide>(
+                                  m.second + at.y * resident_row + column, m.steps[now] + at.x * (tile::depth + pad), products);
+                              if (!is_last) return;
+                              A deltas[is_keys ? columns : rows];
+                              of_queries(deltas, delta, 1, first_row, first);
 #pragma unroll
-                        for (int i = 0; i < rows; ++i)
+                              for (int i = 0; i < rows; ++i)
 #pragma unroll
-                            for (int j = 0; j < columns; ++j) {
-                                A &place = weights[i * high * weight_row + j * wide];
-                                const A ds = place * (products[i][j] - deltas[is_keys ? j : i]);
-                                if constexpr (is_bias) sums[i][j] += ds;
-                                else place = p.soft_cap == 0 ? ds : ds * slopes[i * columns + j];
-                            }
-                    });
+                                  for (int j = 0; j < columns; ++j) {
+                                      A &place = weights[i * high * weight_row + j * wide];
+                                      const A ds = place * (products[i][j] - deltas[is_keys ? j : i]);
+                                      if constexpr (is_bias) sums[i][j] += ds;
+                                      else place = p.soft_cap == 0 ? ds : ds * slopes[i * columns + j];
+                                  }
+                          });
                 }
             }
             // 4. Those times keys or queries.
             if constexpr (!is_bias) {
 #pragma unroll 1
-                for (int step = 0; step < weighted_steps; ++step) {
-                    const bool is_last = step + 1 == weighted_steps, has_next = !is_last || first + tile::columns < end;
-                    const part_of part = is_last ? part_by_rows(first + tile::columns, 0, p.depth) : part_by_columns(step + 1, p.depth);
-                    carry(!has_next ? 0 : is_last ? 1 : 2, one, part, [&] {
-                        add_rows_by_columns<tile::keys, weight_row, padded + pad, high, wide>(m.weights + at.y * weight_row + step * tile::keys, m.steps[now] + at.x * 4,
- sums);
-                    });
+                for (int row = 0; row < tile::columns; row += tile::keys) {
+                    const bool is_last = row + tile::keys == tile::columns, has_next = !is_last || first + tile::columns < end;
+                    const part_of part = is_last ? part_by_rows(first + tile::columns, 0, p.depth) : part_by_columns(row + tile::keys, p.depth);
+                    carry(!has_next ? 0
+                          : is_last ? 1
+                                    : 2,
+                          one, part, [&] {
+                              add_rows_by_columns<tile::keys, weight_row, padded + pad, high, wide>(m.weights + at.y * weight_row + row,
+                                                                                                    m.steps[now] + at.x * 4, sums);
+                          });
                 }
             }
         }
     }
 
     // A number of each query among the thread's rows or columns.
-    template <int size>
-    __device__ __forceinline__ void of_queries(A (&to)[size], const A *from, uint64_t step, int first_row, int first) const {
+    template <int size> __device__ __forceinline__ void of_queries(A (&to)[size], const A *from, uint64_t step, int first_row, int first) const {
         const int queries = int(a.of.of.queries);
 #pragma unroll
         for (int i = 0; i < size; ++i) {
@@ -188,19 +201,14 @@ template <typename A, int padded, of_block way> struct backward_work {
     }
 
     // Makes weights of products.
-    __device__ __forceinline__ void weigh(A (&scores)[rows][columns], A *weights, A (&slopes)[rows * columns], const sight &sees, const score_rule<A> &rule,
-                                          const A *lse, int first_row, int last_row, int first) const {
+    __device__ __forceinline__ void weigh(A (&scores)[rows][columns], A *weights, A (&slopes)[rows * columns], const sight &sees,
+                                          const score_rule<A> &rule, const A *lse, int first_row, int last_row, int first) const {
         const bops_attention_params &p = a.of.of;
-        const bool is_whole =
-            rule.is_plain(p) && first_row + tile::rows == last_row + 1 &&
-            (is_keys ? sees.first_query(last_row) <= first && sees.last_query(first_row) >= first + tile::columns
-                     : sees.first_key(last_row) <= first && sees.last_key(first_row) >= first + tile::columns);
-        if (is_whole) {
-#pragma unroll
-            for (int i = 0; i < rows; ++i)
-#pragma unroll
-                for (int j = 0; j < columns; ++j) scores[i][j] *= A(p.scale);
-        } else {
+        const bool is_whole = rule.is_plain(p) && first_row + tile::rows == last_row + 1 &&
+                              (is_keys ? sees.first_query(last_row) <= first && sees.last_query(first_row) >= first + tile::columns
+                                       : sees.first_key(last_row) <= first && sees.last_key(first_row) >= first + tile::columns);
+        // In shared memory a loop of few instructions finds scores.
+        if (!is_whole) {
 #pragma unroll
             for (int i = 0; i < rows; ++i)
 #pragma unroll
@@ -223,14 +231,16 @@ template <typename A, int padded, of_block way> struct backward_work {
 #pragma unroll
                 for (int j = 0; j < columns; ++j) scores[i][j] = weights[i * high * weight_row + j * wide];
         }
+        const A scale = is_whole ? A(p.scale) : A(1);
         A logarithms[is_keys ? columns : rows];
         of_queries(logarithms, lse, p.lse.row, first_row, first);
 #pragma unroll
         for (int i = 0; i < rows; ++i)
 #pragma unroll
-            for (int j = 0; j < columns; ++j)
-                weights[i * high * weight_row + j * wide] =
-                    scores[i][j] == -A(INFINITY) ? A(0) : exponential(scores[i][j] - logarithms[is_keys ? j : i]);
+            for (int j = 0; j < columns; ++j) {
+                const A score = scores[i][j] * scale;
+                weights[i * high * weight_row + j * wide] = score == -A(INFINITY) ? A(0) : exponential(score - logarithms[is_keys ? j : i]);
+            }
     }
 
     // Puts the rows of q and dy, or of k and v, into shared memory.
