@@ -59,7 +59,7 @@ pub(super) fn row(tensor: &Tensor<'_>, [sample, head, at]: [u64; 3]) -> u64 {
 }
 
 /// The elements of a row.
-fn values<'t>(tensor: &'t Tensor<'_>, at: [u64; 3]) -> impl Iterator<Item = f64> + 't {
+pub(super) fn values<'t>(tensor: &'t Tensor<'_>, at: [u64; 3]) -> impl Iterator<Item = f64> + 't {
     let (first, desc) = (row(tensor, at), tensor.desc());
     let (depth, step) = (desc.dims()[3], desc.strides()[3]);
     (0..depth).map(move |d| tensor.load(first + d * step))
@@ -79,7 +79,7 @@ fn add(sums: &mut [Sum], weight: f64, tensor: &Tensor<'_>, at: [u64; 3]) {
 ///
 /// # Safety
 /// No other thread uses this element.
-unsafe fn store(tensor: &Tensor<'_>, offset: u64, value: f64, beta: f64) {
+pub(super) unsafe fn store(tensor: &Tensor<'_>, offset: u64, value: f64, beta: f64) {
     let before = if beta == 0.0 { 0.0 } else { beta * tensor.load(offset) };
     // SAFETY: the caller is alone at this element.
     unsafe { tensor.store(offset, before + value) };
@@ -113,14 +113,14 @@ impl<'a> Inputs<'a> {
     }
 
     /// Where the bias of a place lies.
-    fn bias_offset(&self, at: At) -> u64 {
+    pub(super) fn bias_offset(&self, at: At) -> u64 {
         let strides =
             self.geometry.bias.as_ref().map_or([0; 4], |bias| std::array::from_fn(|axis| bias.strides()[axis]));
         let place = [at.sample, at.head, at.query, at.key];
         place.iter().zip(strides).map(|(at, stride)| at * stride).sum()
     }
 
-    fn kv(&self, at: At) -> [u64; 3] {
+    pub(super) fn kv(&self, at: At) -> [u64; 3] {
         [at.sample, at.head / self.geometry.group(), at.key]
     }
 
@@ -355,7 +355,7 @@ fn compute_backward(valid: &Valid<BackwardFields>, operands: &Operands<'_>) -> O
 }
 
 /// Gradients that are sums over no query.
-fn without_queries(outputs: [Option<(Tensor<'_>, Gradient)>; 3]) -> Outcome {
+pub(super) fn without_queries<const N: usize>(outputs: [Option<(Tensor<'_>, Gradient)>; N]) -> Outcome {
     for (tensor, gradient) in outputs.into_iter().flatten() {
         let desc = *tensor.desc();
         for number in 0..desc.elements() {

@@ -78,8 +78,11 @@ fn params(
             format!("it counts {what} in 32 bits, of which there are {rows}, the limit is {MOST_ROWS}")
         })?;
     }
-    let blocks = [samples, heads.max(kv_heads), queries.max(keys).div_ceil(LEAST_ROWS)].into_iter().fold(1, u64::saturating_mul);
-    Reason::unless(blocks <= MOST_BLOCKS, || format!("it needs up to {blocks} blocks, a launch has at most {MOST_BLOCKS}"))?;
+    let blocks =
+        [samples, heads.max(kv_heads), queries.max(keys).div_ceil(LEAST_ROWS)].into_iter().fold(1, u64::saturating_mul);
+    Reason::unless(blocks <= MOST_BLOCKS, || {
+        format!("it needs up to {blocks} blocks, a launch has at most {MOST_BLOCKS}")
+    })?;
     let of = |row| strides_of(slots, row);
     let bound = |keys: Option<u64>| keys.unwrap_or(UNBOUNDED).min(UNBOUNDED).cast_signed();
     Ok(sys::bops_attention_params {
@@ -127,10 +130,8 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) ->
         (V, sys::BOPS_ATTENTION_V),
         (Y, sys::BOPS_ATTENTION_Y),
     ];
-    let choice = sys::bops_attention_choice {
-        padded: padded(geometry, classes(dtype)),
-        vectors: vectors(slots, &in_vectors),
-    };
+    let choice =
+        sys::bops_attention_choice { padded: padded(geometry, classes(dtype)), vectors: vectors(slots, &in_vectors) };
     let has_work = !valid.slots.always(Y).desc.is_empty();
     Ok(calls!(bops_attention_simt).candidate(has_work, (params.dtype, params, choice, ()), |located| {
         sys::bops_attention_operands {
@@ -266,9 +267,8 @@ mod tests {
 
     #[test]
     fn vectors_are_of_rows_that_start_at_multiples_of_them() {
-        let fits = |dtype, dims: &[u64], strides: &[u64]| {
-            has_vectors(&TensorDesc::strided(dtype, dims, strides).unwrap())
-        };
+        let fits =
+            |dtype, dims: &[u64], strides: &[u64]| has_vectors(&TensorDesc::strided(dtype, dims, strides).unwrap());
         assert!(fits(DType::F32, &[2, 3, 5, 8], &[120, 40, 8, 1]) && fits(DType::BF16, &[2, 3, 5, 4], &[60, 4, 12, 1]));
         assert!(!fits(DType::F32, &[2, 3, 5, 6], &[120, 40, 8, 1]));
         assert!(!fits(DType::F32, &[2, 3, 5, 8], &[120, 40, 9, 1]));

@@ -58,7 +58,8 @@
 //! Generalized Multi-Query Transformer Models from Multi-Head Checkpoints", 2023, for heads that share keys; Gemma Team, "Gemma 2", 2024, for the soft cap.
 //!
 //! Kernels: on CUDA `attention_simt` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_tiled` and `attention_backward_tiled` (the
-//! `.wgsl` files there), on the CPU the reference in `cpu.rs`.
+//! `.wgsl` files there), on the CPU `attention_fast` and `attention_backward_fast` (`fast.rs`) for types other than f64, and the reference in
+//! `cpu.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +77,7 @@ use geometry::{Geometry, Mask};
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 mod geometry;
 #[cfg(feature = "wgpu")]
 mod wgpu;
@@ -464,7 +466,7 @@ descriptor! {
     AttentionDescriptor(ForwardFields): "attention", ();
     args: AttentionArgs of forward;
     plan: AttentionPlan;
-    kernels: kernels!(cuda: {"simt" => cuda::forward}; wgpu: {"tiled" => wgpu::forward}; cpu: cpu::forward);
+    kernels: kernels!(cuda: {"simt" => cuda::forward}; wgpu: {"tiled" => wgpu::forward}; cpu: cpu::forward; before: {"fast" => fast::forward});
     gradients: ["y"] => ["q", "k", "v", "bias"], derive;
     flops: |valid: &Valid<ForwardFields>| valid.derived.flops([1, 1]);
     /// Attention of queries `q`, `[B, Hq, Sq, D]`, to keys `k`, `[B, Hk, Sk, D]`, and values `v`, `[B, Hk, Sk, Dv]`, all of which every query sees. Scores are
@@ -571,7 +573,7 @@ descriptor! {
     AttentionBackwardDescriptor(BackwardFields): "attention_backward", ();
     args: AttentionBackwardArgs of backward;
     plan: AttentionBackwardPlan;
-    kernels: kernels!(cuda: {"simt" => cuda::backward}; wgpu: {"tiled" => wgpu::backward}; cpu: cpu::backward);
+    kernels: kernels!(cuda: {"simt" => cuda::backward}; wgpu: {"tiled" => wgpu::backward}; cpu: cpu::backward; before: {"fast" => fast::backward});
     flops: |valid: &Valid<BackwardFields>| {
         let BackwardFields { dq, dk, dv, dbias, .. } = &valid.fields;
         let needs_ds = dq.is_some() || dk.is_some() || dbias.is_some();
