@@ -44,6 +44,8 @@ template <typename A> struct forward_arguments {
     uint32_t vectors, tiles;
 };
 
+constexpr int tiles_of_chains = 4; // whose terms are added one after another, before the sum goes to those of earlier chains
+
 template <typename A, int padded> __global__ void __launch_bounds__(forward_tile<A, padded>::threads, forward_tile<A, padded>::blocks)
     attention_simt(const __grid_constant__ forward_arguments<A> a) {
     using tile = forward_tile<A, padded>;
@@ -77,6 +79,8 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
     constexpr int most = of_keys::each > of_values::each ? of_keys::each : of_values::each;
     carried<A> held[most];
     A results_of[rows][results] = {};
+    A memory_of_chains[rows * (results + 1)]; // the sums of earlier chains, and what their exponentials are about
+    int chains = 0, tiles_of_chain = 0;
     A largest[rows], sum[rows];
 #pragma unroll
     for (int i = 0; i < rows; ++i) largest[i] = -A(INFINITY), sum[i] = A(0);
@@ -87,6 +91,18 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
         of_keys::put(held, m.steps[0], k, part, p.dtype);
     }
     __syncthreads();
+
+    // Adds the sums of earlier chains to those of this one.
+    const auto end_chain = [&] {
+        if (chains == 0) return;
+        const A *const kept = in_local_memory(memory_of_chains);
+#pragma unroll
+        for (int i = 0; i < rows; ++i) {
+            const A factor = exponential(kept[rows * results + i] - (largest[i] == -A(INFINITY) ? A(0) : largest[i]));
+#pragma unroll
+            for (int n = 0; n < results; ++n) results_of[i][n] += kept[i * results + n] * factor;
+        }
+    };
 
     for (; first < keys_end; first += tile::columns) {
         const int keys_left = sees.length - first;
@@ -141,15 +157,17 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
             // A row that sees nothing so far has no largest score.
             const A about = top == -A(INFINITY) ? A(0) : top;
             const A factor = exponential(largest[i] - about);
-            largest[i] = top, sum[i] *= factor;
+            largest[i] = top;
+            A added = 0;
 #pragma unroll
             for (int j = 0; j < columns; ++j) {
                 const A weight = exponential(scores[i][j] - about);
-                sum[i] += weight;
+                added += weight;
                 weights[i * high * weight_row + j * wide] = weight;
             }
 #pragma unroll
             for (int n = 0; n < results; ++n) results_of[i][n] *= factor;
+            sum[i] = sum[i] * factor + added;
         }
         __syncthreads();
         // 4. Weights times values.
@@ -168,7 +186,20 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
             now ^= 1;
             __syncthreads();
         }
+        if (++tiles_of_chain == tiles_of_chains && first + tile::columns < keys_end) {
+            end_chain();
+            A *const kept = in_local_memory(memory_of_chains);
+#pragma unroll
+            for (int i = 0; i < rows; ++i) {
+#pragma unroll
+                for (int n = 0; n < results; ++n) kept[i * results + n] = results_of[i][n], results_of[i][n] = A(0);
+                kept[rows * results + i] = largest[i];
+            }
+            tiles_of_chain = 0, ++chains;
+        }
     }
+
+    end_chain();
 
     // 5. The outputs.
     char *const y = static_cast<char *>(a.at.y) + (block.sample * p.y.sample + block.head * p.y.head) * bytes;

@@ -202,6 +202,14 @@ __device__ __forceinline__ void add_rows_by_columns(const A *left, const A *righ
     }
 }
 
+// Where sums of chains lie that are added up in local memory, since they are read and written once in many steps. y of threadIdx is 0, which the compiler does not
+// know: it cannot keep in registers what begins at any index.
+template <typename A> __device__ __forceinline__ A *in_local_memory(A *memory) {
+    uint32_t y;
+    asm volatile("mov.u32 %0, %%tid.y;" : "=r"(y));
+    return memory + y;
+}
+
 // The keys of a sample, and which of them its queries see.
 struct sight {
     int32_t length, queries;

@@ -31,7 +31,9 @@ template <typename A, int padded> __global__ void __launch_bounds__(backward_til
     const int first_row = int(block.tile) * work_type::tile::rows;
     A sums[work_type::rows][work_type::results] = {};
     work.put_rows(block.sample, block.head, first_row);
-    work.add(block.sample, block.head, first_row, -1, sums, sums);
+    typename work_type::chain_memory of_sums;
+    work.add(block.sample, block.head, first_row, -1, sums, sums, of_sums, of_sums);
+    work.collect(sums, of_sums);
     work.store(a.at.dq, a.of.dq, a.vectors & BOPS_ATTENTION_DQ, block.sample, block.head, first_row, a.of.of.depth, A(a.of.of.scale), sums);
 }
 
@@ -44,9 +46,13 @@ template <typename A, int padded> __global__ void __launch_bounds__(backward_til
     const place_of_block block(a.tiles, p.kv_heads);
     const int first_row = int(block.tile) * work_type::tile::rows;
     A sums[work_type::rows][work_type::results] = {}, weighted[work_type::rows][work_type::results] = {};
+    typename work_type::chain_memory of_sums, of_weighted;
     work.put_rows(block.sample, block.head, first_row);
 #pragma unroll 1
-    for (uint32_t head = 0; head < p.shared_by; ++head) work.add(block.sample, block.head * p.shared_by + head, first_row, -1, sums, weighted);
+    for (uint32_t head = 0; head < p.shared_by; ++head)
+        work.add(block.sample, block.head * p.shared_by + head, first_row, -1, sums, weighted, of_sums, of_weighted);
+    work.collect(sums, of_sums);
+    work.collect(weighted, of_weighted);
     work.store(a.at.dk, a.of.dk, a.vectors & BOPS_ATTENTION_DK, block.sample, block.head, first_row, p.depth, A(p.scale), sums);
     work.store(a.at.dv, a.of.dv, a.vectors & BOPS_ATTENTION_DV, block.sample, block.head, first_row, p.value_depth, A(1), weighted);
 }

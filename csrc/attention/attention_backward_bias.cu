@@ -26,6 +26,7 @@ template <typename A, int padded> __global__ void __launch_bounds__(backward_til
     const uint32_t heads = b.bias_heads > 1 ? 1 : p.heads, samples = b.bias_samples > 1 ? 1 : p.samples;
     // 2. The sums.
     A sums[work_type::rows][work_type::columns] = {};
+    typename work_type::chain_memory none;
 #pragma unroll 1
     for (uint32_t s = sample; s < sample + samples; ++s)
 #pragma unroll 1
@@ -34,7 +35,7 @@ template <typename A, int padded> __global__ void __launch_bounds__(backward_til
             for (int row = first_query; row < (has_queries ? first_query + 1 : int(p.queries)); row += tile::rows) {
                 __syncthreads();
                 work.put_rows(s, h, row);
-                work.add(s, h, row, has_keys ? first_key : -1, sums, sums);
+                work.add(s, h, row, has_keys ? first_key : -1, sums, sums, none, none);
             }
     // 3. The sums of a tile, where the bias has one query or one key.
     __syncthreads();

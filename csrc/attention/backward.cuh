@@ -62,13 +62,15 @@ template <typename A, int padded, of_block way> struct backward_work {
     memory &m;
     const place_in_tile<tile> at;
     int now = 0;
+    bool has_kept = false;
 
     __device__ __forceinline__ backward_work(const backward_arguments<A> &a_, memory &m_) : a(a_), m(m_) {}
 
     // Goes over the columns that a tile of rows of one sample and head has; those of the bias from column `only` on, one tile. sums: of ds times q or k, and of
     // the transposed weights times dy; of the bias of ds.
     template <typename First, typename Second>
-    __device__ __forceinline__ void add(uint32_t sample, uint32_t head, int first_row, int only, First &sums, Second &weighted) {
+    __device__ __forceinline__ void add(uint32_t sample, uint32_t head, int first_row, int only, First &sums, Second &weighted,
+                                        A (&of_sums)[is_bias ? 1 : rows * results], A (&of_weighted)[is_bias ? 1 : rows * results]) {
         const bops_attention_params &p = a.of.of;
         const uint32_t bytes = bytes_of<A>(p.dtype), kv_head = head / p.shared_by;
         const matrix q = matrix_of(a.at.q, p.q, sample, head, bytes, a.vectors & BOPS_ATTENTION_Q);
@@ -186,8 +188,33 @@ template <typename A, int padded, of_block way> struct backward_work {
                                                                                                     m.steps[now] + at.x * 4, sums);
                           });
                 }
+                keep(sums, of_sums);
+                if constexpr (is_keys) keep(weighted, of_weighted);
+                has_kept = true;
             }
         }
+    }
+
+    // The terms of a tile are a chain, whose sums go to those of earlier ones in local memory.
+    using chain_memory = A[is_bias ? 1 : rows * results];
+    template <typename Sums> __device__ __forceinline__ void keep(Sums &sums, chain_memory &memory) {
+        A *const kept = in_local_memory(memory);
+#pragma unroll
+        for (int i = 0; i < rows; ++i)
+#pragma unroll
+            for (int n = 0; n < results; ++n) {
+                A &to = kept[i * results + n];
+                to = has_kept ? to + sums[i][n] : sums[i][n];
+                sums[i][n] = A(0);
+            }
+    }
+    template <typename Sums> __device__ __forceinline__ void collect(Sums &sums, chain_memory &memory) const {
+        if (!has_kept) return;
+        const A *const kept = in_local_memory(memory);
+#pragma unroll
+        for (int i = 0; i < rows; ++i)
+#pragma unroll
+            for (int n = 0; n < results; ++n) sums[i][n] = kept[i * results + n];
     }
 
     // A number of each query among the thread's rows or columns.
