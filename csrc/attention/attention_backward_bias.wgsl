@@ -28,8 +28,8 @@ fn attention_backward_bias(at: Invocation) {
                 let first = max(seen.x / TILE * TILE, first_key);
                 let end = min(seen.y, select(params.keys, first_key + TILE, has_keys));
                 for (var column = first; column < end; column += TILE) {
-                    let of = weights_of(at, place, row, column);
-                    let receive = received(at, place, of.weights, row, column);
+                    let tile = weights_of(at, place, row, column);
+                    let receive = received(at, place, tile.weights, row, column);
                     for (var i = 0u; i < 4u; i++) {
                         sums[i] += receive[i];
                     }

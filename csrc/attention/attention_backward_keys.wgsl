@@ -16,17 +16,17 @@ fn attention_backward_keys(at: Invocation) {
         let queries = queries_of(place.sight, first_row, max(min(first_row + TILE, length), 1u) - 1u);
         let end = select(queries.y, 0u, first_row >= length);
         for (var first = queries.x / TILE * TILE; first < end; first += TILE) {
-            let of = weights_of(at, place, first_row, first);
-            put_weights(at, of.weights);
+            let tile = weights_of(at, place, first_row, first);
+            put_weights(at, tile.weights);
             for (var c = 0u; c * TILE < params.value_depth; c++) {
                 let added = weighted_columns(at, place.dy, first, params.queries, c * TILE, params.value_depth);
                 for (var i = 0u; i < 4u; i++) {
                     of_v[4u * c + i] += added[i];
                 }
             }
-            var receive = received(at, place, of.weights, first_row, first);
+            var receive = received(at, place, tile.weights, first_row, first);
             for (var i = 0u; i < 4u; i++) {
-                receive[i] = receive[i] * of.slopes[i];
+                receive[i] = receive[i] * tile.slopes[i];
             }
             put_weights(at, receive);
             for (var c = 0u; c * TILE < params.depth; c++) {

@@ -13,10 +13,10 @@ fn attention_backward_queries(at: Invocation) {
     let length = u32(place.sight.length);
     var sums = array<vec2<f32>, 4u * CHUNKS>();
     for (var first = keys.x / TILE * TILE; first < keys.y; first += TILE) {
-        let of = weights_of(at, place, first_row, first);
-        var receive = received(at, place, of.weights, first_row, first);
+        let tile = weights_of(at, place, first_row, first);
+        var receive = received(at, place, tile.weights, first_row, first);
         for (var i = 0u; i < 4u; i++) {
-            receive[i] = receive[i] * of.slopes[i];
+            receive[i] = receive[i] * tile.slopes[i];
         }
         put_weights(at, receive);
         for (var c = 0u; c * TILE < params.depth; c++) {

@@ -102,7 +102,7 @@ fn number_of(place: Place, query: u32) -> u32 {
 }
 
 // What the scores of the thread's places receive.
-fn received(at: Invocation, place: Place, of: array<vec2<f32>, 4>, first_row: u32, first_column: u32) -> array<vec2<f32>, 4> {
+fn received(at: Invocation, place: Place, weight: array<vec2<f32>, 4>, first_row: u32, first_column: u32) -> array<vec2<f32>, 4> {
     let length = u32(place.sight.length);
     var products: array<vec2<f32>, 4>;
     if (ROWS_ARE_KEYS) {
@@ -119,7 +119,7 @@ fn received(at: Invocation, place: Place, of: array<vec2<f32>, 4>, first_row: u3
             if (query < params.queries) {
                 delta = bitcast<f32>(stats_bits(2u * number_of(place, query) + 1u));
             }
-            products[i][j] = of[i][j] * (products[i][j] - delta);
+            products[i][j] = weight[i][j] * (products[i][j] - delta);
         }
     }
     return products;
@@ -135,9 +135,9 @@ fn put_weights(at: Invocation, values: array<vec2<f32>, 4>) {
 }
 
 // The products of those numbers and 32 columns of a matrix.
-fn weighted_columns(at: Invocation, of: Matrix, first_row: u32, rows: u32, first_column: u32, columns: u32) -> array<vec2<f32>, 4> {
+fn weighted_columns(at: Invocation, matrix: Matrix, first_row: u32, rows: u32, first_column: u32, columns: u32) -> array<vec2<f32>, 4> {
     workgroupBarrier();
-    put_columns(at, of, first_row, rows, first_column, columns);
+    put_columns(at, matrix, first_row, rows, first_column, columns);
     workgroupBarrier();
     return weighted(at);
 }

@@ -75,12 +75,12 @@ fn bits_of(value: f32) -> u32 {
 }
 
 // Four columns of a row, 0 beyond the extents.
-fn four_of(of: Matrix, row: u32, rows: u32, column: u32, columns: u32) -> vec4<f32> {
+fn four_of(matrix: Matrix, row: u32, rows: u32, column: u32, columns: u32) -> vec4<f32> {
     var four = vec4<f32>();
     if (row < rows) {
         for (var c = 0u; c < 4u; c++) {
             if (column + c < columns) {
-                four[c] = value_of(element_bits(of.which, of.base + row * of.row + (column + c) * of.column));
+                four[c] = value_of(element_bits(matrix.which, matrix.base + row * matrix.row + (column + c) * matrix.column));
             }
         }
     }
@@ -88,10 +88,10 @@ fn four_of(of: Matrix, row: u32, rows: u32, column: u32, columns: u32) -> vec4<f
 }
 
 // Puts 32 rows and 32 columns of a matrix into the left, or the right, tile.
-fn put_rows(at: Invocation, is_left: bool, of: Matrix, first_row: u32, rows: u32, first_column: u32, columns: u32) {
+fn put_rows(at: Invocation, is_left: bool, matrix: Matrix, first_row: u32, rows: u32, first_column: u32, columns: u32) {
     for (var n = at.index; n < 256u; n += THREADS) {
         let row = n / 8u;
-        let four = four_of(of, first_row + row, rows, first_column + 4u * (n % 8u), columns);
+        let four = four_of(matrix, first_row + row, rows, first_column + 4u * (n % 8u), columns);
         if (is_left) {
             left_tile[row * ROW + n % 8u] = four;
         } else {
@@ -101,7 +101,7 @@ fn put_rows(at: Invocation, is_left: bool, of: Matrix, first_row: u32, rows: u32
 }
 
 // Puts 32 rows and 32 columns of a matrix into the right tile, whose rows are these columns.
-fn put_columns(at: Invocation, of: Matrix, first_row: u32, rows: u32, first_column: u32, columns: u32) {
+fn put_columns(at: Invocation, matrix: Matrix, first_row: u32, rows: u32, first_column: u32, columns: u32) {
     for (var n = at.index; n < 256u; n += THREADS) {
         let column = first_column + n % TILE;
         let row = first_row + 4u * (n / TILE);
@@ -109,7 +109,7 @@ fn put_columns(at: Invocation, of: Matrix, first_row: u32, rows: u32, first_colu
         if (column < columns) {
             for (var c = 0u; c < 4u; c++) {
                 if (row + c < rows) {
-                    four[c] = value_of(element_bits(of.which, of.base + (row + c) * of.row + column * of.column));
+                    four[c] = value_of(element_bits(matrix.which, matrix.base + (row + c) * matrix.row + column * matrix.column));
                 }
             }
         }
@@ -142,8 +142,8 @@ fn weighted(at: Invocation) -> array<vec2<f32>, 4> {
         let b0 = right_tile[x * ROW + k];
         let b1 = right_tile[(x + 16u) * ROW + k];
         for (var i = 0u; i < 4u; i++) {
-            let from = (y + 8u * i) * 36u + 4u * k;
-            let a = vec4<f32>(weights[from], weights[from + 1u], weights[from + 2u], weights[from + 3u]);
+            let first = (y + 8u * i) * 36u + 4u * k;
+            let a = vec4<f32>(weights[first], weights[first + 1u], weights[first + 2u], weights[first + 3u]);
             sums[i] += vec2<f32>(dot(a, b0), dot(a, b1));
         }
     }

@@ -248,9 +248,10 @@ template <typename A, int padded, of_block way> struct backward_work {
                 for (int j = 0; j < columns; ++j) {
                     const int column = first + at.x + j * wide;
                     A &score = weights[i * high * weight_row + j * wide];
-                    score = column >= from && column < to
-                                ? rule.score(p, score, is_keys ? column : row, is_keys ? row : column, slopes[i * columns + j])
-                                : -A(INFINITY);
+                    A slope = 0;
+                    score =
+                        column >= from && column < to ? rule.score(p, score, is_keys ? column : row, is_keys ? row : column, slope) : -A(INFINITY);
+                    slopes[i * columns + j] = slope;
                 }
             }
 #pragma unroll
