@@ -14,27 +14,12 @@ fn element_bits(which: u32, i: u32) -> u32 {
     return v_bits(i);
 }
 
-// The number of keys of a sample.
-fn length_of(sample: u32) -> u32 {
-    let at = sample * params.strides[LSE].w;
-    if (!HAS_LENGTHS) {
-        return params.keys;
-    }
-    if (LENGTHS_ARE_WIDE) {
-        let above = lengths_bits(2u * at + 1u);
-        let length = select(min(lengths_bits(2u * at), params.keys), params.keys, above != 0u);
-        return select(length, 0u, above >= 0x80000000u);
-    }
-    let length = lengths_bits(at);
-    return select(min(length, params.keys), 0u, LENGTHS_ARE_SIGNED && length >= 0x80000000u);
-}
-
 @compute @workgroup_size(THREADS)
 fn attention(at: Invocation) {
     let number = at.workgroup.y * params.groups_x + at.workgroup.x;
     let first_row = number % params.tiles * TILE;
-    let head = number / params.tiles % params.heads;
-    let sample = number / params.tiles / params.heads;
+    let head = number / params.tiles % params.tile_heads;
+    let sample = number / params.tiles / params.tile_heads;
     if (sample >= params.samples) {
         return;
     }

@@ -2,7 +2,7 @@
 // and sixteen wide: thread (y, x) has rows y + 8 i and columns x + 16 j of a tile of 32 rows and 32 columns.
 struct Params {
     samples: u32,
-    heads: u32, // of the rows of tiles
+    heads: u32, // of q
     shared_by: u32, // heads of q that share one of k and v
     groups_x: u32,
     queries: u32,
@@ -16,10 +16,10 @@ struct Params {
     scale: f32,
     soft_cap: f32, // 0: none
     all_bits: u32, // all ones, which no compiler knows
-    key_tiles: u32, // of the gradient of the bias: tiles of keys
+    tile_heads: u32, // of the rows of tiles
     bias_extents: vec4<u32>, // of the bias's own samples, heads, queries and keys
     betas: vec4<f32>, // of dq, dk, dv and dbias
-    strides: array<vec4<u32>, 10>, // from one sample, head, row and column to the next
+    strides: array<vec4<u32>, 11>, // from one sample, head, row and column to the next
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -46,6 +46,7 @@ const DY: u32 = 6u;
 const DQ: u32 = 7u;
 const DK: u32 = 8u;
 const DV: u32 = 9u;
+const DBIAS: u32 = 10u;
 
 var<workgroup> left_tile: array<vec4<f32>, 288>;
 var<workgroup> right_tile: array<vec4<f32>, 288>;
