@@ -108,4 +108,3 @@ def cases(write):
     make((1, 2, 2, 17, 17, 8, 8), left=3, right=2)
     make((1, 2, 1, 12, 33, 33, 5), soft_cap=1.5, scale=0.4)
     make((2, 2, 2, 6, 10, 8, 8), bias_dims=(2, 2, 6, 10), causal="bottom_right")
-    make((1, 1, 1, 40, 70, 32, 32), causal="bottom_right")
