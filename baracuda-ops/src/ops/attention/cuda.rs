@@ -24,6 +24,8 @@ const VEC_BYTES: u64 = 16;
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// The fewest queries, keys and rows of delta of a block.
 const LEAST_ROWS: u64 = 4;
+/// The fewest queries, and keys, of a block of the gradient of the bias.
+const LEAST_OF_BIAS: u64 = 16;
 /// Queries and keys that are counted in 32 bits with a sign, with room for a tile.
 const MOST_ROWS: u64 = (1 << 31) - 257;
 /// A window without a bound: more keys than there are, and few enough to be added to positions.
@@ -65,6 +67,12 @@ fn strides_of(slots: &Slots, row: usize) -> sys::bops_attention_strides {
     slots.at(row).map_or_else(Default::default, |slot| strides(&slot.desc))
 }
 
+fn check_blocks(blocks: u64) -> Result<(), Reason> {
+    Reason::unless(blocks <= MOST_BLOCKS, || {
+        format!("it needs up to {blocks} blocks, a launch has at most {MOST_BLOCKS}")
+    })
+}
+
 /// What forward and backward are told. `rows`: of q, k, v, y, lse and the lengths.
 fn params(
     geometry: &Geometry,
@@ -80,9 +88,7 @@ fn params(
     }
     let blocks =
         [samples, heads.max(kv_heads), queries.max(keys).div_ceil(LEAST_ROWS)].into_iter().fold(1, u64::saturating_mul);
-    Reason::unless(blocks <= MOST_BLOCKS, || {
-        format!("it needs up to {blocks} blocks, a launch has at most {MOST_BLOCKS}")
-    })?;
+    check_blocks(blocks)?;
     let of = |row| strides_of(slots, row);
     let bound = |keys: Option<u64>| keys.unwrap_or(UNBOUNDED).min(UNBOUNDED).cast_signed();
     Ok(sys::bops_attention_params {
@@ -191,6 +197,10 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
         beta: gradient.map_or(0.0, Gradient::beta),
     };
     let [bias_samples, bias_heads, bias_queries, bias_keys] = geometry.bias_dims;
+    if fields.dbias.is_some() {
+        let tiles = [bias_queries, bias_keys].map(|extent| extent.div_ceil(LEAST_OF_BIAS));
+        check_blocks([bias_samples, bias_heads].into_iter().chain(tiles).fold(1, u64::saturating_mul))?;
+    }
     // The strides of the gradient of the bias are those of its own axes, the last ones of the scores.
     let mut of_bias = gradient(DBIAS, fields.dbias);
     if let Some(slot) = slots.at(DBIAS) {

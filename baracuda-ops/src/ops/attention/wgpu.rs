@@ -234,7 +234,7 @@ pub(super) fn backward(valid: &Valid<BackwardFields>, props: &Props, _: Ask) -> 
     }
     // 1. What all read of each query and sample.
     let queries = geometry.samples * geometry.heads * geometry.queries;
-    work.workspace_bytes = (2 * queries + geometry.samples) * 4;
+    work.workspace_bytes = (2 * queries + geometry.samples).max(1) * 4;
     check_workspace(work.workspace_bytes, props)?;
     let stats = |accessor| Binding {
         name: "stats",
