@@ -218,6 +218,18 @@ pub(super) fn forward(valid: &Valid<ForwardFields>, props: &Props, _: Ask) -> Ma
     Ok(work)
 }
 
+/// A dispatch that writes gradients.
+struct Pass {
+    entry: &'static str,
+    file: &'static str,
+    workgroups: u64,
+    /// Of rows, and the heads that have them.
+    tiles_and_heads: [u64; 2],
+    rows_are_keys: bool,
+    /// Their names, rows and numbers among the betas.
+    gradients: &'static [(&'static str, usize, usize)],
+}
+
 /// The form of backward.
 pub(super) fn backward(valid: &Valid<BackwardFields>, props: &Props, _: Ask) -> Made<Work<()>> {
     use rows_of_backward::{BIAS, DBIAS, DK, DQ, DV, DY, K, LENGTHS, LSE, Q, V, Y};
@@ -249,48 +261,47 @@ pub(super) fn backward(valid: &Valid<BackwardFields>, props: &Props, _: Ask) -> 
     told.bind_absent_bias(&mut step);
     step.bindings.push(stats("scattered_f32_out"));
     let mut steps = vec![step];
-    // 2. The gradients: the entry, its file, the workgroups, the tiles and heads, whether rows are keys, and the outputs.
-    let (query_tiles, key_tiles) = (geometry.queries.div_ceil(TILE), geometry.keys.div_ceil(TILE));
-    let of_bias = geometry.bias_dims.iter().zip([1, 1, TILE, TILE]).map(|(extent, of)| extent.div_ceil(of)).product();
-    let of_samples = |heads: u64, tiles: u64| geometry.samples * heads * tiles;
-    let outputs: [(&'static str, &'static str, u64, [u64; 2], bool, &[(&'static str, usize, f64)]); 3] = [
-        (
-            "attention_backward_queries",
-            "attention/attention_backward_queries",
-            of_samples(geometry.heads, query_tiles),
-            [query_tiles, geometry.heads],
-            false,
-            &[("dq", DQ, betas[0])],
-        ),
-        (
-            "attention_backward_keys",
-            "attention/attention_backward_keys",
-            of_samples(geometry.kv_heads, key_tiles),
-            [key_tiles, geometry.kv_heads],
-            true,
-            &[("dk", DK, betas[1]), ("dv", DV, betas[2])],
-        ),
-        (
-            "attention_backward_bias",
-            "attention/attention_backward_bias",
-            of_bias,
-            [1, 1],
-            false,
-            &[("dbias", DBIAS, betas[3])],
-        ),
+    // 2. The gradients.
+    let tiles_of_bias = geometry.bias_dims.iter().zip([1, 1, TILE, TILE]).map(|(extent, of)| extent.div_ceil(of));
+    let [of_queries, of_keys] = [geometry.queries, geometry.keys].map(|count| count.div_ceil(TILE));
+    let passes = [
+        Pass {
+            entry: "attention_backward_queries",
+            file: "attention/attention_backward_queries",
+            workgroups: geometry.samples * geometry.heads * of_queries,
+            tiles_and_heads: [of_queries, geometry.heads],
+            rows_are_keys: false,
+            gradients: &[("dq", DQ, 0)],
+        },
+        Pass {
+            entry: "attention_backward_keys",
+            file: "attention/attention_backward_keys",
+            workgroups: geometry.samples * geometry.kv_heads * of_keys,
+            tiles_and_heads: [of_keys, geometry.kv_heads],
+            rows_are_keys: true,
+            gradients: &[("dk", DK, 1), ("dv", DV, 2)],
+        },
+        Pass {
+            entry: "attention_backward_bias",
+            file: "attention/attention_backward_bias",
+            workgroups: tiles_of_bias.product(),
+            tiles_and_heads: [1, 1],
+            rows_are_keys: false,
+            gradients: &[("dbias", DBIAS, 3)],
+        },
     ];
-    for (entry, file, count, tiles_and_heads, rows_are_keys, gradients) in outputs {
-        if !gradients.iter().any(|&(_, row, _)| has(row)) {
+    for pass in passes {
+        if !pass.gradients.iter().any(|&(_, row, _)| has(row)) {
             continue;
         }
-        let files = ["attention/attention_backward_tiles", file];
-        let mut step = told.step(entry, &files, count, tiles_and_heads, props)?;
+        let files = ["attention/attention_backward_tiles", pass.file];
+        let mut step = told.step(pass.entry, &files, pass.workgroups, pass.tiles_and_heads, props)?;
         told.bind_inputs(&mut step, &[("q", Q, dtype), ("k", K, dtype), ("v", V, dtype), ("dy", DY, dtype)]);
         told.bind_bias(&mut step);
         step.bindings.push(stats("scattered_f32_in"));
-        for &(name, row, beta) in gradients {
+        for &(name, row, number) in pass.gradients {
             let desc = slots.at(row).map(|slot| slot.desc).filter(|desc| !desc.is_empty());
-            let is_updated = beta != 0.0;
+            let is_updated = betas[number] != 0.0;
             if let Some(desc) = desc {
                 let accessor = scattered(desc.dtype())[1 + usize::from(is_updated)];
                 step.bindings.push(binding(name, row, [accessor; 2]));
@@ -299,7 +310,7 @@ pub(super) fn backward(valid: &Valid<BackwardFields>, props: &Props, _: Ask) -> 
             step.generated += &read(&format!("{name}_before"), (desc.is_some() && is_updated).then_some(&*before));
             step.generated += &written(&format!("put_{name}"), name, desc.is_some());
         }
-        step.flags.extend([("ROWS_ARE_KEYS", rows_are_keys), ("HAS_DK", has(DK)), ("HAS_DV", has(DV))]);
+        step.flags.extend([("ROWS_ARE_KEYS", pass.rows_are_keys), ("HAS_DK", has(DK)), ("HAS_DV", has(DV))]);
         steps.push(step);
     }
     work.steps = steps;
