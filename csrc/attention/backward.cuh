@@ -15,7 +15,7 @@ template <> struct backward_tile<float, 32> {
     static constexpr int rows = 64, columns = 64, threads = 128, wide = 8, depth = 32, keys = 64, blocks = 2;
 };
 template <> struct backward_tile<float, 64> {
-    static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 32, keys = 32, blocks = 2;
+    static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 32, keys = 32, blocks = 3;
 };
 template <> struct backward_tile<float, 128> {
     static constexpr int rows = 64, columns = 64, threads = 128, wide = 16, depth = 16, keys = 8, blocks = 2;
