@@ -178,7 +178,7 @@ fn operands(located: &Located<'_>) -> sys::bops_attention_backward_operands {
 }
 
 /// The launches of a backward.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Choice {
     delta: bool,
     queries: Option<sys::bops_attention_choice>,
