@@ -231,6 +231,7 @@ mod cuda {
 
     /// The families, each a feature and a folder of `csrc`, with how the names of their functions start behind `bops_`.
     const FAMILIES: &[(&str, &[&str])] = &[
+        ("attention", &["attention_"]),
         ("conv", &["conv_"]),
         ("gemm", &["gemm_"]),
         ("index", &["lookup_", "scatter_"]),

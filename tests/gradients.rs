@@ -259,6 +259,37 @@ const FORWARDS: &[Forwards] = &[
             r#""mode":"cubic","coordinates":"align_corners""#,
         ]],
     },
+    // Samples of fewer keys than there are, and some that no query sees.
+    Forwards {
+        op: "attention",
+        tensors: &[
+            r#""q":{"dtype":"f64","dims":[2,2,3,2]},"k":{"dtype":"f64","dims":[2,1,4,2]},"v":{"dtype":"f64","dims":[2,1,4,3]}"#,
+            r#""q":{"dtype":"f64","dims":[1,2,3,2],"strides":[12,2,4,1]},"k":{"dtype":"f64","dims":[1,2,3,2],"strides":[12,0,2,1]},"v":{"dtype":"f64","dims":[1,2,3,1],"strides":[6,1,2,1]},"layouts":{"y":{"dtype":"f64","dims":[1,2,3,1],"strides":[6,1,2,1]}}"#,
+        ],
+        options: &[
+            &[
+                "",
+                r#""causal":"bottom_right""#,
+                r#""causal":"top_left","window_left":1"#,
+                r#""window_left":1,"window_right":1"#,
+            ],
+            &["", r#""soft_cap":1.5,"scale":-0.7"#],
+            &["", r#""bias":{"dtype":"f64","dims":[2,1,1]}"#, r#""bias":{"dtype":"bool","dims":[3,1]}"#],
+            &["", r#""lengths":"i32""#],
+            STATS,
+        ],
+    },
+    Forwards {
+        op: "attention",
+        tensors: &[
+            r#""q":{"dtype":"f64","dims":[2,2,3,2]},"k":{"dtype":"f64","dims":[2,1,4,2]},"v":{"dtype":"f64","dims":[2,1,4,3]}"#,
+        ],
+        options: &[&[
+            r#""bias":{"dtype":"f64","dims":[2,2,3,4]}"#,
+            r#""bias":{"dtype":"f64","dims":[3,4],"strides":[1,3]},"stats":true"#,
+            r#""bias":{"dtype":"f64","dims":[]}"#,
+        ]],
+    },
     Forwards {
         op: "activation",
         tensors: &[
@@ -492,6 +523,8 @@ const MIXED: &[&str] = &[
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[3,5]}],"outputs":["f16"]}"#,
     r#"pointwise {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}]}"#,
     r#"reduce {"program":{"inputs":["x","y"],"let":[["s","sigmoid","x"],["z","mul","s","y"]],"outputs":["z"]},"inputs":[{"dtype":"bf16","dims":[3,5]},{"dtype":"f32","dims":[5]}],"axes":[0],"reduce":"mean","output":"f16"}"#,
+    r#"attention {"q":{"dtype":"bf16","dims":[2,2,3,4]},"k":{"dtype":"bf16","dims":[2,1,5,4]},"v":{"dtype":"bf16","dims":[2,1,5,3]},"bias":{"dtype":"f32","dims":[3,5]},"causal":"bottom_right"}"#,
+    r#"attention {"q":{"dtype":"f16","dims":[2,2,3,4]},"k":{"dtype":"f16","dims":[2,2,5,4]},"v":{"dtype":"f16","dims":[2,2,5,4]},"bias":{"dtype":"f16","dims":[2,1,5]},"soft_cap":2.0,"stats":true}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"i64","stats":true}"#,
     r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"u32","weight":"f32","label_smoothing":0.1,"z_loss":1e-4,"missing":true}"#,
@@ -640,6 +673,9 @@ impl Problem {
                 "num_batches" => 0.0,
                 // The fewest classes are three.
                 "targets" => (3.0 * random.uniform()).floor(),
+                // At least one of four keys, or of three.
+                "lengths" => 1.0 + (3.0 * random.uniform()).floor(),
+                _ if slot.desc.dtype() == DType::Bool => f64::from(u8::from(random.uniform() < 0.7)),
                 "indices" => (4.0 * random.uniform()).floor(),
                 _ => random.normal(),
             };

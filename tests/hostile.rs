@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use baracuda_ops::{
-    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer, Combine,
-    ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
-    ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device,
-    DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor,
-    IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
-    LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions,
-    PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, ResizeDescriptor,
-    ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor, SortDescriptor,
-    TensorDesc, TopKDescriptor, Workspace,
+    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend,
+    BatchNormDescriptor, Buffer, CausalMask, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor,
+    ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor,
+    CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor,
+    GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor,
+    LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode,
+    PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction,
+    ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor,
+    SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -166,12 +166,54 @@ fn cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
+/// Attention with random calls: mostly of tensors that fit each other, all of whose rules may be wrong.
+fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let dtype = pick(random, &[DType::F32, DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32]);
+    let mut any = || if random.u32(..12) == 0 { extent(random) } else { random.u64(..9) };
+    let [samples, kv_heads, group, queries, keys, depth, value_depth] = [(); 7].map(|()| any());
+    let fitting = |dims: &[u64; 4]| TensorDesc::contiguous(dtype, dims);
+    let q = fitting(&[samples, kv_heads.saturating_mul(group), queries, depth])?;
+    let (k, v) = (fitting(&[samples, kv_heads, keys, depth])?, fitting(&[samples, kv_heads, keys, value_depth])?);
+    let [q, k, v] = [q, k, v].map(|fits| if random.u32(..24) == 0 { tensor(random).unwrap_or(fits) } else { fits });
+    let mut d = AttentionDescriptor::new(q, k, v)?;
+    let windows = [None, Some(0), Some(3), Some(-1), Some(i64::MAX), Some(i64::MIN)];
+    for _ in 0..random.u32(..5) {
+        d = match random.u32(..9) {
+            0 => d.causal(pick(random, &CausalMask::ALL))?,
+            1 => d.window(pick(random, &windows), pick(random, &windows))?,
+            2 => d.scale(eps(random))?,
+            3 => d.soft_cap(eps(random))?,
+            4 => d.lengths(pick(random, &[DType::I64, DType::I32, DType::U32, DType::F32]))?,
+            5 => d.stats()?,
+            6 => {
+                let scores =
+                    [q.dims()[0], q.dims()[1], q.dims()[2], k.dims()[2]].map(|dim| if random.bool() { dim } else { 1 });
+                let of = pick(random, &[DType::Bool, dtype, DType::F32]);
+                let bias = TensorDesc::contiguous(of, &scores[random.usize(..5)..])?;
+                d.bias(if random.u32(..8) == 0 { tensor(random)? } else { bias })?
+            }
+            _ => {
+                let name = pick(random, &["q", "k", "v", "bias", "lengths", "y", "lse", "dy", "nothing", ""]);
+                let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+                d.layout(name, if random.bool() { slot.unwrap_or(q) } else { tensor(random)? })?
+            }
+        };
+    }
+    if random.bool() {
+        let backward = d.stats()?.backward(&["q", "k", "v"][random.usize(..3)..])?;
+        let backward = if random.bool() { backward.dq(eps(random))? } else { backward };
+        return Ok(AnyDescriptor::new(if random.bool() { backward.dbias(eps(random))? } else { backward }));
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
 /// A builder's calls in random order and number.
 fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     match random.u32(..11) {
         0 => return softmax(random),
         1 if random.bool() => return softmax(random),
-        1 => return cross_entropy(random),
+        1 if random.bool() => return cross_entropy(random),
+        1 => return attention(random),
         2 => return gemm(random),
         3 => return conv(random),
         4 if random.bool() => return reduce(random),

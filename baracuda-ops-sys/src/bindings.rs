@@ -75,6 +75,128 @@ impl Default for bops_activation_backward_operands {
         }
     }
 }
+pub const BOPS_ATTENTION_Q: _bindgen_ty_3 = 1;
+pub const BOPS_ATTENTION_K: _bindgen_ty_3 = 2;
+pub const BOPS_ATTENTION_V: _bindgen_ty_3 = 4;
+pub const BOPS_ATTENTION_Y: _bindgen_ty_3 = 8;
+pub const BOPS_ATTENTION_DY: _bindgen_ty_3 = 16;
+pub const BOPS_ATTENTION_DQ: _bindgen_ty_3 = 32;
+pub const BOPS_ATTENTION_DK: _bindgen_ty_3 = 64;
+pub const BOPS_ATTENTION_DV: _bindgen_ty_3 = 128;
+pub type _bindgen_ty_3 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_choice {
+    pub padded: u32,
+    pub vectors: u32,
+}
+pub type bops_attention_mask = u32;
+pub const BOPS_ATTENTION_UNMASKED: _bindgen_ty_4 = 0;
+pub const BOPS_ATTENTION_BOOL: _bindgen_ty_4 = 1;
+pub const BOPS_ATTENTION_BIAS: _bindgen_ty_4 = 2;
+pub const BOPS_ATTENTION_BIAS_WIDE: _bindgen_ty_4 = 3;
+pub type _bindgen_ty_4 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_strides {
+    pub sample: u64,
+    pub head: u64,
+    pub row: u64,
+    pub column: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_attention_params {
+    pub samples: u32,
+    pub heads: u32,
+    pub kv_heads: u32,
+    pub queries: u32,
+    pub keys: u32,
+    pub depth: u32,
+    pub value_depth: u32,
+    pub shared_by: u32,
+    pub from_end: u32,
+    pub left: i64,
+    pub right: i64,
+    pub dtype: bops_dtype,
+    pub lengths: bops_dtype,
+    pub has_lengths: u32,
+    pub mask: bops_attention_mask,
+    pub length_stride: u64,
+    pub q: bops_attention_strides,
+    pub k: bops_attention_strides,
+    pub v: bops_attention_strides,
+    pub y: bops_attention_strides,
+    pub lse: bops_attention_strides,
+    pub bias: bops_attention_strides,
+    pub scale: f64,
+    pub soft_cap: f64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_operands {
+    pub q: *const ::core::ffi::c_void,
+    pub k: *const ::core::ffi::c_void,
+    pub v: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub lengths: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+    pub lse: *mut ::core::ffi::c_void,
+}
+impl Default for bops_attention_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_attention_gradient {
+    pub strides: bops_attention_strides,
+    pub beta: f64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_attention_backward_params {
+    pub of: bops_attention_params,
+    pub dy: bops_attention_strides,
+    pub dq: bops_attention_gradient,
+    pub dk: bops_attention_gradient,
+    pub dv: bops_attention_gradient,
+    pub dbias: bops_attention_gradient,
+    pub bias_samples: u32,
+    pub bias_heads: u32,
+    pub bias_queries: u32,
+    pub bias_keys: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_backward_operands {
+    pub q: *const ::core::ffi::c_void,
+    pub k: *const ::core::ffi::c_void,
+    pub v: *const ::core::ffi::c_void,
+    pub y: *const ::core::ffi::c_void,
+    pub lse: *const ::core::ffi::c_void,
+    pub dy: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub lengths: *const ::core::ffi::c_void,
+    pub dq: *mut ::core::ffi::c_void,
+    pub dk: *mut ::core::ffi::c_void,
+    pub dv: *mut ::core::ffi::c_void,
+    pub dbias: *mut ::core::ffi::c_void,
+}
+impl Default for bops_attention_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_strides {
@@ -83,9 +205,9 @@ pub struct bops_channel_strides {
     pub spatial: u64,
 }
 pub type bops_norm_team = u32;
-pub const BOPS_NORM_CLUSTER: _bindgen_ty_3 = 0;
-pub const BOPS_NORM_GRID: _bindgen_ty_3 = 1;
-pub type _bindgen_ty_3 = ::core::ffi::c_uint;
+pub const BOPS_NORM_CLUSTER: _bindgen_ty_5 = 0;
+pub const BOPS_NORM_GRID: _bindgen_ty_5 = 1;
+pub type _bindgen_ty_5 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_split_choice {
@@ -347,8 +469,8 @@ pub struct bops_channel_norm_specialisation {
     pub weight_dtype: bops_dtype,
     pub has_residual: u32,
 }
-pub const BOPS_GEMM_EXTENTS: _bindgen_ty_4 = 6;
-pub type _bindgen_ty_4 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_EXTENTS: _bindgen_ty_6 = 6;
+pub type _bindgen_ty_6 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_matrix {
@@ -363,10 +485,10 @@ pub struct bops_gemm_factor {
     pub summed: [u64; 6usize],
 }
 pub type bops_gemm_epilogue = u32;
-pub const BOPS_GEMM_FORWARD: _bindgen_ty_5 = 0;
-pub const BOPS_GEMM_DERIVATIVE: _bindgen_ty_5 = 1;
-pub const BOPS_GEMM_GRADIENT: _bindgen_ty_5 = 2;
-pub type _bindgen_ty_5 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_FORWARD: _bindgen_ty_7 = 0;
+pub const BOPS_GEMM_DERIVATIVE: _bindgen_ty_7 = 1;
+pub const BOPS_GEMM_GRADIENT: _bindgen_ty_7 = 2;
+pub type _bindgen_ty_7 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_params {
@@ -462,8 +584,8 @@ pub struct bops_gemm_finish_choice {
     pub across: u32,
     pub quads: u32,
 }
-pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_6 = 32;
-pub type _bindgen_ty_6 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_8 = 32;
+pub type _bindgen_ty_8 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_dpre_params {
@@ -481,9 +603,9 @@ pub struct bops_gemm_dpre_params {
     pub vectors: u32,
     pub rows: u32,
 }
-pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_7 = 32;
-pub const BOPS_GEMM_DPRE_COLUMNS: _bindgen_ty_7 = 128;
-pub type _bindgen_ty_7 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_9 = 32;
+pub const BOPS_GEMM_DPRE_COLUMNS: _bindgen_ty_9 = 128;
+pub type _bindgen_ty_9 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_dbias_params {
@@ -492,9 +614,9 @@ pub struct bops_gemm_dbias_params {
     pub stride: u64,
     pub beta: f64,
 }
-pub const BOPS_CONV_DIGITS: _bindgen_ty_8 = 4;
-pub const BOPS_CONV_AXES: _bindgen_ty_8 = 3;
-pub type _bindgen_ty_8 = ::core::ffi::c_uint;
+pub const BOPS_CONV_DIGITS: _bindgen_ty_10 = 4;
+pub const BOPS_CONV_AXES: _bindgen_ty_10 = 3;
+pub type _bindgen_ty_10 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_index {
@@ -534,9 +656,9 @@ pub struct bops_conv_choice {
     pub product: bops_gemm_choice,
     pub is_long: u32,
 }
-pub const BOPS_CONV_DEPTHWISE_AXES: _bindgen_ty_9 = 2;
-pub const BOPS_CONV_DEPTHWISE_THREADS: _bindgen_ty_9 = 128;
-pub type _bindgen_ty_9 = ::core::ffi::c_uint;
+pub const BOPS_CONV_DEPTHWISE_AXES: _bindgen_ty_11 = 2;
+pub const BOPS_CONV_DEPTHWISE_THREADS: _bindgen_ty_11 = 128;
+pub type _bindgen_ty_11 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_strides {
@@ -609,9 +731,9 @@ pub struct bops_conv_backward_bias_params {
     pub dbias_stride: u64,
     pub beta: f64,
 }
-pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_10 = 256;
-pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_10 = 16;
-pub type _bindgen_ty_10 = ::core::ffi::c_uint;
+pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_12 = 256;
+pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_12 = 16;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_column_sums_params {
@@ -621,13 +743,13 @@ pub struct bops_conv_column_sums_params {
     pub lanes: u32,
     pub parts: u32,
 }
-pub const BOPS_CONV_FEW_CHANNELS_MOST: _bindgen_ty_11 = 8;
-pub const BOPS_CONV_FEW_CHANNELS_FILTERS: _bindgen_ty_11 = 64;
-pub const BOPS_CONV_FEW_CHANNELS_POSITIONS: _bindgen_ty_11 = 128;
-pub const BOPS_CONV_FEW_CHANNELS_GROUP: _bindgen_ty_11 = 16;
-pub const BOPS_CONV_FEW_CHANNELS_CHUNKS: _bindgen_ty_11 = 28;
-pub const BOPS_CONV_FEW_CHANNELS_COLUMNS: _bindgen_ty_11 = 64;
-pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+pub const BOPS_CONV_FEW_CHANNELS_MOST: _bindgen_ty_13 = 8;
+pub const BOPS_CONV_FEW_CHANNELS_FILTERS: _bindgen_ty_13 = 64;
+pub const BOPS_CONV_FEW_CHANNELS_POSITIONS: _bindgen_ty_13 = 128;
+pub const BOPS_CONV_FEW_CHANNELS_GROUP: _bindgen_ty_13 = 16;
+pub const BOPS_CONV_FEW_CHANNELS_CHUNKS: _bindgen_ty_13 = 28;
+pub const BOPS_CONV_FEW_CHANNELS_COLUMNS: _bindgen_ty_13 = 64;
+pub type _bindgen_ty_13 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_few_channels_params {
@@ -717,15 +839,15 @@ pub struct bops_conv_turn_params {
     pub element_bytes: u32,
     pub vector: u32,
 }
-pub const BOPS_CROSS_ENTROPY_THREADS: _bindgen_ty_12 = 512;
-pub const BOPS_CROSS_ENTROPY_EXTENTS: _bindgen_ty_12 = 7;
-pub const BOPS_CROSS_ENTROPY_TOTAL: _bindgen_ty_12 = 4096;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub const BOPS_CROSS_ENTROPY_THREADS: _bindgen_ty_14 = 512;
+pub const BOPS_CROSS_ENTROPY_EXTENTS: _bindgen_ty_14 = 7;
+pub const BOPS_CROSS_ENTROPY_TOTAL: _bindgen_ty_14 = 4096;
+pub type _bindgen_ty_14 = ::core::ffi::c_uint;
 pub type bops_loss_reduction = u32;
-pub const BOPS_LOSS_MEAN: _bindgen_ty_13 = 0;
-pub const BOPS_LOSS_SUM: _bindgen_ty_13 = 1;
-pub const BOPS_LOSS_NONE: _bindgen_ty_13 = 2;
-pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+pub const BOPS_LOSS_MEAN: _bindgen_ty_15 = 0;
+pub const BOPS_LOSS_SUM: _bindgen_ty_15 = 1;
+pub const BOPS_LOSS_NONE: _bindgen_ty_15 = 2;
+pub type _bindgen_ty_15 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_cross_entropy_choice {
@@ -821,131 +943,131 @@ pub struct bops_gemm_wgmma_words_choice {
     pub reads: u32,
 }
 pub type bops_function = u32;
-pub const BOPS_FUNCTION_NEG: _bindgen_ty_14 = 0;
-pub const BOPS_FUNCTION_SQRT: _bindgen_ty_14 = 1;
-pub const BOPS_FUNCTION_ABS: _bindgen_ty_14 = 2;
-pub const BOPS_FUNCTION_SIGN: _bindgen_ty_14 = 3;
-pub const BOPS_FUNCTION_CEIL: _bindgen_ty_14 = 4;
-pub const BOPS_FUNCTION_FLOOR: _bindgen_ty_14 = 5;
-pub const BOPS_FUNCTION_ROUND: _bindgen_ty_14 = 6;
-pub const BOPS_FUNCTION_TRUNC: _bindgen_ty_14 = 7;
-pub const BOPS_FUNCTION_FRAC: _bindgen_ty_14 = 8;
-pub const BOPS_FUNCTION_RECIPROCAL: _bindgen_ty_14 = 9;
-pub const BOPS_FUNCTION_SQUARE: _bindgen_ty_14 = 10;
-pub const BOPS_FUNCTION_RSQRT: _bindgen_ty_14 = 11;
-pub const BOPS_FUNCTION_CBRT: _bindgen_ty_14 = 12;
-pub const BOPS_FUNCTION_RELU: _bindgen_ty_14 = 13;
-pub const BOPS_FUNCTION_RELU6: _bindgen_ty_14 = 14;
-pub const BOPS_FUNCTION_SOFTSIGN: _bindgen_ty_14 = 15;
-pub const BOPS_FUNCTION_HARDSIGMOID: _bindgen_ty_14 = 16;
-pub const BOPS_FUNCTION_HARDSWISH: _bindgen_ty_14 = 17;
-pub const BOPS_FUNCTION_LEAKY_RELU: _bindgen_ty_14 = 18;
-pub const BOPS_FUNCTION_PRELU: _bindgen_ty_14 = 19;
-pub const BOPS_FUNCTION_HARDTANH: _bindgen_ty_14 = 20;
-pub const BOPS_FUNCTION_HARDSHRINK: _bindgen_ty_14 = 21;
-pub const BOPS_FUNCTION_SOFTSHRINK: _bindgen_ty_14 = 22;
-pub const BOPS_FUNCTION_THRESHOLD: _bindgen_ty_14 = 23;
-pub const BOPS_FUNCTION_MAXIMUM: _bindgen_ty_14 = 24;
-pub const BOPS_FUNCTION_MINIMUM: _bindgen_ty_14 = 25;
-pub const BOPS_FUNCTION_FMAX: _bindgen_ty_14 = 26;
-pub const BOPS_FUNCTION_FMIN: _bindgen_ty_14 = 27;
-pub const BOPS_FUNCTION_COPYSIGN: _bindgen_ty_14 = 28;
-pub const BOPS_FUNCTION_FMOD: _bindgen_ty_14 = 29;
-pub const BOPS_FUNCTION_REMAINDER: _bindgen_ty_14 = 30;
-pub const BOPS_FUNCTION_DIV_FLOOR: _bindgen_ty_14 = 31;
-pub const BOPS_FUNCTION_DIV_TRUNC: _bindgen_ty_14 = 32;
-pub const BOPS_FUNCTION_HYPOT: _bindgen_ty_14 = 33;
-pub const BOPS_FUNCTION_HEAVISIDE: _bindgen_ty_14 = 34;
-pub const BOPS_FUNCTION_ISNAN: _bindgen_ty_14 = 35;
-pub const BOPS_FUNCTION_ISINF: _bindgen_ty_14 = 36;
-pub const BOPS_FUNCTION_ISFINITE: _bindgen_ty_14 = 37;
-pub const BOPS_FUNCTION_SIGNBIT: _bindgen_ty_14 = 38;
-pub const BOPS_FUNCTION_LOGICAL_NOT: _bindgen_ty_14 = 39;
-pub const BOPS_FUNCTION_BITWISE_NOT: _bindgen_ty_14 = 40;
-pub const BOPS_FUNCTION_POPCOUNT: _bindgen_ty_14 = 41;
-pub const BOPS_FUNCTION_EQ: _bindgen_ty_14 = 42;
-pub const BOPS_FUNCTION_NE: _bindgen_ty_14 = 43;
-pub const BOPS_FUNCTION_LT: _bindgen_ty_14 = 44;
-pub const BOPS_FUNCTION_LE: _bindgen_ty_14 = 45;
-pub const BOPS_FUNCTION_GT: _bindgen_ty_14 = 46;
-pub const BOPS_FUNCTION_GE: _bindgen_ty_14 = 47;
-pub const BOPS_FUNCTION_LOGICAL_AND: _bindgen_ty_14 = 48;
-pub const BOPS_FUNCTION_LOGICAL_OR: _bindgen_ty_14 = 49;
-pub const BOPS_FUNCTION_LOGICAL_XOR: _bindgen_ty_14 = 50;
-pub const BOPS_FUNCTION_BITWISE_AND: _bindgen_ty_14 = 51;
-pub const BOPS_FUNCTION_BITWISE_OR: _bindgen_ty_14 = 52;
-pub const BOPS_FUNCTION_BITWISE_XOR: _bindgen_ty_14 = 53;
-pub const BOPS_FUNCTION_SHIFT_LEFT: _bindgen_ty_14 = 54;
-pub const BOPS_FUNCTION_SHIFT_RIGHT: _bindgen_ty_14 = 55;
-pub const BOPS_FUNCTION_WHERE: _bindgen_ty_14 = 56;
-pub const BOPS_FUNCTION_CLAMP: _bindgen_ty_14 = 57;
-pub const BOPS_FUNCTION_LERP: _bindgen_ty_14 = 58;
-pub const BOPS_FUNCTION_ADDCMUL: _bindgen_ty_14 = 59;
-pub const BOPS_FUNCTION_ADDCDIV: _bindgen_ty_14 = 60;
-pub const BOPS_FUNCTION_FMA: _bindgen_ty_14 = 61;
-pub const BOPS_FUNCTION_EXP: _bindgen_ty_14 = 62;
-pub const BOPS_FUNCTION_LOG: _bindgen_ty_14 = 63;
-pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_14 = 64;
-pub const BOPS_FUNCTION_TANH: _bindgen_ty_14 = 65;
-pub const BOPS_FUNCTION_SILU: _bindgen_ty_14 = 66;
-pub const BOPS_FUNCTION_SOFTPLUS: _bindgen_ty_14 = 67;
-pub const BOPS_FUNCTION_LOG_SIGMOID: _bindgen_ty_14 = 68;
-pub const BOPS_FUNCTION_GELU_ERF: _bindgen_ty_14 = 69;
-pub const BOPS_FUNCTION_GELU_TANH: _bindgen_ty_14 = 70;
-pub const BOPS_FUNCTION_ERF: _bindgen_ty_14 = 71;
-pub const BOPS_FUNCTION_ERFC: _bindgen_ty_14 = 72;
-pub const BOPS_FUNCTION_MISH: _bindgen_ty_14 = 73;
-pub const BOPS_FUNCTION_SELU: _bindgen_ty_14 = 74;
-pub const BOPS_FUNCTION_EXPM1: _bindgen_ty_14 = 75;
-pub const BOPS_FUNCTION_LOG1P: _bindgen_ty_14 = 76;
-pub const BOPS_FUNCTION_EXP2: _bindgen_ty_14 = 77;
-pub const BOPS_FUNCTION_LOG2: _bindgen_ty_14 = 78;
-pub const BOPS_FUNCTION_LOG10: _bindgen_ty_14 = 79;
-pub const BOPS_FUNCTION_SIN: _bindgen_ty_14 = 80;
-pub const BOPS_FUNCTION_COS: _bindgen_ty_14 = 81;
-pub const BOPS_FUNCTION_TAN: _bindgen_ty_14 = 82;
-pub const BOPS_FUNCTION_TANHSHRINK: _bindgen_ty_14 = 83;
-pub const BOPS_FUNCTION_ASIN: _bindgen_ty_14 = 84;
-pub const BOPS_FUNCTION_ACOS: _bindgen_ty_14 = 85;
-pub const BOPS_FUNCTION_ATAN: _bindgen_ty_14 = 86;
-pub const BOPS_FUNCTION_SINH: _bindgen_ty_14 = 87;
-pub const BOPS_FUNCTION_COSH: _bindgen_ty_14 = 88;
-pub const BOPS_FUNCTION_ASINH: _bindgen_ty_14 = 89;
-pub const BOPS_FUNCTION_ACOSH: _bindgen_ty_14 = 90;
-pub const BOPS_FUNCTION_ATANH: _bindgen_ty_14 = 91;
-pub const BOPS_FUNCTION_LOGIT: _bindgen_ty_14 = 92;
-pub const BOPS_FUNCTION_ELU: _bindgen_ty_14 = 93;
-pub const BOPS_FUNCTION_CELU: _bindgen_ty_14 = 94;
-pub const BOPS_FUNCTION_POW: _bindgen_ty_14 = 95;
-pub const BOPS_FUNCTION_XLOGY: _bindgen_ty_14 = 96;
-pub const BOPS_FUNCTION_ATAN2: _bindgen_ty_14 = 97;
-pub const BOPS_FUNCTION_SINC: _bindgen_ty_14 = 98;
-pub const BOPS_FUNCTION_LGAMMA: _bindgen_ty_14 = 99;
-pub const BOPS_FUNCTION_DIGAMMA: _bindgen_ty_14 = 100;
-pub const BOPS_FUNCTION_ERFINV: _bindgen_ty_14 = 101;
-pub const BOPS_FUNCTION_I0: _bindgen_ty_14 = 102;
-pub const BOPS_FUNCTION_LOGADDEXP: _bindgen_ty_14 = 103;
-pub const BOPS_FUNCTION_LOGADDEXP2: _bindgen_ty_14 = 104;
-pub const BOPS_FUNCTION_LDEXP: _bindgen_ty_14 = 105;
-pub const BOPS_FUNCTION_NEXTAFTER: _bindgen_ty_14 = 106;
-pub const BOPS_FUNCTION_NAN_TO_NUM: _bindgen_ty_14 = 107;
-pub const BOPS_FUNCTION_ADD: _bindgen_ty_14 = 108;
-pub const BOPS_FUNCTION_SUB: _bindgen_ty_14 = 109;
-pub const BOPS_FUNCTION_MUL: _bindgen_ty_14 = 110;
-pub const BOPS_FUNCTION_DIV: _bindgen_ty_14 = 111;
-pub type _bindgen_ty_14 = ::core::ffi::c_uint;
-pub type bops_cost = u32;
-pub const BOPS_COST_LIGHT: _bindgen_ty_15 = 0;
-pub const BOPS_COST_EXPONENTIAL: _bindgen_ty_15 = 1;
-pub const BOPS_COST_DIGITS: _bindgen_ty_15 = 2;
-pub const BOPS_COST_SPECIAL: _bindgen_ty_15 = 3;
-pub type _bindgen_ty_15 = ::core::ffi::c_uint;
-pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_16 = 8;
-pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_16 = 16;
-pub const BOPS_POINTWISE_OUTPUTS: _bindgen_ty_16 = 8;
-pub const BOPS_POINTWISE_INSTRUCTIONS: _bindgen_ty_16 = 64;
-pub const BOPS_POINTWISE_LITERALS: _bindgen_ty_16 = 128;
+pub const BOPS_FUNCTION_NEG: _bindgen_ty_16 = 0;
+pub const BOPS_FUNCTION_SQRT: _bindgen_ty_16 = 1;
+pub const BOPS_FUNCTION_ABS: _bindgen_ty_16 = 2;
+pub const BOPS_FUNCTION_SIGN: _bindgen_ty_16 = 3;
+pub const BOPS_FUNCTION_CEIL: _bindgen_ty_16 = 4;
+pub const BOPS_FUNCTION_FLOOR: _bindgen_ty_16 = 5;
+pub const BOPS_FUNCTION_ROUND: _bindgen_ty_16 = 6;
+pub const BOPS_FUNCTION_TRUNC: _bindgen_ty_16 = 7;
+pub const BOPS_FUNCTION_FRAC: _bindgen_ty_16 = 8;
+pub const BOPS_FUNCTION_RECIPROCAL: _bindgen_ty_16 = 9;
+pub const BOPS_FUNCTION_SQUARE: _bindgen_ty_16 = 10;
+pub const BOPS_FUNCTION_RSQRT: _bindgen_ty_16 = 11;
+pub const BOPS_FUNCTION_CBRT: _bindgen_ty_16 = 12;
+pub const BOPS_FUNCTION_RELU: _bindgen_ty_16 = 13;
+pub const BOPS_FUNCTION_RELU6: _bindgen_ty_16 = 14;
+pub const BOPS_FUNCTION_SOFTSIGN: _bindgen_ty_16 = 15;
+pub const BOPS_FUNCTION_HARDSIGMOID: _bindgen_ty_16 = 16;
+pub const BOPS_FUNCTION_HARDSWISH: _bindgen_ty_16 = 17;
+pub const BOPS_FUNCTION_LEAKY_RELU: _bindgen_ty_16 = 18;
+pub const BOPS_FUNCTION_PRELU: _bindgen_ty_16 = 19;
+pub const BOPS_FUNCTION_HARDTANH: _bindgen_ty_16 = 20;
+pub const BOPS_FUNCTION_HARDSHRINK: _bindgen_ty_16 = 21;
+pub const BOPS_FUNCTION_SOFTSHRINK: _bindgen_ty_16 = 22;
+pub const BOPS_FUNCTION_THRESHOLD: _bindgen_ty_16 = 23;
+pub const BOPS_FUNCTION_MAXIMUM: _bindgen_ty_16 = 24;
+pub const BOPS_FUNCTION_MINIMUM: _bindgen_ty_16 = 25;
+pub const BOPS_FUNCTION_FMAX: _bindgen_ty_16 = 26;
+pub const BOPS_FUNCTION_FMIN: _bindgen_ty_16 = 27;
+pub const BOPS_FUNCTION_COPYSIGN: _bindgen_ty_16 = 28;
+pub const BOPS_FUNCTION_FMOD: _bindgen_ty_16 = 29;
+pub const BOPS_FUNCTION_REMAINDER: _bindgen_ty_16 = 30;
+pub const BOPS_FUNCTION_DIV_FLOOR: _bindgen_ty_16 = 31;
+pub const BOPS_FUNCTION_DIV_TRUNC: _bindgen_ty_16 = 32;
+pub const BOPS_FUNCTION_HYPOT: _bindgen_ty_16 = 33;
+pub const BOPS_FUNCTION_HEAVISIDE: _bindgen_ty_16 = 34;
+pub const BOPS_FUNCTION_ISNAN: _bindgen_ty_16 = 35;
+pub const BOPS_FUNCTION_ISINF: _bindgen_ty_16 = 36;
+pub const BOPS_FUNCTION_ISFINITE: _bindgen_ty_16 = 37;
+pub const BOPS_FUNCTION_SIGNBIT: _bindgen_ty_16 = 38;
+pub const BOPS_FUNCTION_LOGICAL_NOT: _bindgen_ty_16 = 39;
+pub const BOPS_FUNCTION_BITWISE_NOT: _bindgen_ty_16 = 40;
+pub const BOPS_FUNCTION_POPCOUNT: _bindgen_ty_16 = 41;
+pub const BOPS_FUNCTION_EQ: _bindgen_ty_16 = 42;
+pub const BOPS_FUNCTION_NE: _bindgen_ty_16 = 43;
+pub const BOPS_FUNCTION_LT: _bindgen_ty_16 = 44;
+pub const BOPS_FUNCTION_LE: _bindgen_ty_16 = 45;
+pub const BOPS_FUNCTION_GT: _bindgen_ty_16 = 46;
+pub const BOPS_FUNCTION_GE: _bindgen_ty_16 = 47;
+pub const BOPS_FUNCTION_LOGICAL_AND: _bindgen_ty_16 = 48;
+pub const BOPS_FUNCTION_LOGICAL_OR: _bindgen_ty_16 = 49;
+pub const BOPS_FUNCTION_LOGICAL_XOR: _bindgen_ty_16 = 50;
+pub const BOPS_FUNCTION_BITWISE_AND: _bindgen_ty_16 = 51;
+pub const BOPS_FUNCTION_BITWISE_OR: _bindgen_ty_16 = 52;
+pub const BOPS_FUNCTION_BITWISE_XOR: _bindgen_ty_16 = 53;
+pub const BOPS_FUNCTION_SHIFT_LEFT: _bindgen_ty_16 = 54;
+pub const BOPS_FUNCTION_SHIFT_RIGHT: _bindgen_ty_16 = 55;
+pub const BOPS_FUNCTION_WHERE: _bindgen_ty_16 = 56;
+pub const BOPS_FUNCTION_CLAMP: _bindgen_ty_16 = 57;
+pub const BOPS_FUNCTION_LERP: _bindgen_ty_16 = 58;
+pub const BOPS_FUNCTION_ADDCMUL: _bindgen_ty_16 = 59;
+pub const BOPS_FUNCTION_ADDCDIV: _bindgen_ty_16 = 60;
+pub const BOPS_FUNCTION_FMA: _bindgen_ty_16 = 61;
+pub const BOPS_FUNCTION_EXP: _bindgen_ty_16 = 62;
+pub const BOPS_FUNCTION_LOG: _bindgen_ty_16 = 63;
+pub const BOPS_FUNCTION_SIGMOID: _bindgen_ty_16 = 64;
+pub const BOPS_FUNCTION_TANH: _bindgen_ty_16 = 65;
+pub const BOPS_FUNCTION_SILU: _bindgen_ty_16 = 66;
+pub const BOPS_FUNCTION_SOFTPLUS: _bindgen_ty_16 = 67;
+pub const BOPS_FUNCTION_LOG_SIGMOID: _bindgen_ty_16 = 68;
+pub const BOPS_FUNCTION_GELU_ERF: _bindgen_ty_16 = 69;
+pub const BOPS_FUNCTION_GELU_TANH: _bindgen_ty_16 = 70;
+pub const BOPS_FUNCTION_ERF: _bindgen_ty_16 = 71;
+pub const BOPS_FUNCTION_ERFC: _bindgen_ty_16 = 72;
+pub const BOPS_FUNCTION_MISH: _bindgen_ty_16 = 73;
+pub const BOPS_FUNCTION_SELU: _bindgen_ty_16 = 74;
+pub const BOPS_FUNCTION_EXPM1: _bindgen_ty_16 = 75;
+pub const BOPS_FUNCTION_LOG1P: _bindgen_ty_16 = 76;
+pub const BOPS_FUNCTION_EXP2: _bindgen_ty_16 = 77;
+pub const BOPS_FUNCTION_LOG2: _bindgen_ty_16 = 78;
+pub const BOPS_FUNCTION_LOG10: _bindgen_ty_16 = 79;
+pub const BOPS_FUNCTION_SIN: _bindgen_ty_16 = 80;
+pub const BOPS_FUNCTION_COS: _bindgen_ty_16 = 81;
+pub const BOPS_FUNCTION_TAN: _bindgen_ty_16 = 82;
+pub const BOPS_FUNCTION_TANHSHRINK: _bindgen_ty_16 = 83;
+pub const BOPS_FUNCTION_ASIN: _bindgen_ty_16 = 84;
+pub const BOPS_FUNCTION_ACOS: _bindgen_ty_16 = 85;
+pub const BOPS_FUNCTION_ATAN: _bindgen_ty_16 = 86;
+pub const BOPS_FUNCTION_SINH: _bindgen_ty_16 = 87;
+pub const BOPS_FUNCTION_COSH: _bindgen_ty_16 = 88;
+pub const BOPS_FUNCTION_ASINH: _bindgen_ty_16 = 89;
+pub const BOPS_FUNCTION_ACOSH: _bindgen_ty_16 = 90;
+pub const BOPS_FUNCTION_ATANH: _bindgen_ty_16 = 91;
+pub const BOPS_FUNCTION_LOGIT: _bindgen_ty_16 = 92;
+pub const BOPS_FUNCTION_ELU: _bindgen_ty_16 = 93;
+pub const BOPS_FUNCTION_CELU: _bindgen_ty_16 = 94;
+pub const BOPS_FUNCTION_POW: _bindgen_ty_16 = 95;
+pub const BOPS_FUNCTION_XLOGY: _bindgen_ty_16 = 96;
+pub const BOPS_FUNCTION_ATAN2: _bindgen_ty_16 = 97;
+pub const BOPS_FUNCTION_SINC: _bindgen_ty_16 = 98;
+pub const BOPS_FUNCTION_LGAMMA: _bindgen_ty_16 = 99;
+pub const BOPS_FUNCTION_DIGAMMA: _bindgen_ty_16 = 100;
+pub const BOPS_FUNCTION_ERFINV: _bindgen_ty_16 = 101;
+pub const BOPS_FUNCTION_I0: _bindgen_ty_16 = 102;
+pub const BOPS_FUNCTION_LOGADDEXP: _bindgen_ty_16 = 103;
+pub const BOPS_FUNCTION_LOGADDEXP2: _bindgen_ty_16 = 104;
+pub const BOPS_FUNCTION_LDEXP: _bindgen_ty_16 = 105;
+pub const BOPS_FUNCTION_NEXTAFTER: _bindgen_ty_16 = 106;
+pub const BOPS_FUNCTION_NAN_TO_NUM: _bindgen_ty_16 = 107;
+pub const BOPS_FUNCTION_ADD: _bindgen_ty_16 = 108;
+pub const BOPS_FUNCTION_SUB: _bindgen_ty_16 = 109;
+pub const BOPS_FUNCTION_MUL: _bindgen_ty_16 = 110;
+pub const BOPS_FUNCTION_DIV: _bindgen_ty_16 = 111;
 pub type _bindgen_ty_16 = ::core::ffi::c_uint;
+pub type bops_cost = u32;
+pub const BOPS_COST_LIGHT: _bindgen_ty_17 = 0;
+pub const BOPS_COST_EXPONENTIAL: _bindgen_ty_17 = 1;
+pub const BOPS_COST_DIGITS: _bindgen_ty_17 = 2;
+pub const BOPS_COST_SPECIAL: _bindgen_ty_17 = 3;
+pub type _bindgen_ty_17 = ::core::ffi::c_uint;
+pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_18 = 8;
+pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_18 = 16;
+pub const BOPS_POINTWISE_OUTPUTS: _bindgen_ty_18 = 8;
+pub const BOPS_POINTWISE_INSTRUCTIONS: _bindgen_ty_18 = 64;
+pub const BOPS_POINTWISE_LITERALS: _bindgen_ty_18 = 128;
+pub type _bindgen_ty_18 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_divisor {
@@ -1019,9 +1141,9 @@ pub struct bops_pointwise_program_choice {
     pub extents: u32,
     pub slots: u32,
 }
-pub const BOPS_VALUE_LAST: _bindgen_ty_17 = 127;
-pub const BOPS_VALUE_LITERAL: _bindgen_ty_17 = 128;
-pub type _bindgen_ty_17 = ::core::ffi::c_uint;
+pub const BOPS_VALUE_LAST: _bindgen_ty_19 = 127;
+pub const BOPS_VALUE_LITERAL: _bindgen_ty_19 = 128;
+pub type _bindgen_ty_19 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_program_params {
@@ -1059,17 +1181,17 @@ impl Default for bops_pointwise_program_operands {
         }
     }
 }
-pub const BOPS_POINTWISE_SOURCES: _bindgen_ty_18 = 4;
-pub const BOPS_POINTWISE_SOURCE_LITERALS: _bindgen_ty_18 = 64;
-pub type _bindgen_ty_18 = ::core::ffi::c_uint;
+pub const BOPS_POINTWISE_SOURCES: _bindgen_ty_20 = 4;
+pub const BOPS_POINTWISE_SOURCE_LITERALS: _bindgen_ty_20 = 64;
+pub type _bindgen_ty_20 = ::core::ffi::c_uint;
 pub type bops_source_kind = u32;
-pub const BOPS_SOURCE_INDEX: _bindgen_ty_19 = 0;
-pub const BOPS_SOURCE_UNIFORM: _bindgen_ty_19 = 1;
-pub const BOPS_SOURCE_BERNOULLI: _bindgen_ty_19 = 2;
-pub const BOPS_SOURCE_RANDINT: _bindgen_ty_19 = 3;
-pub const BOPS_SOURCE_NORMAL: _bindgen_ty_19 = 4;
-pub const BOPS_SOURCE_EXPONENTIAL: _bindgen_ty_19 = 5;
-pub type _bindgen_ty_19 = ::core::ffi::c_uint;
+pub const BOPS_SOURCE_INDEX: _bindgen_ty_21 = 0;
+pub const BOPS_SOURCE_UNIFORM: _bindgen_ty_21 = 1;
+pub const BOPS_SOURCE_BERNOULLI: _bindgen_ty_21 = 2;
+pub const BOPS_SOURCE_RANDINT: _bindgen_ty_21 = 3;
+pub const BOPS_SOURCE_NORMAL: _bindgen_ty_21 = 4;
+pub const BOPS_SOURCE_EXPONENTIAL: _bindgen_ty_21 = 5;
+pub type _bindgen_ty_21 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_source {
@@ -1128,8 +1250,8 @@ impl Default for bops_pointwise_source_operands {
         }
     }
 }
-pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_20 = 8;
-pub type _bindgen_ty_20 = ::core::ffi::c_uint;
+pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_22 = 8;
+pub type _bindgen_ty_22 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_movement_strides {
@@ -1193,11 +1315,11 @@ pub struct bops_copy_tiles_params {
     pub strides: [bops_movement_strides; 6usize],
 }
 pub type bops_outside = u32;
-pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_21 = 0;
-pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_21 = 1;
-pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_21 = 2;
-pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_21 = 3;
-pub type _bindgen_ty_21 = ::core::ffi::c_uint;
+pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_23 = 0;
+pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_23 = 1;
+pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_23 = 2;
+pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_23 = 3;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pad_edge {
@@ -1263,8 +1385,8 @@ pub struct bops_lookup_params {
 pub struct bops_lookup_rows_choice {
     pub lanes: u32,
 }
-pub const BOPS_LOOKUP_VECTORS: _bindgen_ty_22 = 4;
-pub type _bindgen_ty_22 = ::core::ffi::c_uint;
+pub const BOPS_LOOKUP_VECTORS: _bindgen_ty_24 = 4;
+pub type _bindgen_ty_24 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_lookup_rows_params {
@@ -1281,11 +1403,11 @@ pub struct bops_lookup_missing_params {
     pub inner: [bops_divisor; 7usize],
     pub strides: [u64; 8usize],
 }
-pub const BOPS_SORT_THREADS: _bindgen_ty_23 = 256;
-pub const BOPS_SORT_ITEMS: _bindgen_ty_23 = 16;
-pub const BOPS_SORT_ITEMS_FEW: _bindgen_ty_23 = 4;
-pub const BOPS_SORT_FEW_TILES: _bindgen_ty_23 = 64;
-pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+pub const BOPS_SORT_THREADS: _bindgen_ty_25 = 256;
+pub const BOPS_SORT_ITEMS: _bindgen_ty_25 = 16;
+pub const BOPS_SORT_ITEMS_FEW: _bindgen_ty_25 = 4;
+pub const BOPS_SORT_FEW_TILES: _bindgen_ty_25 = 64;
+pub type _bindgen_ty_25 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scatter_entry_strides {
@@ -1358,11 +1480,11 @@ impl Default for bops_scatter_operands {
     }
 }
 pub type bops_scatter_combine = u32;
-pub const BOPS_SCATTER_ADD: _bindgen_ty_24 = 0;
-pub const BOPS_SCATTER_MULTIPLY: _bindgen_ty_24 = 1;
-pub const BOPS_SCATTER_MIN: _bindgen_ty_24 = 2;
-pub const BOPS_SCATTER_MAX: _bindgen_ty_24 = 3;
-pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+pub const BOPS_SCATTER_ADD: _bindgen_ty_26 = 0;
+pub const BOPS_SCATTER_MULTIPLY: _bindgen_ty_26 = 1;
+pub const BOPS_SCATTER_MIN: _bindgen_ty_26 = 2;
+pub const BOPS_SCATTER_MAX: _bindgen_ty_26 = 3;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scatter_choice {
@@ -1508,14 +1630,14 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
-pub const BOPS_ORDER_ITEMS: _bindgen_ty_25 = 8;
-pub const BOPS_ORDER_THREADS: _bindgen_ty_25 = 512;
-pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_25 = 256;
-pub type _bindgen_ty_25 = ::core::ffi::c_uint;
-pub const BOPS_ORDER_FEW: _bindgen_ty_26 = 8;
-pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_26 = 8192;
-pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_26 = 512;
-pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_ITEMS: _bindgen_ty_27 = 8;
+pub const BOPS_ORDER_THREADS: _bindgen_ty_27 = 512;
+pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_27 = 256;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_FEW: _bindgen_ty_28 = 8;
+pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_28 = 8192;
+pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_28 = 512;
+pub type _bindgen_ty_28 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_order_side {
@@ -1570,11 +1692,11 @@ impl Default for bops_order_operands {
 pub struct bops_order_element {
     pub bytes: u32,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_27 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_27 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_27 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_27 = 368;
-pub type _bindgen_ty_27 = ::core::ffi::c_uint;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_29 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_29 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_29 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_29 = 368;
+pub type _bindgen_ty_29 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1621,16 +1743,16 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_28 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_28 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_28 = 2;
-pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+pub const BOPS_POOL_AXES: _bindgen_ty_30 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_30 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_30 = 2;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
 pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_29 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_29 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_29 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_29 = 3;
-pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+pub const BOPS_POOLING_MAX: _bindgen_ty_31 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_31 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_31 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_31 = 3;
+pub type _bindgen_ty_31 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1721,36 +1843,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_30 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_30 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_30 = 8;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_31 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_31 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_31 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_31 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_31 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_31 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_31 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_31 = 7;
-pub type _bindgen_ty_31 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_32 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_32 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_32 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_32 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_32 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_32 = 5;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_32 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_32 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_32 = 8;
 pub type _bindgen_ty_32 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_33 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_33 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_33 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_33 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_33 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_33 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_33 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_33 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_33 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_33 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_33 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_33 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_33 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_33 = 7;
 pub type _bindgen_ty_33 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_34 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_34 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_34 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_34 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_34 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_34 = 5;
+pub type _bindgen_ty_34 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_35 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_35 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_35 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_35 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_35 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_35 = 5;
+pub type _bindgen_ty_35 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -1896,8 +2018,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_34 = 3;
-pub type _bindgen_ty_34 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_36 = 3;
+pub type _bindgen_ty_36 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
@@ -2113,11 +2235,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_35 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_35 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_35 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_35 = 16;
-pub type _bindgen_ty_35 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_37 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_37 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_37 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_37 = 16;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2146,24 +2268,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_36 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_36 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_36 = 2;
-pub type _bindgen_ty_36 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_37 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_37 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_37 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_37 = 16;
-pub type _bindgen_ty_37 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_38 = 8;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_38 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_38 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_38 = 2;
 pub type _bindgen_ty_38 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_39 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_39 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_39 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_39 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_39 = 4;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_39 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_39 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_39 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_39 = 16;
 pub type _bindgen_ty_39 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_40 = 8;
+pub type _bindgen_ty_40 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_41 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_41 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_41 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_41 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_41 = 4;
+pub type _bindgen_ty_41 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2275,9 +2397,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_40 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_40 = 7;
-pub type _bindgen_ty_40 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_42 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_42 = 7;
+pub type _bindgen_ty_42 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2372,6 +2494,71 @@ unsafe extern "C" {
         params: *const bops_activation_params,
         choice: *const bops_activation_choice,
         operands: *const bops_activation_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_simt_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_choice,
+    ) -> bops_status;
+    pub fn bops_attention_simt_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_choice,
+        operands: *const bops_attention_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_delta_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_delta_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_queries_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_queries_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_keys_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_keys_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_bias_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_bias_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_choice,
+        operands: *const bops_attention_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
@@ -3745,6 +3932,26 @@ pub mod forms {
     pub mod bops_activation_backward {
         pub use super::super::bops_activation_backward_launch as launch;
         pub use super::super::bops_activation_backward_prepare as prepare;
+    }
+    pub mod bops_attention_simt {
+        pub use super::super::bops_attention_simt_launch as launch;
+        pub use super::super::bops_attention_simt_prepare as prepare;
+    }
+    pub mod bops_attention_backward_delta {
+        pub use super::super::bops_attention_backward_delta_launch as launch;
+        pub use super::super::bops_attention_backward_delta_prepare as prepare;
+    }
+    pub mod bops_attention_backward_queries {
+        pub use super::super::bops_attention_backward_queries_launch as launch;
+        pub use super::super::bops_attention_backward_queries_prepare as prepare;
+    }
+    pub mod bops_attention_backward_keys {
+        pub use super::super::bops_attention_backward_keys_launch as launch;
+        pub use super::super::bops_attention_backward_keys_prepare as prepare;
+    }
+    pub mod bops_attention_backward_bias {
+        pub use super::super::bops_attention_backward_bias_launch as launch;
+        pub use super::super::bops_attention_backward_bias_prepare as prepare;
     }
     pub mod bops_channel_norm_split {
         pub use super::super::bops_channel_norm_split_launch as launch;

@@ -103,6 +103,17 @@ files! {
         SUBNORMAL = "common/subnormal.wgsl",
         TEAM = "common/team.wgsl",
     }
+    /// Attention.
+    attention {
+        ATTENTION = "attention/attention.wgsl",
+        ATTENTION_BACKWARD_BIAS = "attention/attention_backward_bias.wgsl",
+        ATTENTION_BACKWARD_DELTA = "attention/attention_backward_delta.wgsl",
+        ATTENTION_BACKWARD_KEYS = "attention/attention_backward_keys.wgsl",
+        ATTENTION_BACKWARD_QUERIES = "attention/attention_backward_queries.wgsl",
+        ATTENTION_BACKWARD_TILES = "attention/attention_backward_tiles.wgsl",
+        ATTENTION_LENGTHS = "attention/attention_lengths.wgsl",
+        ATTENTION_TILES = "attention/attention_tiles.wgsl",
+    }
     /// Convolutions.
     conv {
         CONV = "conv/conv.wgsl",

@@ -13,6 +13,7 @@ use crate::cache::PlanCache;
 use crate::error::{Error, Result};
 use crate::gradients::Step;
 use crate::json::{Document, Tree};
+use crate::ops::attention::{AttentionBackwardDescriptor, AttentionDescriptor};
 use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
@@ -53,6 +54,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<SoftmaxBackwardDescriptor>(),
     OpEntry::of::<CrossEntropyDescriptor>(),
     OpEntry::of::<CrossEntropyBackwardDescriptor>(),
+    OpEntry::of::<AttentionDescriptor>(),
+    OpEntry::of::<AttentionBackwardDescriptor>(),
     OpEntry::of::<ActivationDescriptor>(),
     OpEntry::of::<ActivationBackwardDescriptor>(),
     OpEntry::of::<PointwiseDescriptor>(),

@@ -4,6 +4,7 @@ use crate::error::Reason;
 
 /// The features, by the folders of `ops` and of `csrc`, and whether they are on.
 const FAMILIES: &[(&str, bool)] = &[
+    ("attention", cfg!(feature = "attention")),
     ("conv", cfg!(feature = "conv")),
     ("gemm", cfg!(feature = "gemm")),
     ("index", cfg!(feature = "index")),
@@ -57,6 +58,7 @@ mod tests {
         for module in [
             crate::LayerNormDescriptor::MODULE,
             crate::SoftmaxDescriptor::MODULE,
+            crate::AttentionDescriptor::MODULE,
             crate::GemmDescriptor::MODULE,
             crate::ConvDescriptor::MODULE,
             crate::ActivationDescriptor::MODULE,

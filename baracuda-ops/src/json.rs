@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 40] = [
+    const EXAMPLES: [(&str, &str, &str); 42] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -369,6 +369,16 @@ mod tests {
         ("softmax_backward", r#""axis":1"#, "dx"),
         ("cross_entropy", r#""axis":3,"targets":"i64","reduction":"none""#, "loss"),
         ("cross_entropy_backward", r#""axis":1,"targets":"i64""#, "dx"),
+        (
+            "attention",
+            r#""k":{"dtype":"f32","dims":[2,4,6,5]},"v":{"dtype":"f32","dims":[2,4,6,5]},"stats":true"#,
+            "lse",
+        ),
+        (
+            "attention_backward",
+            r#""k":{"dtype":"f32","dims":[2,4,6,5]},"v":{"dtype":"f32","dims":[2,4,6,5]},"dv":{}"#,
+            "lse",
+        ),
         ("activation", r#""activation":"silu""#, "y"),
         ("activation_backward", r#""activation":"silu""#, "dx"),
         ("pointwise", r#""program":{"inputs":["a"],"outputs":["a"]}"#, "out0"),
@@ -413,6 +423,8 @@ mod tests {
                 "softmax_backward" | "index_add" | "scatter" => X.replace("\"x\"", "\"y\""),
                 // Its losses have the extents of the layout.
                 "cross_entropy" => X.replace("[2,4,3]", "[2,4,3,5]"),
+                // Its lse has the extents of the layout.
+                "attention" | "attention_backward" => X.replace("\"x\"", "\"q\"").replace("[2,4,3]", "[2,4,3,5]"),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
                 "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
                 "pointwise" | "reduce" | "concat" => X.replace("\"x\":", "\"inputs\":[") + "]",

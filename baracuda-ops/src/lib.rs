@@ -45,6 +45,10 @@ pub use gradients::{Role, Step};
 pub use memory::Lent;
 pub use memory::{Mem, MemMut, Operand, Workspace};
 pub use ops::activation::Activation;
+pub use ops::attention::{
+    AttentionArgs, AttentionBackwardArgs, AttentionBackwardDescriptor, AttentionBackwardPlan, AttentionDescriptor,
+    AttentionPlan, CausalMask,
+};
 pub use ops::conv::{
     ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan, ConvBackwardDataArgs,
     ConvBackwardDataDescriptor, ConvBackwardDataPlan, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor,

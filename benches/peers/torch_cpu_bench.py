@@ -87,6 +87,11 @@ def softmax(shape, dtype, op):
     return make, (lambda x: F.log_softmax(x, axis)) if op == "log_softmax" else (lambda x: F.softmax(x, axis))
 
 
+def sdpa(shape, dtype, op):
+    make = lambda: tuple(randn(*shape, dtype=dtype) for _ in range(3))
+    return make, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=op == "sdpa_causal")
+
+
 def gemm(shape, dtype, op):
     m, k, n = shape
     kind, _, activation = op.partition("_")
@@ -151,6 +156,7 @@ CELLS = {
     "batch_norm_train": batch_norm, "batch_norm_train_nhwc": batch_norm, "batch_norm_eval": batch_norm, "batch_norm_train_add_relu": batch_norm,
     "instance_norm": instance_norm,
     "softmax": softmax, "log_softmax": softmax, "softmax_channel": softmax, "softmax_causal": softmax, "softmax_bias": softmax,
+    "sdpa": sdpa, "sdpa_causal": sdpa,
     "local_response_norm": lambda shape, dtype, op: (lambda: (image(shape, dtype, op),), lambda x: F.local_response_norm(x, 5)),
     **{f"activation_{name}": activation for name in ACTIVATIONS if name != "none"},
     **{f"gemm_bias_{name}": gemm for name in ACTIVATIONS},

@@ -1,6 +1,7 @@
 //! The cells that are compared with other libraries: same labels, shapes and bytes as their scripts use.
 
 mod activation;
+mod attention;
 mod channel_norm;
 mod conv;
 mod gemm;
@@ -105,6 +106,8 @@ pub const OPS: &[&str] = &[
     "softmax_channel",
     "softmax_causal",
     "softmax_bias",
+    "sdpa",
+    "sdpa_causal",
     "local_response_norm",
     "batch_norm_train_add_relu",
     "instance_norm",
@@ -231,6 +234,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in softmax::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         softmax::cells(&mut cells, op, is_quick)?;
+    }
+    for op in attention::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        attention::cells(&mut cells, op, is_quick)?;
     }
     for (op, activation) in activation::OPS.into_iter().filter(|(op, _)| ops.iter().any(|o| o == op)) {
         activation::cells(&mut cells, op, activation, is_quick)?;

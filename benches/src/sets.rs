@@ -35,10 +35,10 @@ impl Sets {
                 }
                 let buffer = device.alloc(slot.span_bytes.next_multiple_of(4))?;
                 if slot.access != Access::Out {
-                    // rstd and variances near 1, logsumexp as of a thousand classes, and the rest standard normal: no infinities on the way.
+                    // rstd and variances near 1, logsumexp as of a thousand classes or keys, and the rest standard normal: no infinities on the way.
                     let dtype = slot.desc.dtype();
-                    if matches!(slot.name, "rstd" | "running_var" | "logsumexp" | "divisor") {
-                        let value = if slot.name == "logsumexp" { 8.0 } else { 1.0 };
+                    if matches!(slot.name, "rstd" | "running_var" | "logsumexp" | "lse" | "divisor") {
+                        let value = if matches!(slot.name, "logsumexp" | "lse") { 8.0 } else { 1.0 };
                         let ones = block(dtype, slot.span_bytes as usize, || value);
                         device.write(&buffer, 0, &ones)?;
                     } else if matches!(slot.name, "indices" | "targets") {

@@ -21,6 +21,7 @@ from sklearn.datasets import load_digits
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import case_file
 import golden_activation
+import golden_attention
 import golden_channel_norm
 import golden_conv
 import golden_functions
@@ -411,6 +412,7 @@ def main():
     rms_norm_cases()
     golden_channel_norm.cases(write)
     golden_local_response_norm.cases(write)
+    golden_attention.cases(write)
     golden_activation.cases(write)
     golden_gemm.cases(write)
     golden_conv.cases(write)

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
 use baracuda_ops::{
-    Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
-    CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
-    ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, Error, Function, GemmArgs,
-    GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor,
-    InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs,
-    LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache,
-    PlanOptions, PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs,
-    RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc,
-    Workspace,
+    Activation, AnyDescriptor, AnyPlan, AttentionDescriptor, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor,
+    Bound, Buffer, CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
+    ConvDescriptor, ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, Error,
+    Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs,
+    GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs,
+    LayerNormBackwardArgs, LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut,
+    Operand, Plan, PlanCache, PlanOptions, PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor,
+    Reduction, RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs,
+    SoftmaxDescriptor, Start, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
@@ -77,6 +77,8 @@ const _: fn() = || {
     is_send::<SoftmaxBackwardArgs<'static>>();
     is_send::<baracuda_ops::CrossEntropyArgs<'static>>();
     is_send::<baracuda_ops::CrossEntropyBackwardArgs<'static>>();
+    is_send::<baracuda_ops::AttentionArgs<'static>>();
+    is_send::<baracuda_ops::AttentionBackwardArgs<'static>>();
     is_send::<baracuda_ops::PoolArgs<'static>>();
     is_send::<baracuda_ops::PoolBackwardArgs<'static>>();
 };
@@ -402,6 +404,26 @@ fn convolutions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("padding of one side", AnyDescriptor::parse("conv", &format!(r#"{image},"padding":[1]}}"#)).err());
 }
 
+/// Refusals of attention.
+fn attentions(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let of = |dims: &[u64]| TensorDesc::contiguous(DType::F16, dims).unwrap();
+    let (q, k) = (of(&[2, 4, 3, 8]), of(&[2, 2, 5, 8]));
+    let three = of(&[2, 3, 5, 8]);
+    let fits = AttentionDescriptor::new(q, k, k).unwrap();
+    add("heads that do not divide", AttentionDescriptor::new(q, three, three).err());
+    add("keys of another size", AttentionDescriptor::new(q, of(&[2, 2, 5, 7]), k).err());
+    add("values of other keys", AttentionDescriptor::new(q, k, of(&[2, 2, 6, 8])).err());
+    add("heads beyond 256", AttentionDescriptor::new(of(&[1, 1, 1, 257]), of(&[1, 1, 1, 257]), k).err());
+    add("queries of rank 3", AttentionDescriptor::new(of(&[4, 3, 8]), k, k).err());
+    add("a window below 0", fits.clone().window(Some(-1), None).err());
+    add("a soft cap of 0", fits.clone().soft_cap(0.0).err());
+    add("a bias that does not broadcast", fits.clone().bias(of(&[4, 5])).err());
+    add("lengths that are no integers", fits.clone().lengths(DType::F32).err());
+    add("backward without lse", fits.backward(&["q"]).err());
+    let backward = fits.stats().and_then(|d| d.backward(&["q"])).unwrap();
+    add("gradient of a bias that is not there", backward.dbias(0.0).err());
+}
+
 /// Refusals of LayerNorm, RMSNorm, softmax and cross-entropy.
 fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let integers = TensorDesc::contiguous(DType::I32, &[2, 2]).unwrap();
@@ -432,6 +454,7 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("scale NaN", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.scale(f64::NAN)).err());
     add("scale beyond f32", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.scale(1e39)).err());
     add("an output of f64", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.output(DType::F64)).err());
+    attentions(add);
     let classes = |targets| CrossEntropyDescriptor::new(x(&[2, 3]), 1, targets);
     add("classes past the rank", CrossEntropyDescriptor::new(x(&[2, 3]), 2, DType::I64).err());
     add("no classes", CrossEntropyDescriptor::new(x(&[2, 0]), 1, DType::I64).err());

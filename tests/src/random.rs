@@ -91,6 +91,12 @@ pub(crate) fn is_template(case: &Case, target: &Target) -> bool {
     if ["pointwise", "reduce"].contains(&case.descriptor.name()) {
         return !case.must_be_refused_by(target.backend);
     }
+    if case.descriptor.name().starts_with("attention") {
+        let line = case.descriptor.line();
+        return !line.contains("\"strides\"")
+            && !line.contains("\"layouts\"")
+            && !case.must_be_refused_by(target.backend);
+    }
     if case.descriptor.name().starts_with("gemm") {
         // Other extents may not have the alignment that it needs.
         let takes_all = !case.is_pinned_to_sm_90a();
@@ -132,6 +138,9 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     }
     if name.starts_with("gemm") {
         return product(name, json, most, random);
+    }
+    if name.starts_with("attention") {
+        return attention(name, json, most, random);
     }
     if name.starts_with("conv") {
         return convolution(name, json, most, random);
@@ -340,6 +349,38 @@ fn product(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<C
     json["a"]["dims"] = dims(&of_a, [m, k], ta);
     json["b"]["dims"] = dims(&of_b, [k, n], tb);
     Ok(Case::new(AnyDescriptor::parse(name, &json.to_string())?, data_of_factors(random)))
+}
+
+/// Another attention of that kind, with other extents and numbers.
+fn attention(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<Case> {
+    let extent = |most: u64, random: &mut Rng| {
+        let fitting = EXTENTS.iter().filter(|extent| **extent <= most.clamp(1, 257)).count();
+        EXTENTS[random.usize(..fitting)]
+    };
+    let [samples, kv_heads, group] = [random.u64(1..4), random.u64(1..4), random.u64(1..4)];
+    let heads = kv_heads * group;
+    let (depth, value_depth) = (extent(256, random), extent(256, random));
+    let queries = extent(most / (samples * heads), random);
+    let keys = extent(most / (samples * heads * queries), random);
+    for (field, dims) in [
+        ("q", [samples, heads, queries, depth]),
+        ("k", [samples, kv_heads, keys, depth]),
+        ("v", [samples, kv_heads, keys, value_depth]),
+    ] {
+        json[field]["dims"] = json!(dims);
+    }
+    if let Some(dims) = json.get_mut("bias").and_then(|bias| bias["dims"].as_array_mut()) {
+        for (dim, extent) in dims.iter_mut().rev().zip([keys, queries, heads, samples]) {
+            *dim = if random.u32(..3) == 0 { 1 } else { extent }.into();
+        }
+    }
+    for field in ["window_left", "window_right"] {
+        if json.get(field).is_some() {
+            json[field] = random.u64(..2 * keys).into();
+        }
+    }
+    let data = if random.u32(..3) == 0 { Data::Outlier } else { Data::Normal };
+    Ok(Case::new(AnyDescriptor::parse(name, &json.to_string())?, data))
 }
 
 /// Another convolution of that kind, with other extents and another window; its operands lie as they did.

@@ -33,6 +33,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("log_softmax_backward", "softmax_backward", "log, last axis"),
     ("cross_entropy", "cross_entropy", "mean, last axis"),
     ("cross_entropy_backward", "cross_entropy_backward", "mean, last axis"),
+    ("attention", "attention", "causal"),
+    ("attention_backward", "attention_backward", "causal"),
     ("activation", "activation", "silu"),
     ("activation_backward", "activation_backward", "silu"),
     ("pointwise", "pointwise", "a program"),

@@ -3,6 +3,7 @@
 pub mod activation;
 #[cfg(test)]
 mod agreement;
+pub mod attention;
 mod blocks;
 #[cfg(feature = "cuda")]
 mod calls;
@@ -33,6 +34,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     let mut variants = crate::backend::wgpu::Variants::default();
     norm::add_variants(&mut variants)?;
     softmax::add_variants(&mut variants)?;
+    attention::add_variants(&mut variants)?;
     pointwise::add_variants(&mut variants)?;
     reduce::add_variants(&mut variants)?;
     scan::add_variants(&mut variants)?;

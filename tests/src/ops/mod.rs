@@ -14,6 +14,7 @@ use crate::judge::{By, Expected};
 use crate::values::Tensors;
 
 mod activation;
+mod attention;
 mod batch_norm;
 mod channel_norm;
 mod concat;
@@ -57,6 +58,8 @@ pub static SUBJECTS: &[Subject] = &[
     softmax::BACKWARD,
     cross_entropy::FORWARD,
     cross_entropy::BACKWARD,
+    attention::FORWARD,
+    attention::BACKWARD,
     activation::FORWARD,
     activation::BACKWARD,
     pointwise::POINTWISE,

@@ -224,7 +224,7 @@ pub(super) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
 
 /// Near 0 an odd polynomial, which keeps every bit of a small x; beyond, by the exponential.
 #[inline(always)]
-pub(super) fn tanh<const FUSED: bool>(x: f32) -> f32 {
+pub(in crate::ops) fn tanh<const FUSED: bool>(x: f32) -> f32 {
     let z = x * x;
     let p = polynomial::<FUSED, 5>([-0.005_704_988_7, 0.020_639_09, -0.053_739_715, 0.133_314_41, -0.333_332_8], z);
     let near = fma::<FUSED>(p * z, x, x);

@@ -49,7 +49,7 @@ pub(crate) use functions::Cost;
 pub use functions::Function;
 pub(crate) use gradient::{Made, Origin, Refused, Through};
 pub(crate) use lanes::Lane;
-pub(in crate::ops) use lanes::{exp, fma};
+pub(in crate::ops) use lanes::{exp, fma, tanh};
 pub(in crate::ops) use single::pow;
 pub use source::Distribution;
 pub(crate) use source::{Draw, Kind, Source, Stream};
