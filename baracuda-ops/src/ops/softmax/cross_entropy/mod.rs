@@ -167,24 +167,18 @@ enum At {
     Dx,
 }
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 impl Valid {
-    /// The layout of the weight, if there is one.
-    fn weight(&self) -> Option<TensorDesc> {
+    /// Elements from the weight of a class to that of the next.
+    fn weight_step(&self) -> u64 {
         let row = match self.op.kind {
             Direction::Forward => forward::WEIGHT,
             Direction::Backward => backward::WEIGHT,
         };
-        self.slots.at(row).map(|slot| slot.desc)
-    }
-
-    /// Elements from the weight of a class to that of the next.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    fn weight_step(&self) -> u64 {
-        self.weight().map_or(0, |weight| weight.strides()[0])
+        self.slots.at(row).map_or(0, |weight| weight.desc.strides()[0])
     }
 
     /// Whether losses are other than those of the targets alone, all alike.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     fn has_options(&self) -> bool {
         let Fields { weight, label_smoothing, z_loss, .. } = &self.fields;
         weight.is_some() || label_smoothing.get() > 0.0 || z_loss.get() > 0.0
