@@ -20,10 +20,12 @@ use crate::ops::gemm::packed::{BLOCK, COLS, PITCH, Right, Sums};
 use crate::ops::pointwise::map::fast::{Widest, widest};
 use crate::ops::pointwise::program::{exp, tanh};
 
-/// Rows of a block of scores, whole panels of the products' rows.
-const ROWS: u64 = 112;
-/// Columns of a block of scores, which are the terms of the next product.
-const LINE: u64 = 2 * BLOCK as u64;
+/// Rows of a block of scores, whole panels of the products' rows, and columns, which are the terms of the next product.
+const EXTENTS: [usize; 2] = [112, 2 * BLOCK];
+const ROWS: u64 = EXTENTS[0] as u64;
+const LINE: u64 = EXTENTS[1] as u64;
+// A row of queries, keys or values has room in a line.
+const _: () = assert!(MOST_DEPTH <= LINE);
 
 /// The form of forward.
 pub(super) fn forward(valid: &Valid<ForwardFields>) -> Accepted<'_> {
@@ -232,7 +234,7 @@ fn write_row(tensor: Tensor<'_>, at: [u64; 3], sums: &mut [f32], factor: f32, be
     let run = Run { tensor, first: row(&tensor, at), step: tensor.desc().strides()[3] };
     sums.iter_mut().for_each(|sum| *sum *= factor);
     if beta != 0.0 {
-        let (beta, mut before) = (single(beta), [0.0; MOST_DEPTH as usize]);
+        let (beta, mut before) = (single(beta), [0.0; EXTENTS[1]]);
         let before = &mut before[..sums.len()];
         run.copy(0, before);
         sums.iter_mut().zip(before).for_each(|(sum, before)| *sum += beta * *before);
@@ -255,9 +257,9 @@ fn compute_forward(valid: &Valid<ForwardFields>, operands: &Operands<'_>) -> Out
         let queries = first..(first + ROWS).min(geometry.queries);
         let rows = to_usize(queries.end - queries.start);
         let [mut values, mut sums] = [zeros(ROWS * LINE)?, zeros(rows as u64 * geometry.value_depth)?];
-        let mut largest = [f32::NEG_INFINITY; ROWS as usize];
-        let mut totals = [0.0; ROWS as usize];
-        let mut of_bias = [0.0; LINE as usize];
+        let mut largest = [f32::NEG_INFINITY; EXTENTS[0]];
+        let mut totals = [0.0; EXTENTS[0]];
+        let mut of_bias = [0.0; EXTENTS[1]];
         let depth = to_usize(geometry.value_depth);
         for keys in blocks(inputs.visible_together(at, &queries), LINE) {
             let (Some(k), Some(v)) = (k, v) else { break };
