@@ -521,7 +521,7 @@ impl Forward {
 fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     let Ok(fields) = Fields::of(descriptor) else { return true };
     let hides = descriptor.slots().iter().any(|slot| ["lengths", "bias"].contains(&slot.name));
-    let is_small = fields.keys.min(fields.queries) < 4 || fields.depth.min(fields.value_depth) < 4;
+    let is_small = fields.keys.min(fields.queries) < 8 || fields.depth.min(fields.value_depth) < 4;
     hides || is_small || fields.window != [None; 2] || fields.causal != CausalMask::None
 }
 

@@ -104,9 +104,11 @@ fn compute_forward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
             Target::OutOfRange => (f64::NAN, 0.0),
         })
     };
-    if let (Some(missing), Some(targets)) = (operands.get(forward::MISSING), operands.get(forward::TARGETS)) {
-        let is_missing = |line: &u64| Target::of(fields, lines, targets, *line) == Target::OutOfRange;
-        let found = (0..lines.count).filter(is_missing).count();
+    if let Some(missing) = operands.get(forward::MISSING) {
+        let found = operands.get(forward::TARGETS).map_or(0, |targets| {
+            let is_missing = |line: &u64| Target::of(fields, lines, targets, *line) == Target::OutOfRange;
+            (0..lines.count).filter(is_missing).count()
+        });
         // SAFETY: no other thread is at work.
         unsafe { missing.store_integer(0, (found as u64).cast_signed()) };
     }
