@@ -891,7 +891,11 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             });
             // Positions alone, as those of an order, have no gradients that arrive, and so there are no steps.
             let are_positions = arriving.is_empty() && ["sort", "top_k"].contains(&descriptor.name());
-            let is_wanted = |slot: &Slot| slot.access == Access::In && !slot.name.starts_with("running");
+            // Weights of classes are given, as running statistics are.
+            let is_given = |slot: &Slot| {
+                slot.name.starts_with("running") || (descriptor.name() == "cross_entropy" && slot.name == "weight")
+            };
+            let is_wanted = |slot: &Slot| slot.access == Access::In && !is_given(slot);
             let wanted = names(&|slot| !are_positions && is_wanted(slot));
             check(&descriptor, &steps, &arriving, &wanted).unwrap();
             // Of operands none of which is of a floating-point type there are no steps.

@@ -735,20 +735,3 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
         ("one query", Setup::plain(dtype, [2, 4, 4, 1, 1024, 64, 64])),
     ]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_two_choices_occur_together() {
-        let counts = [3, 4, 2, 5];
-        let chosen = pairs(&counts);
-        for (a, b) in (0..4).flat_map(|a| (a + 1..4).map(move |b| (a, b))) {
-            for (x, y) in (0..counts[a]).flat_map(|x| (0..counts[b]).map(move |y| (x, y))) {
-                assert!(chosen.iter().any(|choice| choice[a] == x && choice[b] == y), "{a} {x} {b} {y}");
-            }
-        }
-        assert!(chosen.len() < 40, "{}", chosen.len());
-    }
-}

@@ -356,6 +356,8 @@ impl Fields {
     fn weights(&self, inputs: &Tensors) -> Result<Vec<f64>> {
         match self.has_weight {
             true => Ok(inputs.values("weight").context("no weight")?.to_vec()),
+            // Without lines there may be any number of classes.
+            false if self.dims.contains(&0) => Ok(Vec::new()),
             false => Ok(vec![1.0; self.classes()]),
         }
     }

@@ -398,7 +398,7 @@ fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     let is_choice = line.contains(r#""pooling":"max""#);
     let has_repeats = descriptor.slots().iter().any(|slot| slot.desc.strides().contains(&0));
     Pool::of(descriptor).is_ok_and(|pool| {
-        let is_few = pool.outputs() < 200 || (is_choice && (pool.places() < 4 || !is_forward));
+        let is_few = pool.outputs() < 256 || (is_choice && (pool.places() < 4 || !is_forward));
         has_repeats || is_few || line.contains("1073741824")
     })
 }
