@@ -8,7 +8,7 @@ use crate::backend::Located;
 use crate::backend::cuda::Props;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
-use crate::narrow::word;
+use crate::narrow::{to_usize, word};
 use crate::ops::calls::{Calls, calls};
 use crate::ops::pointwise::map::cuda::Lying;
 use crate::ops::walk::Walk;
@@ -202,7 +202,7 @@ pub(super) fn radix<'d, F: Ordered>(valid: &'d Valid<F>, _: &Props, ask: Ask) ->
     let launches = passes * (2 + u64::from(is_scanned));
     let buffer = |at: u64| if at + 1 < passes { length } else { 0 };
     let workspace = ([buffer(0), buffer(1)], DIGITS * (tiles + 1));
-    task.candidate(calls!(bops_order_radix), (params, Default::default()), launches as usize, workspace)
+    task.candidate(calls!(bops_order_radix), (params, Default::default()), to_usize(launches), workspace)
 }
 
 /// Rounds in which pairs of so many tiles become one.
@@ -217,7 +217,7 @@ pub(super) fn merge<'d, F: Ordered>(valid: &'d Valid<F>, _: &Props, _: Ask) -> A
     let tiles = length.div_ceil(task.tile()).max(1);
     let choice = sys::bops_order_choice { threads: word(task.threads()), ..Default::default() };
     let params = task.params(tiles)?;
-    let merges = merges(tiles) as usize;
+    let merges = to_usize(merges(tiles));
     let buffer = |at: usize| if at < merges { length } else { 0 };
     task.candidate(calls!(bops_order_merge), (params, choice), 1 + merges, ([buffer(0), buffer(1)], 0))
 }

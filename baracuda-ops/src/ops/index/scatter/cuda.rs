@@ -43,6 +43,7 @@ const LINES_AT_ONCE: u64 = 2;
 
 /// What a plan launches.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a plan has one")]
 enum Work {
     Lines(sys::bops_dtype, sys::bops_scatter_lines_params, sys::bops_scatter_lines_choice),
     Sorted { order: sys::bops_scatter_order_params, rows: Rows, choice: sys::bops_scatter_choice },
