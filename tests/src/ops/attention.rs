@@ -642,8 +642,8 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _:
     let mut sums = [q.len(), k.len(), v.len(), bias_elements].map(Sums::of);
     let per_key = fields.queries * (fields.heads / fields.kv_heads.max(1));
     let scores = fields.samples * fields.heads * fields.queries * fields.keys;
-    for row in 0..fields.samples * fields.heads * fields.queries {
-        if lse[row] == f64::NEG_INFINITY {
+    for (row, &lse) in lse.iter().enumerate() {
+        if lse == f64::NEG_INFINITY {
             continue;
         }
         let (b, h, i) =
@@ -656,9 +656,9 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _:
         for score in fields.scores(inputs, b, h, i)? {
             let kv = fields.kv_row(b, h, score.key);
             let value = part(v, kv, fields.value_depth);
-            let p = (score.value - lse[row]).exp();
+            let p = (score.value - lse).exp();
             let lost = f64::from(f32::MIN_POSITIVE) / unit;
-            let of_p = if p == 0.0 { lost } else { p * (score.error + (score.value - lse[row]).abs() + 16.0) + lost };
+            let of_p = if p == 0.0 { lost } else { p * (score.error + (score.value - lse).abs() + 16.0) + lost };
             let difference = dot(value) - delta;
             let of_products = (8.0 + fields.value_depth as f64 / 4.0) * (magnitude(value) + of_delta);
             let ds = p * difference;

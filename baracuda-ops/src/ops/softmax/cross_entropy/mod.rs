@@ -556,7 +556,6 @@ mod tests {
     }
 
     /// Losses and gradients of PyTorch 2 on the CPU in f64: whether they are the mean, else the sum, whether there is a weight, label smoothing, z-loss.
-    #[expect(clippy::type_complexity, reason = "the columns of a table")]
     const PYTORCH: [(bool, bool, f64, f64, f64, [f64; 12]); 4] = [
         (
             true,
