@@ -92,7 +92,7 @@ def case(write, dtype, extents, causal=None, left=None, right=None, lengths=None
         inputs["lengths"] = ("i32", np.array(lengths, dtype=np.float64))
     write(files[0], "attention", descriptor | {"stats": True}, PYTORCH, inputs, {"y": y, "lse": lse})
     outputs = gradients(saved_y, saved_lse)
-    inputs |= {"y": (dtype, saved_y), "lse": (accumulator, saved_lse), "dy": (dtype, dy)}
+    inputs = inputs | {"y": (dtype, saved_y), "lse": (accumulator, saved_lse), "dy": (dtype, dy)}
     write(files[1], "attention_backward", descriptor | {name: {} for name in outputs}, PYTORCH, inputs, outputs)
 
 
