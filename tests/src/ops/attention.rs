@@ -720,7 +720,7 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
     let plain = Setup::plain(dtype, extents);
     let causal = plain.clone().causal(CausalMask::BottomRight);
     vec![
-        ("causal", causal.clone()),
+        ("causal", Setup::plain(dtype, [1, 2, 2, 64, 64, 32, 32]).causal(CausalMask::BottomRight)),
         ("all keys", plain.clone()),
         ("causal from the top left", plain.clone().causal(CausalMask::TopLeft)),
         ("a window", Setup { window: (Some(32), Some(32)), ..plain.clone() }),
