@@ -8,136 +8,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::{Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
 use crate::gradients::Step;
 use crate::json::{Document, Tree};
-use crate::ops::attention::{AttentionBackwardDescriptor, AttentionDescriptor};
-use crate::ops::conv::{
-    ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
-};
-use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::ops::index::{GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, ScatterDescriptor};
-use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
-use crate::ops::norm::{
-    BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
-    InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
-    LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
-};
-use crate::ops::order::{SortDescriptor, TopKDescriptor};
-use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
-use crate::ops::reduce::ReduceDescriptor;
-use crate::ops::scan::ScanDescriptor;
-use crate::ops::softmax::cross_entropy::{CrossEntropyBackwardDescriptor, CrossEntropyDescriptor};
-use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
-use crate::ops::window::{PoolBackwardDescriptor, PoolDescriptor, ResizeBackwardDescriptor, ResizeDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
 use crate::slots::Slot;
-
-/// Every op of this crate.
-pub static OPS: &[OpEntry] = &[
-    OpEntry::of::<LayerNormDescriptor>(),
-    OpEntry::of::<LayerNormBackwardDescriptor>(),
-    OpEntry::of::<RmsNormDescriptor>(),
-    OpEntry::of::<RmsNormBackwardDescriptor>(),
-    OpEntry::of::<BatchNormDescriptor>(),
-    OpEntry::of::<BatchNormBackwardDescriptor>(),
-    OpEntry::of::<GroupNormDescriptor>(),
-    OpEntry::of::<GroupNormBackwardDescriptor>(),
-    OpEntry::of::<InstanceNormDescriptor>(),
-    OpEntry::of::<InstanceNormBackwardDescriptor>(),
-    OpEntry::of::<LocalResponseNormDescriptor>(),
-    OpEntry::of::<LocalResponseNormBackwardDescriptor>(),
-    OpEntry::of::<SoftmaxDescriptor>(),
-    OpEntry::of::<SoftmaxBackwardDescriptor>(),
-    OpEntry::of::<CrossEntropyDescriptor>(),
-    OpEntry::of::<CrossEntropyBackwardDescriptor>(),
-    OpEntry::of::<AttentionDescriptor>(),
-    OpEntry::of::<AttentionBackwardDescriptor>(),
-    OpEntry::of::<ActivationDescriptor>(),
-    OpEntry::of::<ActivationBackwardDescriptor>(),
-    OpEntry::of::<PointwiseDescriptor>(),
-    OpEntry::of::<ReduceDescriptor>(),
-    OpEntry::of::<ScanDescriptor>(),
-    OpEntry::of::<CopyDescriptor>(),
-    OpEntry::of::<PadDescriptor>(),
-    OpEntry::of::<ConcatDescriptor>(),
-    OpEntry::of::<IndexSelectDescriptor>(),
-    OpEntry::of::<GatherDescriptor>(),
-    OpEntry::of::<IndexAddDescriptor>(),
-    OpEntry::of::<ScatterDescriptor>(),
-    OpEntry::of::<SortDescriptor>(),
-    OpEntry::of::<TopKDescriptor>(),
-    OpEntry::of::<PoolDescriptor>(),
-    OpEntry::of::<PoolBackwardDescriptor>(),
-    OpEntry::of::<ResizeDescriptor>(),
-    OpEntry::of::<ResizeBackwardDescriptor>(),
-    OpEntry::of::<GemmDescriptor>(),
-    OpEntry::of::<GemmBackwardDescriptor>(),
-    OpEntry::of::<ConvDescriptor>(),
-    OpEntry::of::<ConvBackwardDataDescriptor>(),
-    OpEntry::of::<ConvBackwardWeightDescriptor>(),
-    OpEntry::of::<ConvBackwardBiasDescriptor>(),
-];
-
-/// One op of the list.
-#[derive(Debug)]
-pub struct OpEntry {
-    /// The op's name.
-    pub name: &'static str,
-    /// Names of all its operands.
-    pub operands: &'static [&'static str],
-    parse: fn(&str) -> Result<AnyDescriptor>,
-    read: fn(&Value) -> Result<AnyDescriptor>,
-    kernels: fn() -> Vec<(Backend, &'static str)>,
-    #[cfg(test)]
-    pub(crate) table: &'static [crate::slots::OperandEntry],
-    #[cfg(test)]
-    differentiable: crate::gradients::Differentiable,
-}
-
-impl OpEntry {
-    const fn of<D: Descriptor>() -> Self {
-        Self {
-            name: D::NAME,
-            operands: D::OPERANDS,
-            parse: parse::<D>,
-            read: read::<D>,
-            kernels: kernels::<D>,
-            #[cfg(test)]
-            table: D::TABLE,
-            #[cfg(test)]
-            differentiable: D::DIFFERENTIABLE,
-        }
-    }
-
-    fn find(name: &str) -> Result<&'static Self> {
-        let known = || OPS.iter().map(|entry| entry.name).collect();
-        OPS.iter()
-            .find(|entry| entry.name == name)
-            .ok_or_else(|| Error::UnknownOp { name: name.into(), known: known() })
-    }
-
-    /// The op's kernels of this build, one of which [`PlanOptions`] may ask for, each with its backend: those of a backend are tried in
-    /// this order.
-    pub fn kernels(&self) -> Vec<(Backend, &'static str)> {
-        (self.kernels)()
-    }
-}
-
-fn kernels<D: Descriptor>() -> Vec<(Backend, &'static str)> {
-    D::kernels().iter().map(|kernel| (kernel.backend(), kernel.name())).collect()
-}
-
-fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
-    D::from_json(json).map(AnyDescriptor::new)
-}
-
-fn read<D: Descriptor>(json: &Value) -> Result<AnyDescriptor> {
-    D::from_value(json).map(AnyDescriptor::new)
-}
+use crate::tensor::TensorDesc;
 
 /// A descriptor of any op.
 ///
@@ -166,23 +45,6 @@ impl AnyDescriptor {
         Self(descriptor)
     }
 
-    /// A descriptor from an op's name and its JSON.
-    ///
-    /// # Errors
-    /// [`Error::UnknownOp`], or [`Error::InvalidJson`] with what is wrong, and its type as the source.
-    pub fn parse(name: &str, json: &str) -> Result<Self> {
-        (OpEntry::find(name)?.parse)(json)
-    }
-
-    /// A descriptor from a repro line: the op's name, a space, its JSON.
-    ///
-    /// # Errors
-    /// As [`parse`](Self::parse).
-    pub fn parse_line(line: &str) -> Result<Self> {
-        let (name, json) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
-        Self::parse(name, json)
-    }
-
     /// The op's name.
     pub fn name(&self) -> &'static str {
         self.0.name()
@@ -201,6 +63,23 @@ impl AnyDescriptor {
     /// The repro line: the op's name, a space, the JSON.
     pub fn line(&self) -> String {
         self.0.line()
+    }
+
+    /// The descriptor with another layout of one operand, as the typed descriptors' `layout`.
+    ///
+    /// ```
+    /// use baracuda_ops::{AnyDescriptor, DType, TensorDesc};
+    /// let softmax = AnyDescriptor::parse("softmax", r#"{"x": {"dtype": "f32", "dims": [8, 64]}, "axis": 1}"#)?;
+    /// let transposed = TensorDesc::strided(DType::F32, &[8, 64], &[1, 8])?;
+    /// let softmax = softmax.layout("y", transposed)?;
+    /// assert_eq!(softmax.slots()[1].desc, transposed);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] for an operand that is not declared, another shape or type, or a layout that the operand cannot have.
+    pub fn layout(&self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.0.with_layout(operand, desc)
     }
 
     /// As [`Descriptor::flops`].
@@ -316,17 +195,9 @@ impl Hash for AnyDescriptor {
 /// What a descriptor of any op is serialised as.
 #[derive(Serialize, Deserialize)]
 #[serde(expecting = "an object with the op's name and its descriptor", deny_unknown_fields)]
-struct Json {
-    op: String,
-    descriptor: Tree,
-}
-
-impl TryFrom<Document<Json>> for AnyDescriptor {
-    type Error = Error;
-
-    fn try_from(Document(Json { op, descriptor }): Document<Json>) -> Result<Self> {
-        (OpEntry::find(&op)?.read)(&descriptor.0)
-    }
+pub(crate) struct Json {
+    pub(crate) op: String,
+    pub(crate) descriptor: Tree,
 }
 
 impl From<AnyDescriptor> for Json {
@@ -346,6 +217,7 @@ trait Erased: Send + Sync {
     fn equals(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
     fn json(&self) -> Value;
+    fn with_layout(&self, operand: &str, desc: TensorDesc) -> Result<AnyDescriptor>;
     fn steps(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>>;
     fn all_steps(&self) -> Result<Vec<Step>>;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
@@ -392,6 +264,13 @@ impl<D: Descriptor> Erased for D {
         plan::json(self)
     }
 
+    fn with_layout(&self, operand: &str, desc: TensorDesc) -> Result<AnyDescriptor> {
+        let mut json = plan::json(self);
+        // Data that was validated always serialises.
+        json["layouts"][operand] = serde_json::to_value(desc).unwrap_or_default();
+        D::from_value(&json).map(AnyDescriptor::new)
+    }
+
     fn steps(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
         self.gradients(arriving, wanted)
     }
@@ -426,7 +305,10 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::{Access, DType, TensorDesc};
+    use crate::{
+        Access, DType, LayerNormBackwardDescriptor, LayerNormDescriptor, SoftmaxBackwardDescriptor, SoftmaxDescriptor,
+        TensorDesc,
+    };
 
     #[test]
     fn any_descriptor_is_a_key_and_data() {
@@ -460,16 +342,6 @@ mod tests {
         let typed = AnyDescriptor::new(softmax.backward().unwrap());
         assert_eq!(AnyDescriptor::new(softmax).gradients_all().unwrap()[0].descriptor, typed);
         assert_eq!(typed.gradients_all(), Err(Error::NoBackward { op: "softmax_backward" }));
-    }
-
-    #[test]
-    fn ops_have_gradients_or_are_gradients() {
-        for op in OPS {
-            let is_gradient = op.name.contains("_backward");
-            let [outputs, inputs] = [op.differentiable.outputs, op.differentiable.inputs];
-            assert!(is_gradient == outputs.is_empty() && is_gradient == inputs.is_empty(), "{}", op.name);
-            assert!(outputs.iter().chain(inputs).all(|name| op.operands.contains(name)), "{}", op.name);
-        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod families;
 mod gradients;
 mod json;
 mod kernel;
+mod list;
 mod memory;
 mod narrow;
 mod operands;
@@ -32,15 +33,17 @@ pub mod ops;
 mod options;
 mod overlap;
 mod plan;
+mod ready;
 mod slots;
 mod tensor;
 
-pub use any::{AnyDescriptor, OPS, OpEntry};
+pub use any::AnyDescriptor;
 pub use backend::{Backend, Buffer, Device, DeviceProps, Queue};
 pub use cache::{CacheStats, PlanCache};
 pub use dtype::{Bool, DType, Element, F8E4M3, F8E5M2, Real};
 pub use error::{Cause, Error, Reason, Rejection, Result, Start};
 pub use gradients::{Role, Step};
+pub use list::{OPS, OpEntry};
 #[cfg(feature = "cuda")]
 pub use memory::Lent;
 pub use memory::{Mem, MemMut, Operand, Workspace};
@@ -99,6 +102,7 @@ pub use ops::window::{
 };
 pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 pub use plan::{AnyPlan, Args, Bound, Descriptor, Plan};
+pub use ready::Ready;
 pub use slots::{Access, Slot};
 pub use tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 

@@ -169,7 +169,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::any::OPS;
+    use crate::list::OPS;
     use crate::slots::Access;
 
     fn sources(folder: &Path) -> Vec<PathBuf> {

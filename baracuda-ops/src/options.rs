@@ -216,6 +216,12 @@ impl PlanInfo {
         format!("{:?}", self.choice)
     }
 
+    /// Whether the kernel is the CPU's reference: the op's formula in f64, which other kernels are compared with and which is many times
+    /// slower than they are.
+    pub fn is_reference(&self) -> bool {
+        self.kernel.strip_prefix(self.op) == Some("_reference")
+    }
+
     /// The line that builds this plan again: the op's name and its descriptor's JSON, as `bops repro` and
     /// [`AnyDescriptor::parse_line`](crate::AnyDescriptor::parse_line) take it.
     pub fn repro(&self) -> &str {

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result, Start};
 use crate::slots::MAX_SLOTS;
+use crate::tensor::TensorDesc;
 
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
@@ -269,6 +270,25 @@ impl Device {
         Ok(Buffer { device: self.clone(), memory, bytes, dtype: None })
     }
 
+    /// Zeros for a tensor: as many bytes as its layout spans, of its element type alone. Runs that take the buffer for an operand of another
+    /// type are refused, and so are downloads as another type.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Device, Error, TensorDesc};
+    /// let device = Device::cpu();
+    /// let tensor = device.alloc_for(&TensorDesc::contiguous(DType::BF16, &[2, 3])?)?;
+    /// assert_eq!((tensor.bytes(), tensor.dtype()), (12, Some(DType::BF16)));
+    /// assert!(matches!(device.queue().download::<f32>(&tensor), Err(Error::WrongDType { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_for(&self, desc: &TensorDesc) -> Result<Buffer> {
+        let buffer = self.alloc(desc.span_bytes())?;
+        Ok(Buffer { dtype: Some(desc.dtype()), ..buffer })
+    }
+
     /// A buffer with the elements of a slice. Runs take it for operands of that type alone; [`alloc`](Self::alloc) and
     /// [`write`](Self::write) make memory for any.
     ///
@@ -301,6 +321,26 @@ impl Device {
             #[cfg(any(feature = "cuda", feature = "wgpu"))]
             _ => Err(self.mismatch("write", buffer)),
         }
+    }
+
+    /// Writes elements into a buffer of this device, from the element `at` on, ordered as [`write`](Self::write).
+    ///
+    /// ```
+    /// use baracuda_ops::Device;
+    /// let device = Device::cpu();
+    /// let tensor = device.upload(&[1f32, 2.0, 3.0])?;
+    /// device.write_slice(&tensor, 1, &[7f32, 8.0])?;
+    /// assert_eq!(device.queue().download::<f32>(&tensor)?, [1.0, 7.0, 8.0]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::WrongDType`] if the buffer holds elements of another type, else as [`write`](Self::write).
+    pub fn write_slice<T: Element>(&self, buffer: &Buffer, at: u64, elements: &[T]) -> Result<()> {
+        if let Some(expected) = buffer.dtype.filter(|&dtype| dtype != T::DTYPE) {
+            return Err(Error::WrongDType { op: "write", operand: "buffer", expected, got: T::DTYPE });
+        }
+        self.write(buffer, at.saturating_mul(size_of::<T>() as u64), bytemuck::cast_slice(elements))
     }
 
     /// The queue of the owned layer. All owned queues of a device share one order: a run sees what runs before it, on any of them, have
@@ -385,7 +425,7 @@ impl Buffer {
         self.bytes
     }
 
-    /// The element type it was uploaded with, if any.
+    /// The element type that it was [uploaded](Device::upload) with or [allocated for](Device::alloc_for), if any.
     pub fn dtype(&self) -> Option<DType> {
         self.dtype
     }

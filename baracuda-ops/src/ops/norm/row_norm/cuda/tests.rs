@@ -1,7 +1,7 @@
 use super::backward::{self, LONGEST_CHAIN, PARTIAL_ROWS_OF_ONE_LEVEL, column_sum_chain, teams_for};
 use super::*;
-use crate::any::OPS;
 use crate::backend::Backend;
+use crate::list::OPS;
 
 fn h200(rows: u64, cols: u64, element_bytes: u32) -> RowProblem {
     RowProblem {
