@@ -319,6 +319,8 @@ const FORWARDS: &[Forwards] = &[
             r#""program":{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["w","div","t","z"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[3,1]},{"dtype":"f64","dims":[4]},{"dtype":"f64","dims":[]}]"#,
             r#""program":{"inputs":["x","y"],"let":[["e","exp","y"],["w","mul","x","e"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[2,3,4]},{"dtype":"f64","dims":[3,1]}]"#,
             r#""program":{"inputs":["x","y"],"let":[["w","mul","x","y"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[3,4]},{"dtype":"f64","dims":[1,4],"strides":[4,0]}]"#,
+            // A rotary embedding whose pairs are an axis of the output.
+            r#""program":{"inputs":["x0","x1","cos","sin"],"let":[["i","index",1],["p","gt","i",0.5],["m","neg","sin"],["u","where","p","sin","cos"],["v","where","p","cos","m"],["s","mul","x0","u"],["t","mul","x1","v"],["y","add","s","t"]],"outputs":["y"]},"inputs":[{"dtype":"f64","dims":[3,2,2],"strides":[4,0,1]},{"dtype":"f64","dims":[3,2,2],"strides":[4,0,1]},{"dtype":"f64","dims":[3,1,2]},{"dtype":"f64","dims":[2]}]"#,
         ],
         options: &[&["", r#""layouts":{"out0":{"dtype":"f64","dims":[3,4],"strides":[6,1]}}"#]],
     },
