@@ -980,7 +980,8 @@ fn steps_agree_between_backends_and_types() {
         }
     });
     let ops = ops.into_inner().unwrap();
-    assert!(wgpu.device.is_err() || OPS.iter().all(|op| ops.contains(op.name)), "only {ops:?} ran through wgpu");
+    let mut with_gradients = OPS.iter().filter(|op| !OF_POSITIONS.iter().any(|(name, _)| *name == op.name));
+    assert!(wgpu.device.is_err() || with_gradients.all(|op| ops.contains(op.name)), "only {ops:?} ran through wgpu");
 }
 
 /// With a bias or a mask forward takes any layout on every backend, and so do its gradients.
@@ -1022,8 +1023,25 @@ fn every_op_has_lines() {
         let steps = parsed(&line).gradients_all().unwrap();
         run.extend(steps.iter().map(|step| step.descriptor.name()));
     }
+    run.extend(OF_POSITIONS.iter().map(|(op, _)| *op));
     for op in OPS {
         assert!(run.contains(op.name), "{} has no line in tests/gradients.rs", op.name);
+    }
+}
+
+/// Ops all of whose results are positions.
+const OF_POSITIONS: [(&str, &str); 2] = [
+    ("nonzero", r#"{"x":{"dtype":"f64","dims":[3,4]},"count":"i64"}"#),
+    ("search_sorted", r#"{"sorted":{"dtype":"f64","dims":[3]},"values":{"dtype":"f64","dims":[4]}}"#),
+];
+
+#[test]
+fn positions_have_no_gradients() {
+    for (op, json) in OF_POSITIONS {
+        let forward = AnyDescriptor::parse(op, json).unwrap();
+        for refused in [forward.gradients_all(), forward.gradients(&["indices"], &["x"]), forward.gradients(&[], &[])] {
+            assert_eq!(refused, Err(Error::NoBackward { op }));
+        }
     }
 }
 

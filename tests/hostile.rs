@@ -8,10 +8,11 @@ use baracuda_ops::{
     ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor,
     CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor,
     GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor,
-    LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode,
-    PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction,
-    ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor,
-    SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
+    LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS, Operand,
+    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program,
+    ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor,
+    ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -220,7 +221,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
         5 if random.bool() => return if random.bool() { lookup(random) } else { scatter(random) },
-        5 if random.bool() => return order(random),
+        5 if random.bool() => return if random.bool() { order(random) } else { positions(random) },
         5 if random.bool() => return if random.bool() { pool(random) } else { resize(random) },
         5 => return movement(random),
         _ => {}
@@ -639,6 +640,52 @@ fn order(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     }
 }
 
+/// Positions of elements that are not 0, and of values among sorted elements. Types, extents, fills and sizes may be wrong.
+fn positions(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let of = |random: &mut Rng| pick(random, &[DType::I64, DType::I32, DType::U32, DType::I64, DType::F32]);
+    if random.bool() {
+        let mut d = NonzeroDescriptor::new(x)?;
+        for _ in 0..random.u32(..5) {
+            d = match random.u32(..7) {
+                0 => d.per_axis()?,
+                1 => d.indices(of(random))?,
+                2 => d.size(extent(random))?,
+                3 => d.fill(pick(random, &[-1, 0, -2, 1 << 31, 1 << 32, i64::MAX, i64::MIN]))?,
+                4 => d.count(of(random))?,
+                _ => {
+                    let name = pick(random, &["x", "indices", "count", "nothing", ""]);
+                    d.layout(name, if random.bool() { x } else { tensor(random)? })?
+                }
+            };
+        }
+        return Ok(AnyDescriptor::new(d));
+    }
+    let mut dims: Vec<u64> = match random.u32(..3) {
+        0 => vec![extent(random)],
+        _ => x.dims().iter().map(|&dim| if random.u32(..4) == 0 { 1 } else { dim }).collect(),
+    };
+    if let Some(last) = dims.last_mut() {
+        *last = extent(random);
+    }
+    if random.u32(..24) == 0 {
+        dims.push(1);
+    }
+    let dtype = if random.u32(..24) == 0 { pick(random, &DType::ALL) } else { x.dtype() };
+    let mut d = SearchSortedDescriptor::new(TensorDesc::contiguous(dtype, &dims)?, x)?;
+    for _ in 0..random.u32(..4) {
+        d = match random.u32(..5) {
+            0 => d.right()?,
+            1 => d.indices(of(random))?,
+            _ => {
+                let name = pick(random, &["sorted", "values", "indices", "nothing", ""]);
+                d.layout(name, if random.bool() { x } else { tensor(random)? })?
+            }
+        };
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
 /// Resizing with random calls. Extents, how many of them, and coordinates may be wrong.
 fn resize(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let x = tensor(random)?;
@@ -901,7 +948,9 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             // Of operands none of which is of a floating-point type there are no steps.
             if steps.is_empty() { descriptor } else { steps.swap_remove(random.usize(..steps.len())).descriptor }
         }
-        Err(Error::NoBackward { op }) if op.contains("_backward") => descriptor,
+        Err(Error::NoBackward { op }) if op.contains("_backward") || ["nonzero", "search_sorted"].contains(&op) => {
+            descriptor
+        }
         Err(error) => {
             is_informative(&error);
             descriptor

@@ -1403,6 +1403,46 @@ pub struct bops_lookup_missing_params {
     pub inner: [bops_divisor; 7usize],
     pub strides: [u64; 8usize],
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_nonzero_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub indices: *mut ::core::ffi::c_void,
+    pub count: *mut ::core::ffi::c_void,
+}
+impl Default for bops_nonzero_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_nonzero_choice {
+    pub bytes: u32,
+    pub width: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_nonzero_params {
+    pub walk: bops_walk,
+    pub x: bops_walked,
+    pub mask: u64,
+    pub tiles: u64,
+    pub rows: u64,
+    pub row: u64,
+    pub column: u64,
+    pub fill: u64,
+    pub blocks: u32,
+    pub index_bytes: u32,
+    pub count_bytes: u32,
+    pub columns: u32,
+    pub is_long: u32,
+    pub inner: [bops_divisor; 7usize],
+}
 pub const BOPS_SORT_THREADS: _bindgen_ty_25 = 256;
 pub const BOPS_SORT_ITEMS: _bindgen_ty_25 = 16;
 pub const BOPS_SORT_ITEMS_FEW: _bindgen_ty_25 = 4;
@@ -1692,11 +1732,41 @@ impl Default for bops_order_operands {
 pub struct bops_order_element {
     pub bytes: u32,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_29 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_29 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_29 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_29 = 368;
+pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_29 = 4;
 pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_search_sorted_params {
+    pub walk: bops_walk,
+    pub indices: bops_walked,
+    pub values: bops_walked,
+    pub lines: bops_walked,
+    pub keys: bops_order_keys,
+    pub length: u64,
+    pub step: u64,
+    pub is_right: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_search_sorted_operands {
+    pub sorted: *const ::core::ffi::c_void,
+    pub values: *const ::core::ffi::c_void,
+    pub indices: *mut ::core::ffi::c_void,
+}
+impl Default for bops_search_sorted_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_30 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_30 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_30 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_30 = 368;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1743,16 +1813,16 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_30 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_30 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_30 = 2;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
-pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_31 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_31 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_31 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_31 = 3;
+pub const BOPS_POOL_AXES: _bindgen_ty_31 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_31 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_31 = 2;
 pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub type bops_pooling = u32;
+pub const BOPS_POOLING_MAX: _bindgen_ty_32 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_32 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_32 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_32 = 3;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1843,36 +1913,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_32 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_32 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_32 = 8;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_33 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_33 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_33 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_33 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_33 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_33 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_33 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_33 = 7;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_33 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_33 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_33 = 8;
 pub type _bindgen_ty_33 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_34 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_34 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_34 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_34 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_34 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_34 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_34 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_34 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_34 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_34 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_34 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_34 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_34 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_34 = 7;
 pub type _bindgen_ty_34 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_35 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_35 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_35 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_35 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_35 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_35 = 5;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_35 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_35 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_35 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_35 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_35 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_35 = 5;
 pub type _bindgen_ty_35 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_36 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_36 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_36 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_36 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_36 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_36 = 5;
+pub type _bindgen_ty_36 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -2018,8 +2088,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_36 = 3;
-pub type _bindgen_ty_36 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_37 = 3;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
@@ -2235,11 +2305,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_37 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_37 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_37 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_37 = 16;
-pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_38 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_38 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_38 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_38 = 16;
+pub type _bindgen_ty_38 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2268,24 +2338,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_38 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_38 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_38 = 2;
-pub type _bindgen_ty_38 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_39 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_39 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_39 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_39 = 16;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_39 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_39 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_39 = 2;
 pub type _bindgen_ty_39 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_40 = 8;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_40 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_40 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_40 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_40 = 16;
 pub type _bindgen_ty_40 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_41 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_41 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_41 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_41 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_41 = 4;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_41 = 8;
 pub type _bindgen_ty_41 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_42 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_42 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_42 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_42 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_42 = 4;
+pub type _bindgen_ty_42 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2397,9 +2467,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_42 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_42 = 7;
-pub type _bindgen_ty_42 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_43 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_43 = 7;
+pub type _bindgen_ty_43 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -3258,6 +3328,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_nonzero_prepare(
+        of: *const u32,
+        params: *const bops_nonzero_params,
+        choice: *const bops_nonzero_choice,
+    ) -> bops_status;
+    pub fn bops_nonzero_launch(
+        of: *const u32,
+        params: *const bops_nonzero_params,
+        choice: *const bops_nonzero_choice,
+        operands: *const bops_nonzero_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_scatter_order_prepare(
         of: *const u32,
         params: *const bops_scatter_order_params,
@@ -3476,6 +3559,19 @@ unsafe extern "C" {
         params: *const bops_order_params,
         choice: *const bops_order_choice,
         operands: *const bops_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_search_sorted_prepare(
+        of: *const bops_order_element,
+        params: *const bops_search_sorted_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_search_sorted_launch(
+        of: *const bops_order_element,
+        params: *const bops_search_sorted_params,
+        choice: *const u32,
+        operands: *const bops_search_sorted_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
@@ -4145,6 +4241,10 @@ pub mod forms {
         pub use super::super::bops_lookup_missing_launch as launch;
         pub use super::super::bops_lookup_missing_prepare as prepare;
     }
+    pub mod bops_nonzero {
+        pub use super::super::bops_nonzero_launch as launch;
+        pub use super::super::bops_nonzero_prepare as prepare;
+    }
     pub mod bops_scatter_order {
         pub use super::super::bops_scatter_order_launch as launch;
         pub use super::super::bops_scatter_order_prepare as prepare;
@@ -4212,6 +4312,10 @@ pub mod forms {
     pub mod bops_order_radix {
         pub use super::super::bops_order_radix_launch as launch;
         pub use super::super::bops_order_radix_prepare as prepare;
+    }
+    pub mod bops_search_sorted {
+        pub use super::super::bops_search_sorted_launch as launch;
+        pub use super::super::bops_search_sorted_prepare as prepare;
     }
     pub mod bops_pointwise_sets {
         pub use super::super::bops_pointwise_sets_launch as launch;

@@ -227,6 +227,9 @@ files! {
         INDEX = "index/index.wgsl",
         LOOKUP = "index/lookup.wgsl",
         LOOKUP_MISSING = "index/lookup_missing.wgsl",
+        NONZERO = "index/nonzero.wgsl",
+        NONZERO_COUNT = "index/nonzero_count.wgsl",
+        NONZERO_SHARES = "index/nonzero_shares.wgsl",
         SCATTER = "index/scatter.wgsl",
         SCATTER_COMBINE = "index/scatter_combine.wgsl",
         SCATTER_GATHER = "index/scatter_gather.wgsl",
@@ -252,6 +255,7 @@ files! {
         ORDER = "order/order.wgsl",
         ORDER_MERGE = "order/order_merge.wgsl",
         ORDER_TILES = "order/order_tiles.wgsl",
+        SEARCH_SORTED = "order/search_sorted.wgsl",
     }
     /// Ops on each element alone.
     pointwise {

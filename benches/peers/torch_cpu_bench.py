@@ -19,7 +19,7 @@ if os.environ.get("GLIBC_TUNABLES") != TUNABLES:
 import torch, torch.nn.functional as F
 
 CACHE, BURST_S, REPEATS = 32 << 20, 0.02, 7
-DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DTYPES = {"bool": torch.bool, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 ACTIVATIONS = {
     "none": lambda x: x, "relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "gelu_erf": F.gelu, "silu": F.silu,
     "sigmoid": torch.sigmoid, "tanh": torch.tanh,
@@ -171,6 +171,8 @@ CELLS = {
     "reduce_mean_1": reduce,
     "cumsum_0": lambda shape, dtype, op: (lambda: (torch.randn(*shape, dtype=dtype),), lambda x: torch.cumsum(x, 0)),
     "cumsum_1": lambda shape, dtype, op: (lambda: (torch.randn(*shape, dtype=dtype),), lambda x: torch.cumsum(x, 1)),
+    "searchsorted": lambda shape, dtype, op: (lambda: (torch.randn(shape[0], dtype=dtype).sort().values, torch.randn(shape[1], dtype=dtype)), torch.searchsorted),
+    "nonzero": lambda shape, dtype, op: (lambda: (torch.randn(*shape) > 0,), lambda x: torch.nonzero(x if x.dim() > 1 else x.flatten())),
     "logcumsumexp_1": lambda shape, dtype, op: (lambda: (torch.randn(*shape, dtype=dtype),), lambda x: torch.logcumsumexp(x, 1)),
 }
 

@@ -27,6 +27,7 @@ import golden_conv
 import golden_functions
 import golden_gemm
 import golden_local_response_norm
+import golden_positions
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
 MAX_FILE_BYTES, MAX_TOTAL_BYTES = 2_000_000, 10_500_000
@@ -416,6 +417,7 @@ def main():
     golden_activation.cases(write)
     golden_gemm.cases(write)
     golden_conv.cases(write)
+    golden_positions.cases(write)
     softmax_cases()
     sizes = {}
     for op, cases in packs.items():
