@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::backend::{Device, DeviceProps};
 use crate::cache::PlanCache;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::gradients::Step;
 use crate::json::{Document, Tree};
 use crate::options::PlanOptions;
@@ -77,7 +77,7 @@ impl AnyDescriptor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] for an operand that is not declared, another shape or type, or a layout that the operand cannot have.
+    /// [`Error::InvalidDescriptor`](crate::Error::InvalidDescriptor) for an operand that is not declared, another shape or type, or a layout that the operand cannot have.
     pub fn layout(&self, operand: &str, desc: TensorDesc) -> Result<Self> {
         self.0.with_layout(operand, desc)
     }
@@ -306,8 +306,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Access, DType, LayerNormBackwardDescriptor, LayerNormDescriptor, SoftmaxBackwardDescriptor, SoftmaxDescriptor,
-        TensorDesc,
+        Access, DType, Error, LayerNormBackwardDescriptor, LayerNormDescriptor, SoftmaxBackwardDescriptor,
+        SoftmaxDescriptor, TensorDesc,
     };
 
     #[test]
