@@ -802,7 +802,6 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
         ("weights of classes", Setup { weight: Some(dtype), ..rows.clone() }),
         ("label smoothing", Setup { smoothing: 0.1, ..rows.clone() }),
         ("probabilities", Setup { targets: dtype, ..rows.clone() }),
-        ("probabilities of f32", Setup { targets: DType::F32, ..rows.clone() }),
         ("z-loss", Setup { z: 1e-4, ..rows }),
         ("16 rows of 128256", Setup::plain(dense(dtype, &[16, 128_256]), 1).stats()),
         ("channels", image.clone()),

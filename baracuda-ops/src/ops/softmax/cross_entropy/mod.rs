@@ -55,7 +55,8 @@
 //! Whatever x is in a line that does not count, its loss and its dx follow from the target alone. Of other lines, with a NaN or +infinity logsumexp, loss and
 //! dx are NaN; with -infinity alone logsumexp is -infinity, and loss and dx are NaN; another -infinity has `dx = 0`, of the target `-g`, and there the loss is
 //! infinite. Without lines a sum is 0, and a mean is NaN, as it is where no line counts: 0 / 0. With label smoothing, -infinity of any class makes the loss
-//! infinite, with a weight of 0 NaN; probabilities do, too, with a weight or a probability of 0 NaN, as in PyTorch. Weights are finite, and may be 0 or negative; where they make the divisor 0, a loss and a dx are infinite or NaN.
+//! infinite, with a weight of 0 NaN; probabilities do, too, with a weight or a probability of 0 NaN, as in PyTorch. Weights and
+//! probabilities are finite, and may be 0 or negative; where weights make the divisor 0, a loss and a dx are infinite or NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which type or extent.
 //!
