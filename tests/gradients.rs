@@ -185,6 +185,20 @@ const FORWARDS: &[Forwards] = &[
     Forwards {
         op: "cross_entropy",
         tensors: &[
+            r#""x":{"dtype":"f64","dims":[7,5]},"axis":1,"targets":"f64""#,
+            r#""x":{"dtype":"f64","dims":[2,4,5],"strides":[1,10,2]},"axis":1,"targets":"f32","layouts":{"targets":{"dtype":"f32","dims":[2,4,5],"strides":[0,1,4]}}"#,
+        ],
+        options: &[
+            &["", r#""weight":"f64""#],
+            &["", r#""label_smoothing":0.2"#],
+            &["", r#""z_loss":0.01"#],
+            &["", r#""reduction":"sum""#, r#""reduction":"none""#],
+            STATS,
+        ],
+    },
+    Forwards {
+        op: "cross_entropy",
+        tensors: &[
             r#""x":{"dtype":"f64","dims":[4]},"axis":0,"targets":"i64""#,
             r#""x":{"dtype":"f64","dims":[2,3]},"axis":1,"targets":"i64","reduction":"none","layouts":{"loss":{"dtype":"f64","dims":[2],"strides":[3]}}"#,
         ],
@@ -528,6 +542,7 @@ const MIXED: &[&str] = &[
     r#"attention {"q":{"dtype":"bf16","dims":[2,2,3,4]},"k":{"dtype":"bf16","dims":[2,1,5,4]},"v":{"dtype":"bf16","dims":[2,1,5,3]},"bias":{"dtype":"f32","dims":[3,5]},"causal":"bottom_right"}"#,
     r#"attention {"q":{"dtype":"f16","dims":[2,2,3,4]},"k":{"dtype":"f16","dims":[2,2,5,4]},"v":{"dtype":"f16","dims":[2,2,5,4]},"bias":{"dtype":"f16","dims":[2,1,5]},"soft_cap":2.0,"stats":true}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"i64","stats":true}"#,
+    r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"f32","label_smoothing":0.1}"#,
     r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"u32","weight":"f32","label_smoothing":0.1,"z_loss":1e-4,"missing":true}"#,
     r#"pool {"x":{"dtype":"bf16","dims":[2,3,5,6]},"pooling":"average","kernel":[3,3],"stride":[2,2],"padding":[[1,1],[1,1]]}"#,

@@ -142,7 +142,7 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
 fn cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let x = tensor(random)?;
     let axis = if random.u32(..8) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
-    let types = [DType::I64, DType::I64, DType::I32, DType::U32];
+    let types = [DType::I64, DType::I64, DType::I32, DType::U32, DType::F32, x.dtype()];
     let targets = if random.u32(..16) == 0 { pick(random, &DType::ALL) } else { pick(random, &types) };
     let mut d = CrossEntropyDescriptor::new(x, axis, targets)?;
     for _ in 0..random.u32(..4) {
@@ -938,9 +938,10 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             });
             // Positions alone, as those of an order, have no gradients that arrive, and so there are no steps.
             let are_positions = arriving.is_empty() && ["sort", "top_k"].contains(&descriptor.name());
-            // Weights of classes are given, as running statistics are.
+            // Weights and probabilities of classes are given, as running statistics are.
+            let is_of_loss = descriptor.name() == "cross_entropy";
             let is_given = |slot: &Slot| {
-                slot.name.starts_with("running") || (descriptor.name() == "cross_entropy" && slot.name == "weight")
+                slot.name.starts_with("running") || (is_of_loss && ["weight", "targets"].contains(&slot.name))
             };
             let is_wanted = |slot: &Slot| slot.access == Access::In && !is_given(slot);
             let wanted = names(&|slot| !are_positions && is_wanted(slot));

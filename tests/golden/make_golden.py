@@ -24,6 +24,7 @@ import golden_activation
 import golden_attention
 import golden_channel_norm
 import golden_conv
+import golden_cross_entropy
 import golden_functions
 import golden_gemm
 import golden_local_response_norm
@@ -418,6 +419,7 @@ def main():
     golden_gemm.cases(write)
     golden_conv.cases(write)
     golden_positions.cases(write)
+    golden_cross_entropy.cases(write)
     softmax_cases()
     sizes = {}
     for op, cases in packs.items():

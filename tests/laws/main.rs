@@ -458,7 +458,9 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let classes = |targets| CrossEntropyDescriptor::new(x(&[2, 3]), 1, targets);
     add("classes past the rank", CrossEntropyDescriptor::new(x(&[2, 3]), 2, DType::I64).err());
     add("no classes", CrossEntropyDescriptor::new(x(&[2, 0]), 1, DType::I64).err());
-    add("targets that are no integers", classes(DType::F32).err());
+    add("targets that are neither classes nor probabilities", classes(DType::F16).err());
+    add("an ignored index beside probabilities", classes(DType::F32).and_then(|d| d.ignore_index(1)).err());
+    add("a count of probabilities out of range", classes(DType::F32).and_then(|d| d.count_missing()).err());
     add("an ignored target that targets cannot have", classes(DType::U32).and_then(|d| d.ignore_index(-100)).err());
     add("a weight of another type", classes(DType::U32).and_then(|d| d.weight(DType::F64)).err());
     let weighted = classes(DType::U32).and_then(|d| d.weight(DType::F32));

@@ -42,6 +42,14 @@ pub(super) fn weight_of(weight: Option<Tensor<'_>>, class: u64) -> f64 {
     weight.map_or(1.0, |weight| weight.load(class * weight.desc().strides()[0]))
 }
 
+/// What each class of a line counts beside its weight and, of indices, beside what the target does: of probabilities all of it.
+fn share_of<'a>(valid: &'a Valid, targets: Option<Tensor<'a>>, line: u64) -> impl Fn(u64) -> f64 + 'a {
+    let ([keep, smooth], lines) = (valid.fields.smoothing(), &valid.derived);
+    let (first, step) = (lines.offset(At::Targets as usize, line), lines.steps[At::Targets as usize]);
+    let probabilities = targets.filter(|_| valid.fields.has_probabilities());
+    move |class| smooth + probabilities.map_or(0.0, |of| keep * of.load(first + class * step))
+}
+
 /// The sum of the weights of all classes, for label smoothing alone.
 pub(super) fn total_weight(valid: &Valid, weight: Option<Tensor<'_>>) -> f64 {
     let lines = &valid.derived;
@@ -78,20 +86,20 @@ fn compute_forward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
     let lines = &valid.derived;
     let Some(x) = operands.get(forward::X) else { return losses(valid, operands, |_| Ok((0.0, 0.0))) };
     let weight = operands.get(forward::WEIGHT);
-    let [_, smooth] = valid.fields.smoothing();
     losses(valid, operands, |line| {
         let values = values(lines, x, line)?;
         let about = largest_and_log_sum(&values);
         let of_classes = || {
-            let term = |(i, &value): (u64, &f64)| weight_of(weight, i) * ((about.0 - value) + about.1);
-            smooth * (0..).zip(&values).map(term).collect::<Sum>().total()
+            let share = share_of(valid, operands.get(forward::TARGETS), line);
+            let term = |(i, &value): (u64, &f64)| weight_of(weight, i) * share(i) * ((about.0 - value) + about.1);
+            (0..).zip(&values).map(term).collect::<Sum>().total()
         };
         Ok(loss_of_line(valid, operands, line, about, of_classes))
     })
 }
 
 /// Stores the logsumexp of a line, whose largest element and logarithm of the sum of exponentials are given, and returns its loss and what that adds to the
-/// divisor. `of_classes`: the part of the loss that all classes have, if there is label smoothing.
+/// divisor. `of_classes`: the part of the loss that all classes have, if there is label smoothing or targets are probabilities.
 pub(super) fn loss_of_line(
     valid: &Valid,
     operands: &Operands<'_>,
@@ -108,6 +116,10 @@ pub(super) fn loss_of_line(
         // SAFETY: each line is of one task, and outputs address every element once.
         unsafe { logsumexp.store(lines.offset(At::LogSumExp as usize, line), largest + log_sum) };
     }
+    let of_z = || if z > 0.0 { z * (largest + log_sum).powi(2) } else { 0.0 };
+    if fields.has_probabilities() {
+        return (of_classes() + of_z(), 1.0);
+    }
     match Target::of(fields, lines, targets, line) {
         Target::Class(class) => {
             let of_class = x.load(lines.offset(At::X as usize, line) + class * lines.steps[At::X as usize]);
@@ -116,10 +128,7 @@ pub(super) fn loss_of_line(
             if smooth > 0.0 {
                 loss += of_classes();
             }
-            if z > 0.0 {
-                loss += z * (largest + log_sum).powi(2);
-            }
-            (loss, of_target)
+            (loss + of_z(), of_target)
         }
         Target::Ignored => (0.0, 0.0),
         Target::OutOfRange => (f64::NAN, 0.0),
@@ -204,9 +213,15 @@ fn compute_backward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
             // SAFETY: each line is one task, which has read all of it, and outputs address every element once.
             unsafe { dx.store(first + i * step, value) };
         };
-        let Target::Class(class) = Target::of(fields, lines, targets, line) else {
-            (0..lines.dim).for_each(|i| store(i, 0.0));
-            return Ok(());
+        let class = match fields.has_probabilities() {
+            true => None,
+            false => match Target::of(fields, lines, targets, line) {
+                Target::Class(class) => Some(class),
+                Target::Ignored | Target::OutOfRange => {
+                    (0..lines.dim).for_each(|i| store(i, 0.0));
+                    return Ok(());
+                }
+            },
         };
         let gradient = dloss.load(lines.offset(At::Loss as usize, line)) / divisor;
         let values = values(lines, x, line)?;
@@ -214,12 +229,18 @@ fn compute_backward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
             Some(saved) => (saved.load(lines.offset(At::LogSumExp as usize, line)), 0.0),
             None => largest_and_log_sum(&values),
         };
-        let of_target = keep * weight_of(weight, class);
+        let of_target = class.map_or(0.0, |class| keep * weight_of(weight, class));
+        let share_of = share_of(valid, Some(targets), line);
+        let of_class = |class: u64| weight_of(weight, class) * share_of(class);
+        let total = match class {
+            Some(_) => smooth * total,
+            None => (0..lines.dim).map(of_class).collect::<Sum>().total(),
+        };
         for (i, value) in (0..).zip(values) {
             let share = ((value - shift) - log_sum).exp();
-            let mut slope = of_target * (share - if i == class { 1.0 } else { 0.0 });
-            if smooth > 0.0 {
-                slope += smooth * (total * share - weight_of(weight, i));
+            let mut slope = of_target * (share - if class == Some(i) { 1.0 } else { 0.0 });
+            if smooth > 0.0 || class.is_none() {
+                slope += total * share - of_class(i);
             }
             if z > 0.0 {
                 slope += 2.0 * z * (shift + log_sum) * share;

@@ -87,6 +87,7 @@ fn params(valid: &Valid) -> Result<sys::bops_cross_entropy_params, Reason> {
     let mut params = sys::bops_cross_entropy_params {
         has_missing: fields.missing.into(),
         has_options: valid.has_options().into(),
+        has_probabilities: fields.has_probabilities().into(),
         has_weight: fields.weight.is_some().into(),
         has_f32_weight: (fields.weight == Some(DType::F32)).into(),
         weight_step: valid.weight_step(),
@@ -116,7 +117,7 @@ fn params(valid: &Valid) -> Result<sys::bops_cross_entropy_params, Reason> {
     for (to, strides) in params.strides.iter_mut().zip(&lines.strides) {
         to.strides[..strides.len()].copy_from_slice(strides);
     }
-    for (to, operand) in params.steps.iter_mut().zip([At::X, At::Dx]) {
+    for (to, operand) in params.steps.iter_mut().zip([At::X, At::Dx, At::Targets]) {
         *to = lines.steps.get(operand as usize).copied().unwrap_or(0);
     }
     Ok(params)

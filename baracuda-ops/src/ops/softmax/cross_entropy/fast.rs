@@ -117,6 +117,8 @@ enum Shares<'a> {
     Alike(f32),
     /// Each its own.
     Each(&'a [f32]),
+    /// `keep q + smooth` of each probability q, times its weight if there are any.
+    Probabilities { of: Run<'a>, keep: f32, smooth: f32, weights: &'a [f32] },
 }
 
 impl Shares<'_> {
@@ -127,24 +129,63 @@ impl Shares<'_> {
         match self {
             Self::Alike(share) => shares.fill(*share),
             Self::Each(each) => shares.copy_from_slice(&each[to_usize(at)..][..length]),
+            Self::Probabilities { of, keep, smooth, weights } => {
+                f32::read(&of.tensor, of.first + at * of.step, of.step, shares);
+                for share in &mut *shares {
+                    *share = *keep * *share + *smooth;
+                }
+                if !weights.is_empty() {
+                    for (share, weight) in shares.iter_mut().zip(&weights[to_usize(at)..]) {
+                        *share *= weight;
+                    }
+                }
+            }
         }
         shares
     }
 }
 
-/// What each class counts under label smoothing, if it does not count what all others do.
-fn smoothed(valid: &Valid, weight: Option<Tensor<'_>>) -> Result<Vec<f32>, Shortage> {
+/// What multiplies the loss of each class, if they differ and any but that of a target counts: with probabilities its weight, else the part of it that label
+/// smoothing leaves.
+fn weights(valid: &Valid, weight: Option<Tensor<'_>>) -> Result<Vec<f32>, Shortage> {
     let ([_, smooth], dim) = (valid.fields.smoothing(), valid.derived.dim);
+    let factor = if valid.fields.has_probabilities() { 1.0 } else { smooth };
     match weight {
-        Some(_) if smooth > 0.0 => held(dim, (0..dim).map(|class| single(smooth * weight_of(weight, class)))),
+        Some(_) if factor > 0.0 => held(dim, (0..dim).map(|class| single(factor * weight_of(weight, class)))),
         _ => Ok(Vec::new()),
     }
 }
 
-/// The shares of every line.
-fn shares<'a>(valid: &Valid, smoothed: &'a [f32]) -> Shares<'a> {
-    let [_, smooth] = valid.fields.smoothing();
-    if smoothed.is_empty() { Shares::Alike(single(smooth)) } else { Shares::Each(smoothed) }
+/// The shares of a line.
+fn shares<'a>(valid: &Valid, targets: Option<Tensor<'a>>, line: u64, weights: &'a [f32]) -> Shares<'a> {
+    let [keep, smooth] = valid.fields.smoothing().map(single);
+    match targets {
+        Some(targets) if valid.fields.has_probabilities() => {
+            Shares::Probabilities { of: run(&valid.derived, targets, At::Targets, line), keep, smooth, weights }
+        }
+        _ if weights.is_empty() => Shares::Alike(smooth),
+        _ => Shares::Each(weights),
+    }
+}
+
+/// The sum of the shares of a line, in f64.
+struct Total<'a> {
+    dim: u64,
+    shares: Shares<'a>,
+}
+
+impl Widest for Total<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) -> f64 {
+        let mut room = EMPTY;
+        let mut total = 0.0;
+        for (at, length) in blocks(self.dim) {
+            total += sums([self.shares.block(at, length, &mut room)], |[share]: [f64; 1]| [share])[0];
+        }
+        total
+    }
 }
 
 /// The sum of the losses of the classes of a line, each by its share, in f64.
@@ -175,11 +216,11 @@ impl Widest for OfClasses<'_> {
 fn compute_forward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
     let lines = &valid.derived;
     let Some(x) = operands.get(forward::X) else { return losses(valid, operands, |_| Ok((0.0, 0.0))) };
-    let smoothed = smoothed(valid, operands.get(forward::WEIGHT))?;
-    let shares = shares(valid, &smoothed);
+    let weights = weights(valid, operands.get(forward::WEIGHT))?;
     losses(valid, operands, |line| {
         let x = run(lines, x, At::X, line);
         let about = widest(Exponentials { x, dim: lines.dim });
+        let shares = shares(valid, operands.get(forward::TARGETS), line, &weights);
         let of_classes = || widest(OfClasses { x, dim: lines.dim, shares, about });
         Ok(loss_of_line(valid, operands, line, about, of_classes))
     })
@@ -195,7 +236,7 @@ struct Gradients<'a> {
     slope: f32,
     gradient: f32,
     shares: Shares<'a>,
-    of_target: (u64, f32),
+    of_target: Option<(u64, f32)>,
 }
 
 impl Widest for Gradients<'_> {
@@ -203,7 +244,7 @@ impl Widest for Gradients<'_> {
 
     #[inline(always)]
     fn run<const FUSED: bool>(self) {
-        let Self { x, dx, dim, shift, factor, slope, gradient, shares, of_target: (class, of_class) } = self;
+        let Self { x, dx, dim, shift, factor, slope, gradient, shares, of_target } = self;
         let [mut of_x, mut of_shares] = [EMPTY; 2];
         for (at, length) in blocks(dim) {
             let values = read(&x, at, length, 0.0, &mut of_x);
@@ -213,14 +254,16 @@ impl Widest for Gradients<'_> {
                         *value = fma::<FUSED>(exp::<FUSED>(*value - shift) * factor, slope, -share) * gradient;
                     }
                 }
-                Shares::Each(_) => {
+                Shares::Each(_) | Shares::Probabilities { .. } => {
                     let shares = shares.block(at, length, &mut of_shares);
                     for (value, share) in values.iter_mut().zip(shares) {
                         *value = fma::<FUSED>(exp::<FUSED>(*value - shift) * factor, slope, -share) * gradient;
                     }
                 }
             }
-            if (at..at + length as u64).contains(&class) {
+            if let Some((class, of_class)) = of_target
+                && (at..at + length as u64).contains(&class)
+            {
                 values[to_usize(class - at)] = of_class;
             }
             f32::write(&dx.tensor, dx.first + at * dx.step, dx.step, &values[..length]);
@@ -240,36 +283,46 @@ fn compute_backward(valid: &Valid, operands: &Operands<'_>) -> Outcome {
     };
     let ([keep, smooth], z) = (fields.smoothing(), fields.z_loss.get());
     let weight = operands.get(backward::WEIGHT);
-    let smoothed = smoothed(valid, weight)?;
-    let (shares, total) = (shares(valid, &smoothed), total_weight(valid, weight));
+    let weights = weights(valid, weight)?;
+    let total = smooth * total_weight(valid, weight);
     let divisor = operands.get(backward::DIVISOR).map_or(1.0, |divisor| divisor.load(0));
     let of_line = |line: u64| {
         let (x, dx) = (run(lines, x, At::X, line), run(lines, dx, At::Dx, line));
-        let Target::Class(class) = Target::of(fields, lines, targets, line) else {
-            blocks(lines.dim).for_each(|(at, length)| dx.write(at, &EMPTY[..length]));
-            return;
+        let class = match fields.has_probabilities() {
+            true => None,
+            false => match Target::of(fields, lines, targets, line) {
+                Target::Class(class) => Some(class),
+                Target::Ignored | Target::OutOfRange => {
+                    return blocks(lines.dim).for_each(|(at, length)| dx.write(at, &EMPTY[..length]));
+                }
+            },
         };
+        let shares = shares(valid, Some(targets), line, &weights);
         let gradient = dloss.load(lines.offset(At::Loss as usize, line)) / divisor;
         let (shift, log_sum) = match operands.get(backward::LOGSUMEXP) {
             Some(saved) => (saved.load(lines.offset(At::LogSumExp as usize, line)), 0.0),
             None => widest(Exponentials { x, dim: lines.dim }),
         };
-        let of_weight = keep * weight_of(weight, class);
-        let slope = of_weight + smooth * total + if z > 0.0 { 2.0 * z * (shift + log_sum) } else { 0.0 };
-        // The difference of the target's share from 1, in f64.
-        let share = ((x.tensor.load(x.first + class * x.step) - shift) - log_sum).exp();
-        let of_smoothing = if smooth > 0.0 { smooth * weight_of(weight, class) } else { 0.0 };
-        let of_target = (of_weight * (share - 1.0) + (slope - of_weight) * share - of_smoothing) * gradient;
+        let of_z = if z > 0.0 { 2.0 * z * (shift + log_sum) } else { 0.0 };
+        let of_classes = if class.is_some() { total } else { widest(Total { dim: lines.dim, shares }) };
+        let of_class = class.map_or(0.0, |class| keep * weight_of(weight, class));
+        let of_target = class.map(|class| {
+            // The difference of the target's share from 1, in f64.
+            let share = ((x.tensor.load(x.first + class * x.step) - shift) - log_sum).exp();
+            let of_smoothing = if smooth > 0.0 { smooth * weight_of(weight, class) } else { 0.0 };
+            let slope = of_class * (share - 1.0) + (of_classes + of_z) * share - of_smoothing;
+            (class, single(slope * gradient))
+        });
         widest(Gradients {
             x,
             dx,
             dim: lines.dim,
             shift: single(shift),
             factor: single((-log_sum).exp()),
-            slope: single(slope),
+            slope: single(of_class + of_classes + of_z),
             gradient: single(gradient),
             shares,
-            of_target: (class, single(of_target)),
+            of_target,
         });
     };
     let of_task = lines_of_task(lines);
