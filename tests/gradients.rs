@@ -646,9 +646,13 @@ fn line_of(function: Function) -> String {
     let inner = if function == Function::Acosh { "cosh" } else { "sigmoid" };
     let sigmoids = names.iter().map(|name| json!([format!("s{name}"), inner, name]));
     // A bool is made of a number, which the result takes as well, so that it has a gradient.
-    let argument = |(at, name): (usize, &&str)| format!("{}{name}", if function.takes_bool(at) { "b" } else { "s" });
+    let argument = |(at, name): (usize, &&str)| match function {
+        // It has no gradient, and is above 1.
+        Function::Zeta if at == 0 => json!(2.5),
+        _ => json!(format!("{}{name}", if function.takes_bool(at) { "b" } else { "s" })),
+    };
     let arguments = names.iter().enumerate().map(argument);
-    let call: Vec<String> = ["f", function.name()].map(String::from).into_iter().chain(arguments).collect();
+    let call: Vec<Value> = ["f", function.name()].map(Value::from).into_iter().chain(arguments).collect();
     let bools = names.iter().map(|name| json!([format!("b{name}"), "gt", format!("s{name}"), 0.5]));
     let last = [json!(call), json!(["r", "add", "f", "sx"])];
     let instructions: Vec<Value> = sigmoids.chain(bools).chain(last).collect();

@@ -49,6 +49,7 @@ const fn c_cost(function: Function) -> sys::bops_cost {
         Cost::Exponential => sys::BOPS_COST_EXPONENTIAL,
         Cost::Exponentials | Cost::Special => sys::BOPS_COST_SPECIAL,
         Cost::Digits => sys::BOPS_COST_DIGITS,
+        Cost::Series => sys::BOPS_COST_SERIES,
     }
 }
 
@@ -543,7 +544,7 @@ mod tests {
         let [functions, special] = ["functions.cuh", "special.cuh"].map(read);
         let mut by_default = Vec::new();
         for function in Function::ALL.into_iter().filter(|function| function.computes_in(DType::F32)) {
-            let is_special = c_cost(function) == sys::BOPS_COST_SPECIAL;
+            let is_special = matches!(c_cost(function), sys::BOPS_COST_SPECIAL | sys::BOPS_COST_SERIES);
             let [own, other] = if is_special { [&special, &functions] } else { [&functions, &special] };
             let case = format!("case BOPS_FUNCTION_{}:", function.name().to_uppercase());
             assert!(!other.contains(&case), "{function:?} is in the file of another cost");
@@ -552,7 +553,7 @@ mod tests {
             }
         }
         // The last one of each switch is its default.
-        assert_eq!(by_default, ["hardswish", "remainder", "fma", "tanh", "logit", "atan2", "div"]);
+        assert_eq!(by_default, ["hardswish", "remainder", "fma", "tanh", "logit", "atan2", "zeta", "div"]);
     }
 
     #[test]
