@@ -176,7 +176,15 @@ fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let q = fitting(&[samples, kv_heads.saturating_mul(group), queries, depth])?;
     let (k, v) = (fitting(&[samples, kv_heads, keys, depth])?, fitting(&[samples, kv_heads, keys, value_depth])?);
     let [q, k, v] = [q, k, v].map(|fits| if random.u32(..24) == 0 { tensor(random).unwrap_or(fits) } else { fits });
-    let mut d = AttentionDescriptor::new(q, k, v)?;
+    let mut d = if random.u32(..4) == 0 {
+        let numbers = pick(random, &[DType::I32, DType::I32, DType::I64, DType::U32, DType::F32]);
+        let of_sample = if random.u32(..8) == 0 { extent(random) } else { random.u64(..9) };
+        let fits = TensorDesc::contiguous(numbers, &[samples, of_sample])?;
+        let pages = if random.u32(..12) == 0 { tensor(random)? } else { fits };
+        AttentionDescriptor::paged(q, k, v, pages)?
+    } else {
+        AttentionDescriptor::new(q, k, v)?
+    };
     let windows = [None, Some(0), Some(3), Some(-1), Some(i64::MAX), Some(i64::MIN)];
     for _ in 0..random.u32(..5) {
         d = match random.u32(..9) {
@@ -194,7 +202,7 @@ fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
                 d.bias(if random.u32(..8) == 0 { tensor(random)? } else { bias })?
             }
             _ => {
-                let name = pick(random, &["q", "k", "v", "bias", "lengths", "y", "lse", "dy", "nothing", ""]);
+                let name = pick(random, &["q", "k", "v", "bias", "lengths", "pages", "y", "lse", "dy", "nothing", ""]);
                 let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
                 d.layout(name, if random.bool() { slot.unwrap_or(q) } else { tensor(random)? })?
             }

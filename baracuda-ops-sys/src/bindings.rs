@@ -105,6 +105,15 @@ pub struct bops_attention_strides {
     pub column: u64,
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_pages {
+    pub count: u64,
+    pub sample: u64,
+    pub column: u64,
+    pub page: u32,
+    pub dtype: bops_dtype,
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_attention_params {
     pub samples: u32,
@@ -123,6 +132,7 @@ pub struct bops_attention_params {
     pub has_lengths: u32,
     pub mask: bops_attention_mask,
     pub length_stride: u64,
+    pub pages: bops_attention_pages,
     pub q: bops_attention_strides,
     pub k: bops_attention_strides,
     pub v: bops_attention_strides,
@@ -140,6 +150,7 @@ pub struct bops_attention_operands {
     pub v: *const ::core::ffi::c_void,
     pub bias: *const ::core::ffi::c_void,
     pub lengths: *const ::core::ffi::c_void,
+    pub pages: *const ::core::ffi::c_void,
     pub y: *mut ::core::ffi::c_void,
     pub lse: *mut ::core::ffi::c_void,
 }
@@ -151,6 +162,15 @@ impl Default for bops_attention_operands {
             s.assume_init()
         }
     }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_split_choice {
+    pub padded: u32,
+    pub rows: u32,
+    pub vectors: u32,
+    pub parts: u32,
+    pub keys_per_part: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2593,6 +2613,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_attention_split_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_split_choice,
+    ) -> bops_status;
+    pub fn bops_attention_split_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_split_choice,
+        operands: *const bops_attention_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_attention_backward_delta_prepare(
         of: *const bops_dtype,
         params: *const bops_attention_backward_params,
@@ -4045,6 +4078,10 @@ pub mod forms {
     pub mod bops_attention_simt {
         pub use super::super::bops_attention_simt_launch as launch;
         pub use super::super::bops_attention_simt_prepare as prepare;
+    }
+    pub mod bops_attention_split {
+        pub use super::super::bops_attention_split_launch as launch;
+        pub use super::super::bops_attention_split_prepare as prepare;
     }
     pub mod bops_attention_backward_delta {
         pub use super::super::bops_attention_backward_delta_launch as launch;

@@ -112,6 +112,8 @@ files! {
         ATTENTION_BACKWARD_QUERIES = "attention/attention_backward_queries.wgsl",
         ATTENTION_BACKWARD_TILES = "attention/attention_backward_tiles.wgsl",
         ATTENTION_LENGTHS = "attention/attention_lengths.wgsl",
+        ATTENTION_SPLIT = "attention/attention_split.wgsl",
+        ATTENTION_SPLIT_MERGE = "attention/attention_split_merge.wgsl",
         ATTENTION_TILES = "attention/attention_tiles.wgsl",
     }
     /// Convolutions.

@@ -108,6 +108,7 @@ pub const OPS: &[&str] = &[
     "softmax_bias",
     "sdpa",
     "sdpa_causal",
+    "sdpa_decode",
     "local_response_norm",
     "batch_norm_train_add_relu",
     "instance_norm",

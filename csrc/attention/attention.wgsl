@@ -57,7 +57,7 @@ fn attention(at: Invocation) {
                 let query = first_row + y + 8u * i;
                 let key = first + x + 16u * j;
                 var score = unseen();
-                if (sees(sight, query, key)) {
+                if (sees(sight, query, key) && (!IS_PAGED || begin_of(k, key).y != 0u)) {
                     score = score_of(products[i][j], bias, query, key).x;
                 }
                 weights[(y + 8u * i) * 36u + x + 16u * j] = score;

@@ -415,6 +415,11 @@ fn attentions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("values of other keys", AttentionDescriptor::new(q, k, of(&[2, 2, 6, 8])).err());
     add("heads beyond 256", AttentionDescriptor::new(of(&[1, 1, 1, 257]), of(&[1, 1, 1, 257]), k).err());
     add("queries of rank 3", AttentionDescriptor::new(of(&[4, 3, 8]), k, k).err());
+    let numbers = |dims: &[u64]| TensorDesc::contiguous(DType::I32, dims).unwrap();
+    add("pages of other samples", AttentionDescriptor::paged(q, k, k, numbers(&[3, 4])).err());
+    add("pages of rank 1", AttentionDescriptor::paged(q, k, k, numbers(&[2])).err());
+    let paged = AttentionDescriptor::paged(q, k, k, numbers(&[2, 4])).unwrap();
+    add("gradients of pages", paged.backward(&["k"]).err());
     add("a window below 0", fits.clone().window(Some(-1), None).err());
     add("a soft cap of 0", fits.clone().soft_cap(0.0).err());
     add("a bias that does not broadcast", fits.clone().bias(of(&[4, 5])).err());
