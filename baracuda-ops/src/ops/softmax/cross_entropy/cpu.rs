@@ -7,12 +7,12 @@ use crate::ops::softmax::masked::Lines;
 
 /// The reference of forward.
 pub(super) fn forward(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_forward))
+    Ok(valid.on_cpu(compute_forward).batch_invariant_if(valid.fields.reduction == LossReduction::None))
 }
 
 /// The reference of backward.
 pub(super) fn backward(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_backward))
+    Ok(valid.on_cpu(compute_backward).batch_invariant_if(valid.fields.reduction == LossReduction::None))
 }
 
 /// What the target of a line says.
