@@ -20,6 +20,7 @@ use baracuda_ops_tests::target::{TARGETS, target};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rayon::prelude::*;
 
+mod batch;
 mod convolutions;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -115,6 +116,8 @@ fn main() -> ExitCode {
         Trial::test("a_buffer_in_use_is_refused_on_the_cpu", in_use),
         Trial::test("bytes_of_the_host_are_operands", host_bytes),
         Trial::test("options_are_obeyed_or_refused", options),
+        Trial::test("no_choice_for_the_same_bits_depends_on_the_number_of_samples", || Ok(batch::same_choices()?)),
+        Trial::test("what_promises_the_same_bits_is_in_a_table", || Ok(batch::table()?)),
     ];
     for target in TARGETS.iter() {
         let on = move |name: &str, law: fn(&Device) -> Outcome| {
@@ -130,6 +133,12 @@ fn main() -> ExitCode {
         trials.push(on("strides_of_a_factor_without_elements_do_not_matter", |device| Ok(products::empty(device)?)));
         trials.push(on("products_judged_on_samples", |device| Ok(products::sampled(device)?)));
         trials.push(on("convolutions_judged_on_samples", |device| Ok(convolutions::sampled(device)?)));
+        for name in batch::names() {
+            let (title, device) =
+                (format!("the_same_bits_in_every_batch/{name}/{}", target.name), target.device.clone());
+            let absent = device.as_ref().err().cloned();
+            trials.push(unless(absent, Trial::test(title, move || Ok(batch::same_bits(&name, &device?)?))));
+        }
     }
     trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), move || Ok(law()?))));
     #[cfg(feature = "wgpu")]

@@ -9,12 +9,12 @@ use crate::narrow::to_usize;
 
 /// The reference of forward.
 pub(super) fn forward(valid: &Valid<ForwardFields>) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_forward))
+    Ok(valid.on_cpu(compute_forward).batch_invariant())
 }
 
 /// The reference of backward.
 pub(super) fn backward(valid: &Valid<BackwardFields>) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_backward))
+    Ok(valid.on_cpu(compute_backward).batch_invariant_if(valid.fields.dbias.is_none()))
 }
 
 /// A place of the scores: the sample, the head of q, the query and the key.

@@ -37,13 +37,13 @@ const CHAIN: usize = 32;
 /// The form of forward.
 pub(super) fn forward(valid: &Valid<ForwardFields>) -> Accepted<'_> {
     check(valid.fields.q.dtype())?;
-    Ok(valid.on_cpu(compute_forward))
+    Ok(valid.on_cpu(compute_forward).batch_invariant())
 }
 
 /// The form of backward.
 pub(super) fn backward(valid: &Valid<BackwardFields>) -> Accepted<'_> {
     check(valid.fields.q.dtype())?;
-    Ok(valid.on_cpu(compute_backward))
+    Ok(valid.on_cpu(compute_backward).batch_invariant_if(valid.fields.dbias.is_none()))
 }
 
 fn check(dtype: DType) -> Result<(), Reason> {

@@ -233,7 +233,7 @@ pub(super) fn forward(valid: &Valid<ForwardFields>, props: &Props, _: Ask) -> Ma
     let dtype = valid.fields.q.dtype();
     let rows = [Some(Q), Some(K), Some(V), Some(BIAS), Some(Y), Some(LSE), None, None, None, None, None];
     let told = Told::new(geometry, slots, dtype, [LENGTHS, BIAS], rows, [0.0; 4], props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(true);
     if slots.always(Y).desc.is_empty() {
         return Ok(work);
     }
@@ -357,7 +357,7 @@ pub(super) fn backward(valid: &Valid<BackwardFields>, props: &Props, _: Ask) -> 
     let gradients = [fields.dq, fields.dk, fields.dv, fields.dbias];
     let betas = gradients.map(|gradient| gradient.map_or(0.0, Gradient::beta));
     let told = Told::new(geometry, slots, dtype, [LENGTHS, BIAS], rows, betas, props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(fields.dbias.is_none());
     let has = |row: usize| slots.at(row).is_some_and(|slot| !slot.desc.is_empty());
     if ![DQ, DK, DV, DBIAS].into_iter().any(has) {
         return Ok(work);

@@ -10,12 +10,12 @@ const TASK: u64 = 16 * 1024;
 
 /// The reference of forward.
 pub(super) fn forward(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_forward))
+    Ok(valid.on_cpu(compute_forward).batch_invariant_if(valid.fields.reduction == LossReduction::None))
 }
 
 /// The reference of backward.
 pub(super) fn backward(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_backward))
+    Ok(valid.on_cpu(compute_backward).batch_invariant_if(valid.fields.reduction == LossReduction::None))
 }
 
 /// What the target of a line says.

@@ -31,7 +31,7 @@ pub(super) fn work(valid: &Valid, props: &Props) -> std::result::Result<Work<()>
     let of_x = ShaderType::of(fields.x.dtype())?;
     // Of what is empty nothing is addressed; a reduction is written all the same.
     check_reach(valid.slots.iter().filter(|slot| !slot.desc.is_empty()), &[], props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(fields.reduction == LossReduction::None);
     let is_reduced = valid.op.kind == Direction::Forward && fields.reduction != LossReduction::None;
     // Losses of lines, for the mean what they add to the divisor, and the sums of several workgroups of either, each from where a binding can start.
     let totals = lines.count.div_ceil(OF_TOTAL);
