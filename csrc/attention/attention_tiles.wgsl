@@ -62,6 +62,7 @@ struct Matrix {
     row: u32,
     column: u32,
     numbers: u32, // where those of the pages of the sample begin
+    first: u32, // the number of the first query among those of all samples and heads, of matrices with a row for each
 }
 
 fn is_in_pages(which: u32) -> bool {
@@ -71,7 +72,8 @@ fn is_in_pages(which: u32) -> bool {
 fn matrix_of(which: u32, sample: u32, head: u32) -> Matrix {
     let strides = params.strides[which];
     let of_sample = select(sample * strides.x, 0u, is_in_pages(which));
-    return Matrix(which, of_sample + head * strides.y, strides.z, strides.w, sample * params.pages.z);
+    let first = (sample * params.heads + head) * params.queries;
+    return Matrix(which, of_sample + head * strides.y, strides.z, strides.w, sample * params.pages.z, first);
 }
 
 // Where a row begins, in .x; .y is 0 if it is in no page.
@@ -102,10 +104,10 @@ fn bits_of(value: f32) -> u32 {
     return select(bitcast<u32>(value), round_to_half(value), IS_HALF);
 }
 
-// Four columns of a row, 0 beyond the extents.
+// Four columns of a row, 0 beyond the extents and in rows without a part in any sum.
 fn four_of(matrix: Matrix, row: u32, rows: u32, column: u32, columns: u32) -> vec4<f32> {
     var four = vec4<f32>();
-    if (row < rows) {
+    if (row < rows && !is_silent(matrix, row)) {
         let begin = begin_of(matrix, row);
         for (var c = 0u; c < 4u; c++) {
             if (column + c < columns && begin.y != 0u) {
@@ -137,7 +139,7 @@ fn put_columns(at: Invocation, matrix: Matrix, first_row: u32, rows: u32, first_
         var four = vec4<f32>();
         if (column < columns) {
             for (var c = 0u; c < 4u; c++) {
-                if (row + c < rows) {
+                if (row + c < rows && !is_silent(matrix, row + c)) {
                     let begin = begin_of(matrix, row + c);
                     if (begin.y != 0u) {
                         four[c] = value_of(element_bits(matrix.which, begin.x + column * matrix.column));

@@ -505,7 +505,8 @@ impl Fields {
                 key: j,
                 row,
                 value: product,
-                error: (8.0 + self.depth as f64 / 4.0) * magnitude,
+                // An infinity is exact, also where the soft cap makes a number of it.
+                error: if product.is_infinite() { 0.0 } else { (8.0 + self.depth as f64 / 4.0) * magnitude },
                 tanh: 0.0,
                 slope: 1.0,
                 of_slope: 0.0,

@@ -671,9 +671,9 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
             true => {
                 let (mean, lost) = (
                     total / divisor,
-                    if fields.has_weight && !fields.has_probabilities { of_divisor / divisor } else { 0.0 },
+                    if fields.has_weight && !fields.has_probabilities { of_divisor / divisor.abs() } else { 0.0 },
                 );
-                (mean, allowance / divisor + (2.0 + lost) * mean.abs())
+                (mean, allowance / divisor.abs() + (2.0 + lost) * mean.abs())
             }
             false => (total, allowance),
         };
@@ -689,8 +689,8 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
         // A number of f32 as large as 2^24 and more may be next to it.
         let budget = match fields.has_weight && !fields.has_probabilities {
             true => of_divisor * accumulator.unit_roundoff(),
-            false if divisor < 2f64.powi(24) => 0.0,
-            false => divisor * accumulator.unit_roundoff(),
+            false if divisor.abs() < 2f64.powi(24) => 0.0,
+            false => divisor.abs() * accumulator.unit_roundoff(),
         };
         expected.push(Expected { name: "divisor".into(), values: vec![divisor], budgets: vec![budget] });
     }

@@ -587,6 +587,18 @@ impl Backward<'_> {
         to_usize((at.sample * geometry.heads + at.head) * geometry.queries + query)
     }
 
+    /// Those of some queries that see keys, in runs, counted from the first query. The others have no gradients, whatever q and dy hold there.
+    fn sighted(&self, at: At, queries: &Range<u64>) -> impl Iterator<Item = Range<usize>> {
+        let first = self.row(at, queries.start);
+        let lse = &self.lse[first..first + to_usize(queries.end - queries.start)];
+        let is_blind = |lse: &f32| *lse == f32::NEG_INFINITY;
+        let mut end = 0;
+        lse.chunk_by(move |a, b| is_blind(a) == is_blind(b)).filter_map(move |run| {
+            end += run.len();
+            (!is_blind(&run[0])).then_some(end - run.len()..end)
+        })
+    }
+
     /// Weights and gradients of some queries, a row each, with some keys: of scores with their bias, or before the soft cap where `of_products`.
     fn by_query(&self, block: &mut Block, at: At, queries: &Range<u64>, keys: &Range<u64>, of_products: bool) {
         let extents = [queries, keys].map(|range| to_usize(range.end - range.start));
@@ -604,7 +616,11 @@ impl Backward<'_> {
             self.inputs.finish_scores(At { query, ..at }, line, Some(&mut *caps), true, &mut block.bias);
             let seen = if self.lse[row] == f32::NEG_INFINITY { 0..0 } else { self.inputs.visible(At { query, ..at }) };
             hide(line, keys.start, &seen);
-            self.end_line(block, of_line, of_products);
+            self.end_line(block, of_line.clone(), of_products);
+            if self.lse[row] == f32::NEG_INFINITY {
+                // Not by their weights of 0, which make NaN of a NaN in dy.
+                block.slopes[of_line].fill(0.0);
+            }
         }
     }
 
@@ -666,6 +682,10 @@ impl Backward<'_> {
                 add_weighted(&block.slopes, Rows::new(self.k, kv), [rows, terms], &mut sums);
             }
             for (query, sums) in queries.zip(sums.chunks_mut(to_usize(geometry.depth))) {
+                if self.lse[self.row(at, query)] == f32::NEG_INFINITY {
+                    // Infinite keys make NaN of what is 0.
+                    sums.fill(0.0);
+                }
                 write_row(dq, [at.sample, at.head, query], sums, single(geometry.scale.get()), gradient.beta());
             }
             Ok(())
@@ -692,15 +712,17 @@ impl Backward<'_> {
                         continue;
                     }
                     self.by_key(&mut block, at, &keys, &queries);
-                    let extents = [to_usize(keys.end - keys.start), to_usize(queries.end - queries.start)];
-                    let (place, from) = ([sample, head, queries.start], to_usize(keys.start - first));
-                    if dk.is_some() {
-                        let to = &mut of_k[from * to_usize(geometry.depth)..];
-                        add_weighted(&block.slopes, Rows::new(self.q, place), extents, to);
-                    }
-                    if dv.is_some() {
-                        let to = &mut of_v[from * to_usize(geometry.value_depth)..];
-                        add_weighted(&block.weights, Rows::new(self.dy, place), extents, to);
+                    let (rows, from) = (to_usize(keys.end - keys.start), to_usize(keys.start - first));
+                    for run in self.sighted(at, &queries) {
+                        let place = [sample, head, queries.start + run.start as u64];
+                        if dk.is_some() {
+                            let to = &mut of_k[from * to_usize(geometry.depth)..];
+                            add_weighted(&block.slopes[run.start..], Rows::new(self.q, place), [rows, run.len()], to);
+                        }
+                        if dv.is_some() {
+                            let to = &mut of_v[from * to_usize(geometry.value_depth)..];
+                            add_weighted(&block.weights[run.start..], Rows::new(self.dy, place), [rows, run.len()], to);
+                        }
                     }
                 }
             }

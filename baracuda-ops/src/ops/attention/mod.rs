@@ -379,8 +379,14 @@ impl Rules<'_> {
             in_range(op, "scale", scale, of_q)?;
         }
         if let Some(cap) = self.soft_cap {
-            require(op, "soft_cap", cap.get() > 0.0, || format!("must be above 0, got {}", cap.get()))?;
-            in_range(op, "soft_cap", cap, of_q)?;
+            let is_normal = in_range(op, "soft_cap", cap, of_q).is_ok();
+            require(op, "soft_cap", cap.get() > 0.0 && is_normal, || {
+                let computed_in = of_q.accumulator();
+                format!(
+                    "must be above 0 and a normal number of {computed_in}, in which scores are computed; got {:e}",
+                    cap.get()
+                )
+            })?;
         }
         for (field, keys) in ["window_left", "window_right"].into_iter().zip(self.window) {
             require(op, field, keys.is_none_or(|keys| keys >= 0), || {
@@ -763,7 +769,8 @@ mod tests {
     fn refuses_rules_that_do_not_fit() {
         refused(small().window(Some(-1), None), "window_left", "0 or more, or absent for all; got -1");
         refused(small().window(None, Some(-2)), "window_right", "got -2");
-        refused(small().soft_cap(0.0), "soft_cap", "must be above 0, got 0");
+        refused(small().soft_cap(0.0), "soft_cap", "must be above 0 and a normal number of f32");
+        refused(small().soft_cap(1e-46), "soft_cap", "got 1e-46");
         refused(small().soft_cap(1e-300), "soft_cap", "normal number of f32");
         refused(small().scale(f64::NAN), "scale", "finite");
         refused(
