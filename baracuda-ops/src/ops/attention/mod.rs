@@ -381,7 +381,7 @@ impl Rules<'_> {
         if let Some(cap) = self.soft_cap {
             let is_normal = in_range(op, "soft_cap", cap, of_q).is_ok();
             require(op, "soft_cap", cap.get() > 0.0 && is_normal, || {
-                let computed_in = of_q.accumulator();
+                let computed_in = of_q.dtype().accumulator();
                 format!(
                     "must be above 0 and a normal number of {computed_in}, in which scores are computed; got {:e}",
                     cap.get()
