@@ -60,7 +60,7 @@ impl Ask {
 }
 
 /// Samples by which a form chooses that is to choose as if there were many: more than any form has a number for.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 const MANY_SAMPLES: u64 = 1 << 30;
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -79,13 +79,11 @@ impl Ask {
     }
 
     /// Whether choices are made as if there were many samples.
-    #[cfg(feature = "wgpu")]
     pub(crate) fn is_invariant(self) -> bool {
         matches!(self, Self::ChosenInvariant | Self::PinnedInvariant)
     }
 
     /// The number of samples by which a form chooses, of so many.
-    #[cfg(feature = "wgpu")]
     pub(crate) fn samples(self, count: u64) -> u64 {
         if self.is_invariant() { MANY_SAMPLES } else { count }
     }

@@ -156,8 +156,8 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) ->
         vectors: vectors(slots, &in_vectors) | of_y,
     };
     let has_work = !valid.slots.always(Y).desc.is_empty();
-    Ok(calls!(bops_attention_simt).candidate(has_work, (params.dtype, params, choice, ()), |located| {
-        sys::bops_attention_operands {
+    Ok(calls!(bops_attention_simt)
+        .candidate(has_work, (params.dtype, params, choice, ()), |located| sys::bops_attention_operands {
             q: located.pointer(Q).cast_const(),
             k: located.pointer(K).cast_const(),
             v: located.pointer(V).cast_const(),
@@ -166,8 +166,8 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) ->
             pages: located.pointer(PAGES).cast_const(),
             y: located.pointer(Y),
             lse: located.pointer(LSE),
-        }
-    }))
+        })
+        .batch_invariant())
 }
 
 type Form = Calls<
@@ -286,7 +286,9 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
         Ok(Built::from(Launch::new("bops_attention_backward", start)))
     };
     let bytes = rows * dtype.accumulator().size_bytes();
-    Ok(Candidate { workspace: WorkspaceReq::new(bytes, VEC_BYTES), launches, ..Candidate::new(choice, build) })
+    let candidate =
+        Candidate { workspace: WorkspaceReq::new(bytes, VEC_BYTES), launches, ..Candidate::new(choice, build) };
+    Ok(candidate.batch_invariant_if(fields.dbias.is_none()))
 }
 
 #[cfg(test)]

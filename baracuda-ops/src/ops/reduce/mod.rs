@@ -147,7 +147,7 @@ impl Valid {
     }
 
     /// Whether, besides, a sample has elements side by side that stay, so that columns are those of one sample.
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     fn has_packed_columns(&self) -> bool {
         let (batch, axes) = (self.batch(), &self.fields.axes);
         let stay = (0..).zip(self.derived.dims()).filter(|(axis, _)| *axis >= batch && !axes.contains(axis));
