@@ -68,6 +68,7 @@ pub(crate) fn frequencies() -> Vec<f32> {
 }
 
 /// What a letter sees.
+#[expect(clippy::large_enum_variant, reason = "a model has one, while it is made")]
 #[derive(Clone, Copy)]
 pub(crate) enum Context {
     /// Those before it in its piece of text, by cosines and sines of all positions.
