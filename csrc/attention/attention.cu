@@ -210,13 +210,14 @@ template <typename A, int padded, bool is_paged> __global__ void __launch_bounds
         const int query = first_row + at.y + i * high;
         const A total = across_row<wide>(sum[i], [](A x, A y) { return x + y; });
         if (query >= int(p.queries)) continue;
-        const A factor = total == A(0) ? A(0) : A(1) / total;
+        // A row that sees nothing multiplied values by 0, which may be NaN.
+        const A factor = A(1) / total;
 #pragma unroll
         for (int g = 0; g < results / 4; ++g) {
             const int column = (at.x + g * wide) * 4;
             four<A> values;
 #pragma unroll
-            for (int c = 0; c < 4; ++c) values.at[c] = results_of[i][g * 4 + c] * factor;
+            for (int c = 0; c < 4; ++c) values.at[c] = total == A(0) ? A(0) : results_of[i][g * 4 + c] * factor;
             store_four<A>(y, query * p.y.row, p.y.column, column, int(p.value_depth) - column, p.dtype, a.vectors & BOPS_ATTENTION_Y, A(0), values);
         }
         if (a.at.lse != nullptr && at.x == 0)

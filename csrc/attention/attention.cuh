@@ -162,21 +162,30 @@ struct part_of {
     int columns_left;
 };
 
-// Takes `rows` rows of `columns` columns into shared memory, of which a row has columns + pad elements. What has no vectors is read when it is put.
+// Which rows of a part count: all.
+struct every_row {
+    __device__ __forceinline__ bool operator()(const part_of &, int) const { return true; }
+};
+
+// Takes `rows` rows of `columns` columns into shared memory, of which a row has columns + pad elements; those that do not count are 0. What has no vectors is
+// read when it is put.
 template <typename A, int threads, int rows, int columns> struct carrier {
     static constexpr int across = columns / 4, each = rows * across / threads;
     static_assert(each * threads == rows * across, "every thread carries as much");
 
-    template <typename M> static __device__ __forceinline__ void fetch(carried<A> *held, const M &from, const part_of &part, bops_dtype dtype) {
+    template <typename M, typename Counts = every_row>
+    static __device__ __forceinline__ void fetch(carried<A> *held, const M &from, const part_of &part, bops_dtype dtype, const Counts &counts = {}) {
         if (!from.is_vector) return;
 #pragma unroll
         for (int n = 0; n < each; ++n) {
             const int at = int(threadIdx.x) + n * threads, row = at / across, column = at % across * 4;
-            held[n] = fetch_four<A>(from, part.row + row, part.column + column, row < part.rows_left && column < part.columns_left, dtype);
+            const bool is_there = row < part.rows_left && column < part.columns_left && counts(part, row);
+            held[n] = fetch_four<A>(from, part.row + row, part.column + column, is_there, dtype);
         }
     }
-    template <typename M>
-    static __device__ __forceinline__ void put(const carried<A> *held, A *to, const M &from, const part_of &part, bops_dtype dtype) {
+    template <typename M, typename Counts = every_row> static __device__ __forceinline__ void put(const carried<A> *held, A *to, const M &from,
+                                                                                                  const part_of &part, bops_dtype dtype,
+                                                                                                  const Counts &counts = {}) {
         const auto put_four = [&](int row, int column, const four<A> &values) {
             *reinterpret_cast<four<A> *>(to + row * (columns + pad) + column) = values;
         };
@@ -190,7 +199,8 @@ template <typename A, int threads, int rows, int columns> struct carrier {
         }
 #pragma unroll 1
         for (int at = int(threadIdx.x); at < rows * across; at += threads) {
-            const int row = at / across, column = at % across * 4, left = row < part.rows_left ? part.columns_left - column : 0;
+            const int row = at / across, column = at % across * 4;
+            const int left = row < part.rows_left && counts(part, row) ? part.columns_left - column : 0;
             put_four(row, column, gather_four<A>(from, part.row + row, part.column + column, left, dtype));
         }
     }

@@ -8,6 +8,8 @@ namespace attention {
 namespace {
 
 constexpr int split_threads = 128, stages = 4;
+// Blocks of an SM, as many as its shared memory has room for. ptxas, which does not know how much they take, would else make registers spill for more of them.
+constexpr int split_blocks = 3;
 constexpr int chunk_bytes = 16, stage_bytes = 16384; // of an access, and of a tile of keys, or of values, in shared memory
 constexpr int merge_threads = 256;
 constexpr int keys_of_group = 8; // of a tile, of which a thread adds up the values
@@ -28,6 +30,7 @@ template <typename T, int padded, int rows> struct split_memory {
     A weights[rows * keys];
     A largest[rows], total[rows], factor[rows];
     uint32_t head[rows], query[rows];
+    int from[rows], to[rows]; // the keys of the block's part that a row sees, from the first on and without the last
     static_assert(split_tile<sizeof(T), padded>::groups * rows * padded * sizeof(A) <= stages * stage_bytes, "sums of groups fit");
 };
 
@@ -84,7 +87,7 @@ __device__ __forceinline__ void fill_stage(packed<chunk_bytes> *stage, const M &
     }
 }
 
-template <typename T, int padded, int rows> __global__ void __launch_bounds__(split_threads)
+template <typename T, int padded, int rows> __global__ void __launch_bounds__(split_threads, split_blocks)
     attention_split(const __grid_constant__ split_arguments a) {
     using A = accumulator_t<T>;
     using tile = split_tile<sizeof(T), padded>;
@@ -133,7 +136,9 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
     for (int number = 0; number < stages - 1; ++number) fill(number);
     if (thread < rows) {
         const uint32_t row = first_row + min(thread, count - 1);
-        m.head[thread] = kv_head * p.shared_by + row / p.queries, m.query[thread] = row % p.queries;
+        const int query = int(row % p.queries);
+        m.head[thread] = kv_head * p.shared_by + row / p.queries, m.query[thread] = uint32_t(query);
+        m.from[thread] = max(sees.first_key(query), begin), m.to[thread] = min(sees.last_key(query), end);
         m.largest[thread] = -A(INFINITY), m.total[thread] = A(0);
     }
     __syncthreads();
@@ -204,7 +209,8 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
 #pragma unroll 1
         for (int row = thread / 32; row < count; row += split_threads / 32) {
             const score_rule<A> rule(p, a.at.bias, sample, m.head[row]);
-            const int query = int(m.query[row]), from_key = max(sees.first_key(query), begin), to_key = min(sees.last_key(query), end);
+            const uint32_t query = m.query[row];
+            const int from_key = m.from[row], to_key = m.to[row];
             A *const weights = m.weights + row * tile::keys;
             const A before = m.largest[row];
             A top = before;
@@ -214,7 +220,7 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
                 uint64_t place;
                 A slope;
                 const bool is_seen = key >= from_key && key < to_key && k.find(uint32_t(key), place);
-                const A score = is_seen ? rule.score(p, weights[at], uint32_t(query), uint32_t(key), slope) : -A(INFINITY);
+                const A score = is_seen ? rule.score(p, weights[at], query, uint32_t(key), slope) : -A(INFINITY);
                 weights[at] = score, top = max(top, score);
             }
             top = across_row<32>(top, [](A x, A y) { return max(x, y); });
