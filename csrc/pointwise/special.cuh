@@ -396,6 +396,9 @@ template <typename A> __device__ __forceinline__ A zeta(A s, A q) {
                                       39.47842466476856};
     if (!(s >= A(1)) || q != q) return A(NAN);
     if (s == A(1) || !(q > A(0))) return s == A(1) || q == floor(q) ? A(INFINITY) : A(NAN);
+    // A larger one makes the same of every number but 1, of which infinity would make none.
+    const A most_of_s = sizeof(A) == 8 ? A(1e300) : A(1e18f);
+    s = s < most_of_s ? s : most_of_s;
     A total = A(0), a;
 #pragma unroll 1
     for (int k = 0; k <= terms; ++k) {

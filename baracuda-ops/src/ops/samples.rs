@@ -4,14 +4,14 @@
 use crate::tensor::TensorDesc;
 
 /// Whether samples, which the first `batch` extents number, follow one another without gaps in row-major order. If so, no extent of the batch can be
-/// joined with one of a sample, the widest access that a sample allows is that of the tensor, and no stride is smaller than those in a sample. Extents of
-/// 1 count, so that the answer depends on no extent of the batch.
+/// joined with one of a sample, the widest access that a sample allows is that of the tensor, and no stride is smaller than those in a sample. The strides of
+/// extents of 1 say nothing, so that a sample alone follows, whatever batch it is from.
 pub(crate) fn are_packed(desc: &TensorDesc, batch: usize) -> bool {
     let (dims, strides) = (desc.dims(), desc.strides());
     let mut next = dims.iter().skip(batch).product::<u64>();
     let of_batch = dims.iter().zip(strides).take(batch).rev();
     let in_order = of_batch.into_iter().all(|(&dim, &stride)| {
-        let is_next = stride == next;
+        let is_next = dim == 1 || stride == next;
         next = next.saturating_mul(dim);
         is_next
     });
@@ -49,9 +49,9 @@ mod tests {
             assert!(packed(&[count, 3, 4], &[12, 4, 1], 1), "dense");
             assert!(packed(&[count, 3, 4], &[12, 1, 3], 1), "samples that lie transposed");
             assert!(packed(&[count, 5, 3], &[15, 3, 1], 2), "two extents of the batch");
-            assert!(!packed(&[count, 3, 4], &[16, 4, 1], 1), "gaps between samples");
-            assert!(!packed(&[count, 3, 4], &[0, 4, 1], 1), "one sample that is repeated");
-            assert!(!packed(&[count, 3], &[1, count], 1) || count == 3, "samples side by side");
+            assert!(packed(&[count, 3, 4], &[16, 4, 1], 1) == (count == 1), "gaps between samples");
+            assert!(packed(&[count, 3, 4], &[0, 4, 1], 1) == (count == 1), "one sample that is repeated");
+            assert!(packed(&[count, 3], &[1, count], 1) == (count == 1), "samples side by side");
             assert!(!packed(&[count, 3, 4], &[12, 5, 1], 1), "gaps in a sample");
         }
         assert!(packed(&[], &[], 0) && packed(&[0, 3], &[3, 1], 1) && packed(&[4, 0], &[0, 1], 1));

@@ -3,7 +3,7 @@
 //! `indices[i]` is the number in row-major order of the i-th element of x that is not 0; [`per_axis`](NonzeroDescriptor::per_axis) writes its position along each
 //! extent in its place, `indices[i, a]`. Behind the last of them the indices are [`fill`](NonzeroDescriptor::fill).
 //!
-//! | operand | shape | type | access | declared by |
+//! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `x` | any, rank 0 to 8 | any | in | always |
 //! | `indices` | \[size\], with `per_axis` \[size, rank of x\] | i64, i32 or u32 | out | always |

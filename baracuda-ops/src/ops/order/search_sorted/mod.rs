@@ -4,7 +4,7 @@
 //! that are at most as great, where `i` is a position along the last extent and `k` one of the others. Where sorted has rank 1 all values are sought in it, whatever
 //! their extents, as in bucketize, whose boundaries it has.
 //!
-//! | operand | shape | type | access | declared by |
+//! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `sorted` | rank 1; or the rank of values, with any last extent, and before it the extents of values or 1 | f64, f32, f16, bf16, i64, i32, u32, u8, i8, bool | in | always |
 //! | `values` | any, rank 0 to 8 | that of sorted | in | always |

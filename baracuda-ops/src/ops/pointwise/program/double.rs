@@ -483,7 +483,7 @@ pub(super) fn erfcx(x: f64) -> f64 {
     if x < 10.0 {
         let (square, lost) = two_product(x, x);
         let power = square.exp();
-        return libm::erfc(x) * (power + power * lost);
+        return libm::erfc(x) * if power.is_finite() { power + power * lost } else { power };
     }
     let w = 0.5 / (x * x);
     let (mut term, mut sum, mut k) = (1.0f64, 1.0, 0.0);
@@ -557,6 +557,10 @@ pub(super) fn zeta(s: f64, q: f64) -> f64 {
     }
     if s == 1.0 || q == f64::INFINITY {
         return if s == 1.0 { f64::INFINITY } else { 0.0 };
+    }
+    if s == f64::INFINITY {
+        // The first term alone.
+        return if q == 1.0 { 1.0 } else { q.recip().powf(s) };
     }
     // (q + k)^-s, with what the sum loses, as the square of a root, which is a number where the power times q + k is.
     let root = |k: f64| {
