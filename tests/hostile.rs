@@ -358,6 +358,9 @@ fn is_informative(error: &Error) {
         Error::NoGradient { op: "index_add" | "scatter", operand, why, known } => {
             assert!(matches!(&operand[..], "base" | "source") && why.len() > 5 && known[..] == ["add"], "{error}");
         }
+        Error::NoGradient { op: "attention", operand, why, .. } => {
+            assert!(["q", "k", "v", "bias"].contains(&&operand[..]) && why.contains("pages"), "{error}");
+        }
         Error::NoGradient { op: "pad" | "scan" | "index_select" | "gather", operand, why, .. } => {
             assert!(operand == "x" && why.len() > 5, "{error}");
         }

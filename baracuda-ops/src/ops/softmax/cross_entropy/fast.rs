@@ -2,7 +2,7 @@
 //! are computed in f64.
 
 use super::cpu::{Target, lines_of_task, loss_of_line, losses, total_weight, weight_of};
-use super::{At, Valid, backward, forward};
+use super::{At, LossReduction, Valid, backward, forward};
 use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, held, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -19,13 +19,13 @@ const LANES: usize = 32;
 /// The form of forward.
 pub(super) fn forward(valid: &Valid) -> Accepted<'_> {
     takes(valid)?;
-    Ok(valid.on_cpu(compute_forward))
+    Ok(valid.on_cpu(compute_forward).batch_invariant_if(valid.fields.reduction == LossReduction::None))
 }
 
 /// The form of backward.
 pub(super) fn backward(valid: &Valid) -> Accepted<'_> {
     takes(valid)?;
-    Ok(valid.on_cpu(compute_backward))
+    Ok(valid.on_cpu(compute_backward).batch_invariant_if(valid.fields.reduction == LossReduction::None))
 }
 
 fn takes(valid: &Valid) -> Result<(), Reason> {
