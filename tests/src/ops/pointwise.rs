@@ -560,6 +560,11 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         // Beyond the few that a normal distribution reaches.
         values.iter_mut().step_by(3).for_each(|value| *value *= 6.0);
     }
+    if case.data == Data::Normal && case.descriptor.line().contains(r#""zeta""#) {
+        // It is a number where both arguments are above 1: four of five are.
+        let most = values.iter_mut().enumerate().filter(|(at, _)| at % 5 > 0);
+        most.for_each(|(_, value)| *value = 1.0 + value.abs());
+    }
     if NEVER_NEGATIVE.contains(&name_of(&case.descriptor, slot)?.as_str()) {
         values.iter_mut().for_each(|value| *value = value.abs());
     }
