@@ -60,7 +60,7 @@ pub enum Error {
         /// The names that exist.
         known: Vec<&'static str>,
     },
-    /// An op that has no backward: it is one itself, or all its results are positions.
+    /// An op that has no backward: it is one itself.
     #[error("{op}: has no backward")]
     NoBackward {
         /// The op's name.

@@ -69,8 +69,6 @@ mod tests {
             crate::GatherDescriptor::MODULE,
             crate::SortDescriptor::MODULE,
             crate::TopKDescriptor::MODULE,
-            crate::SearchSortedDescriptor::MODULE,
-            crate::NonzeroDescriptor::MODULE,
             crate::PoolDescriptor::MODULE,
             crate::ResizeDescriptor::MODULE,
         ] {

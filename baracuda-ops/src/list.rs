@@ -11,16 +11,14 @@ use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::ops::index::{
-    GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, NonzeroDescriptor, ScatterDescriptor,
-};
+use crate::ops::index::{GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, ScatterDescriptor};
 use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
-use crate::ops::order::{SearchSortedDescriptor, SortDescriptor, TopKDescriptor};
+use crate::ops::order::{SortDescriptor, TopKDescriptor};
 use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
 use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
@@ -61,10 +59,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<GatherDescriptor>(),
     OpEntry::of::<IndexAddDescriptor>(),
     OpEntry::of::<ScatterDescriptor>(),
-    OpEntry::of::<NonzeroDescriptor>(),
     OpEntry::of::<SortDescriptor>(),
     OpEntry::of::<TopKDescriptor>(),
-    OpEntry::of::<SearchSortedDescriptor>(),
     OpEntry::of::<PoolDescriptor>(),
     OpEntry::of::<PoolBackwardDescriptor>(),
     OpEntry::of::<ResizeDescriptor>(),
@@ -166,10 +162,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ops_have_gradients_or_are_gradients_or_positions() {
+    fn ops_have_gradients_or_are_gradients() {
         for op in OPS {
-            // Positions have no gradients, and gradients none of their own.
-            let is_gradient = op.name.contains("_backward") || ["nonzero", "search_sorted"].contains(&op.name);
+            let is_gradient = op.name.contains("_backward");
             let [outputs, inputs] = [op.differentiable.outputs, op.differentiable.inputs];
             assert!(is_gradient == outputs.is_empty() && is_gradient == inputs.is_empty(), "{}", op.name);
             assert!(outputs.iter().chain(inputs).all(|name| op.operands.contains(name)), "{}", op.name);

@@ -182,8 +182,7 @@ fn on_cpu(valid: &Valid) -> Accepted<'_> {
                 }
             }
         }
-    })
-    .batch_invariant())
+    }))
 }
 
 descriptor! {

@@ -198,8 +198,7 @@ fn on_cpu(valid: &Valid) -> Accepted<'_> {
                 cpu::run(&moves, Outside::Nothing, &x, &y);
             }
         }
-    })
-    .batch_invariant())
+    }))
 }
 
 descriptor! {
