@@ -111,7 +111,7 @@ impl OpEntry {
             .ok_or_else(|| Error::UnknownOp { name: name.into(), known: known() })
     }
 
-    /// The op's kernels of this build, one of which [`PlanOptions`] may ask for, each with its backend: those of a backend are tried in
+    /// The op's kernels of this build, one of which [`PlanOptions`](crate::PlanOptions) may ask for, each with its backend: those of a backend are tried in
     /// this order.
     pub fn kernels(&self) -> Vec<(Backend, &'static str)> {
         (self.kernels)()
