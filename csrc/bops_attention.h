@@ -40,6 +40,15 @@ typedef struct {
     uint64_t sample, head, row, column;
 } bops_attention_strides;
 
+/* Keys and values lie in pages of a pool: those of a sample from k * page on, and before (k + 1) * page, are the rows of the page that its number k names.
+ * There numbers are those of `count` pages: another one names no page, whose keys are not seen. A page of 0 keys: keys lie one after another. */
+typedef struct {
+    uint64_t count;
+    uint64_t sample, column; /* elements from one sample's numbers, and from one number, to the next */
+    uint32_t page;           /* keys of one */
+    bops_dtype dtype;        /* I32, I64 or U32 */
+} bops_attention_pages;
+
 /* Query i of a sample of `length` keys sees key j if j < length and -left <= j - (i + shift) <= right, where shift is length - queries if `from_end`,
  * else 0. A length that is not given is `keys`. */
 typedef struct {
@@ -51,15 +60,27 @@ typedef struct {
     uint32_t has_lengths;
     bops_attention_mask mask;
     uint64_t length_stride;
-    bops_attention_strides q, k, v, y, lse, bias; /* the columns of lse are one */
+    bops_attention_pages pages;                   /* backward has none */
+    bops_attention_strides q, k, v, y, lse, bias; /* the columns of lse are one; where there are pages, samples of k and v are pages */
     double scale, soft_cap;                       /* a soft_cap of 0 is none */
 } bops_attention_params;
 
-/* The bias and the lengths are null where there are none; so is lse, of the type of sums, where it is not asked for. */
+/* The bias, the lengths and the pages are null where there are none; so is lse, of the type of sums, where it is not asked for. */
 typedef struct {
-    const void *q, *k, *v, *bias, *lengths;
+    const void *q, *k, *v, *bias, *lengths, *pages;
     void *y, *lse;
 } bops_attention_operands;
+
+/* The keys of a sample and a head are split in parts, each with a block for each tile of `rows` of the queries of all heads that share that one. What the parts
+ * of a row give is merged in their order.
+ * K and V of `vectors` here: rows are whole vectors of 16 bytes, and start at multiples of one. */
+typedef struct {
+    uint32_t padded;        /* elements of a row in shared memory, at least depth and value_depth: 64, 128 or 256 */
+    uint32_t rows;          /* 4 or 8 */
+    uint32_t vectors;       /* as in bops_attention_choice */
+    uint32_t parts;         /* of the keys */
+    uint32_t keys_per_part; /* a multiple of the keys of a tile, of which 16 KiB hold rows of `padded` elements */
+} bops_attention_split_choice;
 
 /* The gradient of an operand has its type. It becomes its sum and beta times what is there, which with beta 0 is not read. */
 typedef struct {
@@ -82,6 +103,10 @@ typedef struct {
 
 /* The specialisation is the type of q. */
 BOPS_FORM(bops_attention_simt, bops_dtype, bops_attention_params, bops_attention_choice, bops_attention_operands)
+
+/* The specialisation is the type of q. The workspace holds, of the type of sums, for each query and part a row of value_depth sums of weighted values, rounded up
+ * to a multiple of 4, and behind all of these for each query and part the largest score and the sum of exponentials of differences from it. */
+BOPS_FORM(bops_attention_split, bops_dtype, bops_attention_params, bops_attention_split_choice, bops_attention_operands)
 
 /* The workspace holds the sum of dy * y of each query, a dense [samples, heads, queries] of the type of sums, which the first of these forms writes and the
  * others read. */

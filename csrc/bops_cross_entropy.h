@@ -35,15 +35,16 @@ typedef struct {
     uint64_t dim;                                 /* elements of a line */
     uint32_t lines, rank;                         /* `lines` may be 0 forward, with a reduction */
     uint32_t extents[BOPS_CROSS_ENTROPY_EXTENTS]; /* `rank` of them, outermost first */
-    bops_dtype targets;                           /* I64, I32 or U32 */
+    bops_dtype targets;                           /* I64, I32 or U32; of probabilities F32 or the type of x */
     bops_cross_entropy_strides strides[5];
-    uint64_t steps[2]; /* between the elements of a line of x and of dx */
+    uint64_t steps[3]; /* between the elements of a line of x, of dx and of probabilities */
     int64_t ignored;   /* the target of lines that do not count, if `has_ignored` */
     uint32_t has_ignored;
     uint32_t has_logsumexp;
     bops_loss_reduction reduction;
     uint32_t has_missing;
-    uint32_t has_options; /* a weight, label smoothing or a z-loss, for which there are kernels of their own */
+    uint32_t has_options;       /* a weight, label smoothing, a z-loss or probabilities, for which there are kernels of their own */
+    uint32_t has_probabilities; /* targets are the probabilities of all classes */
     uint32_t has_weight;
     uint32_t has_f32_weight; /* else the weight has the type of x */
     uint64_t weight_step;    /* between the elements of the weight */

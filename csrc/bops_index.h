@@ -72,6 +72,36 @@ typedef struct {
 /* Counts the indices that are out of range. Specialised for nothing; there is nothing to choose. */
 BOPS_FORM(bops_lookup_missing, uint32_t, bops_lookup_missing_params, uint32_t, bops_lookup_operands)
 
+/* ---- where elements are not 0 ----------------------------------------------- */
+
+typedef struct {
+    const void *x;
+    void *indices; /* null without rows */
+    void *count;   /* null unless it is asked for */
+} bops_nonzero_operands;
+
+/* What Rust chose. bytes: of an element. width: elements of an access, 1 or as many as 16 bytes have, of an x whose elements are neighbours in row-major order. */
+typedef struct {
+    uint32_t bytes, width;
+} bops_nonzero_choice;
+
+/* Row by row an index, or one for each extent of x. `inner`: the extents of x from the innermost on, without the outermost. The workspace has 8 bytes for each block. */
+typedef struct {
+    bops_walk walk; /* the elements of x in row-major order, one to an access */
+    bops_walked x;
+    uint64_t mask;                     /* the bits of an element that are all 0 where it is */
+    uint64_t tiles;                    /* that blocks share: 256 threads have 32 elements each where a vector has at least 4, else 16 */
+    uint64_t rows, row, column;        /* rows that are written, and how far apart in the indices rows are, and positions along two extents */
+    uint64_t fill;                     /* what the indices have behind the last position */
+    uint32_t blocks;                   /* at least 1 */
+    uint32_t index_bytes, count_bytes; /* 4 or 8 */
+    uint32_t columns, is_long;         /* columns: extents of x, or 0 where a row is one number. is_long: whether numbers of elements reach 2^31 */
+    bops_divisor inner[BOPS_POINTWISE_EXTENTS - 1];
+} bops_nonzero_params;
+
+/* Specialised for nothing: the choice tells kernels apart. */
+BOPS_FORM(bops_nonzero, uint32_t, bops_nonzero_params, bops_nonzero_choice, bops_nonzero_operands)
+
 /* ---- elements that go where indices name ----------------------------------- */
 
 /* Threads of a block that sorts, and items of a thread, of which there are fewer where BOPS_SORT_FEW_TILES tiles of fewer hold all, but one of more does not. */

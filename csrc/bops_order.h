@@ -1,4 +1,4 @@
-/* The C ABI of the CUDA kernels of sort and top-k; the rules of bops.h hold here. */
+/* The C ABI of the CUDA kernels of sort, top-k and of searches among sorted elements; the rules of bops.h hold here. */
 #ifndef BOPS_ORDER_H
 #define BOPS_ORDER_H
 #include "bops_pointwise.h"
@@ -66,6 +66,28 @@ BOPS_FORM(bops_order_few, bops_order_element, bops_order_params, bops_order_choi
 BOPS_FORM(bops_order_merge, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
 /* Lines are sorted by a byte of their keys in each pass. Behind the buffers are 256 counts for each tile, and 256 for each line. There is nothing to choose. */
 BOPS_FORM(bops_order_radix, bops_order_element, bops_order_params, bops_order_choice, bops_order_operands)
+
+/* ---- searches among sorted elements ----------------------------------------- */
+
+/* Values of a thread. */
+enum { BOPS_SEARCH_SORTED_ITEMS = 4 };
+
+/* The walk is that of the values, one to an access. `lines`: where the line begins in which each is sought. Keys rise. */
+typedef struct {
+    bops_walk walk;
+    bops_walked indices, values, lines;
+    bops_order_keys keys;
+    uint64_t length, step; /* elements of a line, and from one of them to the next */
+    uint32_t is_right;     /* whether the position is behind elements that equal the value */
+} bops_search_sorted_params;
+
+typedef struct {
+    const void *sorted, *values;
+    void *indices;
+} bops_search_sorted_operands;
+
+/* Specialised for the bytes of an element. There is nothing to choose, and no workspace. */
+BOPS_FORM(bops_search_sorted, bops_order_element, bops_search_sorted_params, uint32_t, bops_search_sorted_operands)
 
 #ifdef __cplusplus
 }

@@ -185,6 +185,20 @@ const FORWARDS: &[Forwards] = &[
     Forwards {
         op: "cross_entropy",
         tensors: &[
+            r#""x":{"dtype":"f64","dims":[7,5]},"axis":1,"targets":"f64""#,
+            r#""x":{"dtype":"f64","dims":[2,4,5],"strides":[1,10,2]},"axis":1,"targets":"f32","layouts":{"targets":{"dtype":"f32","dims":[2,4,5],"strides":[0,1,4]}}"#,
+        ],
+        options: &[
+            &["", r#""weight":"f64""#],
+            &["", r#""label_smoothing":0.2"#],
+            &["", r#""z_loss":0.01"#],
+            &["", r#""reduction":"sum""#, r#""reduction":"none""#],
+            STATS,
+        ],
+    },
+    Forwards {
+        op: "cross_entropy",
+        tensors: &[
             r#""x":{"dtype":"f64","dims":[4]},"axis":0,"targets":"i64""#,
             r#""x":{"dtype":"f64","dims":[2,3]},"axis":1,"targets":"i64","reduction":"none","layouts":{"loss":{"dtype":"f64","dims":[2],"strides":[3]}}"#,
         ],
@@ -319,6 +333,8 @@ const FORWARDS: &[Forwards] = &[
             r#""program":{"inputs":["x","y","z"],"let":[["t","mul","x","y"],["w","div","t","z"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[3,1]},{"dtype":"f64","dims":[4]},{"dtype":"f64","dims":[]}]"#,
             r#""program":{"inputs":["x","y"],"let":[["e","exp","y"],["w","mul","x","e"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[2,3,4]},{"dtype":"f64","dims":[3,1]}]"#,
             r#""program":{"inputs":["x","y"],"let":[["w","mul","x","y"]],"outputs":["w"]},"inputs":[{"dtype":"f64","dims":[3,4]},{"dtype":"f64","dims":[1,4],"strides":[4,0]}]"#,
+            // A rotary embedding whose pairs are an axis of the output.
+            r#""program":{"inputs":["x0","x1","cos","sin"],"let":[["i","index",1],["p","gt","i",0.5],["m","neg","sin"],["u","where","p","sin","cos"],["v","where","p","cos","m"],["s","mul","x0","u"],["t","mul","x1","v"],["y","add","s","t"]],"outputs":["y"]},"inputs":[{"dtype":"f64","dims":[3,2,2],"strides":[4,0,1]},{"dtype":"f64","dims":[3,2,2],"strides":[4,0,1]},{"dtype":"f64","dims":[3,1,2]},{"dtype":"f64","dims":[2]}]"#,
         ],
         options: &[&["", r#""layouts":{"out0":{"dtype":"f64","dims":[3,4],"strides":[6,1]}}"#]],
     },
@@ -526,6 +542,7 @@ const MIXED: &[&str] = &[
     r#"attention {"q":{"dtype":"bf16","dims":[2,2,3,4]},"k":{"dtype":"bf16","dims":[2,1,5,4]},"v":{"dtype":"bf16","dims":[2,1,5,3]},"bias":{"dtype":"f32","dims":[3,5]},"causal":"bottom_right"}"#,
     r#"attention {"q":{"dtype":"f16","dims":[2,2,3,4]},"k":{"dtype":"f16","dims":[2,2,5,4]},"v":{"dtype":"f16","dims":[2,2,5,4]},"bias":{"dtype":"f16","dims":[2,1,5]},"soft_cap":2.0,"stats":true}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"i64","stats":true}"#,
+    r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"f32","label_smoothing":0.1}"#,
     r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"u32","weight":"f32","label_smoothing":0.1,"z_loss":1e-4,"missing":true}"#,
     r#"pool {"x":{"dtype":"bf16","dims":[2,3,5,6]},"pooling":"average","kernel":[3,3],"stride":[2,2],"padding":[[1,1],[1,1]]}"#,
@@ -629,9 +646,13 @@ fn line_of(function: Function) -> String {
     let inner = if function == Function::Acosh { "cosh" } else { "sigmoid" };
     let sigmoids = names.iter().map(|name| json!([format!("s{name}"), inner, name]));
     // A bool is made of a number, which the result takes as well, so that it has a gradient.
-    let argument = |(at, name): (usize, &&str)| format!("{}{name}", if function.takes_bool(at) { "b" } else { "s" });
+    let argument = |(at, name): (usize, &&str)| match function {
+        // It has no gradient, and is above 1.
+        Function::Zeta if at == 0 => json!(2.5),
+        _ => json!(format!("{}{name}", if function.takes_bool(at) { "b" } else { "s" })),
+    };
     let arguments = names.iter().enumerate().map(argument);
-    let call: Vec<String> = ["f", function.name()].map(String::from).into_iter().chain(arguments).collect();
+    let call: Vec<Value> = ["f", function.name()].map(Value::from).into_iter().chain(arguments).collect();
     let bools = names.iter().map(|name| json!([format!("b{name}"), "gt", format!("s{name}"), 0.5]));
     let last = [json!(call), json!(["r", "add", "f", "sx"])];
     let instructions: Vec<Value> = sigmoids.chain(bools).chain(last).collect();
@@ -978,7 +999,8 @@ fn steps_agree_between_backends_and_types() {
         }
     });
     let ops = ops.into_inner().unwrap();
-    assert!(wgpu.device.is_err() || OPS.iter().all(|op| ops.contains(op.name)), "only {ops:?} ran through wgpu");
+    let mut with_gradients = OPS.iter().filter(|op| !OF_POSITIONS.iter().any(|(name, _)| *name == op.name));
+    assert!(wgpu.device.is_err() || with_gradients.all(|op| ops.contains(op.name)), "only {ops:?} ran through wgpu");
 }
 
 /// With a bias or a mask forward takes any layout on every backend, and so do its gradients.
@@ -1020,8 +1042,25 @@ fn every_op_has_lines() {
         let steps = parsed(&line).gradients_all().unwrap();
         run.extend(steps.iter().map(|step| step.descriptor.name()));
     }
+    run.extend(OF_POSITIONS.iter().map(|(op, _)| *op));
     for op in OPS {
         assert!(run.contains(op.name), "{} has no line in tests/gradients.rs", op.name);
+    }
+}
+
+/// Ops all of whose results are positions.
+const OF_POSITIONS: [(&str, &str); 2] = [
+    ("nonzero", r#"{"x":{"dtype":"f64","dims":[3,4]},"count":"i64"}"#),
+    ("search_sorted", r#"{"sorted":{"dtype":"f64","dims":[3]},"values":{"dtype":"f64","dims":[4]}}"#),
+];
+
+#[test]
+fn positions_have_no_gradients() {
+    for (op, json) in OF_POSITIONS {
+        let forward = AnyDescriptor::parse(op, json).unwrap();
+        for refused in [forward.gradients_all(), forward.gradients(&["indices"], &["x"]), forward.gradients(&[], &[])] {
+            assert_eq!(refused, Err(Error::NoBackward { op }));
+        }
     }
 }
 

@@ -8,10 +8,11 @@ use baracuda_ops::{
     ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor,
     CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor,
     GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor,
-    LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode,
-    PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction,
-    ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, Slot, SoftmaxDescriptor,
-    SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
+    LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS, Operand,
+    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program,
+    ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor,
+    ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor,
+    Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -141,7 +142,7 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
 fn cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let x = tensor(random)?;
     let axis = if random.u32(..8) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
-    let types = [DType::I64, DType::I64, DType::I32, DType::U32];
+    let types = [DType::I64, DType::I64, DType::I32, DType::U32, DType::F32, x.dtype()];
     let targets = if random.u32(..16) == 0 { pick(random, &DType::ALL) } else { pick(random, &types) };
     let mut d = CrossEntropyDescriptor::new(x, axis, targets)?;
     for _ in 0..random.u32(..4) {
@@ -175,7 +176,15 @@ fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let q = fitting(&[samples, kv_heads.saturating_mul(group), queries, depth])?;
     let (k, v) = (fitting(&[samples, kv_heads, keys, depth])?, fitting(&[samples, kv_heads, keys, value_depth])?);
     let [q, k, v] = [q, k, v].map(|fits| if random.u32(..24) == 0 { tensor(random).unwrap_or(fits) } else { fits });
-    let mut d = AttentionDescriptor::new(q, k, v)?;
+    let mut d = if random.u32(..4) == 0 {
+        let numbers = pick(random, &[DType::I32, DType::I32, DType::I64, DType::U32, DType::F32]);
+        let of_sample = if random.u32(..8) == 0 { extent(random) } else { random.u64(..9) };
+        let fits = TensorDesc::contiguous(numbers, &[samples, of_sample])?;
+        let pages = if random.u32(..12) == 0 { tensor(random)? } else { fits };
+        AttentionDescriptor::paged(q, k, v, pages)?
+    } else {
+        AttentionDescriptor::new(q, k, v)?
+    };
     let windows = [None, Some(0), Some(3), Some(-1), Some(i64::MAX), Some(i64::MIN)];
     for _ in 0..random.u32(..5) {
         d = match random.u32(..9) {
@@ -193,7 +202,7 @@ fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
                 d.bias(if random.u32(..8) == 0 { tensor(random)? } else { bias })?
             }
             _ => {
-                let name = pick(random, &["q", "k", "v", "bias", "lengths", "y", "lse", "dy", "nothing", ""]);
+                let name = pick(random, &["q", "k", "v", "bias", "lengths", "pages", "y", "lse", "dy", "nothing", ""]);
                 let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
                 d.layout(name, if random.bool() { slot.unwrap_or(q) } else { tensor(random)? })?
             }
@@ -220,7 +229,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         4 if random.bool() => return scan(random),
         4 => return pointwise(random),
         5 if random.bool() => return if random.bool() { lookup(random) } else { scatter(random) },
-        5 if random.bool() => return order(random),
+        5 if random.bool() => return if random.bool() { order(random) } else { positions(random) },
         5 if random.bool() => return if random.bool() { pool(random) } else { resize(random) },
         5 => return movement(random),
         _ => {}
@@ -348,6 +357,9 @@ fn is_informative(error: &Error) {
         }
         Error::NoGradient { op: "index_add" | "scatter", operand, why, known } => {
             assert!(matches!(&operand[..], "base" | "source") && why.len() > 5 && known[..] == ["add"], "{error}");
+        }
+        Error::NoGradient { op: "attention", operand, why, .. } => {
+            assert!(["q", "k", "v", "bias"].contains(&&operand[..]) && why.contains("pages"), "{error}");
         }
         Error::NoGradient { op: "pad" | "scan" | "index_select" | "gather", operand, why, .. } => {
             assert!(operand == "x" && why.len() > 5, "{error}");
@@ -639,6 +651,52 @@ fn order(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     }
 }
 
+/// Positions of elements that are not 0, and of values among sorted elements. Types, extents, fills and sizes may be wrong.
+fn positions(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let of = |random: &mut Rng| pick(random, &[DType::I64, DType::I32, DType::U32, DType::I64, DType::F32]);
+    if random.bool() {
+        let mut d = NonzeroDescriptor::new(x)?;
+        for _ in 0..random.u32(..5) {
+            d = match random.u32(..7) {
+                0 => d.per_axis()?,
+                1 => d.indices(of(random))?,
+                2 => d.size(extent(random))?,
+                3 => d.fill(pick(random, &[-1, 0, -2, 1 << 31, 1 << 32, i64::MAX, i64::MIN]))?,
+                4 => d.count(of(random))?,
+                _ => {
+                    let name = pick(random, &["x", "indices", "count", "nothing", ""]);
+                    d.layout(name, if random.bool() { x } else { tensor(random)? })?
+                }
+            };
+        }
+        return Ok(AnyDescriptor::new(d));
+    }
+    let mut dims: Vec<u64> = match random.u32(..3) {
+        0 => vec![extent(random)],
+        _ => x.dims().iter().map(|&dim| if random.u32(..4) == 0 { 1 } else { dim }).collect(),
+    };
+    if let Some(last) = dims.last_mut() {
+        *last = extent(random);
+    }
+    if random.u32(..24) == 0 {
+        dims.push(1);
+    }
+    let dtype = if random.u32(..24) == 0 { pick(random, &DType::ALL) } else { x.dtype() };
+    let mut d = SearchSortedDescriptor::new(TensorDesc::contiguous(dtype, &dims)?, x)?;
+    for _ in 0..random.u32(..4) {
+        d = match random.u32(..5) {
+            0 => d.right()?,
+            1 => d.indices(of(random))?,
+            _ => {
+                let name = pick(random, &["sorted", "values", "indices", "nothing", ""]);
+                d.layout(name, if random.bool() { x } else { tensor(random)? })?
+            }
+        };
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
 /// Resizing with random calls. Extents, how many of them, and coordinates may be wrong.
 fn resize(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let x = tensor(random)?;
@@ -891,9 +949,10 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             });
             // Positions alone, as those of an order, have no gradients that arrive, and so there are no steps.
             let are_positions = arriving.is_empty() && ["sort", "top_k"].contains(&descriptor.name());
-            // Weights of classes are given, as running statistics are.
+            // Weights and probabilities of classes are given, as running statistics are.
+            let is_of_loss = descriptor.name() == "cross_entropy";
             let is_given = |slot: &Slot| {
-                slot.name.starts_with("running") || (descriptor.name() == "cross_entropy" && slot.name == "weight")
+                slot.name.starts_with("running") || (is_of_loss && ["weight", "targets"].contains(&slot.name))
             };
             let is_wanted = |slot: &Slot| slot.access == Access::In && !is_given(slot);
             let wanted = names(&|slot| !are_positions && is_wanted(slot));
@@ -901,7 +960,9 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             // Of operands none of which is of a floating-point type there are no steps.
             if steps.is_empty() { descriptor } else { steps.swap_remove(random.usize(..steps.len())).descriptor }
         }
-        Err(Error::NoBackward { op }) if op.contains("_backward") => descriptor,
+        Err(Error::NoBackward { op }) if op.contains("_backward") || ["nonzero", "search_sorted"].contains(&op) => {
+            descriptor
+        }
         Err(error) => {
             is_informative(&error);
             descriptor

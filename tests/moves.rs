@@ -2,8 +2,8 @@
 
 use baracuda_ops::{
     Access, AnyDescriptor, Combine, ConcatDescriptor, CopyDescriptor, DType, Device, GatherDescriptor,
-    IndexAddDescriptor, IndexSelectDescriptor, Mem, MemMut, Operand, PadDescriptor, PadMode, PlanOptions,
-    ScatterDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
+    IndexAddDescriptor, IndexSelectDescriptor, Mem, MemMut, NonzeroDescriptor, Operand, PadDescriptor, PadMode,
+    PlanOptions, ScatterDescriptor, SearchSortedDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::target::TARGETS;
 use baracuda_ops_tests::values::offsets;
@@ -226,6 +226,67 @@ fn every_bit_of_an_element_that_is_put_in_order_moves() {
                         let expected: Vec<_> = lines.flat_map(|line| &line[..kept as usize]).cloned().collect();
                         assert!(found == expected, "{}: {}", target.name, descriptor.line());
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bit_but_the_sign_of_a_number_tells_it_from_0() {
+    let mut random = Rng::with_seed(43);
+    for dtype in DType::ALL {
+        for x in [
+            TensorDesc::contiguous(dtype, &[1003]).unwrap(),
+            TensorDesc::contiguous(dtype, &[37, 30]).unwrap().permute(&[1, 0]).unwrap(),
+        ] {
+            let size = dtype.size_bytes() as usize;
+            // Mostly one bit of an element or none; of others random bytes.
+            let mut bytes = vec![0u8; x.span_bytes() as usize];
+            for element in bytes.chunks_mut(size) {
+                match random.usize(..4) {
+                    0 => element.iter_mut().for_each(|byte| *byte = random.u8(..)),
+                    1 | 2 => element[random.usize(..size)] = 1 << random.u32(..8),
+                    _ => {}
+                }
+            }
+            let is_there = |element: &Vec<u8>| {
+                let (last, others) = element.split_last().unwrap();
+                let last = if dtype.is_float() { last & 0x7f } else { *last };
+                last != 0 || others.iter().any(|&byte| byte != 0)
+            };
+            let given = elements(&x, &bytes);
+            let mut expected: Vec<i64> =
+                (0..given.len()).filter(|&at| is_there(&given[at])).map(|at| at as i64).collect();
+            expected.resize(given.len(), -1);
+            let descriptor = AnyDescriptor::new(NonzeroDescriptor::new(x).unwrap());
+            for target in TARGETS.iter() {
+                let Ok(device) = &target.device else { continue };
+                let found = run(device, &descriptor, std::slice::from_ref(&bytes));
+                let found: Vec<i64> = found.iter().map(|at| i64::from_le_bytes(at[..].try_into().unwrap())).collect();
+                assert!(found == expected, "{}: {}", target.name, descriptor.line());
+            }
+        }
+    }
+}
+
+#[test]
+fn searches_among_elements_in_no_order_stay_among_them() {
+    let mut random = Rng::with_seed(47);
+    for dtype in DType::ALL.into_iter().filter(|dtype| !matches!(dtype, DType::F8E4M3 | DType::F8E5M2)) {
+        for length in [1, 2, 77, 1024] {
+            let sorted = TensorDesc::contiguous(dtype, &[3, length]).unwrap();
+            let values = TensorDesc::contiguous(dtype, &[3, 50]).unwrap();
+            let mut bytes = |desc: &TensorDesc| (0..desc.span_bytes()).map(|_| random.u8(..)).collect::<Vec<u8>>();
+            let inputs = [bytes(&sorted), bytes(&values)];
+            let search = SearchSortedDescriptor::new(sorted, values).unwrap();
+            for search in [search.clone(), search.right().unwrap()] {
+                let descriptor = AnyDescriptor::new(search);
+                for target in TARGETS.iter() {
+                    let Ok(device) = &target.device else { continue };
+                    let found = run(device, &descriptor, &inputs);
+                    let is_inside = |at: &Vec<u8>| u64::from_le_bytes(at[..].try_into().unwrap()) <= length;
+                    assert!(found.iter().all(is_inside), "{}: {}", target.name, descriptor.line());
                 }
             }
         }

@@ -75,7 +75,8 @@ fn kernels_of(op: &str) -> String {
     // Concatenations launch the kernels of copies.
     let of_products = of_products.replace("concat", "copy");
     // Both ops sort tiles and merge them.
-    let of_products = of_products.replace("top_k", "order").replace("sort", "order");
+    let of_products = of_products.replace("top_k", "order");
+    let of_products = if of_products == "sort" { "order".into() } else { of_products };
     // What is looked up lies in lines or alone.
     let of_products = of_products.replace("index_select", "lookup").replace("gather", "lookup");
     let of_products = of_products.replace("index_add", "scatter");

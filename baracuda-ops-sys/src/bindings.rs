@@ -105,6 +105,15 @@ pub struct bops_attention_strides {
     pub column: u64,
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_pages {
+    pub count: u64,
+    pub sample: u64,
+    pub column: u64,
+    pub page: u32,
+    pub dtype: bops_dtype,
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_attention_params {
     pub samples: u32,
@@ -123,6 +132,7 @@ pub struct bops_attention_params {
     pub has_lengths: u32,
     pub mask: bops_attention_mask,
     pub length_stride: u64,
+    pub pages: bops_attention_pages,
     pub q: bops_attention_strides,
     pub k: bops_attention_strides,
     pub v: bops_attention_strides,
@@ -140,6 +150,7 @@ pub struct bops_attention_operands {
     pub v: *const ::core::ffi::c_void,
     pub bias: *const ::core::ffi::c_void,
     pub lengths: *const ::core::ffi::c_void,
+    pub pages: *const ::core::ffi::c_void,
     pub y: *mut ::core::ffi::c_void,
     pub lse: *mut ::core::ffi::c_void,
 }
@@ -151,6 +162,15 @@ impl Default for bops_attention_operands {
             s.assume_init()
         }
     }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_split_choice {
+    pub padded: u32,
+    pub rows: u32,
+    pub vectors: u32,
+    pub parts: u32,
+    pub keys_per_part: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -871,13 +891,14 @@ pub struct bops_cross_entropy_params {
     pub extents: [u32; 7usize],
     pub targets: bops_dtype,
     pub strides: [bops_cross_entropy_strides; 5usize],
-    pub steps: [u64; 2usize],
+    pub steps: [u64; 3usize],
     pub ignored: i64,
     pub has_ignored: u32,
     pub has_logsumexp: u32,
     pub reduction: bops_loss_reduction,
     pub has_missing: u32,
     pub has_options: u32,
+    pub has_probabilities: u32,
     pub has_weight: u32,
     pub has_f32_weight: u32,
     pub weight_step: u64,
@@ -1044,23 +1065,35 @@ pub const BOPS_FUNCTION_ATAN2: _bindgen_ty_16 = 97;
 pub const BOPS_FUNCTION_SINC: _bindgen_ty_16 = 98;
 pub const BOPS_FUNCTION_LGAMMA: _bindgen_ty_16 = 99;
 pub const BOPS_FUNCTION_DIGAMMA: _bindgen_ty_16 = 100;
-pub const BOPS_FUNCTION_ERFINV: _bindgen_ty_16 = 101;
-pub const BOPS_FUNCTION_I0: _bindgen_ty_16 = 102;
-pub const BOPS_FUNCTION_LOGADDEXP: _bindgen_ty_16 = 103;
-pub const BOPS_FUNCTION_LOGADDEXP2: _bindgen_ty_16 = 104;
-pub const BOPS_FUNCTION_LDEXP: _bindgen_ty_16 = 105;
-pub const BOPS_FUNCTION_NEXTAFTER: _bindgen_ty_16 = 106;
-pub const BOPS_FUNCTION_NAN_TO_NUM: _bindgen_ty_16 = 107;
-pub const BOPS_FUNCTION_ADD: _bindgen_ty_16 = 108;
-pub const BOPS_FUNCTION_SUB: _bindgen_ty_16 = 109;
-pub const BOPS_FUNCTION_MUL: _bindgen_ty_16 = 110;
-pub const BOPS_FUNCTION_DIV: _bindgen_ty_16 = 111;
+pub const BOPS_FUNCTION_ZETA: _bindgen_ty_16 = 101;
+pub const BOPS_FUNCTION_ERFINV: _bindgen_ty_16 = 102;
+pub const BOPS_FUNCTION_NDTRI: _bindgen_ty_16 = 103;
+pub const BOPS_FUNCTION_LOG_NDTR: _bindgen_ty_16 = 104;
+pub const BOPS_FUNCTION_ERFCX: _bindgen_ty_16 = 105;
+pub const BOPS_FUNCTION_I0: _bindgen_ty_16 = 106;
+pub const BOPS_FUNCTION_I0E: _bindgen_ty_16 = 107;
+pub const BOPS_FUNCTION_I1: _bindgen_ty_16 = 108;
+pub const BOPS_FUNCTION_I1E: _bindgen_ty_16 = 109;
+pub const BOPS_FUNCTION_MODIFIED_BESSEL_K0: _bindgen_ty_16 = 110;
+pub const BOPS_FUNCTION_MODIFIED_BESSEL_K1: _bindgen_ty_16 = 111;
+pub const BOPS_FUNCTION_SCALED_MODIFIED_BESSEL_K0: _bindgen_ty_16 = 112;
+pub const BOPS_FUNCTION_SCALED_MODIFIED_BESSEL_K1: _bindgen_ty_16 = 113;
+pub const BOPS_FUNCTION_LOGADDEXP: _bindgen_ty_16 = 114;
+pub const BOPS_FUNCTION_LOGADDEXP2: _bindgen_ty_16 = 115;
+pub const BOPS_FUNCTION_LDEXP: _bindgen_ty_16 = 116;
+pub const BOPS_FUNCTION_NEXTAFTER: _bindgen_ty_16 = 117;
+pub const BOPS_FUNCTION_NAN_TO_NUM: _bindgen_ty_16 = 118;
+pub const BOPS_FUNCTION_ADD: _bindgen_ty_16 = 119;
+pub const BOPS_FUNCTION_SUB: _bindgen_ty_16 = 120;
+pub const BOPS_FUNCTION_MUL: _bindgen_ty_16 = 121;
+pub const BOPS_FUNCTION_DIV: _bindgen_ty_16 = 122;
 pub type _bindgen_ty_16 = ::core::ffi::c_uint;
 pub type bops_cost = u32;
 pub const BOPS_COST_LIGHT: _bindgen_ty_17 = 0;
 pub const BOPS_COST_EXPONENTIAL: _bindgen_ty_17 = 1;
 pub const BOPS_COST_DIGITS: _bindgen_ty_17 = 2;
 pub const BOPS_COST_SPECIAL: _bindgen_ty_17 = 3;
+pub const BOPS_COST_SERIES: _bindgen_ty_17 = 4;
 pub type _bindgen_ty_17 = ::core::ffi::c_uint;
 pub const BOPS_POINTWISE_EXTENTS: _bindgen_ty_18 = 8;
 pub const BOPS_POINTWISE_INPUTS: _bindgen_ty_18 = 16;
@@ -1403,6 +1436,46 @@ pub struct bops_lookup_missing_params {
     pub inner: [bops_divisor; 7usize],
     pub strides: [u64; 8usize],
 }
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_nonzero_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub indices: *mut ::core::ffi::c_void,
+    pub count: *mut ::core::ffi::c_void,
+}
+impl Default for bops_nonzero_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_nonzero_choice {
+    pub bytes: u32,
+    pub width: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_nonzero_params {
+    pub walk: bops_walk,
+    pub x: bops_walked,
+    pub mask: u64,
+    pub tiles: u64,
+    pub rows: u64,
+    pub row: u64,
+    pub column: u64,
+    pub fill: u64,
+    pub blocks: u32,
+    pub index_bytes: u32,
+    pub count_bytes: u32,
+    pub columns: u32,
+    pub is_long: u32,
+    pub inner: [bops_divisor; 7usize],
+}
 pub const BOPS_SORT_THREADS: _bindgen_ty_25 = 256;
 pub const BOPS_SORT_ITEMS: _bindgen_ty_25 = 16;
 pub const BOPS_SORT_ITEMS_FEW: _bindgen_ty_25 = 4;
@@ -1692,11 +1765,41 @@ impl Default for bops_order_operands {
 pub struct bops_order_element {
     pub bytes: u32,
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_29 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_29 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_29 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_29 = 368;
+pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_29 = 4;
 pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_search_sorted_params {
+    pub walk: bops_walk,
+    pub indices: bops_walked,
+    pub values: bops_walked,
+    pub lines: bops_walked,
+    pub keys: bops_order_keys,
+    pub length: u64,
+    pub step: u64,
+    pub is_right: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_search_sorted_operands {
+    pub sorted: *const ::core::ffi::c_void,
+    pub values: *const ::core::ffi::c_void,
+    pub indices: *mut ::core::ffi::c_void,
+}
+impl Default for bops_search_sorted_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_30 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_30 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_30 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_30 = 368;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1743,16 +1846,16 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_30 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_30 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_30 = 2;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
-pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_31 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_31 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_31 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_31 = 3;
+pub const BOPS_POOL_AXES: _bindgen_ty_31 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_31 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_31 = 2;
 pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub type bops_pooling = u32;
+pub const BOPS_POOLING_MAX: _bindgen_ty_32 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_32 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_32 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_32 = 3;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1843,36 +1946,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_32 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_32 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_32 = 8;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_33 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_33 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_33 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_33 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_33 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_33 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_33 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_33 = 7;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_33 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_33 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_33 = 8;
 pub type _bindgen_ty_33 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_34 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_34 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_34 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_34 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_34 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_34 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_34 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_34 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_34 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_34 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_34 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_34 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_34 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_34 = 7;
 pub type _bindgen_ty_34 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_35 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_35 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_35 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_35 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_35 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_35 = 5;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_35 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_35 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_35 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_35 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_35 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_35 = 5;
 pub type _bindgen_ty_35 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_36 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_36 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_36 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_36 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_36 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_36 = 5;
+pub type _bindgen_ty_36 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -2018,8 +2121,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_36 = 3;
-pub type _bindgen_ty_36 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_37 = 3;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
@@ -2235,11 +2338,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_37 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_37 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_37 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_37 = 16;
-pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_38 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_38 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_38 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_38 = 16;
+pub type _bindgen_ty_38 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2268,24 +2371,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_38 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_38 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_38 = 2;
-pub type _bindgen_ty_38 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_39 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_39 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_39 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_39 = 16;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_39 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_39 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_39 = 2;
 pub type _bindgen_ty_39 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_40 = 8;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_40 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_40 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_40 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_40 = 16;
 pub type _bindgen_ty_40 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_41 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_41 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_41 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_41 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_41 = 4;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_41 = 8;
 pub type _bindgen_ty_41 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_42 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_42 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_42 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_42 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_42 = 4;
+pub type _bindgen_ty_42 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2397,9 +2500,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_42 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_42 = 7;
-pub type _bindgen_ty_42 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_43 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_43 = 7;
+pub type _bindgen_ty_43 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -2506,6 +2609,19 @@ unsafe extern "C" {
         of: *const bops_dtype,
         params: *const bops_attention_params,
         choice: *const bops_attention_choice,
+        operands: *const bops_attention_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_split_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_split_choice,
+    ) -> bops_status;
+    pub fn bops_attention_split_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_split_choice,
         operands: *const bops_attention_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
@@ -3258,6 +3374,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_nonzero_prepare(
+        of: *const u32,
+        params: *const bops_nonzero_params,
+        choice: *const bops_nonzero_choice,
+    ) -> bops_status;
+    pub fn bops_nonzero_launch(
+        of: *const u32,
+        params: *const bops_nonzero_params,
+        choice: *const bops_nonzero_choice,
+        operands: *const bops_nonzero_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_scatter_order_prepare(
         of: *const u32,
         params: *const bops_scatter_order_params,
@@ -3476,6 +3605,19 @@ unsafe extern "C" {
         params: *const bops_order_params,
         choice: *const bops_order_choice,
         operands: *const bops_order_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_search_sorted_prepare(
+        of: *const bops_order_element,
+        params: *const bops_search_sorted_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_search_sorted_launch(
+        of: *const bops_order_element,
+        params: *const bops_search_sorted_params,
+        choice: *const u32,
+        operands: *const bops_search_sorted_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
@@ -3937,6 +4079,10 @@ pub mod forms {
         pub use super::super::bops_attention_simt_launch as launch;
         pub use super::super::bops_attention_simt_prepare as prepare;
     }
+    pub mod bops_attention_split {
+        pub use super::super::bops_attention_split_launch as launch;
+        pub use super::super::bops_attention_split_prepare as prepare;
+    }
     pub mod bops_attention_backward_delta {
         pub use super::super::bops_attention_backward_delta_launch as launch;
         pub use super::super::bops_attention_backward_delta_prepare as prepare;
@@ -4145,6 +4291,10 @@ pub mod forms {
         pub use super::super::bops_lookup_missing_launch as launch;
         pub use super::super::bops_lookup_missing_prepare as prepare;
     }
+    pub mod bops_nonzero {
+        pub use super::super::bops_nonzero_launch as launch;
+        pub use super::super::bops_nonzero_prepare as prepare;
+    }
     pub mod bops_scatter_order {
         pub use super::super::bops_scatter_order_launch as launch;
         pub use super::super::bops_scatter_order_prepare as prepare;
@@ -4212,6 +4362,10 @@ pub mod forms {
     pub mod bops_order_radix {
         pub use super::super::bops_order_radix_launch as launch;
         pub use super::super::bops_order_radix_prepare as prepare;
+    }
+    pub mod bops_search_sorted {
+        pub use super::super::bops_search_sorted_launch as launch;
+        pub use super::super::bops_search_sorted_prepare as prepare;
     }
     pub mod bops_pointwise_sets {
         pub use super::super::bops_pointwise_sets_launch as launch;

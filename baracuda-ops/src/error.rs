@@ -60,7 +60,7 @@ pub enum Error {
         /// The names that exist.
         known: Vec<&'static str>,
     },
-    /// An op that has no backward: it is one itself.
+    /// An op that has no backward: it is one itself, or all its results are positions.
     #[error("{op}: has no backward")]
     NoBackward {
         /// The op's name.

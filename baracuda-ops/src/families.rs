@@ -69,6 +69,8 @@ mod tests {
             crate::GatherDescriptor::MODULE,
             crate::SortDescriptor::MODULE,
             crate::TopKDescriptor::MODULE,
+            crate::SearchSortedDescriptor::MODULE,
+            crate::NonzeroDescriptor::MODULE,
             crate::PoolDescriptor::MODULE,
             crate::ResizeDescriptor::MODULE,
         ] {

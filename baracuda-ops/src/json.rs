@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 42] = [
+    const EXAMPLES: [(&str, &str, &str); 44] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -391,8 +391,10 @@ mod tests {
         ("gather", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]}"#, "y"),
         ("index_add", r#""axis":1,"indices":{"dtype":"i64","dims":[4]},"combine":"add""#, "source"),
         ("scatter", r#""axis":1,"indices":{"dtype":"i32","dims":[2,4,3]},"combine":"set""#, "source"),
+        ("nonzero", r#""per_axis":true,"size":5"#, "x"),
         ("sort", r#""axis":1,"values":true"#, "values"),
         ("top_k", r#""axis":1,"k":4,"values":true"#, "values"),
+        ("search_sorted", r#""values":{"dtype":"f32","dims":[2,4,3]}"#, "values"),
         ("pool", r#""pooling":"max","kernel":[1]"#, "y"),
         ("pool_backward", r#""pooling":"average","kernel":[1]"#, "dx"),
         ("resize", r#""sizes":[3],"mode":"linear""#, "y"),
@@ -421,6 +423,7 @@ mod tests {
         for (op, fields, operand) in EXAMPLES {
             let x = match op {
                 "softmax_backward" | "index_add" | "scatter" => X.replace("\"x\"", "\"y\""),
+                "search_sorted" => X.replace("\"x\"", "\"sorted\""),
                 // Its losses have the extents of the layout.
                 "cross_entropy" => X.replace("[2,4,3]", "[2,4,3,5]"),
                 // Its lse has the extents of the layout.

@@ -41,7 +41,27 @@ pub enum Ask {
     Chosen,
     /// Alone, by its name: it refuses only what it cannot do.
     Pinned,
+    /// As `Chosen`, for bits that no other sample has a part in: every choice is made as if there were many samples.
+    ChosenInvariant,
+    /// As `Pinned`, with choices as if there were many samples.
+    PinnedInvariant,
 }
+
+/// What asks a kernel, from the options.
+impl Ask {
+    pub(crate) fn new(is_pinned: bool, determinism: Determinism) -> Self {
+        match (is_pinned, determinism == Determinism::BatchInvariant) {
+            (false, false) => Self::Chosen,
+            (true, false) => Self::Pinned,
+            (false, true) => Self::ChosenInvariant,
+            (true, true) => Self::PinnedInvariant,
+        }
+    }
+}
+
+/// Samples by which a form chooses that is to choose as if there were many: more than any form has a number for.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+const MANY_SAMPLES: u64 = 1 << 30;
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 impl Ask {
@@ -50,7 +70,22 @@ impl Ask {
     /// # Errors
     /// `why` they are better.
     pub(crate) fn leave_if(self, are_better: bool, why: &'static str) -> Result<(), Reason> {
-        Reason::unless(self == Self::Pinned || !are_better, || why)
+        Reason::unless(self.is_pinned() || !are_better, || why)
+    }
+
+    /// Whether the kernel is asked alone, by its name.
+    pub(crate) fn is_pinned(self) -> bool {
+        matches!(self, Self::Pinned | Self::PinnedInvariant)
+    }
+
+    /// Whether choices are made as if there were many samples.
+    pub(crate) fn is_invariant(self) -> bool {
+        matches!(self, Self::ChosenInvariant | Self::PinnedInvariant)
+    }
+
+    /// The number of samples by which a form chooses, of so many.
+    pub(crate) fn samples(self, count: u64) -> u64 {
+        if self.is_invariant() { MANY_SAMPLES } else { count }
     }
 }
 
@@ -107,7 +142,18 @@ impl<'d> Candidate<'d> {
             Backend::Wgpu => Build::Dispatches(Vec::new()),
             _ => idle.build,
         };
-        Self { launches: 0, build, ..idle }
+        Self { launches: 0, determinism: Determinism::BatchInvariant, build, ..idle }
+    }
+
+    /// Promises [`Determinism::BatchInvariant`]: neither which form serves, nor its numbers, nor the order in which it adds up a sample depends on the other
+    /// samples.
+    pub(crate) fn batch_invariant(self) -> Self {
+        self.batch_invariant_if(true)
+    }
+
+    /// As [`batch_invariant`](Self::batch_invariant), if a condition holds that does not depend on the number of samples.
+    pub(crate) fn batch_invariant_if(self, holds: bool) -> Self {
+        if holds { Self { determinism: Determinism::BatchInvariant, ..self } } else { self }
     }
 
     /// As [`new`](Self::new), on the CPU, where `kernel` makes what runs and there is nothing to choose.
@@ -161,7 +207,7 @@ impl<C: Choice + 'static> wgpu::Work<C> {
         Candidate {
             workspace,
             launches: word(steps.len() as u64),
-            determinism: Determinism::RunToRun,
+            determinism: self.determinism,
             math: Math::Strict,
             choice: Box::new(self.choice),
             build: Build::Dispatches(steps),

@@ -63,7 +63,8 @@ pub use ops::gemm::{
 };
 pub use ops::index::{
     Combine, GatherArgs, GatherDescriptor, GatherPlan, IndexAddArgs, IndexAddDescriptor, IndexAddPlan, IndexSelectArgs,
-    IndexSelectDescriptor, IndexSelectPlan, ScatterArgs, ScatterDescriptor, ScatterPlan,
+    IndexSelectDescriptor, IndexSelectPlan, NonzeroArgs, NonzeroDescriptor, NonzeroPlan, ScatterArgs,
+    ScatterDescriptor, ScatterPlan,
 };
 pub use ops::movement::{
     ConcatArgs, ConcatDescriptor, ConcatPlan, CopyArgs, CopyDescriptor, CopyPlan, PadArgs, PadDescriptor, PadMode,
@@ -79,7 +80,10 @@ pub use ops::norm::{
     LocalResponseNormDescriptor, LocalResponseNormPlan, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
     RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
 };
-pub use ops::order::{SortArgs, SortDescriptor, SortPlan, TopKArgs, TopKDescriptor, TopKPlan};
+pub use ops::order::{
+    SearchSortedArgs, SearchSortedDescriptor, SearchSortedPlan, SortArgs, SortDescriptor, SortPlan, TopKArgs,
+    TopKDescriptor, TopKPlan,
+};
 pub use ops::pointwise::stock;
 pub use ops::pointwise::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,

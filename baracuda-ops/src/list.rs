@@ -11,14 +11,16 @@ use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::ops::index::{GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, ScatterDescriptor};
+use crate::ops::index::{
+    GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, NonzeroDescriptor, ScatterDescriptor,
+};
 use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
-use crate::ops::order::{SortDescriptor, TopKDescriptor};
+use crate::ops::order::{SearchSortedDescriptor, SortDescriptor, TopKDescriptor};
 use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, PointwiseDescriptor};
 use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
@@ -59,8 +61,10 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<GatherDescriptor>(),
     OpEntry::of::<IndexAddDescriptor>(),
     OpEntry::of::<ScatterDescriptor>(),
+    OpEntry::of::<NonzeroDescriptor>(),
     OpEntry::of::<SortDescriptor>(),
     OpEntry::of::<TopKDescriptor>(),
+    OpEntry::of::<SearchSortedDescriptor>(),
     OpEntry::of::<PoolDescriptor>(),
     OpEntry::of::<PoolBackwardDescriptor>(),
     OpEntry::of::<ResizeDescriptor>(),
@@ -162,9 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ops_have_gradients_or_are_gradients() {
+    fn ops_have_gradients_or_are_gradients_or_positions() {
         for op in OPS {
-            let is_gradient = op.name.contains("_backward");
+            // Positions have no gradients, and gradients none of their own.
+            let is_gradient = op.name.contains("_backward") || ["nonzero", "search_sorted"].contains(&op.name);
             let [outputs, inputs] = [op.differentiable.outputs, op.differentiable.inputs];
             assert!(is_gradient == outputs.is_empty() && is_gradient == inputs.is_empty(), "{}", op.name);
             assert!(outputs.iter().chain(inputs).all(|name| op.operands.contains(name)), "{}", op.name);

@@ -17,6 +17,18 @@ pub enum Determinism {
     /// The same bits every time on the same device and build.
     #[default]
     RunToRun,
+    /// As [`RunToRun`](Self::RunToRun), and the bits of a sample depend neither on how many others are in its batch nor on its place among them.
+    ///
+    /// The batch is numbered by the extents before those that are normalised (row norms), before the axis (softmax, scans; with a causal mask before the
+    /// queries), before the first that is reduced (reductions, which have to keep the first extent), and before the classes and beside them
+    /// (cross-entropy without a reduction of its losses); of a product it is M and the extents of its batch, of attention B. Ops that compute or move each
+    /// element by itself have a batch of all extents. Two descriptors that differ in extents of the batch alone, not in types, strides, promised
+    /// alignment or options, give a sample the same bits on the same device and build. The sign and the payload of a NaN are not promised, and what is counted
+    /// over the batch, as indices that name nothing, is no sample's.
+    ///
+    /// A form that promises it makes its choice as if there were many samples, which for a few may be slower than the form that is chosen otherwise. What
+    /// adds up over the batch, as gradients of parameters do, and every op that docs/numerics.md does not list under it, is refused.
+    BatchInvariant,
 }
 
 /// How exactly f32 matrix products are computed.
@@ -30,13 +42,14 @@ pub enum Math {
 }
 
 impl Determinism {
-    const ALL: [Self; 2] = [Self::Any, Self::RunToRun];
+    const ALL: [Self; 3] = [Self::Any, Self::RunToRun, Self::BatchInvariant];
 
     /// The name used in JSON and errors.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Any => "any",
             Self::RunToRun => "run_to_run",
+            Self::BatchInvariant => "batch_invariant",
         }
     }
 }
@@ -196,7 +209,8 @@ pub struct PlanInfo {
     pub library: Option<String>,
     /// The device, as it prints.
     pub device: String,
-    /// Reproducibility achieved.
+    /// Reproducibility that the kernel promises. Where a choice depends on the number of samples it is [`BatchInvariant`](Determinism::BatchInvariant)
+    /// only if the options asked for that.
     pub determinism: Determinism,
     /// Exactness achieved.
     pub math: Math,

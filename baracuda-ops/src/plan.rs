@@ -17,7 +17,7 @@ use crate::families;
 use crate::gradients::{self, Derivation, Differentiable, Step};
 use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
-use crate::options::{PlanInfo, PlanOptions, WorkspaceReq};
+use crate::options::{Determinism, PlanInfo, PlanOptions, WorkspaceReq};
 use crate::slots::{Access, Names, OperandEntry, Slot, WORKSPACE};
 use crate::tensor::TensorDesc;
 
@@ -292,11 +292,12 @@ fn admit<'d, D: Descriptor>(
     options: &PlanOptions,
     props: &DeviceProps,
 ) -> Result<Candidate<'d>, Reason> {
-    let ask = match options.kernel.as_deref() {
-        None => Ask::Chosen,
-        Some(name) if name == kernel.name() => Ask::Pinned,
+    let is_pinned = match options.kernel.as_deref() {
+        None => false,
+        Some(name) if name == kernel.name() => true,
         Some(name) => return Err(Reason::asked(name)),
     };
+    let ask = Ask::new(is_pinned, options.determinism);
     if is_idle(descriptor.slots(), kernel.backend()) {
         return Ok(Candidate::idle(kernel.backend()));
     }
@@ -307,7 +308,10 @@ fn admit<'d, D: Descriptor>(
     bounded(descriptor, kernel.backend())?;
     let candidate = kernel.accept(descriptor, options, props, ask)?;
     if candidate.determinism < options.determinism {
-        return Err("its results may differ from run to run".into());
+        return Err(match candidate.determinism {
+            Determinism::Any => "its results may differ from run to run".into(),
+            _ => "the bits of a sample may depend on the others of its batch: ask for run_to_run, or run each sample alone".into(),
+        });
     }
     if candidate.math < options.math {
         return Err("it rounds factors to tf32".into());
@@ -801,8 +805,8 @@ mod tests {
 
         fn accept<'d>(&self, _: &'d SoftmaxDescriptor, _: &PlanOptions, _: &DeviceProps, ask: Ask) -> Accepted<'d> {
             match ask {
-                Ask::Chosen => Err("the next one is faster".into()),
-                Ask::Pinned => {
+                Ask::Chosen | Ask::ChosenInvariant => Err("the next one is faster".into()),
+                Ask::Pinned | Ask::PinnedInvariant => {
                     let candidate = Candidate::on_cpu(|| |_: &cpu::Operands<'_>| {});
                     Ok(Candidate { math: Math::Tf32, choice: Box::new(Threads { threads: 2 }), ..candidate })
                 }
@@ -825,6 +829,9 @@ mod tests {
         // Pinned, it has to meet the other requests all the same.
         let strict = asked(PlanOptions::default().kernel("softmax_modest"));
         assert_eq!(strict, Err("it rounds factors to tf32".into()));
+        let invariant = PlanOptions::default().determinism(Determinism::BatchInvariant);
+        let refused = asked(invariant.math(Math::Tf32).kernel("softmax_modest")).unwrap_err();
+        assert!(refused.contains("the others of its batch: ask for run_to_run"), "{refused}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ if os.environ.get("GLIBC_TUNABLES") != TUNABLES:
 import torch, torch.nn.functional as F
 
 CACHE, BURST_S, REPEATS = 32 << 20, 0.02, 7
-DTYPES = {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DTYPES = {"bool": torch.bool, "float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 ACTIVATIONS = {
     "none": lambda x: x, "relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "gelu_erf": F.gelu, "silu": F.silu,
     "sigmoid": torch.sigmoid, "tanh": torch.tanh,
@@ -27,6 +27,7 @@ ACTIVATIONS = {
 GROUPS = {
     "norms, softmax, ReLU, SiLU": ("layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "softmax", "log_softmax", "activation_relu", "activation_silu"),
     "GELU": ("activation_gelu",),
+    "cross-entropy": ("cross_entropy",),
     "gemm float32": ("gemm", "linear"),
     "gemm bfloat16": ("gemm", "linear"),
     "conv float32 fw": ("conv2d",),
@@ -85,6 +86,10 @@ def softmax(shape, dtype, op):
         return make, lambda x: F.softmax(x + bias, -1)
     axis = 1 if op == "softmax_channel" else -1
     return make, (lambda x: F.log_softmax(x, axis)) if op == "log_softmax" else (lambda x: F.softmax(x, axis))
+
+
+def cross_entropy(shape, dtype, op):
+    return lambda: (randn(*shape, dtype=dtype), torch.randint(shape[1], (shape[0],))), F.cross_entropy
 
 
 def sdpa(shape, dtype, op):
@@ -156,6 +161,7 @@ CELLS = {
     "batch_norm_train": batch_norm, "batch_norm_train_nhwc": batch_norm, "batch_norm_eval": batch_norm, "batch_norm_train_add_relu": batch_norm,
     "instance_norm": instance_norm,
     "softmax": softmax, "log_softmax": softmax, "softmax_channel": softmax, "softmax_causal": softmax, "softmax_bias": softmax,
+    "cross_entropy": cross_entropy,
     "sdpa": sdpa, "sdpa_causal": sdpa,
     "local_response_norm": lambda shape, dtype, op: (lambda: (image(shape, dtype, op),), lambda x: F.local_response_norm(x, 5)),
     **{f"activation_{name}": activation for name in ACTIVATIONS if name != "none"},
@@ -171,6 +177,8 @@ CELLS = {
     "reduce_mean_1": reduce,
     "cumsum_0": lambda shape, dtype, op: (lambda: (torch.randn(*shape, dtype=dtype),), lambda x: torch.cumsum(x, 0)),
     "cumsum_1": lambda shape, dtype, op: (lambda: (torch.randn(*shape, dtype=dtype),), lambda x: torch.cumsum(x, 1)),
+    "searchsorted": lambda shape, dtype, op: (lambda: (torch.randn(shape[0], dtype=dtype).sort().values, torch.randn(shape[1], dtype=dtype)), torch.searchsorted),
+    "nonzero": lambda shape, dtype, op: (lambda: (torch.randn(*shape) > 0,), lambda x: torch.nonzero(x if x.dim() > 1 else x.flatten())),
     "logcumsumexp_1": lambda shape, dtype, op: (lambda: (torch.randn(*shape, dtype=dtype),), lambda x: torch.logcumsumexp(x, 1)),
 }
 

@@ -46,7 +46,7 @@ template <typename A> struct forward_arguments {
 
 constexpr int tiles_of_chains = 4; // whose terms are added one after another, before the sum goes to those of earlier chains
 
-template <typename A, int padded> __global__ void __launch_bounds__(forward_tile<A, padded>::threads, forward_tile<A, padded>::blocks)
+template <typename A, int padded, bool is_paged> __global__ void __launch_bounds__(forward_tile<A, padded>::threads, forward_tile<A, padded>::blocks)
     attention_simt(const __grid_constant__ forward_arguments<A> a) {
     using tile = forward_tile<A, padded>;
     using memory = forward_memory<A, padded>;
@@ -64,8 +64,8 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
     const place_in_tile<tile> at;
     const uint32_t bytes = bytes_of<A>(p.dtype), kv_head = block.head / p.shared_by;
     const matrix q = matrix_of(a.at.q, p.q, block.sample, block.head, bytes, a.vectors & BOPS_ATTENTION_Q);
-    const matrix k = matrix_of(a.at.k, p.k, block.sample, kv_head, bytes, a.vectors & BOPS_ATTENTION_K);
-    const matrix v = matrix_of(a.at.v, p.v, block.sample, kv_head, bytes, a.vectors & BOPS_ATTENTION_V);
+    const auto k = keys_of<is_paged>(a.at.k, p.k, p, a.at.pages, block.sample, kv_head, bytes, a.vectors & BOPS_ATTENTION_K);
+    const auto v = keys_of<is_paged>(a.at.v, p.v, p, a.at.pages, block.sample, kv_head, bytes, a.vectors & BOPS_ATTENTION_V);
     const sight sees(p, a.at.lengths, block.sample);
     const score_rule<A> rule(p, a.at.bias, block.sample, block.head);
     const int first_row = int(block.tile) * tile::rows, last_row = min(first_row + tile::rows, int(p.queries)) - 1;
@@ -124,8 +124,8 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
         }
         // 3. Scores, and how they change the largest one of each row.
         A *const weights = m.weights + at.y * weight_row + at.x;
-        const bool is_whole = rule.is_plain(p) && sees.first_key(last_row) <= first && sees.last_key(first_row) >= first + tile::columns &&
-                              first_row + tile::rows <= int(p.queries);
+        const bool is_whole = !is_paged && rule.is_plain(p) && sees.first_key(last_row) <= first &&
+                              sees.last_key(first_row) >= first + tile::columns && first_row + tile::rows <= int(p.queries);
         // In shared memory a loop of few instructions finds scores.
         if (!is_whole) {
 #pragma unroll
@@ -139,7 +139,9 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
                 for (int j = 0; j < columns; ++j) {
                     const int key = first + at.x + j * wide;
                     A &score = weights[i * high * weight_row + j * wide], slope;
-                    score = key >= from && key < to ? rule.score(p, score, query, key, slope) : -A(INFINITY);
+                    uint64_t place;
+                    const bool is_seen = key >= from && key < to && k.find(uint32_t(key), place);
+                    score = is_seen ? rule.score(p, score, query, key, slope) : -A(INFINITY);
                 }
             }
 #pragma unroll
@@ -208,13 +210,14 @@ template <typename A, int padded> __global__ void __launch_bounds__(forward_tile
         const int query = first_row + at.y + i * high;
         const A total = across_row<wide>(sum[i], [](A x, A y) { return x + y; });
         if (query >= int(p.queries)) continue;
-        const A factor = total == A(0) ? A(0) : A(1) / total;
+        // A row that sees nothing multiplied values by 0, which may be NaN.
+        const A factor = A(1) / total;
 #pragma unroll
         for (int g = 0; g < results / 4; ++g) {
             const int column = (at.x + g * wide) * 4;
             four<A> values;
 #pragma unroll
-            for (int c = 0; c < 4; ++c) values.at[c] = results_of[i][g * 4 + c] * factor;
+            for (int c = 0; c < 4; ++c) values.at[c] = total == A(0) ? A(0) : results_of[i][g * 4 + c] * factor;
             store_four<A>(y, query * p.y.row, p.y.column, column, int(p.value_depth) - column, p.dtype, a.vectors & BOPS_ATTENTION_Y, A(0), values);
         }
         if (a.at.lse != nullptr && at.x == 0)
@@ -231,7 +234,8 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
             using tile = forward_tile<A, padded>;
             const uint64_t tiles = tiles_of(p.queries, tile::rows);
             const forward_arguments<A> a = {p, o, c.vectors, uint32_t(tiles)};
-            return action(attention_simt<A, padded>, shape_of(tiles * p.heads * p.samples, tile::threads, sizeof(forward_memory<A, padded>)), a);
+            const launch_shape shape = shape_of(tiles * p.heads * p.samples, tile::threads, sizeof(forward_memory<A, padded>));
+            return for_flag(p.pages.page != 0, [&](auto is_paged) { return action(attention_simt<A, padded, is_paged>, shape, a); });
         };
         if constexpr (sizeof(A) == 8) return for_value<64, 256>(c.padded, with);
         else return for_value<32, 64, 128, 256>(c.padded, with);

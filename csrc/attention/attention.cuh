@@ -45,6 +45,30 @@ struct matrix {
     const char *base;
     uint64_t row, column;
     bool is_vector;
+
+    // Where row i begins, in elements. Every row is there.
+    __device__ __forceinline__ bool find(uint32_t i, uint64_t &at) const { return at = i * row, true; }
+};
+
+// A matrix whose rows lie in pages, if a page has rows.
+struct paged_matrix : matrix {
+    const char *numbers; // of the sample
+    uint64_t count, number, page_stride;
+    uint32_t page;
+    bops_dtype dtype;
+
+    // Whether row i is in a page, and where it begins.
+    __device__ __forceinline__ bool find(uint32_t i, uint64_t &at) const {
+        if (page == 0) return matrix::find(i, at);
+        const uint64_t which = i / page * number;
+        // A number below 0 becomes one beyond all pages.
+        uint64_t of;
+        if (dtype == BOPS_I64) of = uint64_t(reinterpret_cast<const int64_t *>(numbers)[which]);
+        else if (dtype == BOPS_I32) of = uint64_t(int64_t(reinterpret_cast<const int32_t *>(numbers)[which]));
+        else of = reinterpret_cast<const uint32_t *>(numbers)[which];
+        at = of * page_stride + i % page * row;
+        return of < count;
+    }
 };
 
 template <typename A> __device__ __forceinline__ uint32_t bytes_of(bops_dtype dtype) { return sizeof(A) == 8 ? 8 : dtype == BOPS_F32 ? 4 : 2; }
@@ -54,12 +78,30 @@ __device__ __forceinline__ matrix matrix_of(const void *base, const bops_attenti
     return {static_cast<const char *>(base) + (sample * s.sample + head * s.head) * bytes, s.row, s.column, is_vector};
 }
 
+// Keys or values of a sample and a head of k and v, which lie in pages only if they may.
+template <bool is_paged> __device__ __forceinline__ auto keys_of(const void *base, const bops_attention_strides &s, const bops_attention_params &p,
+                                                                 const void *pages, uint64_t sample, uint64_t head, uint32_t bytes, bool is_vector) {
+    if constexpr (is_paged) {
+        const uint64_t number = p.pages.dtype == BOPS_I64 ? 8 : 4;
+        return paged_matrix{matrix_of(base, s, p.pages.page == 0 ? sample : 0, head, bytes, is_vector),
+                            static_cast<const char *>(pages) + sample * p.pages.sample * number,
+                            p.pages.count,
+                            p.pages.column,
+                            s.sample,
+                            p.pages.page,
+                            p.pages.dtype};
+    } else {
+        return matrix_of(base, s, sample, head, bytes, is_vector);
+    }
+}
+
 // Four neighbours in one access; 0 unless `is_there`.
-template <typename A>
-__device__ __forceinline__ carried<A> fetch_four(const matrix &of, uint32_t row, uint32_t column, bool is_there, bops_dtype dtype) {
+template <typename A, typename M>
+__device__ __forceinline__ carried<A> fetch_four(const M &of, uint32_t row, uint32_t column, bool is_there, bops_dtype dtype) {
     carried<A> to = {};
-    if (!is_there) return to;
-    const uint64_t at = row * of.row + column;
+    uint64_t at;
+    if (!is_there || !of.find(row, at)) return to;
+    at += column;
     if (sizeof(A) == 4 && dtype != BOPS_F32) {
         const packed<8> words = load<8, false>(of.base + at * 2);
         to.word[0] = words.word[0], to.word[1] = words.word[1];
@@ -75,9 +117,12 @@ __device__ __forceinline__ carried<A> fetch_four(const matrix &of, uint32_t row,
 }
 
 // Four neighbours, one by one; those from `left` on are 0.
-template <typename A> __device__ __forceinline__ four<A> gather_four(const matrix &of, uint32_t row, uint32_t column, int left, bops_dtype dtype) {
+template <typename A, typename M>
+__device__ __forceinline__ four<A> gather_four(const M &of, uint32_t row, uint32_t column, int left, bops_dtype dtype) {
     four<A> to = {};
-    const uint64_t at = row * of.row + column * of.column;
+    uint64_t at;
+    if (left <= 0 || !of.find(row, at)) return to;
+    at += column * of.column;
 #pragma unroll
     for (int c = 0; c < 4; ++c)
         if (c < left) to.at[c] = load_element<A>(of.base, at + c * of.column, dtype, false);
@@ -117,20 +162,30 @@ struct part_of {
     int columns_left;
 };
 
-// Takes `rows` rows of `columns` columns into shared memory, of which a row has columns + pad elements. What has no vectors is read when it is put.
+// Which rows of a part count: all.
+struct every_row {
+    __device__ __forceinline__ bool operator()(const part_of &, int) const { return true; }
+};
+
+// Takes `rows` rows of `columns` columns into shared memory, of which a row has columns + pad elements; those that do not count are 0. What has no vectors is
+// read when it is put.
 template <typename A, int threads, int rows, int columns> struct carrier {
     static constexpr int across = columns / 4, each = rows * across / threads;
     static_assert(each * threads == rows * across, "every thread carries as much");
 
-    static __device__ __forceinline__ void fetch(carried<A> *held, const matrix &from, const part_of &part, bops_dtype dtype) {
+    template <typename M, typename Counts = every_row>
+    static __device__ __forceinline__ void fetch(carried<A> *held, const M &from, const part_of &part, bops_dtype dtype, const Counts &counts = {}) {
         if (!from.is_vector) return;
 #pragma unroll
         for (int n = 0; n < each; ++n) {
             const int at = int(threadIdx.x) + n * threads, row = at / across, column = at % across * 4;
-            held[n] = fetch_four<A>(from, part.row + row, part.column + column, row < part.rows_left && column < part.columns_left, dtype);
+            const bool is_there = row < part.rows_left && column < part.columns_left && counts(part, row);
+            held[n] = fetch_four<A>(from, part.row + row, part.column + column, is_there, dtype);
         }
     }
-    static __device__ __forceinline__ void put(const carried<A> *held, A *to, const matrix &from, const part_of &part, bops_dtype dtype) {
+    template <typename M, typename Counts = every_row> static __device__ __forceinline__ void put(const carried<A> *held, A *to, const M &from,
+                                                                                                  const part_of &part, bops_dtype dtype,
+                                                                                                  const Counts &counts = {}) {
         const auto put_four = [&](int row, int column, const four<A> &values) {
             *reinterpret_cast<four<A> *>(to + row * (columns + pad) + column) = values;
         };
@@ -144,7 +199,8 @@ template <typename A, int threads, int rows, int columns> struct carrier {
         }
 #pragma unroll 1
         for (int at = int(threadIdx.x); at < rows * across; at += threads) {
-            const int row = at / across, column = at % across * 4, left = row < part.rows_left ? part.columns_left - column : 0;
+            const int row = at / across, column = at % across * 4;
+            const int left = row < part.rows_left && counts(part, row) ? part.columns_left - column : 0;
             put_four(row, column, gather_four<A>(from, part.row + row, part.column + column, left, dtype));
         }
     }

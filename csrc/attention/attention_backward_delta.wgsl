@@ -18,7 +18,9 @@ fn attention_backward_delta(at: Invocation) {
             }
             sum += chain;
         }
-        stats_scatter(2u * number, 1u, 2u, vec4<u32>(lse_bits(lse.base + query * lse.row), bitcast<u32>(sum), 0u, 0u));
+        let bits = lse_bits(lse.base + query * lse.row);
+        // A query that sees no key has no gradients, whatever dy holds.
+        stats_scatter(2u * number, 1u, 2u, vec4<u32>(bits, select(bitcast<u32>(sum), 0u, bits == 0xff800000u), 0u, 0u));
     } else if (number - rows < params.samples) {
         stats_scatter(rows + number, 1u, 1u, vec4<u32>(length_of(number - rows), 0u, 0u, 0u));
     }

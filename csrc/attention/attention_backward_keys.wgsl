@@ -41,16 +41,18 @@ fn attention_backward_keys(at: Invocation) {
     let dv = matrix_of(DV, sample, of_keys);
     for (var i = 0u; i < 4u; i++) {
         let key = first_row + at.index / 16u + 8u * i;
+        // Keys beyond the length are rows of the tile, but of no sum.
+        let is_there = key < length_of_sample;
         for (var c = 0u; c < 2u * CHUNKS; c++) {
             let column = c * 16u + at.index % 16u;
             if (HAS_DK && key < params.keys && column < params.depth) {
                 let to = dk.base + key * dk.row + column * dk.column;
-                let value = with_before(params.scale * of_k[4u * (c / 2u) + i][c % 2u], params.betas.y, value_of(dk_before(to)));
+                let value = with_before(select(0.0, params.scale * of_k[4u * (c / 2u) + i][c % 2u], is_there), params.betas.y, value_of(dk_before(to)));
                 put_dk(to, bits_of(value));
             }
             if (HAS_DV && key < params.keys && column < params.value_depth) {
                 let to = dv.base + key * dv.row + column * dv.column;
-                let value = with_before(of_v[4u * (c / 2u) + i][c % 2u], params.betas.z, value_of(dv_before(to)));
+                let value = with_before(select(0.0, of_v[4u * (c / 2u) + i][c % 2u], is_there), params.betas.z, value_of(dv_before(to)));
                 put_dv(to, bits_of(value));
             }
         }

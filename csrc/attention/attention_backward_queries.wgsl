@@ -33,7 +33,9 @@ fn attention_backward_queries(at: Invocation) {
             let column = c * 16u + at.index % 16u;
             if (query < params.queries && column < params.depth) {
                 let place_of_value = to.base + query * to.row + column * to.column;
-                let value = with_before(params.scale * sums[4u * (c / 2u) + i][c % 2u], params.betas.x, value_of(dq_before(place_of_value)));
+                // Infinite keys make NaN of sums of weights that are 0.
+                let sum = select(sums[4u * (c / 2u) + i][c % 2u], 0.0, is_blind(number_of(place, query)));
+                let value = with_before(params.scale * sum, params.betas.x, value_of(dq_before(place_of_value)));
                 put_dq(place_of_value, bits_of(value));
             }
         }

@@ -13,6 +13,15 @@ fn element_bits(which: u32, i: u32) -> u32 {
     return dy_bits(i);
 }
 
+// Whether a query has no gradients, since it sees no key. Then nothing that its rows of q and dy hold, NaN neither, gets into a sum.
+fn is_blind(number: u32) -> bool {
+    return stats_bits(2u * number) == 0xff800000u;
+}
+
+fn is_silent(matrix: Matrix, row: u32) -> bool {
+    return (matrix.which == Q || matrix.which == DY) && is_blind(matrix.first + row);
+}
+
 // A sample and a head of q.
 struct Place {
     sample: u32,
@@ -87,6 +96,8 @@ fn weights_of(at: Invocation, place: Place, first_row: u32, first_column: u32) -
                 weight = exponential(vec4<f32>(min(score.x - lse, 89.0))).x;
                 weight = select(weight, 0.0, any(are_unseen(both)));
                 weight = select(weight, no_number(), any(are_improper(both)));
+                // Of a query without a part even if keys are infinite, so that scores are NaN.
+                weight = select(weight, 0.0, are_unseen(both).y);
                 slope = score.y;
             }
             result.weights[i][j] = weight;
@@ -115,11 +126,12 @@ fn received(at: Invocation, place: Place, weight: array<vec2<f32>, 4>, first_row
             let row = first_row + at.index / 16u + 8u * i;
             let column = first_column + at.index % 16u + 16u * j;
             let query = select(row, column, ROWS_ARE_KEYS);
-            var delta = 0.0;
-            if (query < params.queries) {
-                delta = bitcast<f32>(stats_bits(2u * number_of(place, query) + 1u));
+            var value = 0.0;
+            if (sees(place.sight, query, select(column, row, ROWS_ARE_KEYS))) {
+                let delta = bitcast<f32>(stats_bits(2u * number_of(place, query) + 1u));
+                value = weight[i][j] * (products[i][j] - delta);
             }
-            products[i][j] = weight[i][j] * (products[i][j] - delta);
+            products[i][j] = value;
         }
     }
     return products;

@@ -19,6 +19,8 @@ struct Params {
     tile_heads: u32, // of the rows of tiles
     bias_extents: vec4<u32>, // of the bias's own samples, heads, queries and keys
     betas: vec4<f32>, // of dq, dk, dv and dbias
+    pages: vec4<u32>, // keys of a page, pages of the pool, elements from one sample's numbers to the next and from one number to the next
+    split: vec4<u32>, // parts of the keys, keys of a part, queries of heads that share keys
     strides: array<vec4<u32>, 11>, // from one sample, head, row and column to the next
 }
 
@@ -56,14 +58,42 @@ var<workgroup> length_of_sample: u32;
 // A matrix of a sample and a head.
 struct Matrix {
     which: u32,
-    base: u32,
+    base: u32, // of keys and values in pages without that of the page
     row: u32,
     column: u32,
+    numbers: u32, // where those of the pages of the sample begin
+    first: u32, // the number of the first query among those of all samples and heads, of matrices with a row for each
+}
+
+fn is_in_pages(which: u32) -> bool {
+    return IS_PAGED && (which == K || which == V);
 }
 
 fn matrix_of(which: u32, sample: u32, head: u32) -> Matrix {
     let strides = params.strides[which];
-    return Matrix(which, sample * strides.x + head * strides.y, strides.z, strides.w);
+    let of_sample = select(sample * strides.x, 0u, is_in_pages(which));
+    let first = (sample * params.heads + head) * params.queries;
+    return Matrix(which, of_sample + head * strides.y, strides.z, strides.w, sample * params.pages.z, first);
+}
+
+// Where a row begins, in .x; .y is 0 if it is in no page.
+fn begin_of(matrix: Matrix, row: u32) -> vec2<u32> {
+    if (!is_in_pages(matrix.which)) {
+        return vec2<u32>(matrix.base + row * matrix.row, 1u);
+    }
+    let at = matrix.numbers + row / params.pages.x * params.pages.w;
+    var number = 0u;
+    var above = 0u;
+    if (PAGES_ARE_WIDE) {
+        number = pages_bits(2u * at);
+        above = pages_bits(2u * at + 1u);
+    } else {
+        number = pages_bits(at);
+    }
+    // A number below 0 is one beyond all pages.
+    let is_there = above == 0u && number < params.pages.y;
+    let page = select(0u, number, is_there);
+    return vec2<u32>(matrix.base + page * params.strides[matrix.which].x + row % params.pages.x * matrix.row, select(0u, 1u, is_there));
 }
 
 fn value_of(bits: u32) -> f32 {
@@ -74,13 +104,14 @@ fn bits_of(value: f32) -> u32 {
     return select(bitcast<u32>(value), round_to_half(value), IS_HALF);
 }
 
-// Four columns of a row, 0 beyond the extents.
+// Four columns of a row, 0 beyond the extents and in rows without a part in any sum.
 fn four_of(matrix: Matrix, row: u32, rows: u32, column: u32, columns: u32) -> vec4<f32> {
     var four = vec4<f32>();
-    if (row < rows) {
+    if (row < rows && !is_silent(matrix, row)) {
+        let begin = begin_of(matrix, row);
         for (var c = 0u; c < 4u; c++) {
-            if (column + c < columns) {
-                four[c] = value_of(element_bits(matrix.which, matrix.base + row * matrix.row + (column + c) * matrix.column));
+            if (column + c < columns && begin.y != 0u) {
+                four[c] = value_of(element_bits(matrix.which, begin.x + (column + c) * matrix.column));
             }
         }
     }
@@ -108,8 +139,11 @@ fn put_columns(at: Invocation, matrix: Matrix, first_row: u32, rows: u32, first_
         var four = vec4<f32>();
         if (column < columns) {
             for (var c = 0u; c < 4u; c++) {
-                if (row + c < rows) {
-                    four[c] = value_of(element_bits(matrix.which, matrix.base + (row + c) * matrix.row + column * matrix.column));
+                if (row + c < rows && !is_silent(matrix, row + c)) {
+                    let begin = begin_of(matrix, row + c);
+                    if (begin.y != 0u) {
+                        four[c] = value_of(element_bits(matrix.which, begin.x + column * matrix.column));
+                    }
                 }
             }
         }

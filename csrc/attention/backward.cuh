@@ -38,6 +38,7 @@ template <typename A, int padded> struct backward_memory {
     A second[tile::rows * (padded + pad)]; // rows of dy or v
     A weights[tile::rows * (tile::columns + pad)];
     A steps[2][step];
+    uint32_t sees[tile::threads / 32][tile::columns / 32]; // where columns are queries: those that see a key, a bit for each; of each warp
 };
 
 template <typename A> struct backward_arguments {
@@ -46,6 +47,12 @@ template <typename A> struct backward_arguments {
     const A *delta;
     uint32_t vectors, tiles;
 };
+
+// The weight of a key that a query does not see. No exponential has its sign, which tells it from a weight that is as small: the score receives 0, whatever dy
+// and v hold.
+template <typename A> __device__ __forceinline__ A no_weight() { return -A(0); }
+__device__ __forceinline__ bool is_no_weight(float weight) { return __float_as_uint(weight) == 0x80000000u; }
+__device__ __forceinline__ bool is_no_weight(double weight) { return uint64_t(__double_as_longlong(weight)) == uint64_t(1) << 63; }
 
 template <typename A, int padded, of_block way> struct backward_work {
     using tile = backward_tile<A, padded>;
@@ -80,7 +87,7 @@ template <typename A, int padded, of_block way> struct backward_work {
         const matrix &one = is_keys ? q : k, &other = is_keys ? dy : v; // what comes in tiles of columns
         const sight sees(p, a.at.lengths, sample);
         const score_rule<A> rule(p, a.at.bias, sample, head);
-        const A *const lse = static_cast<const A *>(a.at.lse) + sample * p.lse.sample + head * p.lse.head;
+        const A *const lse = lse_of(sample, head);
         const A *const delta = a.delta + (uint64_t(sample) * p.heads + head) * p.queries;
 
         const int count = is_keys ? sees.queries : sees.length; // of columns
@@ -98,15 +105,20 @@ template <typename A, int padded, of_block way> struct backward_work {
             return {uint32_t(from), count - from, uint32_t(column), int(depth) - column};
         };
         const auto part_by_columns = [&](int row, uint32_t depth) -> part_of { return {uint32_t(first + row), count - first - row, 0, int(depth)}; };
+        // Weights and what scores receive are 0 where a query sees no key; its q and dy, which these are multiplied by, have to be as well.
+        const auto counts = [&](const part_of &part, int row) {
+            const uint32_t at = part.row - uint32_t(first) + uint32_t(row);
+            return !is_keys || (m.sees[threadIdx.x / 32][at / 32] >> at % 32 & 1) != 0;
+        };
         // has_next: 0, 1 for a step by rows, 2 for one by columns.
         const auto carry = [&](int has_next, const matrix &from, const part_of &part, const auto &compute) {
             if (has_next == 1) by_rows::fetch(held, from, part, p.dtype);
             if constexpr (!is_bias)
-                if (has_next == 2) by_columns::fetch(held, from, part, p.dtype);
+                if (has_next == 2) by_columns::fetch(held, from, part, p.dtype, counts);
             compute();
             if (has_next == 1) by_rows::put(held, m.steps[now ^ 1], from, part, p.dtype);
             if constexpr (!is_bias)
-                if (has_next == 2) by_columns::put(held, m.steps[now ^ 1], from, part, p.dtype);
+                if (has_next == 2) by_columns::put(held, m.steps[now ^ 1], from, part, p.dtype, counts);
             now ^= 1;
             __syncthreads();
         };
@@ -115,6 +127,7 @@ template <typename A, int padded, of_block way> struct backward_work {
         A *const weights = m.weights + at.y * weight_row + at.x;
         A slopes[rows * columns]; // of the soft cap: in local memory, and used with it alone
         for (; first < end; first += tile::columns) {
+            if constexpr (is_keys) note_which_see(lse, first, count);
             // 1. Products of queries and keys, and weights from them.
             {
                 A scores[rows][columns] = {};
@@ -167,9 +180,11 @@ template <typename A, int padded, of_block way> struct backward_work {
 #pragma unroll
                                   for (int j = 0; j < columns; ++j) {
                                       A &place = weights[i * high * weight_row + j * wide];
-                                      const A ds = place * (products[i][j] - deltas[is_keys ? j : i]);
+                                      A ds = place * (products[i][j] - deltas[is_keys ? j : i]);
+                                      if (!is_bias && p.soft_cap != 0) ds *= slopes[i * columns + j];
+                                      if (is_no_weight(place)) ds = A(0);
                                       if constexpr (is_bias) sums[i][j] += ds;
-                                      else place = p.soft_cap == 0 ? ds : ds * slopes[i * columns + j];
+                                      else place = ds;
                                   }
                           });
                 }
@@ -215,6 +230,24 @@ template <typename A, int padded, of_block way> struct backward_work {
         for (int i = 0; i < rows; ++i)
 #pragma unroll
             for (int n = 0; n < results; ++n) sums[i][n] = kept[i * results + n];
+    }
+
+    // Only the warp itself reads what it notes.
+    __device__ __forceinline__ void note_which_see(const A *lse, int first, int count) {
+        const int lane = int(threadIdx.x) % 32;
+        __syncwarp();
+#pragma unroll
+        for (int n = 0; n < tile::columns / 32; ++n) {
+            const int query = first + n * 32 + lane;
+            const uint32_t sees = __ballot_sync(~0u, query < count && lse[query * a.of.of.lse.row] != -A(INFINITY));
+            if (lane == 0) m.sees[threadIdx.x / 32][n] = sees;
+        }
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ const A *lse_of(uint32_t sample, uint32_t head) const {
+        const bops_attention_strides &lse = a.of.of.lse;
+        return static_cast<const A *>(a.at.lse) + sample * lse.sample + head * lse.head;
     }
 
     // A number of each query among the thread's rows or columns.
@@ -266,8 +299,9 @@ template <typename A, int padded, of_block way> struct backward_work {
         for (int i = 0; i < rows; ++i)
 #pragma unroll
             for (int j = 0; j < columns; ++j) {
-                const A score = scores[i][j] * scale;
-                weights[i * high * weight_row + j * wide] = score == -A(INFINITY) ? A(0) : exponential(score - logarithms[is_keys ? j : i]);
+                const A score = scores[i][j] * scale, logarithm = logarithms[is_keys ? j : i];
+                const bool is_hidden = min(score, logarithm) == -A(INFINITY); // also beside NaN, which min passes over
+                weights[i * high * weight_row + j * wide] = is_hidden ? no_weight<A>() : exponential(score - logarithm);
             }
     }
 
@@ -285,21 +319,24 @@ template <typename A, int padded, of_block way> struct backward_work {
         put_tile<A, tile::threads, tile::rows, padded>(m.second, other, first_row, left, int(p.value_depth), p.dtype);
     }
 
+    // Sums of queries that see no key, and of keys beyond the length, are left out: in them 0 was multiplied by what other rows hold.
     __device__ __forceinline__ void store(void *to, const bops_attention_gradient &g, bool is_vector, uint32_t sample, uint32_t head, int first_row,
                                           uint32_t depth, A scale, const A (&sums)[rows][results]) const {
         if (to == nullptr) return;
         const bops_attention_params &p = a.of.of;
+        const int length = is_keys ? sight(p, a.at.lengths, sample).length : 0;
 #pragma unroll
         for (int i = 0; i < rows; ++i) {
             const int row = first_row + at.y + i * high;
             if (row >= int(is_keys ? p.keys : p.queries)) continue;
+            const bool counts = is_keys ? row < length : lse_of(sample, head)[row * p.lse.row] != -A(INFINITY);
             const uint64_t start = sample * g.strides.sample + head * g.strides.head + row * g.strides.row;
 #pragma unroll
             for (int n = 0; n < results / 4; ++n) {
                 const int column = (at.x + n * wide) * 4;
                 four<A> values;
 #pragma unroll
-                for (int c = 0; c < 4; ++c) values.at[c] = sums[i][n * 4 + c] * scale;
+                for (int c = 0; c < 4; ++c) values.at[c] = counts ? sums[i][n * 4 + c] * scale : A(0);
                 store_four<A>(static_cast<char *>(to), start, g.strides.column, column, int(depth) - column, p.dtype, is_vector, A(g.beta), values);
             }
         }

@@ -212,7 +212,8 @@ template <typename A> __device__ __forceinline__ A nan_to_num(A x, A nan, A limi
 // Whether there are functions of so many arguments and of a cost.
 template <int arguments, int cost> constexpr bool has_functions = cost == BOPS_COST_LIGHT || (cost == BOPS_COST_EXPONENTIAL && arguments == 1) ||
                                                                   (cost == BOPS_COST_DIGITS && arguments == 2) ||
-                                                                  (cost == BOPS_COST_SPECIAL && arguments < 3);
+                                                                  (cost == BOPS_COST_SPECIAL && arguments < 3) ||
+                                                                  (cost == BOPS_COST_SERIES && arguments == 2);
 
 // r = function(x, y, z). The function, one of so many arguments and of this cost, which is none of special.cuh, is the same for all threads; y and z count
 // where it has them. r may be x.

@@ -9,14 +9,14 @@ namespace {
 
 // Accesses of a thread to each operand: two loads are in flight, of two arguments or of one in a walk of one extent. Special functions take as long as a load.
 template <int extents, int arguments, int bytes, int cost> constexpr int function_accesses =
-    extents == 1 && arguments == 1 && bytes == 16 && cost != BOPS_COST_SPECIAL ? 2 : 1;
+    extents == 1 && arguments == 1 && bytes == 16 && cost < BOPS_COST_SPECIAL ? 2 : 1;
 
 // Elements of a special function that are computed together: a few in the most usual kernels, else one, which keeps the code short.
 template <int extents, int arguments, typename T> constexpr int special_at_once = extents == 1 && sizeof(T) < 8 ? 4 : 1;
 
 // Blocks of an SM that registers are allotted for. Three arguments, which have as many loads in flight, remainders and special functions take more registers.
 template <typename T, int arguments, int cost> constexpr int function_blocks =
-    arguments == 3 || cost == BOPS_COST_DIGITS || cost == BOPS_COST_SPECIAL ? pointwise_blocks<T> / 2 : pointwise_blocks<T>;
+    arguments == 3 || cost >= BOPS_COST_DIGITS ? pointwise_blocks<T> / 2 : pointwise_blocks<T>;
 
 template <typename A, int width> __device__ __forceinline__ void fill(uint64_t literal, A (&v)[width]) {
     A value;
@@ -85,6 +85,8 @@ __global__ void __launch_bounds__(pointwise_threads, function_blocks<T, argument
         if constexpr (cost == BOPS_COST_SPECIAL) {
             constexpr int at_once = special_at_once<extents, arguments, T> < width ? special_at_once<extents, arguments, T> : width;
             apply_special<arguments, at_once>(params.function, x, y, r);
+        } else if constexpr (cost == BOPS_COST_SERIES) {
+            apply_special<arguments, 1, cost>(params.function, x, y, r);
         } else {
             apply<arguments, cost>(params.function, x, y, z, r);
         }
@@ -118,10 +120,11 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
         };
         const auto with_arguments = [&](auto extents) {
             return for_value<1, 2, 3>(params.arguments, [&](auto arguments) {
-                return for_value<BOPS_COST_LIGHT, BOPS_COST_EXPONENTIAL, BOPS_COST_DIGITS, BOPS_COST_SPECIAL>(params.cost, [&](auto cost) {
-                    if constexpr (has_functions<arguments, cost>) return run(extents, arguments, cost);
-                    else return bops_status(cudaErrorInvalidValue);
-                });
+                return for_value<BOPS_COST_LIGHT, BOPS_COST_EXPONENTIAL, BOPS_COST_DIGITS, BOPS_COST_SPECIAL, BOPS_COST_SERIES>(
+                    params.cost, [&](auto cost) {
+                        if constexpr (has_functions<arguments, cost>) return run(extents, arguments, cost);
+                        else return bops_status(cudaErrorInvalidValue);
+                    });
             });
         };
         if constexpr (bytes < 16) return with_arguments(std::integral_constant<int, BOPS_POINTWISE_EXTENTS>());

@@ -234,6 +234,194 @@ template <typename A> __device__ __forceinline__ A digamma(A x) {
     return sum(product(difference(difference(z, root), root_rest), digamma_over_distance(difference(z, A(1.5)))), rest);
 }
 
+// A power series, the factor of the highest power first.
+template <typename A, typename... Factors> __device__ __forceinline__ A series(A x, A first, Factors... factors) {
+    ((first = fused(first, x, factors)), ...);
+    return first;
+}
+
+// exp(z^2) erfc(z); of float from 10 on the asymptotic series, and below 0 twice the power, whose exponent is in two parts, less the value of -z.
+__device__ __forceinline__ float scaled_error_complement(float z) {
+    const float size = fabsf(z), u = inverse(size), far = series(__fmul_rn(u, u), -1.875f, 0.75f, -0.5f, 1.0f);
+    const float value = size < 10.0f ? scaled_complement(size) : __fmul_rn(__fmul_rn(u, 0.564189613f), far);
+    if (!(z < 0.0f)) return value;
+    const float square = __fmul_rn(z, z), power = exponential(square);
+    // Beyond, the power is infinite.
+    return size > 9.5f ? INFINITY : __fmaf_rn(2.0f, __fmaf_rn(power, __fmaf_rn(z, z, -square), power), -value);
+}
+__device__ __forceinline__ double scaled_error_complement(double z) { return erfcx(z); }
+
+// The logarithm of the normal distribution's integral up to x. Below 0 it is the logarithm of e^(x^2 / 2) times the integral, less x^2 / 2, which have the same
+// sign; above, that of 1 less the tail, whose exponent is in two parts.
+template <typename A> __device__ __forceinline__ A log_normal_integral(A x) {
+    const A size = fabs(x), half = product(A(0.5), scaled_error_complement(product(size, A(root_half))));
+    if (x < A(0)) return difference(logarithm(half), product(product(A(0.5), size), size));
+    // Beyond the bound the tail is 0.
+    const A bounded = size < (sizeof(A) == 8 ? A(60) : A(20)) ? size : sizeof(A) == 8 ? A(60) : A(20);
+    const A root = product(A(0.5), bounded), exponent = product(root, bounded);
+    return log1p(-power_of(-exponent, -fused(root, bounded, -exponent)).times(half));
+}
+
+// The modified Bessel function of the first kind and order 0, times e^-|x|: in float below 8 e^-|x| times a polynomial of x^2 / 4, beyond 1 / sqrt(|x|) times one
+// of 1 / |x|; in double from 30 on such a polynomial.
+__device__ __forceinline__ float scaled_bessel_i0(float x) {
+    const float size = fabsf(x), half = __fmul_rn(0.5f, size);
+    if (size < 8.0f)
+        return __fmul_rn(exponential(-size), series(__fmul_rn(half, half), 1.4222373e-13f, 5.2222185e-12f, 6.5986133e-10f, 3.886599e-8f,
+                                                    1.9324846e-6f, 6.942965e-5f, 0.0017361485f, 0.027777726f, 0.25000003f, 1.0f, 1.0f));
+    return __fmul_rn(inverse_root(size), series(inverse(size), 0.3859885f, -0.013217732f, 0.033713907f, 0.027902093f, 0.049869534f, 0.3989423f));
+}
+__device__ __forceinline__ double scaled_bessel_i0(double x) {
+    const double size = fabs(x);
+    if (size < 30.0) return exp(-size) * cyl_bessel_i0(size);
+    return inverse_root(size) * series(inverse(size), 22.844696214456608, 1.3207708296861256, 0.7364399306898785, 0.22721422486490875,
+                                       0.09062097991493251, 0.04474204894457903, 0.029219406171354045, 0.028050629088418138, 0.04986778505018146,
+                                       0.3989422804014327);
+}
+
+// Of order 1, in float without its sign: what is multiplied by e^|x|, from 8 on.
+__device__ __forceinline__ float bessel_i1_near(float size) {
+    const float half = __fmul_rn(0.5f, size);
+    return __fmul_rn(half, series(__fmul_rn(half, half), 1.4416384e-12f, 4.595927e-11f, 5.3006537e-9f, 2.7184225e-7f, 1.1595928e-5f, 0.00034714735f,
+                                  0.006944585f, 0.08333321f, 0.50000006f, 1.0f));
+}
+__device__ __forceinline__ float bessel_i1_far(float size) {
+    return __fmul_rn(inverse_root(size), series(inverse(size), -0.45011142f, 0.008971944f, -0.04607429f, -0.046579573f, -0.14960538f, 0.3989423f));
+}
+__device__ __forceinline__ float bessel_i1(float x) {
+    const float size = fabsf(x);
+    if (size < 8.0f) return copysignf(bessel_i1_near(size), x);
+    // The result is infinite from 92 on. The power alone may be where the result is not.
+    const float root = exponential(__fmul_rn(0.5f, size));
+    return copysignf(size > 92.0f ? INFINITY : __fmul_rn(__fmul_rn(root, bessel_i1_far(size)), root), x);
+}
+__device__ __forceinline__ double bessel_i1(double x) { return cyl_bessel_i1(x); }
+__device__ __forceinline__ float scaled_bessel_i1(float x) {
+    const float size = fabsf(x);
+    return copysignf(size < 8.0f ? __fmul_rn(exponential(-size), bessel_i1_near(size)) : bessel_i1_far(size), x);
+}
+__device__ __forceinline__ double scaled_bessel_i1(double x) {
+    const double size = fabs(x);
+    if (size < 30.0) return exp(-size) * cyl_bessel_i1(x);
+    return copysign(inverse_root(size) * series(inverse(size), -25.294202176126536, -1.535279263732171, -0.8471182178569486, -0.26862431253116387,
+                                                -0.11075675580694151, -0.05752552230780917, -0.04090716837958468, -0.04675104848200153,
+                                                -0.14960335515053988, 0.3989422804014327),
+                    x);
+}
+
+// The modified Bessel functions of the second kind. Up to 2 they are P(x^2) - log(x / 2) I0(x), and P(x^2) / x + log(x / 2) I1(x); beyond, e^-x / sqrt(x) times a
+// polynomial of t = 4 / x - 1.
+template <int order> __device__ __forceinline__ float bessel_k_rest(float square) {
+    if constexpr (order == 0) return series(square, 1.2674349e-7f, 1.0163626e-5f, 0.00054529525f, 0.014418406f, 0.10569612f, -0.5772157f);
+    else return series(square, -1.1067191e-8f, -1.0838968e-6f, -7.494505e-5f, -0.0028370915f, -0.042049035f, 0.038607836f, 1.0f);
+}
+template <int order> __device__ __forceinline__ double bessel_k_rest(double square) {
+    if constexpr (order == 0)
+        return series(square, 6.872355726364567e-17, 2.006205732142096e-14, 4.8433400074193386e-12, 8.819879032048583e-10, 1.1570351012598879e-07,
+                      1.0214014135195387e-05, 0.0005451899602573274, 0.014418505235913402, 0.1056960837746168, -0.5772156649015329);
+    else
+        return series(square, -1.2137311134324605e-15, -3.1149793722107474e-13, -6.540475177592708e-11, -1.0112901471754031e-08,
+                      -1.0892182678482755e-06, -7.493042904489372e-05, -0.0028371119837726022, -0.04204902094365131, 0.03860783245076608, 1.0);
+}
+// I0(x), and I1(x) / x.
+template <int order> __device__ __forceinline__ float bessel_i_of_square(float square) {
+    if constexpr (order == 0) return series(square, 7.3486795e-8f, 6.7569263e-6f, 0.00043407673f, 0.015624957f, 0.25f, 1.0f);
+    else return series(square, 6.0608607e-9f, 6.7634886e-7f, 5.4257158e-5f, 0.0026041633f, 0.0625f, 0.5f);
+}
+template <int order> __device__ __forceinline__ double bessel_i_of_square(double square) {
+    if constexpr (order == 0)
+        return series(square, 3.042164446848958e-17, 9.37380848442584e-15, 2.402863503152915e-12, 4.709501249096489e-10, 6.781684054143311e-08,
+                      6.781684027506039e-06, 0.00043402777777793746, 0.015624999999999953, 0.25, 1.0);
+    else
+        return series(square, 1.5149665412963006e-18, 5.208804475413373e-16, 1.5017808851361192e-13, 3.363929835840592e-11, 5.651403369166611e-09,
+                      6.781684027644686e-07, 5.425347222223021e-05, 0.0026041666666666644, 0.0625, 0.5);
+}
+template <int order> __device__ __forceinline__ float bessel_k_far(float t) {
+    if constexpr (order == 0)
+        return series(t, 1.1279071e-6f, -2.984118e-6f, 6.59808e-6f, -2.4085892e-5f, 9.972756e-5f, -0.00047995796f, 0.0030328676f, -0.031071447f,
+                      1.2185954f);
+    else
+        return series(t, -1.3876895e-6f, 3.6740714e-6f, -8.430939e-6f, 3.2074146e-5f, -0.00013982097f, 0.00073594716f, -0.0055666943f, 0.10334972f,
+                      1.3631519f);
+}
+template <int order> __device__ __forceinline__ double bessel_k_far(double t) {
+    if constexpr (order == 0)
+        return series(t, -7.435822592958571e-11, 1.0956430863512627e-10, 2.5156100197113244e-10, -3.136108128585569e-10, -6.295036272104313e-10,
+                      8.172257916585697e-10, 2.8621242327143166e-10, 4.243880829368342e-11, -2.026886222411227e-09, 3.812671327771111e-09,
+                      -7.230480476076844e-09, 1.7045254889763896e-08, -4.136057595715241e-08, 1.029550995554289e-07, -2.6890139157285023e-07,
+                      7.427799561585506e-07, -2.1911785716112895e-06, 7.00224566657323e-06, -2.4735204496304882e-05, 9.956054741896361e-05,
+                      -0.00047976905676873116, 0.003032891810275354, -0.031071461824889488, 1.2185953385133905);
+    else
+        return series(t, 8.369066451856884e-11, -1.1933659362058395e-10, -2.8847361865588463e-10, 3.38786224874279e-10, 7.255619911601296e-10,
+                      -8.911131711185482e-10, -3.526528255852504e-10, -8.302713208310806e-11, 2.330376835150355e-09, -4.332214566040792e-09,
+                      8.319231005672594e-09, -1.9817432973868637e-08, 4.849641256164236e-08, -1.2203191198992009e-07, 3.229727337661942e-07,
+                      -9.067087532131448e-07, 2.7300427016641e-06, -8.961207388977857e-06, 3.284386545264994e-05, -0.00013959021956264705,
+                      0.0007357241549122077, -0.00556672988007459, 0.10334973775386519, 1.363151890371342);
+}
+template <int order, bool is_scaled, typename A> __device__ __forceinline__ A bessel_k(A x) {
+    if (!(x > A(0))) return x == A(0) ? A(INFINITY) : A(NAN);
+    if (x <= A(2)) {
+        // Half of the least number is none.
+        const bool is_tiny = x < A(1e-30);
+        const A l = difference(logarithm(is_tiny ? x : product(A(0.5), x)), is_tiny ? A(0.693147180559945309) : A(0)), square = product(x, x);
+        const A rest = bessel_k_rest<order>(square), first_kind = bessel_i_of_square<order>(square);
+        const A value = order == 0 ? fused(-l, first_kind, rest) : fused(l, product(x, first_kind), quotient(rest, x));
+        return is_scaled ? product(value, exponential(x)) : value;
+    }
+    const A value = product(inverse_root(x), bessel_k_far<order>(difference(quotient(A(4), x), A(1))));
+    return is_scaled ? value : power_of(-x, A(0)).times(value);
+}
+
+// Hurwitz's zeta function: the first terms until those that follow are smooth, and the rest by Euler and Maclaurin's formula, unless it does not count. A term
+// (q + k)^-s is the square of a root, which is a number where the power times q + k is, and has what the sum q + k loses.
+template <typename A> __device__ __forceinline__ A zeta_root(A s, A q, A k, A &a) {
+    a = sum(q, k);
+    const A lost = a > sum(k, k) ? difference(k, difference(a, q)) : difference(q, difference(a, k));
+    const A half = product(A(0.5), s), root = pow(a, -half);
+    return root == A(0) || root == A(INFINITY) ? root : fused(-root, product(half, quotient(lost, a)), root);
+}
+template <typename A> __device__ __forceinline__ A zeta(A s, A q) {
+    constexpr int terms = sizeof(A) == 8 ? 10 : 6, quotients = sizeof(A) == 8 ? 11 : 3;
+    // Those of B(2 k) / (2 k)! from k = 1 on, negated.
+    constexpr double quotient_of[] = {60.0,
+                                      42.0,
+                                      40.0,
+                                      39.6,
+                                      39.507959479015916,
+                                      39.48571428571429,
+                                      39.480232236660214,
+                                      39.4788702213509,
+                                      39.47853064403568,
+                                      39.47844585161373,
+                                      39.47842466476856};
+    if (!(s >= A(1)) || q != q) return A(NAN);
+    if (s == A(1) || !(q > A(0))) return s == A(1) || q == floor(q) ? A(INFINITY) : A(NAN);
+    // A larger one makes the same of every number but 1, of which infinity would make none.
+    const A most_of_s = sizeof(A) == 8 ? A(1e300) : A(1e18f);
+    s = s < most_of_s ? s : most_of_s;
+    A total = A(0), a;
+#pragma unroll 1
+    for (int k = 0; k <= terms; ++k) {
+        const A root = zeta_root(s, q, A(k), a), term = product(root, root);
+        if (k == terms) {
+            const A u = inverse(a);
+            A rest = A(1);
+#pragma unroll
+            for (int i = quotients; i > 0; --i) {
+                const A more = sum(s, A(2 * i)), less = difference(more, A(1));
+                rest = fused(product(product(less, u), product(more, u)), product(A(-1) / A(quotient_of[i - 1]), rest), A(1));
+            }
+            const A integral = product(quotient(product(a, root), difference(s, A(1))), root);
+            return sum(total, fused(term, fused(product(s, product(A(1) / A(12), u)), rest, A(0.5)), integral));
+        }
+        total = sum(total, term);
+        // What follows is at most a term and the integral, which of an infinite q is no number.
+        const A most = product(product(root, sum(A(1), quotient(a, difference(s, A(1))))), root);
+        if (!(most > product(total, sizeof(A) == 8 ? A(1e-17) : A(1e-8)))) break;
+    }
+    return total;
+}
+
 // log(e^x + e^y) and log2(2^x + 2^y), of equal numbers and infinities x + log(2) and x + 1.
 template <typename A> __device__ __forceinline__ A logaddexp(A x, A y) {
     const A less = log1p(exponential_of_opposite_magnitude(difference(x, y)));
@@ -380,9 +568,9 @@ template <typename A> __device__ __forceinline__ A tangent(A x) {
     return quotient(is_odd ? -c : s, is_odd ? s : c);
 }
 
-// r = function(x, y), as `apply` for functions of the cost `special`. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is
+// r = function(x, y), as `apply` for functions of the cost `special` or `series`, which have kernels of their own since they take more registers. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is
 // there once; the other elements follow in a loop, in which registers are moved along.
-template <int arguments, int at_once, typename A, int count>
+template <int arguments, int at_once, int cost = BOPS_COST_SPECIAL, typename A, int count>
 __device__ __forceinline__ void apply_special(bops_function function, const A (&x)[count], const A (&y)[count], A (&r)[count]) {
     A second[count];
 #pragma unroll
@@ -394,7 +582,9 @@ __device__ __forceinline__ void apply_special(bops_function function, const A (&
 #pragma unroll
             for (int i = 0; i < at_once; ++i) part[i] = f(r[i], second[i]);
         };
-        if constexpr (arguments == 1) {
+        if constexpr (cost == BOPS_COST_SERIES) {
+            each([](A s, A q) { return zeta(s, q); });
+        } else if constexpr (arguments == 1) {
             switch (function) {
             case BOPS_FUNCTION_SILU: each([](A x, A) { return silu_of(x); }); break;
             case BOPS_FUNCTION_SOFTPLUS: each([](A x, A) { return softplus(x); }); break;
@@ -426,7 +616,17 @@ __device__ __forceinline__ void apply_special(bops_function function, const A (&
             case BOPS_FUNCTION_LGAMMA: each([](A x, A) { return lgamma(x); }); break;
             case BOPS_FUNCTION_DIGAMMA: each([](A x, A) { return digamma(x); }); break;
             case BOPS_FUNCTION_ERFINV: each([](A x, A) { return erfinv(x); }); break;
+            case BOPS_FUNCTION_NDTRI: each([](A x, A) { return normcdfinv(x); }); break;
+            case BOPS_FUNCTION_LOG_NDTR: each([](A x, A) { return log_normal_integral(x); }); break;
+            case BOPS_FUNCTION_ERFCX: each([](A x, A) { return scaled_error_complement(x); }); break;
             case BOPS_FUNCTION_I0: each([](A x, A) { return cyl_bessel_i0(x); }); break;
+            case BOPS_FUNCTION_I0E: each([](A x, A) { return scaled_bessel_i0(x); }); break;
+            case BOPS_FUNCTION_I1: each([](A x, A) { return bessel_i1(x); }); break;
+            case BOPS_FUNCTION_I1E: each([](A x, A) { return scaled_bessel_i1(x); }); break;
+            case BOPS_FUNCTION_MODIFIED_BESSEL_K0: each([](A x, A) { return bessel_k<0, false>(x); }); break;
+            case BOPS_FUNCTION_MODIFIED_BESSEL_K1: each([](A x, A) { return bessel_k<1, false>(x); }); break;
+            case BOPS_FUNCTION_SCALED_MODIFIED_BESSEL_K0: each([](A x, A) { return bessel_k<0, true>(x); }); break;
+            case BOPS_FUNCTION_SCALED_MODIFIED_BESSEL_K1: each([](A x, A) { return bessel_k<1, true>(x); }); break;
             default: each([](A x, A) { return logit(x); }); break;
             }
         } else {

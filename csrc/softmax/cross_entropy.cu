@@ -1,18 +1,20 @@
-// Cross-entropy of logits with class indices: lines of any strides.
+// Cross-entropy of logits with class indices or probabilities: lines of any strides.
 //
 // logsumexp = max(x) + log(sum(exp(x - max(x)))); the loss of a line is logsumexp - x[target], 0 if its target is ignored, NaN if it is out of range. With options
-// it is keep * weight[target] * (logsumexp - x[target]) + smooth * sum(weight * (logsumexp - x)) + z * logsumexp^2. The sum of the losses of lines, or their mean over
+// it is keep * weight[target] * (logsumexp - x[target]) + smooth * sum(weight * (logsumexp - x)) + z * logsumexp^2, with probabilities it is
+// sum((keep * probability + smooth) * weight * (logsumexp - x)) + z * logsumexp^2. The sum of the losses of lines, or their mean over
 // the lines that count, follows in launches of its own.
 #include "cross_entropy.cuh"
 
 namespace bops {
 namespace {
 
-// The sum of the losses of all classes, each by its weight, with the threads of a team: the line is read once more.
-template <typename T, int width, typename A> __device__ __forceinline__ A sum_of_classes(const cross_entropy_arguments<A> &a, const T *x,
-                                                                                         uint64_t dim, const line_sum<A> &line, A log_sum,
-                                                                                         const row_team &team, A (&slots)[team_slots]) {
+// The sum of the losses of all classes, each by its share, with the threads of a team: the line is read once more.
+template <typename T, int width, typename A>
+__device__ __forceinline__ A sum_of_classes(const cross_entropy_arguments<A> &a, const cross_entropy_line &line, const T *x,
+                                            const line_sum<A> &of_line, A log_sum, const row_team &team, A (&slots)[team_slots]) {
     cascade<A> mine;
+    const uint64_t dim = line.dim;
     const uint64_t step = uint64_t(team.threads) * width;
     for (uint64_t first = uint64_t(threadIdx.x) * width; first < dim; first += step * cross_entropy_batch) {
         A values[cross_entropy_batch][width];
@@ -23,16 +25,17 @@ template <typename T, int width, typename A> __device__ __forceinline__ A sum_of
             const uint64_t at = first + v * step;
             if (at >= dim) break;
 #pragma unroll
-            for (int i = 0; i < width; ++i) part[i] += class_weight<T>(a, at + i) * ((line.about - values[v][i]) + log_sum);
+            for (int i = 0; i < width; ++i) part[i] += class_share<T>(a, line, at + i) * ((of_line.about - values[v][i]) + log_sum);
         }
         mine.add(tree_sum(part));
     }
     return masked_team_sum(mine.total(), team, slots);
 }
 
-// `options`: with a weight, label smoothing or a z-loss. Of f64 one block a multiprocessor at least: without that bound ptxas gives these kernels 64 registers and
-// spills.
-template <typename T, int width, bool options> __global__ void __launch_bounds__(cross_entropy_threads, sizeof(T) == 8 ? 1 : 0)
+// `options`: with a weight, label smoothing, a z-loss or probabilities. Of f64, and with options of one element an access, one block a multiprocessor at
+// least: without that bound ptxas gives these kernels 64 registers, or 40, and spills.
+template <typename T, int width, bool options>
+__global__ void __launch_bounds__(cross_entropy_threads, sizeof(T) == 8 || (options && width == 1) ? 1 : 0)
     cross_entropy(const __grid_constant__ cross_entropy_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     __shared__ A maxima[team_slots], sums[team_slots];
@@ -44,24 +47,26 @@ template <typename T, int width, bool options> __global__ void __launch_bounds__
     A of_classes = 0;
     if constexpr (options) {
         __shared__ A smoothed[team_slots];
-        if (a.smooth > A(0)) of_classes = sum_of_classes<T, width>(a, x, line.dim, of_line, logarithm(of_line.sum), team, smoothed);
+        if (has_shares(a)) of_classes = sum_of_classes<T, width>(a, line, x, of_line, logarithm(of_line.sum), team, smoothed);
     }
     if (threadIdx.x > 0 || !line.is_there()) return;
     // 2. The results of the line.
     const A log_sum = logarithm(of_line.sum);
     const cross_entropy_target target(a.of, a.targets, line);
     A loss = target.is_ignored ? A(0) : A(NAN);
-    if (target.is_class) loss = (of_line.about - load_one<T>(x + target.at * a.of.steps[0])) + log_sum;
     A weight = 1;
     if constexpr (options) {
         if (target.is_class) {
-            weight = class_weight<T>(a, target.at);
-            loss *= a.keep * weight;
-            if (a.smooth > A(0)) loss += a.smooth * of_classes;
+            loss = 0;
+            if (!a.of.has_probabilities) {
+                weight = class_weight<T>(a, target.at);
+                loss = a.keep * weight * ((of_line.about - load_one<T>(x + target.at * a.of.steps[0])) + log_sum);
+            }
+            if (has_shares(a)) loss += of_classes;
             const A logsumexp = of_line.about + log_sum;
             if (a.z > A(0)) loss += a.z * logsumexp * logsumexp;
         }
-    }
+    } else if (target.is_class) loss = (of_line.about - load_one<T>(x + target.at * a.of.steps[0])) + log_sum;
     if (a.of.has_logsumexp) a.logsumexp[line.offset[of_logsumexp]] = of_line.about + log_sum;
     a.losses[a.of.reduction == BOPS_LOSS_NONE ? line.offset[of_loss] : line.number] = loss;
     if (a.of.reduction == BOPS_LOSS_MEAN) a.weights[line.number] = target.is_class ? weight : A(0);

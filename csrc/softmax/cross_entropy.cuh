@@ -60,6 +60,11 @@ struct cross_entropy_target {
 
     __device__ __forceinline__ cross_entropy_target(const bops_cross_entropy_params &p, const void *targets, const cross_entropy_line &line) {
         if (!line.is_there()) return;
+        if (p.has_probabilities) {
+            // The line counts, and no class is its target.
+            is_ignored = false, is_class = true, at = line.dim;
+            return;
+        }
         const uint64_t offset = line.offset[of_targets];
         int64_t number;
         if (p.targets == BOPS_I64) number = static_cast<const int64_t *>(targets)[offset];
@@ -164,6 +169,22 @@ template <typename T, typename A> __device__ __forceinline__ A class_weight(cons
     if (!a.of.has_weight) return 1;
     const uint64_t at = i * a.of.weight_step;
     return a.of.has_f32_weight ? A(static_cast<const float *>(a.weight)[at]) : A(load_one(static_cast<const T *>(a.weight) + at));
+}
+
+// What the loss of a class counts beside that of a target: of probabilities all of it.
+template <typename T, typename A>
+__device__ __forceinline__ A class_share(const cross_entropy_arguments<A> &a, const cross_entropy_line &line, uint64_t i) {
+    const A weight = class_weight<T>(a, i);
+    if (!a.of.has_probabilities) return a.smooth * weight;
+    const uint64_t at = line.offset[of_targets] + i * a.of.steps[2];
+    const A probability =
+        a.of.targets == BOPS_F32 ? A(static_cast<const float *>(a.targets)[at]) : A(load_one(static_cast<const T *>(a.targets) + at));
+    return weight * (a.keep * probability + a.smooth);
+}
+
+// Whether there is any such share.
+template <typename A> __device__ __forceinline__ bool has_shares(const cross_entropy_arguments<A> &a) {
+    return a.smooth > A(0) || a.of.has_probabilities;
 }
 
 } // namespace bops

@@ -1,4 +1,4 @@
-// Cross-entropy of logits with class indices: lines of any strides.
+// Cross-entropy of logits with class indices or probabilities: lines of any strides.
 //
 // logsumexp = max(x) + log(sum(exp(x - max(x)))); the loss of a line is logsumexp - x[target], 0 if its target is ignored, NaN if it is out of range. The sum of
 // the losses of lines, or their mean over the lines that count, follows in dispatches of its own. With options the loss is that of cross_entropy.cu.
@@ -8,7 +8,7 @@ fn cross_entropy(at: Invocation) {
     // 1. The sum of exponentials.
     let of_line = sum_of_line(at, place);
     var of_classes = ClassSum(0.0, 0u);
-    if (HAS_SMOOTHING) {
+    if (HAS_SHARES) {
         of_classes = sum_of_classes(at, place, of_line);
     }
     if (at.index % THREADS > 0u || place.dim == 0u) {
@@ -22,11 +22,14 @@ fn cross_entropy(at: Invocation) {
     logsumexp = select(logsumexp, no_number(), of_line.is_improper);
     var loss = select(no_number(), 0.0, goal.is_ignored);
     var weight = 1.0;
-    if (HAS_OPTIONS && goal.is_class) {
+    if (HAS_OPTIONS && goal.is_class && !HAS_PROBABILITIES) {
         weight = class_weights(goal.class_at, 1u).x;
     }
     if (goal.is_class && !is_blank && !of_line.is_improper) {
-        let of_class = element_of(place, goal.class_at);
+        var of_class = 0.0;
+        if (!HAS_PROBABILITIES) {
+            of_class = element_of(place, goal.class_at);
+        }
         loss = select((of_line.about - of_class) + log_sum, -infinite().x, are_masked(vec4<f32>(of_class)).x);
         if (HAS_OPTIONS) {
             loss = loss_with_options(of_class, weight, of_line.about, log_sum, of_classes);
@@ -37,17 +40,17 @@ fn cross_entropy(at: Invocation) {
     put_weight(place.number, bitcast<u32>(select(0.0, weight, goal.is_class)));
 }
 
-// The sum of the losses of all classes, each by its weight. Those that are infinite are kinds of bits: infinite 1, -infinite 2, NaN 4.
+// The sum of the losses of all classes, each by its share. Those that are infinite are kinds of bits: infinite 1, -infinite 2, NaN 4.
 struct ClassSum {
     sum: f32,
     kinds: u32,
 }
 
-// The kinds of infinite losses with these weights.
-fn kinds_of(are_infinite: vec4<bool>, weights: vec4<f32>) -> u32 {
-    let above = select(0u, 1u, any(are_infinite & (weights > vec4<f32>())));
-    let below = select(0u, 2u, any(are_infinite & (weights < vec4<f32>())));
-    return above | below | select(0u, 4u, any(are_infinite & (weights == vec4<f32>())));
+// The kinds of infinite losses with these shares.
+fn kinds_of(are_infinite: vec4<bool>, shares: vec4<f32>) -> u32 {
+    let above = select(0u, 1u, any(are_infinite & (shares > vec4<f32>())));
+    let below = select(0u, 2u, any(are_infinite & (shares < vec4<f32>())));
+    return above | below | select(0u, 4u, any(are_infinite & (shares == vec4<f32>())));
 }
 
 fn sum_of_classes(at: Invocation, place: Place, of_line: LineSum) -> ClassSum {
@@ -61,10 +64,10 @@ fn sum_of_classes(at: Invocation, place: Place, of_line: LineSum) -> ClassSum {
     for (var k = 0u; column_of(at, k) < place.dim; k++) {
         let first = column_of(at, k);
         let x = chunk_of_line(place, first);
-        let weights = class_weights(first, min(place.dim - first, 4u));
+        let shares = class_shares(place, first, min(place.dim - first, 4u));
         let are_infinite = are_masked(x);
-        kinds = kinds | kinds_of(are_infinite & (columns(first) < vec4<u32>(place.dim)), weights);
-        sums = sums + select(weights * ((of_line.about - x) + log_sum), vec4<f32>(), are_infinite);
+        kinds = kinds | kinds_of(are_infinite & (columns(first) < vec4<u32>(place.dim)), shares);
+        sums = sums + select(shares * ((of_line.about - x) + log_sum), vec4<f32>(), are_infinite);
         added += 1u;
         if (added % 16u == 0u) {
             above = above + sums;
@@ -92,9 +95,12 @@ fn sum_of_classes(at: Invocation, place: Place, of_line: LineSum) -> ClassSum {
 fn loss_with_options(of_class: f32, weight: f32, about: f32, log_sum: f32, of_classes: ClassSum) -> f32 {
     let is_infinite = are_masked(vec4<f32>(of_class)).x;
     let kinds = of_classes.kinds | kinds_of(vec4<bool>(is_infinite), vec4<f32>(weight));
-    var loss = select((params.options.x * weight) * ((about - of_class) + log_sum), 0.0, is_infinite);
-    if (HAS_SMOOTHING) {
-        loss = loss + params.options.y * of_classes.sum;
+    var loss = 0.0;
+    if (!HAS_PROBABILITIES) {
+        loss = select((params.options.x * weight) * ((about - of_class) + log_sum), 0.0, is_infinite);
+    }
+    if (HAS_SHARES) {
+        loss = loss + of_classes.sum;
     }
     if (HAS_Z) {
         let logsumexp = about + log_sum;

@@ -1,23 +1,25 @@
 // The gradient of the logits of cross-entropy, lines of any strides: dx[i] = (exp(x[i] - logsumexp) - (1 if i is the target, else 0)) * g, where g is the gradient of
 // the line's loss; 0 where the target is ignored or out of range. With options, where p = exp(x[i] - logsumexp),
-// dx[i] = (keep * weight[target] * (p - (1 if i is the target, else 0)) + smooth * (sum(weight) * p - weight[i]) + 2 z * logsumexp * p) * g. dx may be x.
+// dx[i] = (keep * weight[target] * (p - (1 if i is the target, else 0)) + smooth * (sum(weight) * p - weight[i]) + 2 z * logsumexp * p) * g; with probabilities, where
+// share[i] = (keep * probability[i] + smooth) * weight[i], dx[i] = (sum(share) * p - share[i] + 2 z * logsumexp * p) * g. dx may be x.
 #include "cross_entropy.cuh"
 
 namespace bops {
 namespace {
 
-// The sum of the weights, with the threads of a team.
-template <typename T, typename A>
-__device__ __forceinline__ A sum_of_weights(const cross_entropy_arguments<A> &a, const row_team &team, A (&slots)[team_slots]) {
-    if (!a.of.has_weight) return A(a.of.dim);
+// The sum of the shares of all classes, with the threads of a team.
+template <typename T, typename A> __device__ __forceinline__ A sum_of_shares(const cross_entropy_arguments<A> &a, const cross_entropy_line &line,
+                                                                             const row_team &team, A (&slots)[team_slots]) {
+    if (!a.of.has_weight && !a.of.has_probabilities) return a.smooth * A(a.of.dim);
     cascade<A> mine;
-    for (uint64_t i = threadIdx.x; i < a.of.dim; i += team.threads) mine.add(class_weight<T>(a, i));
+    for (uint64_t i = threadIdx.x; i < line.dim; i += team.threads) mine.add(class_share<T>(a, line, i));
     return masked_team_sum(mine.total(), team, slots);
 }
 
-// `options`: with a weight, label smoothing or a z-loss. Of f64 one block a multiprocessor at least: without that bound ptxas gives these kernels 64 registers and
-// spills.
-template <typename T, int width, bool options> __global__ void __launch_bounds__(cross_entropy_threads, sizeof(T) == 8 ? 1 : 0)
+// `options`: with a weight, label smoothing, a z-loss or probabilities. Of f64, and with options of one element an access, one block a multiprocessor at
+// least: without that bound ptxas gives these kernels 64 registers, or 40, and spills.
+template <typename T, int width, bool options>
+__global__ void __launch_bounds__(cross_entropy_threads, sizeof(T) == 8 || (options && width == 1) ? 1 : 0)
     cross_entropy_backward(const __grid_constant__ cross_entropy_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     __shared__ A maxima[team_slots], sums[team_slots];
@@ -41,9 +43,9 @@ template <typename T, int width, bool options> __global__ void __launch_bounds__
     }
     A of_target = 0, of_shares = 0, total = 0;
     if constexpr (options) {
-        __shared__ A of_weights[team_slots];
-        if (a.smooth > A(0)) total = sum_of_weights<T>(a, team, of_weights);
-        if (target.is_class) of_target = a.keep * class_weight<T>(a, target.at);
+        __shared__ A of_classes[team_slots];
+        if (has_shares(a)) total = sum_of_shares<T>(a, line, team, of_classes);
+        if (target.is_class && !a.of.has_probabilities) of_target = a.keep * class_weight<T>(a, target.at);
         if (a.z > A(0)) of_shares = 2 * a.z * (shift + log_sum);
     }
     // 2. The gradients.
@@ -61,7 +63,7 @@ template <typename T, int width, bool options> __global__ void __launch_bounds__
                 A slope = share - own;
                 if constexpr (options) {
                     slope *= of_target;
-                    if (a.smooth > A(0)) slope += a.smooth * (total * share - class_weight<T>(a, at + i));
+                    if (has_shares(a)) slope += total * share - class_share<T>(a, line, at + i);
                     if (a.z > A(0)) slope += of_shares * share;
                 }
                 values[v][i] = target.is_class ? slope * gradient : A(0);

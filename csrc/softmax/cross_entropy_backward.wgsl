@@ -34,12 +34,14 @@ fn cross_entropy_backward(at: Invocation) {
         }
     }
     var of_target = 1.0;
-    if (HAS_OPTIONS && goal.is_class) {
+    if (HAS_PROBABILITIES) {
+        of_target = 0.0;
+    } else if (HAS_OPTIONS && goal.is_class) {
         of_target = params.options.x * class_weights(goal.class_at, 1u).x;
     }
     var total = 0.0;
-    if (HAS_SMOOTHING) {
-        total = sum_of_weights(at);
+    if (HAS_SHARES) {
+        total = sum_of_shares(at, place);
     }
     let of_shares = 2.0 * params.options.z * (about + log_sum);
     // 2. The gradients.
@@ -57,8 +59,8 @@ fn cross_entropy_backward(at: Invocation) {
             if (HAS_OPTIONS) {
                 slope = slope * of_target;
             }
-            if (HAS_SMOOTHING) {
-                slope = slope + params.options.y * (total * share - class_weights(first, count));
+            if (HAS_SHARES) {
+                slope = slope + (total * share - class_shares(place, first, count));
             }
             if (HAS_Z) {
                 slope = slope + of_shares * share;
@@ -69,20 +71,20 @@ fn cross_entropy_backward(at: Invocation) {
     }
 }
 
-// The sum of the weights, with the threads of a team.
-fn sum_of_weights(at: Invocation) -> f32 {
-    if (!HAS_WEIGHT) {
-        return f32(params.dim);
+// The sum of the shares of all classes, with the threads of a team.
+fn sum_of_shares(at: Invocation, place: Place) -> f32 {
+    if (!HAS_WEIGHT && !HAS_PROBABILITIES) {
+        return params.options.y * f32(params.dim);
     }
     // Chains of 16 on each level.
     var sums = vec4<f32>();
     var above = vec4<f32>();
     var top = vec4<f32>();
     var added = 0u;
-    for (var k = 0u; column_of(at, k) < params.dim; k++) {
+    for (var k = 0u; column_of(at, k) < place.dim; k++) {
         let first = column_of(at, k);
-        let weights = class_weights(first, min(params.dim - first, 4u));
-        sums = sums + select(vec4<f32>(), weights, columns(first) < vec4<u32>(params.dim));
+        let shares = class_shares(place, first, min(place.dim - first, 4u));
+        sums = sums + select(vec4<f32>(), shares, columns(first) < vec4<u32>(place.dim));
         added += 1u;
         if (added % 16u == 0u) {
             above = above + sums;

@@ -11,7 +11,7 @@ struct Params {
     padding_after: u32,
     extents: array<vec4<u32>, 2>, // of the lines, innermost first
     strides: array<vec4<u32>, 10>, // of x, the targets, loss or dloss, logsumexp and dx, two vectors each
-    steps: vec4<u32>, // of x and of dx, between the elements of a line, and of the weight
+    steps: vec4<u32>, // of x and of dx, between the elements of a line, of the weight, and of probabilities
     options: vec4<f32>, // what the target's loss counts, that of each class beside it, and the square of logsumexp
 }
 
@@ -60,6 +60,10 @@ fn goal_of(place: Place) -> Goal {
     if (place.dim == 0u) {
         return Goal(0u, true, false);
     }
+    if (HAS_PROBABILITIES) {
+        // The line counts, and no class is its target.
+        return Goal(place.dim, false, true);
+    }
     var number = 0u;
     var above = 0u;
     if (IS_WIDE) {
@@ -92,6 +96,16 @@ fn are_improper(values: vec4<f32>) -> vec4<bool> {
 fn element_of(place: Place, i: u32) -> f32 {
     let bits = x_bits(place.x + i * params.steps.x);
     return select(bitcast<f32>(bits), unpack(bits).x, X_IS_HALF);
+}
+
+// What the losses of the classes from a column on count beside that of a target: of probabilities all of it.
+fn class_shares(place: Place, first: u32, count: u32) -> vec4<f32> {
+    let weights = class_weights(first, count);
+    if (!HAS_PROBABILITIES) {
+        return weights * params.options.y;
+    }
+    let chunk = targets_gather(place.targets + first * params.steps.w, params.steps.w, count);
+    return weights * (params.options.x * values_of(chunk, TARGETS_ARE_HALF) + params.options.y);
 }
 
 // The chunk from a column on; elements past the end of the line are -infinity.

@@ -88,6 +88,91 @@ def erfinv(x):
     return NAN if abs(x) > 1 else INF * int(mpmath.sign(x)) if abs(x) == 1 else mpmath.erfinv(x)
 
 
+def log_ndtr(x):
+    # The product of two large numbers of this size has no digits left.
+    return -x * x / 2 if x < -mpf(10) ** 60 else mpmath.log(erfcx(-x / mpmath.sqrt(2)) / 2) - x * x / 2 if x < 0 else mpmath.log1p(-erfc(x / mpmath.sqrt(2)) / 2)
+
+
+def erfcx(x):
+    # Beyond, it is beyond all numbers, or the first terms of the asymptotic series are all that counts.
+    if x > 1000:
+        return (1 - 1 / (2 * x**2) + 3 / (4 * x**4) - 15 / (8 * x**6) + 105 / (16 * x**8)) / (x * mpmath.sqrt(mp.pi))
+    return INF if x < -1000 else mpmath.exp(x * x) * mpmath.erfc(x)
+
+
+def ndtri(p):
+    """By Newton's steps for the logarithm of the tail; near 1/2 by the inverse error function."""
+    if not 0 <= p <= 1:
+        return NAN
+    if p in (0, 1):
+        return -INF if p == 0 else INF
+    if abs(p - mpf(1) / 2) < mpf(1) / 4:
+        return mpmath.sqrt(2) * mpmath.erfinv(2 * p - 1)
+    tail = min(p, 1 - p)
+    y = -mpmath.sqrt(-2 * mpmath.log(tail))
+    for _ in range(60):
+        step = (log_ndtr(y) - mpmath.log(tail)) * mpmath.sqrt(mp.pi / 2) * erfcx(-y / mpmath.sqrt(2))
+        y -= step
+        if abs(step) < mpf(10) ** -(DIGITS - 10):
+            break
+    return y if p < mpf(1) / 2 else -y
+
+
+def scaled_bessel_i(order):
+    """e^-|x| times the function; far out the first terms of the asymptotic series."""
+    def of(x):
+        size, mu = abs(x), 4 * order**2
+        if size < 2000:
+            return mpmath.besseli(order, x) * mpmath.exp(-size)
+        term = total = mpf(1)
+        for k in range(1, 20):
+            term *= mpf((2 * k - 1) ** 2 - mu) / (8 * k * size)
+            total += term
+        return (-1 if x < 0 and order else 1) * total / mpmath.sqrt(2 * mp.pi * size)
+
+    return of
+
+
+def bessel_k(order, is_scaled):
+    def of(x):
+        if x <= 0:
+            return INF if x == 0 else NAN
+        if x < 2000:
+            return mpmath.besselk(order, x) * (mpmath.exp(x) if is_scaled else 1)
+        term = total = mpf(1)
+        for k in range(1, 20):
+            term *= mpf(4 * order**2 - (2 * k - 1) ** 2) / (8 * k * x)
+            total += term
+        return total * mpmath.sqrt(mp.pi / (2 * x)) if is_scaled else mpf(0)
+
+    return of
+
+
+def zeta(s, q):
+    """By its first terms and Euler and Maclaurin's formula, with as many of both as its digits take."""
+    if s < 1:
+        return NAN
+    if s == 1 or q <= 0:
+        return INF if s == 1 or q == floor(q) else NAN
+    power = lambda a: mpmath.exp(-s * mpmath.log(a)) if abs(s * mpmath.log(a)) < mpf(10) ** 9 else INF if a < 1 else mpf(0)
+    total = mpf(0)
+    for k in range(40):
+        term = power(q + k)
+        total += term
+        if term == INF or term < total * mpf(10) ** -DIGITS:
+            return total
+    a = q + 40
+    total += power(a) * (a / (s - 1) + mpf(1) / 2)
+    factor = s / a
+    for k in range(1, 60):
+        part = power(a) * factor * mpmath.bernoulli(2 * k) / mpmath.factorial(2 * k)
+        total += part
+        if abs(part) < total * mpf(10) ** -DIGITS:
+            break
+        factor *= (s + 2 * k - 1) * (s + 2 * k) / a**2
+    return total
+
+
 def between(formula, least, most=INF):
     """A formula that is NaN outside a closed range."""
     return lambda x: formula(x) if least <= x <= most else NAN
@@ -156,6 +241,16 @@ UNARY = {
     "lgamma": (lgamma, (INF, INF), "halves"),
     "digamma": (digamma, (INF, NAN), "halves"),
     "erfinv": (erfinv, (NAN, NAN), "to 1"),
+    "ndtri": (ndtri, (NAN, NAN), "0 to 1"),
+    "log_ndtr": (log_ndtr, (0, -INF), "near"),
+    "erfcx": (erfcx, (0, INF), "near"),
+    "i0e": (scaled_bessel_i(0), (0, 0), "wide"),
+    "i1": (lambda x: mpmath.besseli(1, x) if abs(x) < 2000 else INF * int(mpmath.sign(x)), (INF, -INF), "near"),
+    "i1e": (scaled_bessel_i(1), (0, 0), "wide"),
+    "modified_bessel_k0": (bessel_k(0, False), (0, NAN), "positive"),
+    "modified_bessel_k1": (bessel_k(1, False), (0, NAN), "positive"),
+    "scaled_modified_bessel_k0": (bessel_k(0, True), (0, NAN), "positive"),
+    "scaled_modified_bessel_k1": (bessel_k(1, True), (0, NAN), "positive"),
     "i0": (lambda x: mpmath.besseli(0, x) if abs(x) < 2000 else INF, (INF, INF), "near"),
 }
 
@@ -224,6 +319,7 @@ BINARY = {
     "pow": (power, ("power", "near")),
     "xlogy": (lambda x, y: mpf(0) if x == 0 else NAN if y < 0 else -INF * int(mpmath.sign(x)) if y == 0 else x * mpmath.log(y), ("near", "positive")),
     "atan2": (lambda x, y: mpf(0) if x == 0 == y else mpmath.atan2(x, y), ("wide", "wide")),
+    "zeta": (zeta, ("from 1", "positive")),
     "logaddexp": (lambda x, y: log_of_sum(x, y, mp.e), ("near", "near")),
     "logaddexp2": (lambda x, y: log_of_sum(x, y, mpf(2)), ("near", "near")),
     "ldexp": (lambda x, y: x * mpf(2) ** round(exact(y)), ("wide", "halves")),

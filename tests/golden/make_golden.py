@@ -24,12 +24,14 @@ import golden_activation
 import golden_attention
 import golden_channel_norm
 import golden_conv
+import golden_cross_entropy
 import golden_functions
 import golden_gemm
 import golden_local_response_norm
+import golden_positions
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 2_000_000, 10_500_000
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 2_000_000, 11_000_000
 PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
 DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
 mpmath.mp.dps = 50
@@ -416,6 +418,8 @@ def main():
     golden_activation.cases(write)
     golden_gemm.cases(write)
     golden_conv.cases(write)
+    golden_positions.cases(write)
+    golden_cross_entropy.cases(write)
     softmax_cases()
     sizes = {}
     for op, cases in packs.items():

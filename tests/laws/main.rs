@@ -20,6 +20,7 @@ use baracuda_ops_tests::target::{TARGETS, target};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rayon::prelude::*;
 
+mod batch;
 mod convolutions;
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -115,6 +116,8 @@ fn main() -> ExitCode {
         Trial::test("a_buffer_in_use_is_refused_on_the_cpu", in_use),
         Trial::test("bytes_of_the_host_are_operands", host_bytes),
         Trial::test("options_are_obeyed_or_refused", options),
+        Trial::test("no_choice_for_the_same_bits_depends_on_the_number_of_samples", || Ok(batch::same_choices()?)),
+        Trial::test("what_promises_the_same_bits_is_in_a_table", || Ok(batch::table()?)),
     ];
     for target in TARGETS.iter() {
         let on = move |name: &str, law: fn(&Device) -> Outcome| {
@@ -130,6 +133,12 @@ fn main() -> ExitCode {
         trials.push(on("strides_of_a_factor_without_elements_do_not_matter", |device| Ok(products::empty(device)?)));
         trials.push(on("products_judged_on_samples", |device| Ok(products::sampled(device)?)));
         trials.push(on("convolutions_judged_on_samples", |device| Ok(convolutions::sampled(device)?)));
+        for name in batch::names() {
+            let (title, device) =
+                (format!("the_same_bits_in_every_batch/{name}/{}", target.name), target.device.clone());
+            let absent = device.as_ref().err().cloned();
+            trials.push(unless(absent, Trial::test(title, move || Ok(batch::same_bits(&name, &device?)?))));
+        }
     }
     trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), move || Ok(law()?))));
     #[cfg(feature = "wgpu")]
@@ -415,6 +424,11 @@ fn attentions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("values of other keys", AttentionDescriptor::new(q, k, of(&[2, 2, 6, 8])).err());
     add("heads beyond 256", AttentionDescriptor::new(of(&[1, 1, 1, 257]), of(&[1, 1, 1, 257]), k).err());
     add("queries of rank 3", AttentionDescriptor::new(of(&[4, 3, 8]), k, k).err());
+    let numbers = |dims: &[u64]| TensorDesc::contiguous(DType::I32, dims).unwrap();
+    add("pages of other samples", AttentionDescriptor::paged(q, k, k, numbers(&[3, 4])).err());
+    add("pages of rank 1", AttentionDescriptor::paged(q, k, k, numbers(&[2])).err());
+    let paged = AttentionDescriptor::paged(q, k, k, numbers(&[2, 4])).unwrap();
+    add("gradients of pages", paged.backward(&["k"]).err());
     add("a window below 0", fits.clone().window(Some(-1), None).err());
     add("a soft cap of 0", fits.clone().soft_cap(0.0).err());
     add("a bias that does not broadcast", fits.clone().bias(of(&[4, 5])).err());
@@ -458,7 +472,9 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let classes = |targets| CrossEntropyDescriptor::new(x(&[2, 3]), 1, targets);
     add("classes past the rank", CrossEntropyDescriptor::new(x(&[2, 3]), 2, DType::I64).err());
     add("no classes", CrossEntropyDescriptor::new(x(&[2, 0]), 1, DType::I64).err());
-    add("targets that are no integers", classes(DType::F32).err());
+    add("targets that are neither classes nor probabilities", classes(DType::F16).err());
+    add("an ignored index beside probabilities", classes(DType::F32).and_then(|d| d.ignore_index(1)).err());
+    add("a count of probabilities out of range", classes(DType::F32).and_then(|d| d.count_missing()).err());
     add("an ignored target that targets cannot have", classes(DType::U32).and_then(|d| d.ignore_index(-100)).err());
     add("a weight of another type", classes(DType::U32).and_then(|d| d.weight(DType::F64)).err());
     let weighted = classes(DType::U32).and_then(|d| d.weight(DType::F32));
@@ -527,8 +543,8 @@ fn programs(add: &mut impl FnMut(&'static str, Option<Error>)) {
     };
     let steps = through(r#"{"inputs":["v"],"let":[["c","gt","v",0],["y","where","c",1,0]],"outputs":["y"]}"#);
     add("a gradient through a finish of steps", steps);
-    let digamma = through(r#"{"inputs":["v"],"let":[["y","digamma","v"]],"outputs":["y"]}"#);
-    add("a gradient through a finish without a derivative", digamma);
+    let zeta = through(r#"{"inputs":["v"],"let":[["y","zeta","v",2]],"outputs":["y"]}"#);
+    add("a gradient through a finish without a derivative", zeta);
     let json = r#"{"program":{"inputs":["x"],"let":[["y","swish","x"]],"outputs":["y"]},"inputs":[{"dtype":"f32","dims":[3]}]}"#;
     add("a function that does not exist", AnyDescriptor::parse("pointwise", json).err());
     add("an instruction without an argument", AnyDescriptor::parse("pointwise", &json.replace("swish", "add")).err());

@@ -571,7 +571,7 @@ impl Case {
         }
         // Moves and orders take elements of 8 bytes as two words.
         let is_scatter = ["index_add", "scatter"].contains(&self.descriptor.name());
-        let is_move = ["copy", "pad", "concat", "index_select", "gather", "sort", "top_k"]
+        let is_move = ["copy", "pad", "concat", "index_select", "gather", "nonzero", "sort", "top_k", "search_sorted"]
             .contains(&self.descriptor.name())
             || (is_scatter && self.descriptor.line().contains(r#""combine":"set""#));
         let is_program = self.descriptor.name() == "pointwise";

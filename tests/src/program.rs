@@ -100,7 +100,18 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "lgamma" => |[x, ..]| lgamma(x),
         "digamma" => |[x, ..]| digamma(x),
         "erfinv" => |[x, ..]| erfinv(x),
+        "zeta" => |[s, q, _]| zeta(s, q),
+        "ndtri" => |[p, ..]| ndtri(p),
+        "log_ndtr" => |[x, ..]| log_ndtr(x),
+        "erfcx" => |[x, ..]| erfcx(x),
         "i0" => |[x, ..]| i0(x),
+        "i0e" => |[x, ..]| i0e(x),
+        "i1" => |[x, ..]| i1(x),
+        "i1e" => |[x, ..]| i1e(x),
+        "modified_bessel_k0" => |[x, ..]| bessel_k(0, x) * (-x).exp(),
+        "modified_bessel_k1" => |[x, ..]| bessel_k(1, x) * (-x).exp(),
+        "scaled_modified_bessel_k0" => |[x, ..]| bessel_k(0, x),
+        "scaled_modified_bessel_k1" => |[x, ..]| bessel_k(1, x),
         "logaddexp" => |[x, y, _]| log_of_sum([x, y], std::f64::consts::E),
         "logaddexp2" => |[x, y, _]| log_of_sum([x, y], 2.0),
         "ldexp" => |[x, y, _]| raised(x, y),
@@ -296,15 +307,155 @@ fn erfinv(x: f64) -> f64 {
     y.copysign(x)
 }
 
+/// A sum of terms that are not negative, with what its additions lose.
+fn sum_of(terms: impl Iterator<Item = f64>) -> f64 {
+    let (sum, lost) = terms.fold((0.0f64, 0.0), |(sum, lost), term| {
+        let next = sum + term;
+        (next, lost + if sum > term { sum - next + term } else { term - next + sum })
+    });
+    sum + lost
+}
+
+/// The mean of a function of `sin(a)^2` over all angles times `e^-(2 x sin(a / 2)^2)`.
+fn mean_of_angles(x: f64, of: fn(f64) -> f64) -> f64 {
+    let at = |n: i32| (std::f64::consts::PI * f64::from(n) / 500.0).sin();
+    let term = |n: i32| {
+        (-2.0 * at(n) * at(n) * x).exp() * of((2.0 * std::f64::consts::PI * f64::from(n) / 500.0).sin().powi(2))
+    };
+    sum_of((0..500).map(term)) / 500.0
+}
+
 /// The mean of `e^(x cos(a))` over all angles.
 fn i0(x: f64) -> f64 {
     if !x.is_finite() {
         return x.abs();
     }
     let half = x.abs() / 2.0;
-    let at = |n: i32| (std::f64::consts::PI * f64::from(n) / 500.0).sin();
-    let mean = (0..500).map(|n| (-4.0 * at(n) * at(n) * half).exp()).sum::<f64>() / 500.0;
-    half.exp() * mean * half.exp()
+    half.exp() * i0e(x) * half.exp()
+}
+
+/// Beyond the numbers of which so many angles are enough, the first terms of the asymptotic series.
+fn i0e(x: f64) -> f64 {
+    let size = x.abs();
+    if size < 1000.0 {
+        return mean_of_angles(size, |_| 1.0);
+    }
+    let w = 1.0 / (8.0 * size);
+    (1.0 + w * (1.0 + w * (4.5 + w * (37.5 + w * 459.375)))) / size.sqrt() / std::f64::consts::TAU.sqrt()
+}
+
+fn i1(x: f64) -> f64 {
+    if !x.is_finite() {
+        return x;
+    }
+    let half = x.abs() / 2.0;
+    half.exp() * i1e(x) * half.exp()
+}
+
+/// x times the mean of `sin(a)^2 e^(x cos(a))`.
+fn i1e(x: f64) -> f64 {
+    let size = x.abs();
+    if size < 1000.0 {
+        return x * mean_of_angles(size, |square| square);
+    }
+    let w = 1.0 / (8.0 * size);
+    let value = (1.0 - w * (3.0 + w * (7.5 + w * (52.5 + w * 590.625)))) / size.sqrt() / std::f64::consts::TAU.sqrt();
+    value.copysign(x)
+}
+
+/// `e^x` times the modified Bessel function of the second kind: the integral of `cosh(n t) e^-(x (cosh(t) - 1))`, or near 0, where its range is long, the
+/// first terms.
+fn bessel_k(order: i32, x: f64) -> f64 {
+    match x {
+        _ if x < 0.0 || x.is_nan() => f64::NAN,
+        0.0 => f64::INFINITY,
+        f64::INFINITY => 0.0,
+        _ if x < 1e-9 && order == 0 => (2f64.ln() - 0.577_215_664_901_532_9 - x.ln()) * (1.0 + x),
+        _ if x < 1e-9 => 1.0 / x + 1.0,
+        _ => {
+            let far = 800.0 / x;
+            let end = (far + (far * far + 2.0 * far).sqrt()).ln_1p();
+            // Where the ends count for nothing, sums of equal weights converge as a power of e does.
+            let steps = 400;
+            let step = end / f64::from(steps);
+            let term = |n: i32| {
+                let t = f64::from(n) * step;
+                (-x * (2.0 * (t / 2.0).sinh().powi(2))).exp() * if order == 0 { 1.0 } else { t.cosh() }
+            };
+            step * (sum_of((1..steps).rev().map(term)) + (term(0) + term(steps)) / 2.0)
+        }
+    }
+}
+
+/// `e^(x^2) erfc(x)`: from 2 on as a continued fraction, of which the innermost parts are the last; else the product, the square in two parts.
+fn erfcx(x: f64) -> f64 {
+    match x {
+        _ if x < -30.0 => f64::INFINITY,
+        _ if x >= 2.0 => {
+            let inner = (1..120).rev().fold(x, |inner, n| x + f64::from(n) / 2.0 / inner);
+            1.0 / inner / std::f64::consts::PI.sqrt()
+        }
+        _ => {
+            let square = x * x;
+            libm::erfc(x) * square.exp() * (1.0 + x.mul_add(x, -square))
+        }
+    }
+}
+
+/// Below -1 by the quotient of the integral and the density, which is smooth.
+fn log_ndtr(x: f64) -> f64 {
+    if x < -1.0 {
+        return (erfcx(-x / std::f64::consts::SQRT_2) / 2.0).ln() - x / 2.0 * x;
+    }
+    (-normal(-x)).ln_1p()
+}
+
+/// By bisection of the logarithm of the tail, and near 1/2 by the inverse of the error function.
+fn ndtri(p: f64) -> f64 {
+    match p {
+        _ if p.is_nan() || !(0.0..=1.0).contains(&p) => f64::NAN,
+        0.0 => f64::NEG_INFINITY,
+        1.0 => f64::INFINITY,
+        _ if (0.25..=0.75).contains(&p) => erfinv(2.0 * p - 1.0) * std::f64::consts::SQRT_2,
+        _ => {
+            let logarithm = p.min(1.0 - p).ln();
+            let (mut low, mut high) = (-40.0, 0.0);
+            for _ in 0..70 {
+                let middle = (low + high) / 2.0;
+                if log_ndtr(middle) < logarithm { low = middle } else { high = middle }
+            }
+            if p < 0.5 { low } else { -low }
+        }
+    }
+}
+
+/// The sum of all terms whose ratios are below `e^-1`, or the first hundred and the rest by Euler and Maclaurin's formula.
+fn zeta(s: f64, q: f64) -> f64 {
+    if s.is_nan() || q.is_nan() || s < 1.0 {
+        return f64::NAN;
+    }
+    if s == 1.0 || q <= 0.0 {
+        return if s == 1.0 || q == q.floor() { f64::INFINITY } else { f64::NAN };
+    }
+    // A larger one makes the same of every number but 1.
+    let s = s.min(1e300);
+    // (q + k)^-s from q^-s, which is the rest of a small k: the logarithm of the quotient.
+    let first = q.powf(-s / 2.0);
+    if first == f64::INFINITY || q == f64::INFINITY {
+        return if first == f64::INFINITY { first } else { 0.0 };
+    }
+    let ratio = |k: f64| (-s * (k / q).ln_1p()).exp();
+    let count = 100;
+    let mut sum = sum_of((0..count).rev().map(|k| ratio(f64::from(k))));
+    let a = q + f64::from(count);
+    let last = ratio(f64::from(count));
+    if last > 0.0 {
+        let by = |k: f64| (s + k) / a;
+        let series = s / (12.0 * a)
+            * (1.0 - by(1.0) * by(2.0) / 60.0 * (1.0 - by(3.0) * by(4.0) / 42.0 * (1.0 - by(5.0) * by(6.0) / 40.0)));
+        sum += last * (a / (s - 1.0) + 0.5 + series);
+    }
+    first * sum * first
 }
 
 fn log_of_sum([x, y]: [f64; 2], base: f64) -> f64 {
@@ -387,6 +538,11 @@ fn turns(name: &str, arguments: &[Allowed]) -> Vec<(usize, f64)> {
         "hardswish" => of_first(vec![-3.0, -1.5, 3.0]),
         "frac" => of_first(vec![arguments[0].least.ceil(), arguments[0].most.floor()]),
         "threshold" => of_first(ends(&arguments[1]).to_vec()),
+        "zeta" => {
+            let poles = [0.0, arguments[1].most.floor().min(0.0)];
+            let of_second = poles.into_iter().flat_map(around).map(|place| (1, place));
+            of_first(vec![1.0]).into_iter().chain(of_second).collect()
+        }
         "hardshrink" | "softshrink" => of_first(ends(&arguments[1]).into_iter().flat_map(|end| [end, -end]).collect()),
         _ => Vec::new(),
     }
@@ -906,7 +1062,12 @@ fn turning_points(name: &str, least: f64, most: f64) -> impl Iterator<Item = f64
         "gelu_tanh" => [-0.7524614220710162; 2],
         "mish" => [-1.1924312145152604; 2],
         "lgamma" => [1.461_632_144_968_362_3; 2],
-        "i0" => [0.0; 2],
+        "i0" | "i0e" => [0.0; 2],
+        "i1e" => [-1.545_158_4, 1.545_158_4],
+        "ndtri" => [0.0, 1.0],
+        "modified_bessel_k0" | "modified_bessel_k1" | "scaled_modified_bessel_k0" | "scaled_modified_bessel_k1" => {
+            [0.0; 2]
+        }
         "erfinv" => [-1.0, 1.0],
         "sin" => every(FRAC_PI_2),
         "cos" => every(0.0),

@@ -362,10 +362,20 @@ fn attention(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result
     let (depth, value_depth) = (extent(256, random), extent(256, random));
     let queries = extent(most / (samples * heads), random);
     let keys = extent(most / (samples * heads * queries), random);
+    // The keys of a sample lie in pages, of which some pools have fewer than a sample names.
+    let (keys, of_keys) = match json.get("pages") {
+        None => (keys, [samples, keys]),
+        Some(_) => {
+            let page = [1, 3, 8, 16][random.usize(..4)].min(keys);
+            let of_sample = keys.div_ceil(page);
+            json["pages"]["dims"] = json!([samples, of_sample]);
+            (of_sample * page, [random.u64(1..2 * of_sample + 1), page])
+        }
+    };
     for (field, dims) in [
         ("q", [samples, heads, queries, depth]),
-        ("k", [samples, kv_heads, keys, depth]),
-        ("v", [samples, kv_heads, keys, value_depth]),
+        ("k", [of_keys[0], kv_heads, of_keys[1], depth]),
+        ("v", [of_keys[0], kv_heads, of_keys[1], value_depth]),
     ] {
         json[field]["dims"] = json!(dims);
     }

@@ -18,6 +18,7 @@ pub mod order;
 pub mod pointwise;
 pub mod reduce;
 mod rows;
+mod samples;
 pub mod scan;
 pub mod softmax;
 mod valid;

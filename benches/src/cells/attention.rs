@@ -1,17 +1,44 @@
-//! Attention of 16,384 tokens of 2048 elements, in sequences of several lengths: all keys, and those that a causal mask leaves.
+//! Attention of 16,384 tokens of 2048 elements, in sequences of several lengths: all keys, and those that a causal mask leaves; and of one query of each sample to caches of keys
+//! and values of 256 MB together.
 
 use baracuda_ops::{AnyDescriptor, AttentionDescriptor, CausalMask, DType, Result, TensorDesc};
 
 use super::Cell;
 
 /// Labels of the cells.
-pub(super) const OPS: [&str; 2] = ["sdpa", "sdpa_causal"];
+pub(super) const OPS: [&str; 3] = ["sdpa", "sdpa_causal", "sdpa_decode"];
 
 /// Batch, heads, queries and keys, elements of a head.
 const SHAPES: [[u64; 4]; 4] = [[16, 32, 1024, 64], [16, 16, 1024, 128], [4, 32, 4096, 64], [4, 16, 4096, 128]];
 
+/// Heads of queries, heads of keys, and elements of a head where each sample has one query.
+const DECODE: [u64; 3] = [32, 8, 128];
+/// Batches of these, and bytes of the keys and the values together.
+const DECODE_BATCHES: [u64; 3] = [1, 8, 64];
+const DECODE_BYTES: u64 = 256 << 20;
+
+/// One query of each sample.
+fn decode(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
+    let [heads, kv_heads, depth] = DECODE;
+    for batch in DECODE_BATCHES {
+        for dtype in [DType::BF16, DType::F32] {
+            let keys = DECODE_BYTES / (2 * batch * kv_heads * depth * dtype.size_bytes());
+            let q = TensorDesc::contiguous(dtype, &[batch, heads, 1, depth])?;
+            let kv = TensorDesc::contiguous(dtype, &[batch, kv_heads, keys, depth])?;
+            let descriptor = AnyDescriptor::new(AttentionDescriptor::new(q, kv, kv)?);
+            let shape = vec![batch, heads, kv_heads, keys, depth];
+            let bytes = 2 * (q.span_bytes() + kv.span_bytes());
+            cells.push(Cell::new((op, "fw"), shape, dtype, descriptor, bytes, DECODE_BYTES));
+        }
+    }
+    Ok(())
+}
+
 /// The cells of one label; `is_quick` keeps the first shapes.
 pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str, is_quick: bool) -> Result<()> {
+    if op == "sdpa_decode" {
+        return decode(cells, op);
+    }
     for shape in SHAPES.iter().take(if is_quick { 2 } else { SHAPES.len() }) {
         for dtype in [DType::BF16, DType::F32] {
             let x = TensorDesc::contiguous(dtype, shape)?;

@@ -1,20 +1,33 @@
 //! Rows of a table by indices, and elements along an axis: read, and written.
 
 use baracuda_ops::{
-    AnyDescriptor, Combine, DType, GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, Result,
-    ScatterDescriptor, TensorDesc,
+    AnyDescriptor, Combine, DType, GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, NonzeroDescriptor,
+    Result, ScatterDescriptor, TensorDesc,
 };
 
 use super::Cell;
 
 /// Labels of the cells.
-pub(super) const OPS: [&str; 5] = ["embedding", "gather_1", "embedding_backward", "index_add", "scatter_add_1"];
+pub(super) const OPS: [&str; 6] =
+    ["embedding", "gather_1", "embedding_backward", "index_add", "scatter_add_1", "nonzero"];
 
 /// Rows and columns of tables, and indices.
 const TABLES: [[u64; 3]; 3] = [[32_000, 4096, 8192], [128_256, 4096, 8192], [1_000_000, 64, 65_536]];
 
 /// The cells of one label.
 pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
+    if op == "nonzero" {
+        // About half of the elements are true.
+        for shape in [&[1 << 26][..], &[8192, 8192], &[1 << 16]] {
+            let x = TensorDesc::contiguous(DType::Bool, shape)?;
+            let nonzero = NonzeroDescriptor::new(x)?;
+            let nonzero = if shape.len() > 1 { nonzero.per_axis()? } else { nonzero };
+            let bytes = x.elements() * (1 + 8 * shape.len() as u64);
+            let nonzero = AnyDescriptor::new(nonzero);
+            cells.push(Cell::new((op, "fw"), shape.to_vec(), DType::Bool, nonzero, bytes, x.elements()));
+        }
+        return Ok(());
+    }
     for dtype in [DType::BF16, DType::F32] {
         let dense = |dims: &[u64]| TensorDesc::contiguous(dtype, dims);
         let size = dtype.size_bytes();

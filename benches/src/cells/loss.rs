@@ -8,7 +8,7 @@ use super::Cell;
 pub(super) const OP: &str = "cross_entropy";
 
 /// Lines and classes.
-const LOGITS: [[u64; 2]; 3] = [[8192, 32_000], [8192, 128_256], [65_536, 1000]];
+const LOGITS: [[u64; 2]; 4] = [[8192, 32_000], [8192, 128_256], [65_536, 1000], [4096, 1000]];
 
 /// The cells. Forward saves the logsumexp of each line, and backward reads it.
 pub(super) fn cells(cells: &mut Vec<Cell>) -> Result<()> {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use baracuda_ops::{
     Access, AnyDescriptor, AttentionArgs, AttentionBackwardArgs, AttentionBackwardDescriptor, AttentionDescriptor,
-    CausalMask, DType, Error, Slot, TensorDesc,
+    CausalMask, DType, Error, PlanOptions, Slot, TensorDesc,
 };
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
     name: "attention",
-    cases: || cases(forward),
+    cases: forward_cases,
     is_cpu_only: |_| false,
     may_be_constant,
     input,
@@ -48,6 +48,8 @@ struct Setup {
     soft_cap: Option<f64>,
     bias: Option<TensorDesc>,
     lengths: Option<DType>,
+    /// The numbers of pages, of which k and v are then pools.
+    pages: Option<TensorDesc>,
     stats: bool,
     wanted: &'static [&'static str],
     /// Of dq and dk; dv and dbias have half of it.
@@ -73,6 +75,7 @@ impl Setup {
             soft_cap: None,
             bias: None,
             lengths: None,
+            pages: None,
             stats: true,
             wanted: ALL,
             beta: 0.0,
@@ -84,12 +87,23 @@ impl Setup {
         Self::of(dense(dtype, &[b, hq, sq, d]), dense(dtype, &[b, hk, sk, d]), dense(dtype, &[b, hk, sk, dv]))
     }
 
+    /// Of pools of pages: the extent of keys is that of a page. `pages`: of the pool and of each sample.
+    fn paged(dtype: DType, [b, hq, hk, sq, page, d, dv]: Extents, pages: [u64; 2], numbers: DType) -> Self {
+        let [pool, of_sample] = pages;
+        let of = |depth| dense(dtype, &[pool, hk, page, depth]);
+        Self { pages: Some(dense(numbers, &[b, of_sample])), ..Self::of(dense(dtype, &[b, hq, sq, d]), of(d), of(dv)) }
+    }
+
     fn causal(self, causal: CausalMask) -> Self {
         Self { causal, ..self }
     }
 
     fn forward(&self) -> Result<AttentionDescriptor, Error> {
-        let mut descriptor = AttentionDescriptor::new(self.q, self.k, self.v)?.causal(self.causal)?;
+        let descriptor = match self.pages {
+            Some(pages) => AttentionDescriptor::paged(self.q, self.k, self.v, pages)?,
+            None => AttentionDescriptor::new(self.q, self.k, self.v)?,
+        };
+        let mut descriptor = descriptor.causal(self.causal)?;
         descriptor = descriptor.window(self.window.0, self.window.1)?;
         if let Some(scale) = self.scale {
             descriptor = descriptor.scale(scale)?;
@@ -284,6 +298,8 @@ fn setups() -> Vec<(Setup, Data, bool)> {
             add(Setup::plain(dtype, extents).causal(CausalMask::TopLeft), Data::Normal, false);
             add(Setup { lengths: Some(DType::I64), ..Setup::plain(dtype, extents) }, Data::Normal, false);
         }
+        decoding(dtype, &mut add);
+        paged(dtype, &mut add);
         // NaN and infinities, equal keys, large scores.
         for data in [Data::Nan, Data::Inf, Data::NegInf, Data::Constant, Data::Outlier, Data::Tiny, Data::Sparse] {
             for extents in [[1, 2, 1, 6, 20, 16, 16], [1, 1, 1, 40, 70, 64, 40]] {
@@ -294,16 +310,89 @@ fn setups() -> Vec<(Setup, Data, bool)> {
     setups
 }
 
+/// Few queries of many keys, which kernels split in parts: some beyond lengths, some outside windows.
+fn decoding(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
+    let shapes: [Extents; 4] = [
+        [2, 4, 1, 1, 600, 16, 16],
+        [1, 8, 2, 3, 700, 128, 128],
+        [2, 2, 2, 1, 1100, 64, 40],
+        [1, 3, 1, 4, 515, 33, 200],
+    ];
+    for (number, extents) in shapes.into_iter().enumerate() {
+        let plain = Setup::plain(dtype, extents);
+        let causal = plain.clone().causal(CausalMask::BottomRight);
+        add(causal.clone(), Data::Normal, number == 1);
+        let window = Setup { window: (Some(90), None), lengths: Some(DType::I32), ..causal.clone() };
+        add(window, Data::Normal, number == 0);
+        add(Setup { soft_cap: Some(1.5), bias: bias(dtype, extents, 4), ..causal }, Data::Normal, false);
+        let masked =
+            Setup { bias: bias(dtype, extents, 1), lengths: Some(DType::U32), ..laid(dtype, extents, 1 + number % 3) };
+        add(masked, Data::Normal, false);
+        if number == 0 {
+            for data in [Data::Nan, Data::Inf, Data::NegInf, Data::Constant, Data::Outlier, Data::Sparse] {
+                add(plain.clone(), data, false);
+            }
+        }
+    }
+}
+
+/// Keys in pages: of one key and of many, more and fewer in the pool than samples name, some of them no pages at all.
+fn paged(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
+    let shapes: [(Extents, [u64; 2], bool); 9] = [
+        ([2, 4, 2, 3, 5, 16, 16], [7, 4], true),
+        ([3, 2, 1, 1, 16, 64, 64], [20, 20], true),
+        ([1, 6, 3, 9, 1, 33, 20], [5, 17], false),
+        ([2, 8, 2, 1, 64, 128, 128], [8, 6], false),
+        ([2, 2, 2, 40, 16, 24, 40], [3, 4], true),
+        ([1, 4, 1, 2, 128, 256, 9], [4, 5], false),
+        ([2, 2, 1, 3, 5, 8, 8], [0, 3], false),
+        ([2, 2, 1, 3, 5, 8, 8], [4, 0], true),
+        ([2, 2, 1, 3, 0, 8, 8], [4, 3], false),
+    ];
+    const NUMBERS: [DType; 3] = [DType::I32, DType::I64, DType::U32];
+    for (number, (extents, pages, core)) in shapes.into_iter().enumerate() {
+        let [b, hq, hk, sq, page, d, dv] = extents;
+        let keys = [b, hq, hk, sq, page * pages[1], d, dv];
+        let plain = Setup::paged(dtype, extents, pages, NUMBERS[number % 3]);
+        add(plain.clone(), Data::Normal, false);
+        let causal =
+            Setup { lengths: Some(NUMBERS[(number + 1) % 3]), ..plain.clone() }.causal(CausalMask::BottomRight);
+        add(causal.clone(), Data::Normal, core);
+        let window = (Some(7), Some(2));
+        add(Setup { window, soft_cap: Some(1.5), bias: bias(dtype, keys, 3), ..plain }, Data::Normal, false);
+        // The heads of a key beside each other, and the numbers of a sample apart.
+        let of = |depth: u64| strided(dtype, &[pages[0], hk, page, depth], &[page * hk * depth, depth, hk * depth, 1]);
+        let apart = strided(NUMBERS[(number + 2) % 3], &[b, pages[1]], &[1, b]);
+        let turned = Setup { k: of(d), v: of(dv), pages: Some(apart), bias: bias(dtype, keys, 1), ..causal };
+        add(turned, Data::Normal, false);
+    }
+}
+
+/// Few keys, of which every two choices of two options occur together, by the form that splits them.
+fn split(cases: &[Case]) -> Vec<Case> {
+    let is_small = |case: &&Case| case.slots()[0].desc.elements() <= 2048 && case.data == Data::Normal;
+    let pinned = |case: &Case| case.clone().core(false).with(PlanOptions::default().kernel("attention_split"));
+    cases.iter().filter(is_small).step_by(3).map(pinned).collect()
+}
+
 fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     let of = |(setup, data, core): &(Setup, Data, bool)| {
         let setup = match pass(setup) {
+            // There are no gradients of pages.
+            Err(Error::NoGradient { .. }) if setup.pages.is_some() => return None,
             // Of Bool there is no gradient, and of the others none was wanted.
             Err(Error::InvalidDescriptor { field: "wanted", .. }) => &Setup { wanted: ALL, ..setup.clone() },
             _ => setup,
         };
-        Case::new(pass(setup).expect("the case lists hold valid descriptors"), *data).core(*core)
+        Some(Case::new(pass(setup).expect("the case lists hold valid descriptors"), *data).core(*core))
     };
-    distinct(setups().iter().map(of).collect())
+    distinct(setups().iter().filter_map(of).collect())
+}
+
+fn forward_cases() -> Vec<Case> {
+    let mut cases = cases(forward);
+    cases.extend(split(&cases));
+    cases
 }
 
 /// A descriptor as its JSON has it.
@@ -315,6 +404,8 @@ struct Fields {
     samples: usize,
     depth: usize,
     value_depth: usize,
+    /// Keys of a page, pages of the pool, and of a sample, if keys lie in pages.
+    pages: Option<[usize; 3]>,
     scale: f64,
     causal: CausalMask,
     window: [Option<u64>; 2],
@@ -337,6 +428,7 @@ impl Fields {
         if let Ok(own) = dims("bias") {
             bias[4 - own.len()..].copy_from_slice(&own);
         }
+        let pages = dims("pages").ok().map(|numbers| [k[2], k[0], numbers[1]]);
         let causal = match json["causal"].as_str() {
             Some("top_left") => CausalMask::TopLeft,
             Some("bottom_right") => CausalMask::BottomRight,
@@ -348,7 +440,8 @@ impl Fields {
             queries: q[2],
             depth: q[3],
             kv_heads: k[1],
-            keys: k[2],
+            keys: pages.map_or(k[2], |[page, _, of_sample]| page * of_sample),
+            pages,
             value_depth: v[3],
             scale: json["scale"].as_f64().unwrap_or_else(|| 1.0 / (q[3] as f64).sqrt()),
             causal,
@@ -373,9 +466,15 @@ impl Fields {
         (b * self.heads + h) * self.queries + i
     }
 
-    fn kv_row(&self, b: usize, h: usize, j: usize) -> usize {
+    /// The row of a key among those of k, unless it is in no page.
+    fn kv_row(&self, inputs: &Tensors, b: usize, h: usize, j: usize) -> Option<usize> {
         let group = self.heads / self.kv_heads;
-        (b * self.kv_heads + h / group) * self.keys + j
+        let Some([page, pool, of_sample]) = self.pages else {
+            return Some((b * self.kv_heads + h / group) * self.keys + j);
+        };
+        let number = inputs.values("pages")?[b * of_sample + j / page];
+        let is_there = (0.0..pool as f64).contains(&number);
+        is_there.then(|| (number as usize * self.kv_heads + h / group) * page + j % page)
     }
 
     /// The keys that a query sees, by the words of the documentation.
@@ -397,14 +496,17 @@ impl Fields {
         let query = part(q, self.row(b, h, i), self.depth);
         let mut scores = Vec::new();
         for j in (0..self.keys).filter(|&j| self.sees(inputs, [b, h, i, j])) {
-            let key = part(k, self.kv_row(b, h, j), self.depth);
+            let Some(row) = self.kv_row(inputs, b, h, j) else { continue };
+            let key = part(k, row, self.depth);
             let products = || query.iter().zip(key).map(|(q, k)| q * k);
             let product = self.scale * products().sum::<f64>();
             let magnitude = self.scale.abs() * products().map(f64::abs).sum::<f64>();
             let mut score = Score {
                 key: j,
+                row,
                 value: product,
-                error: (8.0 + self.depth as f64 / 4.0) * magnitude,
+                // An infinity is exact, also where the soft cap makes a number of it.
+                error: if product.is_infinite() { 0.0 } else { (8.0 + self.depth as f64 / 4.0) * magnitude },
                 tanh: 0.0,
                 slope: 1.0,
                 of_slope: 0.0,
@@ -431,6 +533,8 @@ impl Fields {
 /// The score of a key.
 struct Score {
     key: usize,
+    /// That of k and v.
+    row: usize,
     value: f64,
     /// What it may differ by, in units of the accumulator.
     error: f64,
@@ -503,7 +607,7 @@ impl Forward {
                     _ => weight * (score.error + (score.value - largest).abs() + of_weight(fields)) + lost,
                 };
                 of_all += own;
-                let values = part(v, fields.kv_row(b, h, score.key), fields.value_depth);
+                let values = part(v, score.row, fields.value_depth);
                 for ((y, of_y), value) in y[out.clone()].iter_mut().zip(&mut of_y[out.clone()]).zip(values) {
                     *y += weight * value;
                     *of_y += own * value.abs() + chains(fields.keys) * weight * value.abs();
@@ -520,7 +624,7 @@ impl Forward {
 
 fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     let Ok(fields) = Fields::of(descriptor) else { return true };
-    let hides = descriptor.slots().iter().any(|slot| ["lengths", "bias"].contains(&slot.name));
+    let hides = descriptor.slots().iter().any(|slot| ["lengths", "bias", "pages"].contains(&slot.name));
     let is_small = fields.keys.min(fields.queries) < 8 || fields.depth.min(fields.value_depth) < 4;
     hides || is_small || fields.window != [None; 2] || fields.causal != CausalMask::None
 }
@@ -558,6 +662,17 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
             let drawn = |at: u64| {
                 let any = least + (count * random.uniform()).floor();
                 if at == 0 && elements > 1 { fields.keys as f64 } else { any.min(fields.keys as f64 + 1.0) }
+            };
+            Ok((0..elements).map(drawn).collect())
+        }
+        "pages" => {
+            // Some before the first, after the last, and far from both.
+            let [_, pool, _] = fields.pages.context("pages")?;
+            let far = if dtype == DType::I64 { 4_294_967_296.0 } else { 2_147_483_647.0 };
+            let least = if dtype == DType::U32 { far } else { -1.0 };
+            let drawn = |_| match (8.0 * random.uniform()).floor() {
+                0.0 => [least, pool as f64, far][(3.0 * random.uniform()) as usize],
+                _ => (pool as f64 * random.uniform()).floor(),
             };
             Ok((0..elements).map(drawn).collect())
         }
@@ -654,7 +769,7 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _:
         let written = part(y, row, fields.value_depth);
         let (delta, of_delta) = (dot(written), magnitude(written));
         for score in fields.scores(inputs, b, h, i)? {
-            let kv = fields.kv_row(b, h, score.key);
+            let kv = score.row;
             let value = part(v, kv, fields.value_depth);
             let p = (score.value - lse).exp();
             let lost = f64::from(f32::MIN_POSITIVE) / unit;
@@ -698,6 +813,7 @@ fn run_forward(run: TypedRun<'_, '_>) -> Result<(), Error> {
     let mut args = AttentionArgs::new(run.input("q"), run.input("k"), run.input("v"), run.output("y"));
     args.bias = run.named.mem("bias");
     args.lengths = run.named.mem("lengths");
+    args.pages = run.named.mem("pages");
     args.lse = run.named.mem_mut("lse");
     run.plan::<AttentionDescriptor>(args)
 }
@@ -733,5 +849,7 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
         ("parts of one tensor", laid(dtype, extents, 2)),
         ("D 256", Setup::plain(dtype, [1, 2, 2, 128, 128, 256, 256])),
         ("one query", Setup::plain(dtype, [2, 4, 4, 1, 1024, 64, 64])),
+        ("one query of heads that share keys", Setup::plain(dtype, [2, 8, 2, 1, 4096, 128, 128])),
+        ("keys in pages", Setup::paged(dtype, [2, 8, 2, 1, 16, 64, 64], [80, 40], DType::I32)),
     ]
 }

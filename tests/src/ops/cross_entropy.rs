@@ -290,6 +290,7 @@ fn options(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
     }
     add(Setup::plain(strided(dtype, &[6, 64], &[1, 6]), 1).each().all(), Data::Normal, true);
     add(Setup::plain(channels_last(dtype, &[2, 24, 5, 3]), 1).all().stats(), Data::Normal, false);
+    probabilities(dtype, add);
     for targets in [DType::I64, DType::I32, DType::U32] {
         let setup = Setup { targets, ..Setup::plain(dense(dtype, &[700, 5]), 1).each().counted() };
         add(setup.clone(), Data::Normal, true);
@@ -299,6 +300,54 @@ fn options(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
     add(Setup { layouts, ..Setup::plain(dense(dtype, &[4, 12, 5]), 1).each().counted() }, Data::Normal, true);
     let layouts = vec![("targets", strided(DType::I64, &[6], &[0]))];
     add(Setup { layouts, ..Setup::plain(dense(dtype, &[6, 12]), 1).each().counted() }, Data::Normal, false);
+}
+
+/// Targets that are probabilities of all classes.
+fn probabilities(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
+    let of = |targets, dims: &[u64], axis| Setup { targets, ..Setup::plain(dense(dtype, dims), axis) };
+    for (dims, axis) in [(&[6, 40][..], 1), (&[3, 5, 7], 1)] {
+        for reduction in LossReduction::ALL {
+            for weight in [None, Some(dtype), Some(DType::F32)] {
+                for (smoothing, z) in [(0.0, 0.0), (0.1, 0.0), (0.1, 1e-2)] {
+                    let core = reduction != LossReduction::Sum && weight != Some(DType::F32) && dims.len() == 2;
+                    let setup = Setup { reduction, weight, smoothing, z, ..of(dtype, dims, axis) };
+                    add(setup.clone(), Data::Normal, core && z == 0.0);
+                    add(Setup { targets: DType::F32, ..setup }.stats(), Data::Normal, core && z > 0.0);
+                }
+            }
+        }
+    }
+    let shapes: [(&[u64], usize, bool); 11] = [
+        (&[1, 1], 1, true),
+        (&[7, 17], 1, true),
+        (&[5, 129], 1, false),
+        (&[5, 128], 1, true),
+        (&[3, 2056], 1, false),
+        (&[2, 4097], 1, false),
+        (&[4097, 3], 1, false),
+        (&[0, 16], 1, true),
+        (&[2, 21, 16, 16], 1, true),
+        (&[2, 3, 5, 4, 6], 2, false),
+        (&[], 0, true),
+    ];
+    for (dims, axis, core) in shapes {
+        if dtype == DType::F64 && dims.iter().product::<u64>() > 20_000 {
+            continue;
+        }
+        add(of(dtype, dims, axis), Data::Normal, core);
+        add(of(DType::F32, dims, axis).all().stats().each(), Data::Normal, core);
+    }
+    for data in Data::ALL {
+        add(of(dtype, &[4, 300], 1).each(), data, false);
+        add(of(DType::F32, &[3, 21, 20], 1).each(), data, false);
+    }
+    // Layouts of the probabilities.
+    for strides in [[1, 6], [0, 1], [70, 1], [80, 2]] {
+        let layouts = vec![("targets", strided(dtype, &[6, 40], &strides))];
+        add(Setup { layouts, ..of(dtype, &[6, 40], 1).each() }, Data::Normal, strides == [1, 6]);
+    }
+    let x = strided(dtype, &[6, 64], &[1, 6]);
+    add(Setup { targets: dtype, ..Setup::plain(x, 1).each().all() }, Data::Normal, false);
 }
 
 fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
@@ -316,6 +365,7 @@ fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
 struct Fields {
     dims: Vec<usize>,
     axis: usize,
+    has_probabilities: bool,
     ignored: Option<i64>,
     reduction: LossReduction,
     stats: bool,
@@ -337,6 +387,7 @@ impl Fields {
         Ok(Self {
             dims,
             axis: json["axis"].as_u64().context("an axis")? as usize,
+            has_probabilities: json["targets"].as_str().is_some_and(|name| name.starts_with(['f', 'b'])),
             ignored: json["ignore_index"].as_i64(),
             reduction,
             stats: json["stats"].as_bool().unwrap_or(false),
@@ -350,6 +401,12 @@ impl Fields {
     /// What the target's loss counts, and that of each class beside it.
     fn shares(&self) -> [f64; 2] {
         [1.0 - self.smoothing, self.smoothing / self.classes() as f64]
+    }
+
+    /// What the class of an element of x counts beside its weight, with probabilities: the number, and the sum of the magnitudes that it is made of.
+    fn probability(&self, probability: f64) -> [f64; 2] {
+        let [keep, smooth] = self.shares();
+        [keep * probability + smooth, keep * probability.abs() + smooth]
     }
 
     /// The weights of all classes.
@@ -438,12 +495,24 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
             }
             Ok(values)
         }
+        "targets" if fields.has_probabilities => {
+            let mut values = vec![0.0; elements];
+            for line in fields.lines() {
+                line.iter().for_each(|&at| values[at] = random.uniform().powi(4));
+                let total: f64 = line.iter().map(|&at| values[at]).sum();
+                line.iter().for_each(|&at| values[at] /= total.max(1e-3));
+            }
+            Ok(values)
+        }
         "targets" => {
             // Where losses are added up, one target out of range leaves nothing to compare.
             let has_wrong = !is_forward || fields.reduction == LossReduction::None || case.data == Data::Outlier;
             Ok((0..elements).map(|_| target(&fields, dtype, has_wrong, random)).collect())
         }
         "divisor" => {
+            if fields.has_probabilities {
+                return Ok(vec![fields.lines().len() as f64]);
+            }
             let targets = inputs.values("targets").context("no targets")?;
             let weights = fields.weights(inputs)?;
             Ok(vec![targets.iter().filter_map(|&target| fields.class(target)).map(|class| weights[class]).sum()])
@@ -526,10 +595,31 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
     let (mut of_targets, mut missing) = (Vec::new(), 0.0);
     let (weights, [keep, smooth]) = (fields.weights(inputs)?, fields.shares());
     let is_plain = !fields.has_weight && smooth == 0.0 && fields.z == 0.0;
-    for (line, &target) in lines.iter().zip(targets) {
+    for (number, line) in lines.iter().enumerate() {
         let (largest, log_sum) = largest_and_log_sum(line.iter().map(|&at| x[at]));
         // Of -infinity alone the differences are no numbers.
         logsumexps.push(if largest == f64::NEG_INFINITY { largest } else { largest + log_sum });
+        if fields.has_probabilities {
+            let logsumexp = largest + log_sum;
+            let (mut loss, mut allowance) = (Vec::new(), 0.0);
+            for (&at, weight) in line.iter().zip(&weights) {
+                let ([share, magnitude], of) = (fields.probability(targets[at]), (largest - x[at]) + log_sum);
+                loss.push(weight * share * of);
+                let roundings = (largest - x[at]).abs() + roundings + (12.0 + CHAIN / 4.0) * of.abs();
+                allowance += weight.abs() * magnitude * roundings;
+            }
+            let mut loss = sum(loss.iter().copied());
+            if fields.z > 0.0 {
+                loss += fields.z * logsumexp.powi(2);
+                allowance += 2.0 * fields.z * logsumexp.abs() * (logsumexp.abs() + roundings);
+                allowance += 4.0 * fields.z * logsumexp.powi(2);
+            }
+            of_targets.push(1.0);
+            losses.push(loss);
+            allowances.push(finite(allowance));
+            continue;
+        }
+        let target = targets[number];
         let (loss, allowance) = match fields.class(target) {
             Some(class) => {
                 let weight = weights[class];
@@ -579,8 +669,11 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
         let is_mean = fields.reduction == LossReduction::Mean;
         let (value, allowance) = match is_mean {
             true => {
-                let (mean, lost) = (total / divisor, if fields.has_weight { of_divisor / divisor } else { 0.0 });
-                (mean, allowance / divisor + (2.0 + lost) * mean.abs())
+                let (mean, lost) = (
+                    total / divisor,
+                    if fields.has_weight && !fields.has_probabilities { of_divisor / divisor.abs() } else { 0.0 },
+                );
+                (mean, allowance / divisor.abs() + (2.0 + lost) * mean.abs())
             }
             false => (total, allowance),
         };
@@ -594,10 +687,10 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
     }
     if fields.reduction == LossReduction::Mean {
         // A number of f32 as large as 2^24 and more may be next to it.
-        let budget = match fields.has_weight {
+        let budget = match fields.has_weight && !fields.has_probabilities {
             true => of_divisor * accumulator.unit_roundoff(),
-            false if divisor < 2f64.powi(24) => 0.0,
-            false => divisor * accumulator.unit_roundoff(),
+            false if divisor.abs() < 2f64.powi(24) => 0.0,
+            false => divisor.abs() * accumulator.unit_roundoff(),
         };
         expected.push(Expected { name: "divisor".into(), values: vec![divisor], budgets: vec![budget] });
     }
@@ -620,8 +713,18 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     let (weights, [keep, smooth]) = (fields.weights(inputs)?, fields.shares());
     let total = sum(weights.iter().copied());
     let of_total = (8.0 + CHAIN / 4.0) * weights.iter().map(|weight| weight.abs()).sum::<f64>();
-    for (number, (line, &target)) in fields.lines().iter().zip(targets).enumerate() {
-        let Some(class) = fields.class(target) else { continue };
+    for (number, line) in fields.lines().iter().enumerate() {
+        let class = if fields.has_probabilities { None } else { fields.class(targets[number]) };
+        if class.is_none() && !fields.has_probabilities {
+            continue;
+        }
+        let of_probabilities = |at: usize, i: usize| fields.probability(targets[at]).map(|share| weights[i] * share);
+        let (mut total, mut of_total) = (smooth * total, smooth * of_total);
+        if fields.has_probabilities {
+            let shares = || line.iter().enumerate().map(|(i, &at)| of_probabilities(at, i));
+            total = sum(shares().map(|[share, _]| share));
+            of_total = (8.0 + CHAIN / 4.0) * shares().map(|[_, magnitude]| magnitude.abs()).sum::<f64>();
+        }
         let gradient = dloss[if dloss.len() == 1 { 0 } else { number }] / divisor;
         let (shift, log_sum, roundings) = match saved {
             Some(saved) => (saved[number], 0.0, 12.0),
@@ -633,20 +736,22 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         for (i, &at) in line.iter().enumerate() {
             let t = x[at] - shift;
             let share = (t - log_sum).exp();
-            let difference = share - if i == class { 1.0 } else { 0.0 };
+            let difference = share - if class == Some(i) { 1.0 } else { 0.0 };
             let of_share = if share == 0.0 { 0.0 } else { (t.abs() + roundings) * share };
             let lost = 2f64.powi(-126) / accumulator.unit_roundoff();
-            let of_target = keep * weights[class];
+            let of_target = class.map_or(0.0, |class| keep * weights[class]);
             let mut slope = of_target * difference;
             let mut allowance = of_target.abs() * (of_share + 4.0 * difference.abs() + lost);
             if fields.has_weight {
                 allowance += 4.0 * slope.abs();
             }
-            if smooth > 0.0 {
-                let part = smooth * (total * share - weights[i]);
-                let magnitude = (total * share).abs() + weights[i].abs();
+            if smooth > 0.0 || fields.has_probabilities {
+                let [own, size] =
+                    if fields.has_probabilities { of_probabilities(at, i) } else { [smooth * weights[i]; 2] };
+                let part = total * share - own;
+                let magnitude = (total * share).abs() + size.abs();
                 slope += part;
-                allowance += smooth * (total.abs() * (of_share + lost) + of_total * share + 4.0 * magnitude);
+                allowance += total.abs() * (of_share + lost) + of_total * share + 4.0 * magnitude;
                 allowance += 4.0 * (slope.abs() + part.abs());
             }
             if fields.z > 0.0 {
@@ -696,6 +801,7 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
         ("rows apart", Setup { x: strided(dtype, &[512, 1024], &[2048, 1]), ..rows.clone() }),
         ("weights of classes", Setup { weight: Some(dtype), ..rows.clone() }),
         ("label smoothing", Setup { smoothing: 0.1, ..rows.clone() }),
+        ("probabilities", Setup { targets: dtype, ..rows.clone() }),
         ("z-loss", Setup { z: 1e-4, ..rows }),
         ("16 rows of 128256", Setup::plain(dense(dtype, &[16, 128_256]), 1).stats()),
         ("channels", image.clone()),

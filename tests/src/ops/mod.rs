@@ -28,6 +28,7 @@ mod layer_norm;
 mod local_response_norm;
 mod lookup;
 mod movement;
+mod nonzero;
 mod order;
 mod pad;
 pub(crate) mod pointwise;
@@ -38,6 +39,7 @@ mod rms_norm;
 mod row_norm;
 mod scan;
 mod scatter;
+mod search_sorted;
 mod softmax;
 
 /// Every op, forward and backward.
@@ -72,8 +74,10 @@ pub static SUBJECTS: &[Subject] = &[
     lookup::GATHER,
     scatter::INDEX_ADD,
     scatter::SCATTER,
+    nonzero::NONZERO,
     order::SORT,
     order::TOP_K,
+    search_sorted::SEARCH_SORTED,
     pool::FORWARD,
     pool::BACKWARD,
     resize::FORWARD,

@@ -1,5 +1,7 @@
 //! Elements in order: every type, both directions, equal elements, NaN, signed zeros, layouts, lines of a thread, a team, a tile and several tiles, and any k.
 
+use std::cmp::Ordering;
+
 use anyhow::{Context, Result};
 use baracuda_ops::{
     AnyDescriptor, DType, Error, PlanOptions, Slot, SortArgs, SortDescriptor, TensorDesc, TopKArgs, TopKDescriptor,
@@ -49,7 +51,7 @@ pub(super) const TOP_K: Subject = Subject {
     ..SORT
 };
 
-const INTEGERS: [DType; 6] = [DType::I64, DType::I32, DType::U32, DType::U8, DType::I8, DType::Bool];
+pub(super) const INTEGERS: [DType; 6] = [DType::I64, DType::I32, DType::U32, DType::U8, DType::I8, DType::Bool];
 
 #[derive(Clone, Copy, PartialEq)]
 enum Op {
@@ -277,13 +279,18 @@ fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     is_few || x.dims().get(axis).is_none_or(|&extent| extent == 1)
 }
 
-/// Integers of the whole range, many of them equal.
+/// Numbers as the case has them, or integers.
 fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements());
     if dtype.is_float() {
         let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
         return Ok(case.data.rows(dtype, elements / cols, cols, random));
     }
+    Ok(integers(dtype, elements, random))
+}
+
+/// Integers of the whole range of a type, many of them equal.
+pub(super) fn integers(dtype: DType, elements: u64, random: &mut Random) -> Vec<f64> {
     let (least, greatest) = match dtype {
         DType::I64 => (-(2f64.powi(63)), 2f64.powi(52)),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
@@ -298,7 +305,12 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         share if share < 0.5 => (80.0 * share - 22.0).round().clamp(least, greatest),
         _ => (least / 1024.0 + (greatest / 1024.0 - least / 1024.0) * random.uniform()).round().clamp(least, greatest),
     };
-    Ok((0..elements).map(|_| number()).collect())
+    (0..elements).map(|_| number()).collect()
+}
+
+/// NaN is above every number.
+pub(super) fn compare(a: f64, b: f64) -> Ordering {
+    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 const CONTRACTS: &[Contract] = &[Contract {
@@ -322,8 +334,6 @@ fn expect(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: By) -> R
     for line in 0..lines {
         let place = |extent: usize, at: usize| (line / inner * extent + at) * inner + line % inner;
         let mut order: Vec<usize> = (0..length).collect();
-        // NaN is above every number.
-        let compare = |a: f64, b: f64| a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()));
         order.sort_by(|&a, &b| {
             let [a, b] = [a, b].map(|at| given[place(length, at)]);
             if falls { compare(b, a) } else { compare(a, b) }

@@ -401,6 +401,8 @@ fn forms_of_stock() -> Vec<(Form, Data, bool)> {
         (valid(stock::huber(0.5)), 2),
         (valid(stock::bce_with_logits()), 2),
         (valid(stock::hinge()), 2),
+        (valid(stock::rope(None)), 4),
+        (valid(stock::rope_at(None)), 4),
         (valid(stock::nan_to_num(0.0, 100.0, -100.0)), 1),
         (baracuda_ops::Program::of(Function::Mul), 2),
         (baracuda_ops::Program::of(Function::Square), 1),
@@ -420,12 +422,28 @@ fn forms_of_stock() -> Vec<(Form, Data, bool)> {
             forms.push((Form::new(scale_shift_clamp, [x]), Data::Normal, is_core && at == 0));
             let gradient = gradient_form(&valid(stock::swiglu()), &["in0", "in1"], vec![x; 2]);
             forms.push((gradient, Data::Normal, is_core && at == 0));
+            let gradient = gradient_form(&valid(stock::rope(None)), &["in0", "in1"], vec![x; 4]);
+            forms.push((gradient, Data::Normal, false));
             let keys = [dense(DType::U32, &[2]), dense(DType::U32, &[])];
             let dropout = valid(stock::dropout(0.25, 3));
             let of = [vec![x], keys.to_vec()].concat();
             forms.push((gradient_form(&dropout, &["in0"], of.clone()), Data::Normal, false));
             let json = serde_json::to_string(&dropout).expect("JSON");
             forms.push((Form::new(json, of), Data::Normal, false));
+        }
+        // Rotary embeddings of two samples of five positions of three heads: pairs in halves, and pairs of neighbours along an axis of the output.
+        let of_positions = dense(DType::F32, &[5, 1, 1, 16]);
+        let positions = [dense(DType::F32, &[2, 5, 1, 1, 1]), dense(DType::F32, &[16, 1])];
+        let halves = strided(dtype, &[2, 5, 3, 2, 16], &[480, 96, 32, 0, 1]);
+        let neighbours = strided(dtype, &[2, 5, 3, 16, 2], &[480, 96, 32, 2, 0]);
+        if dtype != DType::F64 {
+            for (program, inputs) in [
+                (stock::rope(Some(3)), vec![halves, halves, of_positions, of_positions]),
+                (stock::rope_at(Some(4)), [vec![neighbours; 2], positions.to_vec()].concat()),
+            ] {
+                let form = stock_form(&valid(program), &inputs);
+                forms.push((Form { outputs: vec![dtype], ..form }, Data::Normal, is_core));
+            }
         }
         // AdamW of 1, 3 and 9 sets of different shapes, in all of its forms that kernels are compiled for.
         for (scaled, copy) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -541,6 +559,11 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     if case.data == Data::Normal {
         // Beyond the few that a normal distribution reaches.
         values.iter_mut().step_by(3).for_each(|value| *value *= 6.0);
+    }
+    if case.data == Data::Normal && case.descriptor.line().contains(r#""zeta""#) {
+        // It is a number where both arguments are above 1: four of five are.
+        let most = values.iter_mut().enumerate().filter(|(at, _)| at % 5 > 0);
+        most.for_each(|(_, value)| *value = 1.0 + value.abs());
     }
     if NEVER_NEGATIVE.contains(&name_of(&case.descriptor, slot)?.as_str()) {
         values.iter_mut().for_each(|value| *value = value.abs());

@@ -204,6 +204,8 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
         }
         let narrow = y(&[3, 64]).align(dtype.size_bytes()).expect("a promise");
         forms.push((of(narrow, 0, dense(I64, &[50])).base(), true));
+        // A row of a cache [B, H, S, D], which all samples have at one position.
+        forms.push((of(y(&[2, 3, 9, 8]), 2, dense(U32, &[1])).by(Combine::Set).base().counts(), true));
         // Keys of two digits, and entries of several tiles.
         forms.push((of(y(&[5000, 8]), 0, dense(I32, &[700])).counting_from_end().counts(), false));
         forms.push((of(y(&[3, 2]), 0, dense(I64, &[5000])).counting_from_end().base(), false));
@@ -249,6 +251,9 @@ fn forms(op: Op, dtype: DType) -> Vec<(Form, bool)> {
         ] {
             forms.push((form, is_core));
         }
+        // Two rows of a cache [B, H, S, D], at positions of each sample's own.
+        let positions = strided(I32, &[3, 2, 2, 8], &[2, 0, 1, 0]);
+        forms.push((of(y(&[3, 2, 9, 8]), 2, positions).by(Combine::Set).base().counts(), true));
         forms.push((of(y(&[50, 90]), 1, dense(I32, &[50, 100])).counting_from_end().counts(), false));
         forms.push((of(y(&[40, 300]), 1, dense(I64, &[40, 150])).by(Combine::Set).base(), false));
     }

@@ -15,7 +15,7 @@ mod work;
 pub use device::Props;
 pub(crate) use device::{Device, LEAST_WORKGROUP_BYTES, Memory};
 pub(crate) use lines::{elements_in, has_whole_lines, lines_in, lines_out, prelude};
-pub(crate) use program::{Binding, BoundStep, Place, Program, StepBuilder, bind, enqueue, params, record};
+pub(crate) use program::{Binding, BoundStep, NO_GROUPS, Place, Program, StepBuilder, bind, enqueue, params, record};
 pub(crate) use queue::Queue;
 #[cfg(test)]
 pub(crate) use text::OperandText;

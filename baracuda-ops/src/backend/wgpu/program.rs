@@ -98,9 +98,12 @@ pub(crate) struct StepBuilder {
     /// As [`Source::keeps_uniform`].
     pub(crate) keeps_uniform: bool,
     pub(crate) grid: [u32; 2],
-    /// For runs in which an output lies in the place of an input: the params and grids of the dispatches that replace this one.
+    /// For runs in which an output lies in the place of an input: the params and grids of the dispatches that replace this one. A grid of [`NO_GROUPS`] is none.
     pub(crate) in_place: Vec<(Vec<u8>, [u32; 2])>,
 }
+
+/// The grid of a dispatch that there is no need for.
+pub(crate) const NO_GROUPS: [u32; 2] = [0; 2];
 
 impl StepBuilder {
     /// A dispatch without operands, constants and flags.
@@ -434,6 +437,9 @@ fn bind_steps<'a>(
             }
             let Resolved { form, offsets: words, .. } = resolved;
             for (part, dispatch) in step.dispatches(form).iter().enumerate() {
+                if dispatch.grid == NO_GROUPS {
+                    continue;
+                }
                 let group = resolved.bind_group(device, &dispatch.params, offsets(count));
                 steps.push(BoundStep { at, part, group, form, offsets: words });
             }

@@ -6,7 +6,7 @@ use crate::backend::DeviceProps;
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
-use crate::options::WorkspaceReq;
+use crate::options::{Determinism, WorkspaceReq};
 use crate::slots::{Slot, Slots};
 
 impl Props {
@@ -27,13 +27,26 @@ pub(crate) struct Work<C> {
     pub(crate) steps: Vec<StepBuilder>,
     pub(crate) workspace_bytes: u64,
     pub(crate) workspace_align: u64,
+    pub(crate) determinism: Determinism,
     pub(crate) choice: C,
 }
 
 impl<C> Work<C> {
     /// Without a dispatch.
     pub(crate) fn none(choice: C, props: &Props) -> Self {
-        Self { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), choice }
+        Self {
+            steps: Vec::new(),
+            workspace_bytes: 0,
+            workspace_align: props.workspace_align(),
+            determinism: Determinism::RunToRun,
+            choice,
+        }
+    }
+
+    /// Promises [`Determinism::BatchInvariant`], if a condition holds that does not depend on the number of samples: neither the shaders, nor their
+    /// constants, nor the order in which a sample is added up depends on the other samples.
+    pub(crate) fn batch_invariant_if(self, holds: bool) -> Self {
+        if holds { Self { determinism: Determinism::BatchInvariant, ..self } } else { self }
     }
 
     pub(crate) fn workspace(&self) -> WorkspaceReq {

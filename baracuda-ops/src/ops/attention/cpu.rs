@@ -9,12 +9,12 @@ use crate::narrow::to_usize;
 
 /// The reference of forward.
 pub(super) fn forward(valid: &Valid<ForwardFields>) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_forward))
+    Ok(valid.on_cpu(compute_forward).batch_invariant())
 }
 
 /// The reference of backward.
 pub(super) fn backward(valid: &Valid<BackwardFields>) -> Accepted<'_> {
-    Ok(valid.on_cpu(compute_backward))
+    Ok(valid.on_cpu(compute_backward).batch_invariant_if(valid.fields.dbias.is_none()))
 }
 
 /// A place of the scores: the sample, the head of q, the query and the key.
@@ -50,6 +50,7 @@ pub(super) struct Inputs<'a> {
     pub(super) v: Option<Tensor<'a>>,
     pub(super) bias: Option<Tensor<'a>>,
     pub(super) lengths: Option<Tensor<'a>>,
+    pub(super) pages: Option<Tensor<'a>>,
 }
 
 /// Where the row of a tensor with extents `[.., .., .., depth]` begins.
@@ -120,8 +121,19 @@ impl<'a> Inputs<'a> {
         place.iter().zip(strides).map(|(at, stride)| at * stride).sum()
     }
 
+    /// Where the key of a place lies, and its value, if not in a page.
     pub(super) fn kv(&self, at: At) -> [u64; 3] {
         [at.sample, at.head / self.geometry.group(), at.key]
+    }
+
+    /// Where the key of a place lies, and its value, unless it is in no page.
+    pub(super) fn place(&self, at: At) -> Option<[u64; 3]> {
+        let [_, head, _] = self.kv(at);
+        let (Some(of), Some(pages)) = (self.geometry.pages, self.pages) else { return Some(self.kv(at)) };
+        let strides = pages.desc().strides();
+        let number = pages.load_integer(at.sample * strides[0] + at.key / of.page * strides[1]);
+        let page = u64::try_from(number).ok().filter(|&page| page < of.count)?;
+        Some([page, head, at.key % of.page])
     }
 
     /// The score of a key that is seen, and the derivative of the soft cap there.
@@ -130,8 +142,8 @@ impl<'a> Inputs<'a> {
             (Mask::Bool, Some(bias)) => bias.load_integer(self.bias_offset(at)) != 0,
             _ => true,
         };
-        let k = self.k.filter(|_| seen)?;
-        let product = self.geometry.scale.get() * dot(query, &k, self.kv(at));
+        let (k, place) = (self.k.filter(|_| seen)?, self.place(at)?);
+        let product = self.geometry.scale.get() * dot(query, &k, place);
         let (capped, slope) = match self.geometry.soft_cap {
             None => (product, 1.0),
             Some(cap) => {
@@ -163,10 +175,10 @@ fn largest_and_log_sum(scores: &[(u64, f64)]) -> (f64, f64) {
 }
 
 fn compute_forward(valid: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {
-    use forward::{BIAS, K, LENGTHS, LSE, Q, V, Y};
+    use forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
     let geometry = &valid.derived;
-    let [q, k, v, bias, lengths] = [Q, K, V, BIAS, LENGTHS].map(|row| operands.get(row));
-    let inputs = Inputs { geometry, q, k, v, bias, lengths };
+    let [q, k, v, bias, lengths, pages] = [Q, K, V, BIAS, LENGTHS, PAGES].map(|row| operands.get(row));
+    let inputs = Inputs { geometry, q, k, v, bias, lengths, pages };
     let (Some(q), Some(y)) = (q, operands.get(Y)) else { return Ok(()) };
     let queries = geometry.samples * geometry.heads * geometry.queries;
     let elements = queries.saturating_mul(geometry.keys.max(1)).saturating_mul(geometry.depth);
@@ -182,7 +194,9 @@ fn compute_forward(valid: &Valid<ForwardFields>, operands: &Operands<'_>) -> Out
         if let Some(v) = v.filter(|_| largest != f64::NEG_INFINITY) {
             for &(key, score) in &scores {
                 let weight = ((score - largest) - log_sum).exp();
-                add(&mut sums, weight, &v, inputs.kv(At { key, ..at }));
+                if let Some(place) = inputs.place(At { key, ..at }) {
+                    add(&mut sums, weight, &v, place);
+                }
             }
         }
         // SAFETY: each query is one task, and outputs address every element once.
@@ -328,7 +342,7 @@ fn compute_backward(valid: &Valid<BackwardFields>, operands: &Operands<'_>) -> O
     use backward::{BIAS, DBIAS, DK, DQ, DV, DY, K, LENGTHS, LSE, Q, V, Y};
     let (fields, geometry) = (&valid.fields, &valid.derived);
     let [q, k, v, bias, lengths] = [Q, K, V, BIAS, LENGTHS].map(|row| operands.get(row));
-    let inputs = Inputs { geometry, q, k, v, bias, lengths };
+    let inputs = Inputs { geometry, q, k, v, bias, lengths, pages: None };
     let out = |row: usize, gradient: Option<Gradient>| operands.get(row).zip(gradient);
     let (dk, dv) = (out(DK, fields.dk), out(DV, fields.dv));
     let Some(((y, lse), dy)) = operands.get(Y).zip(operands.get(LSE)).zip(operands.get(DY)) else {

@@ -19,7 +19,7 @@ use crate::tensor::TensorDesc;
 
 /// Neighbours of an access.
 const WIDTH: u64 = 4;
-const VEC_BYTES: u64 = 16;
+pub(super) const VEC_BYTES: u64 = 16;
 /// The most blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// The fewest queries, keys and rows of delta of a block.
@@ -67,7 +67,7 @@ fn strides_of(slots: &Slots, row: usize) -> sys::bops_attention_strides {
     slots.at(row).map_or_else(Default::default, |slot| strides(&slot.desc))
 }
 
-fn check_blocks(blocks: u64) -> Result<(), Reason> {
+pub(super) fn check_blocks(blocks: u64) -> Result<(), Reason> {
     Reason::unless(blocks <= MOST_BLOCKS, || {
         format!("it needs up to {blocks} blocks, a launch has at most {MOST_BLOCKS}")
     })
@@ -113,6 +113,7 @@ fn params(
             Mask::Bias(_) => sys::BOPS_ATTENTION_BIAS_WIDE,
         },
         length_stride: of(lengths).sample,
+        pages: Default::default(),
         q: of(q),
         k: of(k),
         v: of(v),
@@ -124,32 +125,49 @@ fn params(
     })
 }
 
+/// What the forms of forward are told, and of the numbers of operands that of y if it has vectors.
+pub(super) fn params_of_forward(valid: &Valid<ForwardFields>) -> Result<(sys::bops_attention_params, u32), Reason> {
+    use rows_of_forward::{K, LENGTHS, LSE, PAGES, Q, V, Y};
+    let (geometry, slots) = (&valid.derived, &valid.slots);
+    let mut params = params(geometry, slots, valid.fields.q.dtype(), [Q, K, V, Y, LSE, LENGTHS])?;
+    // Without keys nothing is looked up.
+    if let Some(pages) = geometry.pages.filter(|_| geometry.keys > 0) {
+        let numbers = strides_of(slots, PAGES);
+        params.pages = sys::bops_attention_pages {
+            count: pages.count,
+            sample: numbers.sample,
+            column: numbers.head,
+            page: word(pages.page),
+            dtype: c_element(pages.dtype),
+        };
+    }
+    Ok((params, vectors(slots, &[(Y, sys::BOPS_ATTENTION_Y)])))
+}
+
 /// A tile of queries to a block.
 pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) -> Accepted<'d> {
-    use rows_of_forward::{BIAS, K, LENGTHS, LSE, Q, V, Y};
+    use rows_of_forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
     let (geometry, slots) = (&valid.derived, &valid.slots);
     let dtype = valid.fields.q.dtype();
-    let params = params(geometry, slots, dtype, [Q, K, V, Y, LSE, LENGTHS])?;
-    let in_vectors = [
-        (Q, sys::BOPS_ATTENTION_Q),
-        (K, sys::BOPS_ATTENTION_K),
-        (V, sys::BOPS_ATTENTION_V),
-        (Y, sys::BOPS_ATTENTION_Y),
-    ];
-    let choice =
-        sys::bops_attention_choice { padded: padded(geometry, classes(dtype)), vectors: vectors(slots, &in_vectors) };
+    let (params, of_y) = params_of_forward(valid)?;
+    let in_vectors = [(Q, sys::BOPS_ATTENTION_Q), (K, sys::BOPS_ATTENTION_K), (V, sys::BOPS_ATTENTION_V)];
+    let choice = sys::bops_attention_choice {
+        padded: padded(geometry, classes(dtype)),
+        vectors: vectors(slots, &in_vectors) | of_y,
+    };
     let has_work = !valid.slots.always(Y).desc.is_empty();
-    Ok(calls!(bops_attention_simt).candidate(has_work, (params.dtype, params, choice, ()), |located| {
-        sys::bops_attention_operands {
+    Ok(calls!(bops_attention_simt)
+        .candidate(has_work, (params.dtype, params, choice, ()), |located| sys::bops_attention_operands {
             q: located.pointer(Q).cast_const(),
             k: located.pointer(K).cast_const(),
             v: located.pointer(V).cast_const(),
             bias: located.pointer(BIAS).cast_const(),
             lengths: located.pointer(LENGTHS).cast_const(),
+            pages: located.pointer(PAGES).cast_const(),
             y: located.pointer(Y),
             lse: located.pointer(LSE),
-        }
-    }))
+        })
+        .batch_invariant())
 }
 
 type Form = Calls<
@@ -268,7 +286,9 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
         Ok(Built::from(Launch::new("bops_attention_backward", start)))
     };
     let bytes = rows * dtype.accumulator().size_bytes();
-    Ok(Candidate { workspace: WorkspaceReq::new(bytes, VEC_BYTES), launches, ..Candidate::new(choice, build) })
+    let candidate =
+        Candidate { workspace: WorkspaceReq::new(bytes, VEC_BYTES), launches, ..Candidate::new(choice, build) };
+    Ok(candidate.batch_invariant_if(fields.dbias.is_none()))
 }
 
 #[cfg(test)]

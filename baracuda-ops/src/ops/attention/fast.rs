@@ -1,7 +1,8 @@
 //! Attention of f32, f16 and bf16 on the CPU: blocks of scores that the second cache holds, whose products are those of packed factors.
 //!
 //! A task of forward takes a block of queries of a head through the blocks of keys in order, with the largest score so far and the sum of exponentials of the
-//! differences from it. Backward computes the weights again from `lse`: a task takes a block of queries through the keys, for dq; a block of keys through the
+//! differences from it. Where the queries of all heads that share keys are few, a task takes them together through a part of the keys, so that each key is read
+//! once; the parts are then merged in order. Backward computes the weights again from `lse`: a task takes a block of queries through the keys, for dq; a block of keys through the
 //! heads that share it and their queries, for dk and dv; or a block of the bias through the places that share it. Blocks depend on the descriptor alone, so
 //! results depend on no number of threads.
 
@@ -17,8 +18,8 @@ use crate::kernel::Accepted;
 use crate::narrow::{single, to_usize};
 use crate::ops::blocks::{Run, extreme, sums};
 use crate::ops::gemm::packed::{BLOCK, COLS, PITCH, Right, Sums};
-use crate::ops::pointwise::map::fast::{Widest, widest};
-use crate::ops::pointwise::program::{exp, tanh};
+use crate::ops::pointwise::map::fast::{Converted as _, Widest, widest};
+use crate::ops::pointwise::program::{exp, fma, tanh};
 
 /// Rows of a block of scores, whole panels of the products' rows, and columns, which are the terms of the next product.
 const EXTENTS: [usize; 2] = [112, 2 * BLOCK];
@@ -26,17 +27,23 @@ const ROWS: u64 = EXTENTS[0] as u64;
 const LINE: u64 = EXTENTS[1] as u64;
 // A row of queries, keys or values has room in a line.
 const _: () = assert!(MOST_DEPTH <= LINE);
+/// The most queries of heads that share keys for which a key is not packed: products with a few rows cost less than packing.
+const FEW: u64 = 16;
+/// The keys of a part.
+const PART: u64 = 4 * LINE;
+/// Terms of a chain of sums of weighted values.
+const CHAIN: usize = 32;
 
 /// The form of forward.
 pub(super) fn forward(valid: &Valid<ForwardFields>) -> Accepted<'_> {
     check(valid.fields.q.dtype())?;
-    Ok(valid.on_cpu(compute_forward))
+    Ok(valid.on_cpu(compute_forward).batch_invariant())
 }
 
 /// The form of backward.
 pub(super) fn backward(valid: &Valid<BackwardFields>) -> Accepted<'_> {
     check(valid.fields.q.dtype())?;
-    Ok(valid.on_cpu(compute_backward))
+    Ok(valid.on_cpu(compute_backward).batch_invariant_if(valid.fields.dbias.is_none()))
 }
 
 fn check(dtype: DType) -> Result<(), Reason> {
@@ -242,13 +249,261 @@ fn write_row(tensor: Tensor<'_>, at: [u64; 3], sums: &mut [f32], factor: f32, be
     run.write(0, sums);
 }
 
+/// The runs of keys of a range that lie one after another, and where each lies: in a page, unless that is none.
+fn runs<'i>(
+    inputs: &'i Inputs<'i>,
+    at: At,
+    keys: &Range<u64>,
+) -> impl Iterator<Item = (Range<u64>, Option<[u64; 3]>)> + use<'i> {
+    let length = inputs.geometry.pages.map_or(keys.end, |pages| pages.page).max(1);
+    blocks(keys.clone(), length).map(move |run| {
+        let place = inputs.place(At { key: run.start, ..at });
+        (run, place)
+    })
+}
+
+/// What the softmax of a row has seen so far.
+#[derive(Clone, Copy)]
+struct Online {
+    largest: f32,
+    total: f64,
+}
+
+impl Online {
+    const NOTHING: Self = Self { largest: f32::NEG_INFINITY, total: 0.0 };
+
+    /// Takes a line of scores, which become weights about the largest one so far, and scales sums of earlier ones.
+    fn take(&mut self, line: &mut [f32], sums: &mut [f32]) {
+        let (before, here) = (self.largest, extreme(line, false));
+        // A NaN stays.
+        let now = if here > before || here.is_nan() { here } else { before };
+        if now == f32::NEG_INFINITY {
+            line.fill(0.0);
+            return;
+        }
+        let sum = exponentials(line, now);
+        if now != before {
+            let shrink = (before - now).exp();
+            self.total *= f64::from(shrink);
+            sums.iter_mut().for_each(|sum| *sum *= shrink);
+            self.largest = now;
+        }
+        self.total += sum;
+    }
+
+    /// Writes the row that the sums of weighted values are, and its lse.
+    fn write(&self, place: [u64; 3], sums: &mut [f32], y: Tensor<'_>, lse: Option<Tensor<'_>>) {
+        let is_blank = self.largest == f32::NEG_INFINITY;
+        if is_blank {
+            sums.fill(0.0);
+        }
+        write_row(y, place, sums, if is_blank { 1.0 } else { single(1.0 / self.total) }, 0.0);
+        if let Some(lse) = lse {
+            let of_row = if is_blank { f64::NEG_INFINITY } else { f64::from(self.largest) + self.total.ln() };
+            // SAFETY: each query belongs to one task, and outputs address every element once.
+            unsafe { lse.store(row(&lse, place), of_row) };
+        }
+    }
+}
+
+/// The product of two rows: in lanes, which are combined in halves.
+#[inline(always)]
+fn dot<const FUSED: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0; COLS];
+    let (whole_a, whole_b) = (a.chunks_exact(COLS), b.chunks_exact(COLS));
+    let rest = whole_a.remainder().iter().zip(whole_b.remainder());
+    for (a, b) in whole_a.zip(whole_b) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane = fma::<FUSED>(*a, *b, *lane);
+        }
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, (a, b))| *lane = fma::<FUSED>(*a, *b, *lane));
+    let mut half = COLS / 2;
+    while half > 0 {
+        let (low, high) = lanes.split_at_mut(half);
+        low.iter_mut().zip(high).for_each(|(low, high)| *low += *high);
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// The products of a few rows, side by side, with as many keys as there is room for in a line: a line of `to` for each row, at a distance of [`LINE`].
+struct FewScores<'a> {
+    left: &'a [f32],
+    keys: Rows<'a>,
+    cols: usize,
+    to: &'a mut [f32],
+}
+
+impl Widest for FewScores<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) {
+        let Self { left, keys, cols, to } = self;
+        let (depth, mut key) = (to_usize(keys.depth), [0.0; EXTENTS[1]]);
+        let key = &mut key[..depth];
+        for j in 0..cols {
+            f32::read(&keys.tensor, keys.first + j as u64 * keys.strides[0], keys.strides[1], key);
+            for (line, left) in to.chunks_mut(to_usize(LINE)).zip(left.chunks(depth)) {
+                line[j] = dot::<FUSED>(left, key);
+            }
+        }
+    }
+}
+
+/// Adds to a few rows, side by side, values with the weights of a line for each row, at a distance of [`LINE`].
+struct FewWeighted<'a> {
+    weights: &'a [f32],
+    values: Rows<'a>,
+    terms: usize,
+    to: &'a mut [f32],
+    /// Room for as many rows.
+    chain: &'a mut [f32],
+}
+
+impl Widest for FewWeighted<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) {
+        let Self { weights, values, terms, to, chain } = self;
+        let (depth, mut value) = (to_usize(values.depth), [0.0; EXTENTS[1]]);
+        let value = &mut value[..depth];
+        for first in (0..terms).step_by(CHAIN) {
+            chain.fill(0.0);
+            for j in first..terms.min(first + CHAIN) {
+                f32::read(&values.tensor, values.first + j as u64 * values.strides[0], values.strides[1], value);
+                for (sums, line) in chain.chunks_mut(depth).zip(weights.chunks(to_usize(LINE))) {
+                    let weight = line[j];
+                    for (sum, value) in sums.iter_mut().zip(&*value) {
+                        *sum = fma::<FUSED>(weight, *value, *sum);
+                    }
+                }
+            }
+            to.iter_mut().zip(&*chain).for_each(|(to, sum)| *to += sum);
+        }
+    }
+}
+
+/// What a part of the keys gives a few queries.
+struct Part {
+    rows: Vec<Online>,
+    sums: Vec<f32>,
+}
+
+/// A forward of few queries: those of all heads that share keys together.
+struct Few<'a> {
+    inputs: Inputs<'a>,
+    rows: u64,
+    parts: u64,
+}
+
+impl<'a> Few<'a> {
+    /// The place of a row of a group, which a sample and a head of keys have.
+    fn at(&self, group: u64, row: u64) -> At {
+        let geometry = self.inputs.geometry;
+        let (sample, kv_head) = (group / geometry.kv_heads, group % geometry.kv_heads);
+        At { sample, head: kv_head * geometry.group() + row / geometry.queries, query: row % geometry.queries, key: 0 }
+    }
+
+    fn part(&self, task: u64, [q, k, v]: [Tensor<'a>; 3]) -> Result<Part, Shortage> {
+        let (inputs, geometry) = (&self.inputs, self.inputs.geometry);
+        let (group, first) = (task / self.parts, task % self.parts * PART);
+        let count = to_usize(self.rows);
+        let [mut values, mut sums] = [zeros(self.rows * LINE)?, zeros(self.rows * geometry.value_depth)?];
+        let [mut left, mut chain] = [zeros(self.rows * geometry.depth)?, zeros(self.rows * geometry.value_depth)?];
+        let mut rows = room(self.rows)?;
+        rows.resize(count, Online::NOTHING);
+        let seen = inputs.visible_together(self.at(group, 0), &(0..geometry.queries));
+        let seen = seen.start.max(first)..seen.end.min(first.saturating_add(PART));
+        if seen.is_empty() {
+            return Ok(Part { rows, sums: Vec::new() });
+        }
+        for (row, to) in (0..).zip(left.chunks_mut(to_usize(geometry.depth))) {
+            let at = self.at(group, row);
+            let from = Rows::new(q, [at.sample, at.head, at.query]);
+            Run { tensor: q, first: from.first, step: from.strides[1] }.copy(0, to);
+        }
+        let mut of_bias = [0.0; EXTENTS[1]];
+        let depth = to_usize(geometry.value_depth);
+        let start = self.at(group, 0);
+        for keys in blocks(seen, LINE) {
+            let cols = to_usize(keys.end - keys.start);
+            for (run, place) in runs(inputs, start, &keys) {
+                let Some(place) = place else { continue };
+                let to = &mut values[to_usize(run.start - keys.start)..];
+                widest(FewScores { left: &left, keys: Rows::new(k, place), cols: to_usize(run.end - run.start), to });
+            }
+            for (i, line) in values.chunks_mut(to_usize(LINE)).enumerate() {
+                let (line, at) = (&mut line[..cols], At { key: keys.start, ..self.at(group, i as u64) });
+                inputs.finish_scores(at, line, None, true, &mut of_bias);
+                hide(line, keys.start, &inputs.visible(at));
+                hide_pages(inputs, at, line, &keys);
+                rows[i].take(line, &mut sums[i * depth..(i + 1) * depth]);
+            }
+            for (run, place) in runs(inputs, start, &keys) {
+                let Some(place) = place else { continue };
+                let weights = &values[to_usize(run.start - keys.start)..];
+                let (values, terms) = (Rows::new(v, place), to_usize(run.end - run.start));
+                widest(FewWeighted { weights, values, terms, to: &mut sums, chain: &mut chain });
+            }
+        }
+        Ok(Part { rows, sums })
+    }
+
+    /// Writes a row of a group: the sum of what its parts gave it, in their order.
+    fn merge(&self, parts: &[Part], group: u64, index: u64, y: Tensor<'_>, lse: Option<Tensor<'_>>) -> Outcome {
+        let (at, row) = (self.at(group, index), to_usize(index));
+        let mut sums = zeros(self.inputs.geometry.value_depth)?;
+        let mut whole = Online::NOTHING;
+        // A NaN stays.
+        let larger = |a: f32, b: f32| if b > a || b.is_nan() { b } else { a };
+        whole.largest = parts.iter().map(|part| part.rows[row].largest).fold(whole.largest, larger);
+        for part in parts {
+            let Online { largest, total } = part.rows[row];
+            if largest == f32::NEG_INFINITY {
+                continue;
+            }
+            let factor = (largest - whole.largest).exp();
+            whole.total += f64::from(factor) * total;
+            let of_part = &part.sums[row * sums.len()..(row + 1) * sums.len()];
+            sums.iter_mut().zip(of_part).for_each(|(sum, of_part)| *sum += factor * of_part);
+        }
+        whole.write([at.sample, at.head, at.query], &mut sums, y, lse);
+        Ok(())
+    }
+}
+
+/// Hides the keys of a line that lie in no page.
+fn hide_pages(inputs: &Inputs<'_>, at: At, line: &mut [f32], keys: &Range<u64>) {
+    if inputs.geometry.pages.is_some() {
+        for (run, _) in runs(inputs, at, keys).filter(|(_, place)| place.is_none()) {
+            line[to_usize(run.start - keys.start)..to_usize(run.end - keys.start)].fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
 fn compute_forward(valid: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {
-    use forward::{BIAS, K, LENGTHS, LSE, Q, V, Y};
+    use forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
     let geometry = &valid.derived;
-    let [q, k, v, bias, lengths] = [Q, K, V, BIAS, LENGTHS].map(|row| operands.get(row));
-    let inputs = Inputs { geometry, q, k, v, bias, lengths };
+    let [q, k, v, bias, lengths, pages] = [Q, K, V, BIAS, LENGTHS, PAGES].map(|row| operands.get(row));
+    let inputs = Inputs { geometry, q, k, v, bias, lengths, pages };
     let (Some(q), Some(y)) = (q, operands.get(Y)) else { return Ok(()) };
     let lse = operands.get(LSE);
+    let rows = geometry.group().saturating_mul(geometry.queries);
+    if let (1..=FEW, Some(k), Some(v)) = (rows, k, v) {
+        let few = Few { inputs, rows, parts: geometry.keys.div_ceil(PART).max(1) };
+        let groups = geometry.samples * geometry.kv_heads;
+        let tasks = groups.saturating_mul(few.parts);
+        let parts = threads::map(tasks, elements(geometry), |task| few.part(task, [q, k, v]))?;
+        let sums = (groups * rows).saturating_mul(few.parts).saturating_mul(geometry.value_depth);
+        return threads::try_for_each(groups * rows, sums, |number| {
+            let (group, index) = (number / rows, number % rows);
+            let first = to_usize(group * few.parts);
+            few.merge(&parts[first..first + to_usize(few.parts)], group, index, y, lse)
+        });
+    }
     let per_head = geometry.queries.div_ceil(ROWS);
     let tasks = geometry.samples * geometry.heads * per_head;
     threads::try_for_each(tasks, elements(geometry), |task| {
@@ -257,49 +512,32 @@ fn compute_forward(valid: &Valid<ForwardFields>, operands: &Operands<'_>) -> Out
         let queries = first..(first + ROWS).min(geometry.queries);
         let rows = to_usize(queries.end - queries.start);
         let [mut values, mut sums] = [zeros(ROWS * LINE)?, zeros(rows as u64 * geometry.value_depth)?];
-        let mut largest = [f32::NEG_INFINITY; EXTENTS[0]];
-        let mut totals = [0.0; EXTENTS[0]];
+        let mut online = [Online::NOTHING; EXTENTS[0]];
         let mut of_bias = [0.0; EXTENTS[1]];
         let depth = to_usize(geometry.value_depth);
         for keys in blocks(inputs.visible_together(at, &queries), LINE) {
             let (Some(k), Some(v)) = (k, v) else { break };
-            let (cols, kv) = (to_usize(keys.end - keys.start), inputs.kv(At { key: keys.start, ..at }));
-            scores(Rows::new(q, [at.sample, at.head, first]), Rows::new(k, kv), [rows, cols], &mut values);
+            let cols = to_usize(keys.end - keys.start);
+            for (run, place) in runs(&inputs, at, &keys) {
+                let Some(kv) = place else { continue };
+                let (to, cols) = (&mut values[to_usize(run.start - keys.start)..], to_usize(run.end - run.start));
+                scores(Rows::new(q, [at.sample, at.head, first]), Rows::new(k, kv), [rows, cols], to);
+            }
             for (i, line) in values.chunks_mut(to_usize(LINE)).enumerate().take(rows) {
                 let (line, at) = (&mut line[..cols], At { query: first + i as u64, key: keys.start, ..at });
                 inputs.finish_scores(at, line, None, true, &mut of_bias);
                 hide(line, keys.start, &inputs.visible(at));
-                let before = largest[i];
-                let here = extreme(line, false);
-                // A NaN stays.
-                let now = if here > before || here.is_nan() { here } else { before };
-                if now == f32::NEG_INFINITY {
-                    line.fill(0.0);
-                    continue;
-                }
-                let sum = exponentials(line, now);
-                if now != before {
-                    let shrink = (before - now).exp();
-                    totals[i] *= f64::from(shrink);
-                    sums[i * depth..(i + 1) * depth].iter_mut().for_each(|sum| *sum *= shrink);
-                    largest[i] = now;
-                }
-                totals[i] += sum;
+                hide_pages(&inputs, at, line, &keys);
+                online[i].take(line, &mut sums[i * depth..(i + 1) * depth]);
             }
-            add_weighted(&values, Rows::new(v, kv), [rows, cols], &mut sums);
+            for (run, place) in runs(&inputs, at, &keys) {
+                let Some(kv) = place else { continue };
+                let (weights, terms) = (&values[to_usize(run.start - keys.start)..], to_usize(run.end - run.start));
+                add_weighted(weights, Rows::new(v, kv), [rows, terms], &mut sums);
+            }
         }
         for (i, sums) in sums.chunks_mut(depth).enumerate() {
-            let place = [at.sample, at.head, first + i as u64];
-            let is_blank = largest[i] == f32::NEG_INFINITY;
-            if is_blank {
-                sums.fill(0.0);
-            }
-            write_row(y, place, sums, if is_blank { 1.0 } else { single(1.0 / totals[i]) }, 0.0);
-            if let Some(lse) = lse {
-                let of_row = if is_blank { f64::NEG_INFINITY } else { f64::from(largest[i]) + totals[i].ln() };
-                // SAFETY: each query belongs to one task, and outputs address every element once.
-                unsafe { lse.store(row(&lse, place), of_row) };
-            }
+            online[i].write([at.sample, at.head, first + i as u64], sums, y, lse);
         }
         Ok(())
     })
@@ -349,6 +587,18 @@ impl Backward<'_> {
         to_usize((at.sample * geometry.heads + at.head) * geometry.queries + query)
     }
 
+    /// Those of some queries that see keys, in runs, counted from the first query. The others have no gradients, whatever q and dy hold there.
+    fn sighted(&self, at: At, queries: &Range<u64>) -> impl Iterator<Item = Range<usize>> {
+        let first = self.row(at, queries.start);
+        let lse = &self.lse[first..first + to_usize(queries.end - queries.start)];
+        let is_blind = |lse: &f32| *lse == f32::NEG_INFINITY;
+        let mut end = 0;
+        lse.chunk_by(move |a, b| is_blind(a) == is_blind(b)).filter_map(move |run| {
+            end += run.len();
+            (!is_blind(&run[0])).then_some(end - run.len()..end)
+        })
+    }
+
     /// Weights and gradients of some queries, a row each, with some keys: of scores with their bias, or before the soft cap where `of_products`.
     fn by_query(&self, block: &mut Block, at: At, queries: &Range<u64>, keys: &Range<u64>, of_products: bool) {
         let extents = [queries, keys].map(|range| to_usize(range.end - range.start));
@@ -366,7 +616,11 @@ impl Backward<'_> {
             self.inputs.finish_scores(At { query, ..at }, line, Some(&mut *caps), true, &mut block.bias);
             let seen = if self.lse[row] == f32::NEG_INFINITY { 0..0 } else { self.inputs.visible(At { query, ..at }) };
             hide(line, keys.start, &seen);
-            self.end_line(block, of_line, of_products);
+            self.end_line(block, of_line.clone(), of_products);
+            if self.lse[row] == f32::NEG_INFINITY {
+                // Not by their weights of 0, which make NaN of a NaN in dy.
+                block.slopes[of_line].fill(0.0);
+            }
         }
     }
 
@@ -428,6 +682,10 @@ impl Backward<'_> {
                 add_weighted(&block.slopes, Rows::new(self.k, kv), [rows, terms], &mut sums);
             }
             for (query, sums) in queries.zip(sums.chunks_mut(to_usize(geometry.depth))) {
+                if self.lse[self.row(at, query)] == f32::NEG_INFINITY {
+                    // Infinite keys make NaN of what is 0.
+                    sums.fill(0.0);
+                }
                 write_row(dq, [at.sample, at.head, query], sums, single(geometry.scale.get()), gradient.beta());
             }
             Ok(())
@@ -454,15 +712,17 @@ impl Backward<'_> {
                         continue;
                     }
                     self.by_key(&mut block, at, &keys, &queries);
-                    let extents = [to_usize(keys.end - keys.start), to_usize(queries.end - queries.start)];
-                    let (place, from) = ([sample, head, queries.start], to_usize(keys.start - first));
-                    if dk.is_some() {
-                        let to = &mut of_k[from * to_usize(geometry.depth)..];
-                        add_weighted(&block.slopes, Rows::new(self.q, place), extents, to);
-                    }
-                    if dv.is_some() {
-                        let to = &mut of_v[from * to_usize(geometry.value_depth)..];
-                        add_weighted(&block.weights, Rows::new(self.dy, place), extents, to);
+                    let (rows, from) = (to_usize(keys.end - keys.start), to_usize(keys.start - first));
+                    for run in self.sighted(at, &queries) {
+                        let place = [sample, head, queries.start + run.start as u64];
+                        if dk.is_some() {
+                            let to = &mut of_k[from * to_usize(geometry.depth)..];
+                            add_weighted(&block.slopes[run.start..], Rows::new(self.q, place), [rows, run.len()], to);
+                        }
+                        if dv.is_some() {
+                            let to = &mut of_v[from * to_usize(geometry.value_depth)..];
+                            add_weighted(&block.weights[run.start..], Rows::new(self.dy, place), [rows, run.len()], to);
+                        }
                     }
                 }
             }
@@ -540,7 +800,7 @@ fn compute_backward(valid: &Valid<BackwardFields>, operands: &Operands<'_>) -> O
     use backward::{BIAS, DBIAS, DK, DQ, DV, DY, K, LENGTHS, LSE, Q, V, Y};
     let (fields, geometry) = (&valid.fields, &valid.derived);
     let [q, k, v, bias, lengths] = [Q, K, V, BIAS, LENGTHS].map(|row| operands.get(row));
-    let inputs = Inputs { geometry, q, k, v, bias, lengths };
+    let inputs = Inputs { geometry, q, k, v, bias, lengths, pages: None };
     let out = |row: usize, gradient: Option<Gradient>| operands.get(row).zip(gradient);
     let [dq, dk, dv] = [out(DQ, fields.dq), out(DK, fields.dk), out(DV, fields.dv)];
     let dbias = out(DBIAS, fields.dbias);

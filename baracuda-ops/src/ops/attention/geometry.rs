@@ -16,6 +16,19 @@ pub(crate) enum Mask {
     Bias(DType),
 }
 
+/// The pages of a pool in which keys lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pages {
+    /// The type of their numbers.
+    pub(crate) dtype: DType,
+    /// P.
+    pub(crate) count: u64,
+    /// The keys of one.
+    pub(crate) page: u64,
+    /// M.
+    pub(crate) per_sample: u64,
+}
+
 /// The extents of a descriptor, and its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Geometry {
@@ -29,6 +42,8 @@ pub(crate) struct Geometry {
     pub(crate) queries: u64,
     /// Sk.
     pub(crate) keys: u64,
+    /// Where keys lie if not one after another.
+    pub(crate) pages: Option<Pages>,
     /// D.
     pub(crate) depth: u64,
     /// Dv.
@@ -94,6 +109,7 @@ mod tests {
             kv_heads: 1,
             queries,
             keys,
+            pages: None,
             depth: 1,
             value_depth: 1,
             scale: Real::default(),

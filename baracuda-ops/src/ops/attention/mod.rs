@@ -14,6 +14,11 @@
 //! [`TopLeft`](CausalMask::TopLeft) it is key `i`. A causal mask hides the keys after it, a [window](AttentionDescriptor::window) all but so many before and after
 //! it. A bias of Bool hides keys where it is false.
 //!
+//! Keys and values may lie in [pages](AttentionDescriptor::paged), as a server keeps the caches of many samples: `k` and `v` are pools of P pages of `page` keys
+//! each, and the operand `pages` names the M pages of each sample, so that `Sk = M page`. Key `j` of sample `b` is then
+//! `k[pages[b, j / page], g, j % page]`, and so is its value of `v`. Samples may share pages. A number outside 0 to P - 1 names no page: nothing is read there, and
+//! no query sees its keys, which count for positions and lengths as others do.
+//!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `q` | `[B, Hq, Sq, D]`, D from 1 to 256 | T: f64, f32, f16 or bf16 | in | always |
@@ -21,6 +26,7 @@
 //! | `v` | `[B, Hk, Sk, Dv]`, Dv from 1 to 256 | T | in | always |
 //! | `bias` | broadcasts to `[B, Hq, Sq, Sk]` | Bool, T, or f32 where T is f16 or bf16 | in | the field |
 //! | `lengths` | `[B]` | i64, i32, u32 | in | the field |
+//! | `pages` | `[B, M]`; k is then `[P, Hk, page, D]`, v `[P, Hk, page, Dv]` | i64, i32, u32 | in | the field |
 //! | `y` | `[B, Hq, Sq, Dv]` | T | out | always |
 //! | `lse` | `[B, Hq, Sq]` | f32, of f64 f64 | out | `stats` |
 //!
@@ -49,16 +55,18 @@
 //! +infinity makes `y` and `lse` of its query NaN. Keys and values beyond a sample's length are not read. Those within it that a query does not see count with a
 //! weight of 0, and where they are NaN or infinite `y` of that query may be NaN; so it is with gradients. Without keys `y` is 0 and `dq` is `beta * dq`.
 //!
-//! Out of scope: dropout, and scores as an output.
+//! Out of scope: dropout, scores as an output, and gradients of attention to pages.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field and the numbers that do not fit; [`Error::Unsupported`] says why each kernel refused.
 //!
 //! Source: A. Vaswani et al., "Attention Is All You Need", 2017; M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018, and T. Dao et al.,
 //! "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness", 2022, for scores that are never stored; J. Ainslie et al., "GQA: Training
-//! Generalized Multi-Query Transformer Models from Multi-Head Checkpoints", 2023, for heads that share keys; Gemma Team, "Gemma 2", 2024, for the soft cap.
+//! Generalized Multi-Query Transformer Models from Multi-Head Checkpoints", 2023, for heads that share keys; Gemma Team, "Gemma 2", 2024, for the soft cap;
+//! T. Dao et al., "Flash-Decoding for long-context inference", 2023, for parts of keys; W. Kwon et al., "Efficient Memory Management for Large Language Model Serving
+//! with PagedAttention", 2023, for pages.
 //!
-//! Kernels: on CUDA `attention_simt` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_tiled` and `attention_backward_tiled` (the
-//! `.wgsl` files there), on the CPU `attention_fast` and `attention_backward_fast` (`fast.rs`) for types other than f64, and the reference in
+//! Kernels: on CUDA `attention_split` for few queries, `attention_simt` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_split` for few
+//! queries, `attention_tiled` and `attention_backward_tiled` (the `.wgsl` files there), on the CPU `attention_fast` and `attention_backward_fast` (`fast.rs`) for types other than f64, and the reference in
 //! `cpu.rs`.
 
 use serde::{Deserialize, Serialize};
@@ -72,13 +80,15 @@ use crate::ops::fields::{beside, demand, float, in_range, is_zero, relay, requir
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Access, Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
-use geometry::{Geometry, Mask};
+use geometry::{Geometry, Mask, Pages};
 
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fast;
 mod geometry;
+#[cfg(feature = "cuda")]
+mod split;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -94,6 +104,7 @@ operands! { $
         BIAS bias: In, if bias => "Added to scores, or which keys are seen, if declared.", step "Where the bias lies.";
         LENGTHS lengths: In, if lengths => "The number of keys of each sample, if declared.",
             step "Where the numbers of keys lie.";
+        PAGES pages: In, if pages => "The pages of each sample, if declared.", step "Where the numbers of pages lie.";
         Y y: Out, always => "Output.";
         LSE lse: Out, if stats => "Logarithm of the sum of exponentials of each query's scores, if declared.",
             step "Where lse goes.";
@@ -175,9 +186,9 @@ impl From<Object<GradientFields>> for Gradient {
     }
 }
 
-/// The fields of forward, of which backward has all but `stats`, and others behind them.
+/// The fields of forward, of which backward has all but `pages` and `stats`, and others behind them. In brackets: optional operands that fields describe.
 macro_rules! attention_fields {
-    ($(#[$doc:meta])* $Fields:ident { $($other:tt)* }) => {
+    ($(#[$doc:meta])* $Fields:ident [$($described:ident),*] { $($other:tt)* }) => {
         fields! {
             $(#[$doc])*
             $Fields: Fields<Kind = (), Derived = Geometry> + normalise {
@@ -202,9 +213,11 @@ macro_rules! attention_fields {
             fn normalise(&mut self, op: &Op<()>) -> Result<()> {
                 let Self { q, k, v, .. } = self;
                 relay(op.name, &mut self.layouts, [("q", q), ("k", k), ("v", v)])?;
-                if let Some(bias) = &mut self.bias {
-                    relay(op.name, &mut self.layouts, [("bias", bias)])?;
-                }
+                $(
+                    if let Some(desc) = &mut self.$described {
+                        relay(op.name, &mut self.layouts, [(stringify!($described), desc)])?;
+                    }
+                )*
                 let depth = self.q.dims().last().copied().unwrap_or(1);
                 self.scale = self.scale.filter(|&scale| Some(scale) != default_scale(depth));
                 // A window that ends at the own position is a causal mask, which says it already.
@@ -220,6 +233,7 @@ macro_rules! attention_fields {
             fn rules(&self) -> Rules<'_> {
                 let Self { q, k, v, scale, causal, window_left, window_right, soft_cap, bias, lengths, .. } = self;
                 Rules {
+                    pages: None,
                     operands: [q, k, v],
                     scale: *scale,
                     causal: *causal,
@@ -235,14 +249,15 @@ macro_rules! attention_fields {
 
 attention_fields! {
     /// The fields of a forward descriptor.
-    ForwardFields {
+    ForwardFields [bias, pages] {
+        pages: Option<TensorDesc> = default,
         stats: bool = default,
     }
 }
 
 attention_fields! {
     /// The fields of a backward descriptor.
-    BackwardFields {
+    BackwardFields [bias] {
         dq: Option<Gradient> = default,
         dk: Option<Gradient> = default,
         dv: Option<Gradient> = default,
@@ -256,6 +271,8 @@ fn default_scale(depth: u64) -> Option<Real> {
 
 /// The fields that both descriptors have.
 struct Rules<'f> {
+    /// The numbers of pages, of which k and v are then pools.
+    pages: Option<&'f TensorDesc>,
     /// q, k and v.
     operands: [&'f TensorDesc; 3],
     scale: Option<Real>,
@@ -268,6 +285,8 @@ struct Rules<'f> {
 
 /// The most elements of a query, of a key and of a value.
 const MOST_DEPTH: u64 = 256;
+/// The most keys that the pages of a sample hold, so that positions of keys can be subtracted.
+const MOST_PAGED_KEYS: u64 = 1 << 62;
 
 impl Rules<'_> {
     fn check_operands(&self, op: &'static str) -> Result<[[u64; 4]; 3]> {
@@ -278,7 +297,11 @@ impl Rules<'_> {
             require(op, field, desc.dtype() == q.dtype(), || {
                 format!("must be of the type of q, {}; got {}", q.dtype(), desc.dtype())
             })?;
-            let shape = if field == "q" { "[B, Hq, Sq, D]" } else { "[B, Hk, Sk, D]" };
+            let shape = match (field, self.pages) {
+                ("q", _) => "[B, Hq, Sq, D]",
+                (_, None) => "[B, Hk, Sk, D]",
+                (_, Some(_)) => "[P, Hk, page, D]",
+            };
             *dims = desc.dims().try_into().map_err(|_| Error::InvalidDescriptor {
                 op,
                 field,
@@ -289,14 +312,42 @@ impl Rules<'_> {
             })?;
         }
         let [q, k, v] = all;
-        require(op, "k", k[0] == q[0], || format!("must have as many samples as q, {}; got {}", q[0], k[0]))?;
+        if self.pages.is_none() {
+            require(op, "k", k[0] == q[0], || format!("must have as many samples as q, {}; got {}", q[0], k[0]))?;
+        }
         require(op, "k", k[3] == q[3], || format!("must have the last extent of q, {}; got {}", q[3], k[3]))?;
         let divides = if k[1] == 0 { q[1] == 0 } else { q[1].is_multiple_of(k[1]) };
         require(op, "k", divides, || format!("must have a number of heads that divides q's, {}; got {}", q[1], k[1]))?;
         require(op, "v", v[..3] == k[..3], || {
-            format!("must have samples, heads and keys of k, {:?}; got {:?}", &k[..3], &v[..3])
+            let samples = if self.pages.is_some() { "pages" } else { "samples" };
+            format!("must have {samples}, heads and keys of k, {:?}; got {:?}", &k[..3], &v[..3])
         })?;
         Ok(all)
+    }
+
+    /// The pages of a forward of so many samples, whose keys lie in a pool with these extents.
+    fn check_pages(&self, op: &'static str, samples: u64, pool: &[u64; 4]) -> Result<Option<Pages>> {
+        let Some(desc) = self.pages else { return Ok(None) };
+        let dtype = desc.dtype();
+        require(op, "pages", matches!(dtype, DType::I64 | DType::I32 | DType::U32), || {
+            format!("must be i64, i32 or u32, the numbers of the pages of each sample; got {dtype}")
+        })?;
+        let &[of_samples, per_sample] = desc.dims() else {
+            return Err(Error::InvalidDescriptor {
+                op,
+                field: "pages",
+                rule: format!("must be [B, M] of rank 2, got rank {}", desc.rank()),
+            });
+        };
+        require(op, "pages", of_samples == samples, || {
+            format!("must have as many rows as q has samples, {samples}; got {of_samples}")
+        })?;
+        let page = pool[2];
+        let keys = per_sample.checked_mul(page).filter(|&keys| keys <= MOST_PAGED_KEYS);
+        require(op, "pages", keys.is_some(), || {
+            format!("must name at most {MOST_PAGED_KEYS} keys of a sample; got {per_sample} pages of {page}")
+        })?;
+        Ok(Some(Pages { dtype, count: pool[0], page, per_sample }))
     }
 
     /// What the bias says, and its own extents.
@@ -328,8 +379,14 @@ impl Rules<'_> {
             in_range(op, "scale", scale, of_q)?;
         }
         if let Some(cap) = self.soft_cap {
-            require(op, "soft_cap", cap.get() > 0.0, || format!("must be above 0, got {}", cap.get()))?;
-            in_range(op, "soft_cap", cap, of_q)?;
+            let is_normal = in_range(op, "soft_cap", cap, of_q).is_ok();
+            require(op, "soft_cap", cap.get() > 0.0 && is_normal, || {
+                let computed_in = of_q.dtype().accumulator();
+                format!(
+                    "must be above 0 and a normal number of {computed_in}, in which scores are computed; got {:e}",
+                    cap.get()
+                )
+            })?;
         }
         for (field, keys) in ["window_left", "window_right"].into_iter().zip(self.window) {
             require(op, field, keys.is_none_or(|keys| keys >= 0), || {
@@ -341,7 +398,9 @@ impl Rules<'_> {
                 format!("must be i64, i32 or u32, the number of keys of each sample; got {dtype}")
             })?;
         }
-        let (mask, bias, bias_dims) = self.check_bias(op, &[q[0], q[1], q[2], k[2]])?;
+        let pages = self.check_pages(op, q[0], &k)?;
+        let keys = pages.map_or(k[2], |pages| pages.page * pages.per_sample);
+        let (mask, bias, bias_dims) = self.check_bias(op, &[q[0], q[1], q[2], keys])?;
         let is_causal = self.causal != CausalMask::None;
         let [left, right] = self.window.map(|keys| keys.map(i64::unsigned_abs));
         Ok(Geometry {
@@ -349,7 +408,8 @@ impl Rules<'_> {
             heads: q[1],
             kv_heads: k[1],
             queries: q[2],
-            keys: k[2],
+            keys,
+            pages,
             depth: q[3],
             value_depth: v[3],
             scale: self.scale.or(default_scale(q[3])).unwrap_or_default(),
@@ -367,7 +427,7 @@ impl Rules<'_> {
 
 impl ForwardFields {
     fn declare(&self, &Op { name: op, .. }: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Geometry> {
-        let geometry = self.rules().geometry(op)?;
+        let geometry = Rules { pages: self.pages.as_ref(), ..self.rules() }.geometry(op)?;
         let Geometry { samples, heads, queries, value_depth, .. } = geometry;
         let dtype = self.q.dtype();
         for (row, desc) in [
@@ -381,6 +441,9 @@ impl ForwardFields {
             }
         }
         slots.declare_dense(&[samples], [(forward::LENGTHS, self.lengths)])?;
+        if let Some(pages) = self.pages {
+            slots.declare(forward::PAGES, pages)?;
+        }
         slots.declare_dense(&[samples, heads, queries, value_depth], [(forward::Y, Some(dtype))])?;
         let lse = self.stats.then_some(dtype.accumulator());
         slots.declare_dense(&[samples, heads, queries], [(forward::LSE, lse)])?;
@@ -437,6 +500,11 @@ impl BackwardFields {
 
 /// Derives the gradients of q, k, v and the bias. Without `stats` forward runs again, for its lse.
 fn derive(forward: &AttentionDescriptor, derivation: &mut Derivation) -> Result<()> {
+    if forward.0.fields.pages.is_some() {
+        let operand = derivation.wanted().first().copied().unwrap_or("q").into();
+        let why = "has no gradient where k and v are pools of pages: gather the pages of each sample into a tensor [B, Hk, Sk, D] first, and attend to that";
+        return Err(Error::NoGradient { op: AttentionDescriptor::OP.name, operand, why, known: Vec::new() });
+    }
     let mut roles = Vec::new();
     if !forward.0.fields.stats {
         derivation.explain("forward writes lse only with `stats`");
@@ -460,13 +528,19 @@ descriptor! {
     /// // Parts of one tensor [B, S, 3, H, D], by their strides.
     /// let part = TensorDesc::strided(DType::F32, &[2, 8, 1024, 64], &[1024 * 1536, 64, 1536, 1])?;
     /// let windowed = AttentionDescriptor::new(part, part, part)?.window(Some(128), Some(128))?.lengths(DType::I32)?;
-    /// # let _ = (attention, windowed);
+    /// // A step of generating text: one query of each of 16 samples, whose keys lie in up to 64 pages of 16, of 4096 in a pool.
+    /// let query = TensorDesc::contiguous(DType::BF16, &[16, 32, 1, 128])?;
+    /// let pool = TensorDesc::contiguous(DType::BF16, &[4096, 8, 16, 128])?;
+    /// let pages = TensorDesc::contiguous(DType::I32, &[16, 64])?;
+    /// let step = AttentionDescriptor::paged(query, pool, pool, pages)?.causal(CausalMask::BottomRight)?.lengths(DType::I32)?;
+    /// # let _ = (attention, windowed, step);
     /// # Ok::<(), baracuda_ops::Error>(())
     /// ```
     AttentionDescriptor(ForwardFields): "attention", ();
     args: AttentionArgs of forward;
     plan: AttentionPlan;
-    kernels: kernels!(cuda: {"simt" => cuda::forward}; wgpu: {"tiled" => wgpu::forward}; cpu: cpu::forward; before: {"fast" => fast::forward});
+    kernels: kernels!(cuda: {"split" => split::forward, "simt" => cuda::forward};
+        wgpu: {"split" => wgpu::forward_split, "tiled" => wgpu::forward}; cpu: cpu::forward; before: {"fast" => fast::forward});
     gradients: ["y"] => ["q", "k", "v", "bias"], derive;
     flops: |valid: &Valid<ForwardFields>| valid.derived.flops([1, 1]);
     /// Attention of queries `q`, `[B, Hq, Sq, D]`, to keys `k`, `[B, Hk, Sk, D]`, and values `v`, `[B, Hk, Sk, Dv]`, all of which every query sees. Scores are
@@ -476,6 +550,14 @@ descriptor! {
     /// [`Error::InvalidDescriptor`] if an operand is not of rank 4 or not of q's type, which is a floating-point one; if D or Dv is not 1 to 256; if extents of k
     /// or v differ from those of the others, or the number of their heads does not divide q's.
     fn new(q: TensorDesc, k: TensorDesc, v: TensorDesc) = ForwardFields::minimal(q, k, v);
+    /// As [`new`](Self::new), where the keys and values of all samples lie in pages: `k` is a pool `[P, Hk, page, D]` and `v` one of `[P, Hk, page, Dv]`. `pages`,
+    /// `[B, M]`, describes the operand that names the pages of each sample in their order, so that a sample has up to M times `page` keys. A number outside 0 to
+    /// P - 1 names no page: nothing is read there, and its keys are not seen. There is no backward; gather the pages into a tensor first where gradients are wanted.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new), of whose rules that about samples holds for `pages`; [`Error::InvalidDescriptor`] if `pages` is not of rank 2, has not a row for
+    /// each sample of q, is not i64, i32 or u32, or names more than 2^62 keys of a sample.
+    fn paged(q: TensorDesc, k: TensorDesc, v: TensorDesc, pages: TensorDesc) = ForwardFields { pages: Some(pages), ..ForwardFields::minimal(q, k, v) };
 }
 
 impl AttentionDescriptor {
@@ -483,7 +565,8 @@ impl AttentionDescriptor {
     /// `v` and `bias`: `dy` lies as `y`.
     ///
     /// # Errors
-    /// [`Error::SeveralSteps`] without `stats`, [`Error::NoGradient`] for another name, [`Error::InvalidDescriptor`] if none is wanted.
+    /// [`Error::SeveralSteps`] without `stats`, [`Error::NoGradient`] for another name and where keys lie in [pages](Self::paged), [`Error::InvalidDescriptor`]
+    /// if none is wanted.
     pub fn backward(&self, wanted: &[&str]) -> Result<AttentionBackwardDescriptor> {
         one_step(self, Some(wanted))
     }
@@ -622,7 +705,7 @@ args! {
     AttentionArgs of forward {
         /// The operands that are always there.
         new(q, k, v, y);
-        bias(bias); lengths(lengths); lse(lse);
+        bias(bias); lengths(lengths); pages(pages); lse(lse);
     }
 }
 
@@ -686,7 +769,8 @@ mod tests {
     fn refuses_rules_that_do_not_fit() {
         refused(small().window(Some(-1), None), "window_left", "0 or more, or absent for all; got -1");
         refused(small().window(None, Some(-2)), "window_right", "got -2");
-        refused(small().soft_cap(0.0), "soft_cap", "must be above 0, got 0");
+        refused(small().soft_cap(0.0), "soft_cap", "must be above 0 and a normal number of f32");
+        refused(small().soft_cap(1e-46), "soft_cap", "got 1e-46");
         refused(small().soft_cap(1e-300), "soft_cap", "normal number of f32");
         refused(small().scale(f64::NAN), "scale", "finite");
         refused(
@@ -703,6 +787,43 @@ mod tests {
         refused(small().stats().unwrap().backward(&["q"]).unwrap().dbias(0.0), "dbias", "needs a bias");
         let none: BackwardFields = BackwardFields::minimal(small().0.fields.q, small().0.fields.k, small().0.fields.v);
         refused(Valid::new(AttentionBackwardDescriptor::OP, none), "dq", "none is");
+    }
+
+    #[test]
+    fn refuses_pages_that_do_not_fit_and_their_gradients() {
+        let (q, pool) = (desc(DType::F16, &[2, 4, 3, 8]), desc(DType::F16, &[9, 2, 5, 8]));
+        let of = |pages| AttentionDescriptor::paged(q, pool, pool, pages);
+        let paged = of(desc(DType::I32, &[2, 3])).unwrap().stats().unwrap();
+        assert_eq!(paged.0.derived.keys, 15);
+        assert_eq!(of(desc(DType::I64, &[2, 0])).unwrap().0.derived.keys, 0);
+        refused(
+            of(desc(DType::F32, &[2, 3])),
+            "pages",
+            "must be i64, i32 or u32, the numbers of the pages of each sample; got f32",
+        );
+        refused(of(desc(DType::I32, &[6])), "pages", "[B, M] of rank 2, got rank 1");
+        refused(of(desc(DType::I32, &[3, 2])), "pages", "as many rows as q has samples, 2; got 3");
+        let many = TensorDesc::strided(DType::I32, &[2, 1 << 61], &[0, 0]).unwrap();
+        refused(of(many), "pages", "at most 4611686018427387904 keys of a sample; got 2305843009213693952 pages of 5");
+        refused(paged.clone().bias(desc(DType::F16, &[5])), "bias", "[2, 4, 3, 15]");
+        let other = desc(DType::F16, &[8, 2, 5, 8]);
+        refused(
+            AttentionDescriptor::paged(q, pool, other, desc(DType::I32, &[2, 3])),
+            "v",
+            "pages, heads and keys of k",
+        );
+        let json = serde_json::to_string(&paged).unwrap();
+        assert!(json.contains(r#""pages":{"dtype":"i32","dims":[2,3]}"#), "{json}");
+        assert_eq!(serde_json::from_str::<AttentionDescriptor>(&json).unwrap(), paged);
+        let names: Vec<_> = paged.slots().iter().map(|slot| slot.name).collect();
+        assert_eq!(names, ["q", "k", "v", "pages", "y", "lse"]);
+        for refusal in [paged.backward(&["k"]).map(drop), paged.gradients(&["y"], &["k"]).map(drop)] {
+            let words = refusal.unwrap_err().to_string();
+            assert!(
+                words.contains("\"k\" has no gradient where k and v are pools of pages: gather the pages"),
+                "{words}"
+            );
+        }
     }
 
     #[test]

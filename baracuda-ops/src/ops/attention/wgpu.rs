@@ -35,6 +35,7 @@ struct Told<'v> {
     slots: &'v Slots,
     dtype: DType,
     half: ShaderType,
+    split: Split,
     /// The rows of the operands whose strides shaders take, by their numbers.
     rows: [Option<usize>; MATRICES],
     lengths: usize,
@@ -82,7 +83,7 @@ impl<'v> Told<'v> {
             })?;
         }
         let half = if of_q.is_half() { of_q } else { ShaderType::F16 };
-        Ok(Self { geometry, slots, dtype, half, rows, lengths, bias, betas })
+        Ok(Self { geometry, slots, dtype, half, split: Split::default(), rows, lengths, bias, betas })
     }
 
     fn is_half(&self) -> bool {
@@ -118,6 +119,17 @@ impl<'v> Told<'v> {
         own.map(stride)
     }
 
+    /// Keys of a page, pages of the pool, and the strides of the numbers of pages.
+    fn pages(&self) -> [u32; 4] {
+        // Without keys nothing is looked up.
+        let Some(pages) = self.geometry.pages.filter(|_| self.geometry.keys > 0) else { return [1, 0, 0, 0] };
+        let strides = self.slots.at(rows_of_forward::PAGES).map_or([0; 2], |slot| {
+            let strides = slot.desc.strides();
+            [strides[0], strides[1]]
+        });
+        [word(pages.page), word(pages.count), stride(strides[0]), stride(strides[1])]
+    }
+
     /// `tiles`: of rows, each with `heads`.
     fn params(&self, tiles: u64, heads: u64, groups_x: u32) -> Vec<u8> {
         let it = self.geometry;
@@ -131,6 +143,8 @@ impl<'v> Told<'v> {
             [real(it.scale.get()), real(soft_cap), u32::MAX, word(heads)],
             it.bias_dims.map(word),
             self.betas.map(real),
+            self.pages(),
+            [word(self.split.parts), word(self.split.keys_per_part), word(self.split.rows), 0],
         ];
         words.extend((0..MATRICES).map(|number| self.strides(number)));
         bytes(&words)
@@ -163,7 +177,12 @@ impl<'v> Told<'v> {
             ("HAS_LENGTHS", lengths.is_some()),
             ("LENGTHS_ARE_WIDE", lengths == Some(DType::I64)),
             ("LENGTHS_ARE_SIGNED", lengths == Some(DType::I32)),
+            ("IS_PAGED", self.geometry.pages.is_some()),
+            ("PAGES_ARE_WIDE", self.geometry.pages.is_some_and(|pages| pages.dtype == DType::I64)),
         ];
+        if self.geometry.pages.is_none() {
+            step.generated += &read("pages_bits", None);
+        }
         step.ignores_layouts = true;
         Ok(step)
     }
@@ -186,6 +205,25 @@ impl<'v> Told<'v> {
     fn bind_lengths(&self, step: &mut StepBuilder) {
         self.bind_inputs(step, &[("lengths", self.lengths, DType::U32)]);
     }
+
+    /// Of a forward whose keys lie in pages.
+    fn bind_pages(&self, step: &mut StepBuilder) {
+        if self.geometry.pages.is_some() {
+            self.bind_inputs(step, &[("pages", rows_of_forward::PAGES, DType::U32)]);
+        }
+    }
+
+    /// Binds what forward writes.
+    fn bind_outputs(&self, step: &mut StepBuilder) {
+        use rows_of_forward::{LSE, Y};
+        step.bindings.push(binding("y", Y, [scattered(self.dtype)[1]; 2]));
+        let has_lse = self.slots.at(LSE).is_some();
+        if has_lse {
+            step.bindings.push(binding("lse", LSE, ["scattered_f32_out"; 2]));
+        }
+        step.flags.push(("HAS_LSE", has_lse));
+        step.generated += &written("put_lse", "lse", has_lse);
+    }
 }
 
 /// The form of forward.
@@ -195,7 +233,7 @@ pub(super) fn forward(valid: &Valid<ForwardFields>, props: &Props, _: Ask) -> Ma
     let dtype = valid.fields.q.dtype();
     let rows = [Some(Q), Some(K), Some(V), Some(BIAS), Some(Y), Some(LSE), None, None, None, None, None];
     let told = Told::new(geometry, slots, dtype, [LENGTHS, BIAS], rows, [0.0; 4], props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(true);
     if slots.always(Y).desc.is_empty() {
         return Ok(work);
     }
@@ -206,14 +244,94 @@ pub(super) fn forward(valid: &Valid<ForwardFields>, props: &Props, _: Ask) -> Ma
     told.bind_inputs(&mut step, &[("q", Q, dtype), ("k", K, dtype), ("v", V, dtype)]);
     told.bind_bias(&mut step);
     told.bind_lengths(&mut step);
-    step.bindings.push(binding("y", Y, [scattered(dtype)[1]; 2]));
-    let has_lse = slots.at(LSE).is_some();
-    if has_lse {
-        step.bindings.push(binding("lse", LSE, ["scattered_f32_out"; 2]));
-    }
-    step.flags.push(("HAS_LSE", has_lse));
-    step.generated += &written("put_lse", "lse", has_lse);
+    told.bind_pages(&mut step);
+    told.bind_outputs(&mut step);
     work.steps.push(step);
+    check_bindings(&work.steps, props)?;
+    Ok(work)
+}
+
+/// How the keys are split in parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Split {
+    parts: u64,
+    /// A multiple of the keys of a tile.
+    keys_per_part: u64,
+    /// Queries of heads that share a head of keys.
+    rows: u64,
+}
+
+/// What decides how keys are split. Not measured.
+struct Tuning {
+    /// Workgroups that the device is to get, if parts are not too short for it.
+    workgroups: u64,
+    /// The fewest and the most keys of a part.
+    keys_of_part: [u64; 2],
+    /// The most queries of heads that share keys for which the form is chosen, and the fewest keys.
+    most_rows: u64,
+    least_keys: u64,
+}
+
+const TUNING: Tuning =
+    Tuning { workgroups: 256, keys_of_part: [4 * TILE, 32 * TILE], most_rows: TILE, least_keys: 256 };
+
+impl Split {
+    fn new(geometry: &Geometry) -> Self {
+        let rows = geometry.group().saturating_mul(geometry.queries);
+        let groups =
+            [geometry.samples, geometry.kv_heads, rows.div_ceil(TILE)].into_iter().fold(1, u64::saturating_mul);
+        let wanted = (TUNING.workgroups / groups.max(1)).max(1);
+        let [least, most] = TUNING.keys_of_part;
+        let keys_per_part = geometry.keys.div_ceil(wanted).next_multiple_of(TILE).clamp(least, most);
+        Self { parts: geometry.keys.div_ceil(keys_per_part).max(1), keys_per_part, rows }
+    }
+}
+
+/// The form of forward for few queries.
+pub(super) fn forward_split(valid: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Made<Work<Split>> {
+    use rows_of_forward::{BIAS, K, LENGTHS, LSE, Q, V, Y};
+    let (geometry, slots) = (&valid.derived, &valid.slots);
+    let dtype = valid.fields.q.dtype();
+    let rows = [Some(Q), Some(K), Some(V), Some(BIAS), Some(Y), Some(LSE), None, None, None, None, None];
+    let mut told = Told::new(geometry, slots, dtype, [LENGTHS, BIAS], rows, [0.0; 4], props)?;
+    let split = Split::new(geometry);
+    ask.leave_if(split.rows > TUNING.most_rows, "tiles of many queries read keys less often")?;
+    ask.leave_if(geometry.keys < TUNING.least_keys, "few keys need no parts")?;
+    told.split = split;
+    let mut work = Work::none(split, props);
+    if slots.always(Y).desc.is_empty() {
+        return Ok(work);
+    }
+    let queries = geometry.samples * geometry.heads * geometry.queries;
+    work.workspace_bytes = queries.saturating_mul(split.parts).saturating_mul((geometry.value_depth + 3) * 4);
+    check_workspace(work.workspace_bytes, props)?;
+    let of_parts = |accessor| Binding {
+        name: "of_parts",
+        place: Some(Place::Workspace { offset: 0, bytes: work.workspace_bytes }),
+        accessors: [accessor; 2],
+    };
+    // 1. A part of the keys to a workgroup.
+    let tiles = split.rows.div_ceil(TILE);
+    let groups = (geometry.samples * geometry.kv_heads * tiles).saturating_mul(split.parts);
+    let files = ["attention/attention_lengths", "attention/attention_split"];
+    let mut step = told.step("attention_split", &files, groups, [tiles, geometry.kv_heads], props)?;
+    told.bind_inputs(&mut step, &[("q", Q, dtype), ("k", K, dtype), ("v", V, dtype)]);
+    told.bind_bias(&mut step);
+    told.bind_lengths(&mut step);
+    told.bind_pages(&mut step);
+    step.bindings.push(of_parts("scattered_f32_out"));
+    let mut steps = vec![step];
+    // 2. The sums of the parts.
+    let files = ["attention/attention_split_merge"];
+    let mut step = told.step("attention_split_merge", &files, queries, [1, geometry.heads], props)?;
+    told.bind_absent_bias(&mut step);
+    if geometry.pages.is_some() {
+        step.generated += &read("pages_bits", None);
+    }
+    step.bindings.push(of_parts("scattered_f32_in"));
+    told.bind_outputs(&mut step);
+    steps.push(step);
+    work.steps = steps;
     check_bindings(&work.steps, props)?;
     Ok(work)
 }
@@ -239,7 +357,7 @@ pub(super) fn backward(valid: &Valid<BackwardFields>, props: &Props, _: Ask) -> 
     let gradients = [fields.dq, fields.dk, fields.dv, fields.dbias];
     let betas = gradients.map(|gradient| gradient.map_or(0.0, Gradient::beta));
     let told = Told::new(geometry, slots, dtype, [LENGTHS, BIAS], rows, betas, props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(fields.dbias.is_none());
     let has = |row: usize| slots.at(row).is_some_and(|slot| !slot.desc.is_empty());
     if ![DQ, DK, DV, DBIAS].into_iter().any(has) {
         return Ok(work);
@@ -323,6 +441,7 @@ impl Told<'_> {
     fn bind_absent_bias(&self, step: &mut StepBuilder) {
         step.generated += &read("bias_bits", None);
         step.generated += "fn element_bits(which: u32, i: u32) -> u32 {\n    return 0u;\n}\n";
+        step.generated += "fn is_silent(matrix: Matrix, row: u32) -> bool {\n    return false;\n}\n";
     }
 }
 
@@ -345,9 +464,17 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
                     let causal = plain.clone().causal(CausalMask::BottomRight)?;
                     all.push((name, causal.soft_cap(20.0)?.bias(bias)?.lengths(lengths)?));
                 }
+                for numbers in [DType::I64, DType::I32, DType::U32] {
+                    let pages = TensorDesc::contiguous(numbers, &[2, 5])?;
+                    let paged = AttentionDescriptor::paged(q, kv, kv, pages)?.lengths(numbers)?;
+                    let name = format!("attention of {dtype}, D {depth}, in pages");
+                    variants.add_work(&name, forward(&paged.0, props, Ask::Pinned), props);
+                    variants.add_work(&name, forward_split(&paged.0, props, Ask::Pinned), props);
+                }
                 for (name, descriptor) in all {
                     let name = format!("attention of {dtype}, D {depth}, {name}");
                     variants.add_work(&name, forward(&descriptor.0, props, Ask::Pinned), props);
+                    variants.add_work(&name, forward_split(&descriptor.0, props, Ask::Pinned), props);
                     let wanted: &[&str] =
                         if name.ends_with("bias") { &["q", "k", "v", "bias"] } else { &["q", "k", "v"] };
                     let mut backward_of = descriptor.backward(wanted)?;

@@ -15,7 +15,8 @@ pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
     Ok(Candidate::on_cpu(|| {
         let product = descriptor.product();
         move |operands| multiply(&product, Values::of(operands))
-    }))
+    })
+    .batch_invariant())
 }
 
 /// The reference kernel of the gradients.

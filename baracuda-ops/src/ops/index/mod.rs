@@ -1,4 +1,4 @@
-//! Ops that are told by a tensor of indices where elements lie.
+//! Ops that are told by a tensor of indices where elements lie, and one that makes such a tensor.
 //!
 //! | what a framework calls it | what to use |
 //! |---|---|
@@ -9,13 +9,18 @@
 //! | scatter, scatter_add, scatter_reduce, put_along_axis | [`ScatterDescriptor`] |
 //! | put, index_put of a flat tensor, a sum of segments, bincount with weights | [`IndexAddDescriptor`] of the tensor as one extent |
 //!
+//! | nonzero, argwhere, nonzero_static, where of a condition alone | [`NonzeroDescriptor`] |
+//! | masked_select, a boolean mask as an index | [`NonzeroDescriptor`] of the mask, then [`IndexSelectDescriptor`] of the tensor as one extent |
+//!
 //! An index is a number of i64, i32 or u32. One that names no element is never an access to memory: what it would read is a constant of the descriptor, and
 //! what it would write is left out.
 
 pub mod lookup;
+pub mod nonzero;
 pub mod scatter;
 
 pub use lookup::{GatherArgs, GatherDescriptor, GatherPlan, IndexSelectArgs, IndexSelectDescriptor, IndexSelectPlan};
+pub use nonzero::{NonzeroArgs, NonzeroDescriptor, NonzeroPlan};
 pub use scatter::{
     Combine, IndexAddArgs, IndexAddDescriptor, IndexAddPlan, ScatterArgs, ScatterDescriptor, ScatterPlan,
 };
@@ -23,5 +28,6 @@ pub use scatter::{
 #[cfg(feature = "wgpu")]
 pub(super) fn add_variants(variants: &mut crate::backend::wgpu::Variants) -> crate::error::Result<()> {
     lookup::add_variants(variants)?;
+    nonzero::wgpu::add_variants(variants)?;
     scatter::add_variants(variants)
 }

@@ -182,7 +182,8 @@ fn on_cpu(valid: &Valid) -> Accepted<'_> {
                 }
             }
         }
-    }))
+    })
+    .batch_invariant())
 }
 
 descriptor! {

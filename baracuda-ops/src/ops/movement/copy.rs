@@ -198,7 +198,8 @@ fn on_cpu(valid: &Valid) -> Accepted<'_> {
                 cpu::run(&moves, Outside::Nothing, &x, &y);
             }
         }
-    }))
+    })
+    .batch_invariant())
 }
 
 descriptor! {

@@ -162,9 +162,11 @@ fn operands([x, y]: [*mut c_void; 2]) -> sys::bops_movement_operands {
 pub(super) fn copy_tiles<'d>(valid: &'d copy::Valid, _: &Props, ask: Ask) -> Accepted<'d> {
     let align_bytes = copy::align_bytes(valid);
     let Tiles { choice, params } = Tiles::new(&copy::moves(valid).widened(VEC_BYTES, align_bytes), align_bytes, ask)?;
-    Ok(calls!(bops_copy_tiles).candidate(true, (0, params, choice, ()), |located| {
-        operands(copy::OPERANDS.map(|index| located.pointer(index)))
-    }))
+    Ok(calls!(bops_copy_tiles)
+        .candidate(true, (0, params, choice, ()), |located| {
+            operands(copy::OPERANDS.map(|index| located.pointer(index)))
+        })
+        .batch_invariant())
 }
 
 /// Copies between any layouts.
@@ -172,9 +174,11 @@ pub(super) fn copy_strided<'d>(valid: &'d copy::Valid, _: &Props, _: Ask) -> Acc
     let (moves, align_bytes) = (copy::moves(valid), copy::align_bytes(valid));
     let has_work = moves.units() > 0;
     let Strided { choice, params } = Strided::new(&moves.widened(VEC_BYTES, align_bytes), align_bytes, true)?;
-    Ok(calls!(bops_copy_strided).candidate(has_work, (0, params, choice, ()), |located| {
-        operands(copy::OPERANDS.map(|index| located.pointer(index)))
-    }))
+    Ok(calls!(bops_copy_strided)
+        .candidate(has_work, (0, params, choice, ()), |located| {
+            operands(copy::OPERANDS.map(|index| located.pointer(index)))
+        })
+        .batch_invariant())
 }
 
 /// What padding is told.
@@ -211,9 +215,11 @@ pub(super) fn pad<'d>(valid: &'d padding::Valid, _: &Props) -> Accepted<'d> {
     let (moves, outside) = padding::moves(valid);
     let has_work = moves.units() > 0;
     let Padded { choice, params } = Padded::new(moves, outside, padding::align_bytes(valid))?;
-    Ok(calls!(bops_pad).candidate(has_work, (0, params, choice, ()), |located| {
-        operands(padding::OPERANDS.map(|index| located.pointer(index)))
-    }))
+    Ok(calls!(bops_pad)
+        .candidate(has_work, (0, params, choice, ()), |located| {
+            operands(padding::OPERANDS.map(|index| located.pointer(index)))
+        })
+        .batch_invariant())
 }
 
 /// How one tensor moves into another, or a constant into it.
@@ -294,5 +300,5 @@ pub(super) fn concat<'d>(valid: &'d concatenation::Valid, _: &Props) -> Accepted
         };
         Ok(Built(Exec::Cuda(Launch::new("bops_concat", start))))
     };
-    Ok(Candidate { launches, ..Candidate::new(choice, build) })
+    Ok(Candidate { launches, ..Candidate::new(choice, build) }.batch_invariant())
 }

@@ -426,7 +426,8 @@ fn on_cpu(valid: &Valid) -> Accepted<'_> {
             // Of an x without elements nothing is read.
             cpu::run(&moves, outside, operands.get(forward::X).as_ref().unwrap_or(&y), &y);
         }
-    }))
+    })
+    .batch_invariant())
 }
 
 descriptor! {

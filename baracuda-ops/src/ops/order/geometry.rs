@@ -64,7 +64,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    fn of(dtype: DType, is_descending: bool) -> Self {
+    pub(super) fn of(dtype: DType, is_descending: bool) -> Self {
         let (has_sign, infinity) = match dtype {
             DType::F64 => (true, 0x7ff0_0000_0000_0000),
             DType::F32 => (true, 0x7f80_0000),

@@ -1,18 +1,19 @@
-//! Ops that put elements in order: `sort` and `top_k`.
+//! Ops that put elements in order, `sort` and `top_k`, and one that finds places among them, `search_sorted`.
 //!
 //! | what a framework calls it | what to use |
 //! |---|---|
 //! | sort, stable sort, with or without the indices | [`SortDescriptor`] |
 //! | argsort | [`SortDescriptor::argsort`] |
 //! | topk, the least or greatest k | [`TopKDescriptor`] |
+//! | searchsorted, bucketize, digitize, lower and upper bounds | [`SearchSortedDescriptor`] |
 //!
-//! Both follow one order: numbers by their values, 0 and -0 as equals, NaN above every number, false below true. Of equal elements the one of the lower position
+//! All follow one order: numbers by their values, 0 and -0 as equals, NaN above every number, false below true. Of equal elements the one of the lower position
 //! comes first, whether the order rises or falls, so that there is one right result and every backend has it.
 //!
 //! How it is computed: an element becomes an unsigned integer, its key, which has the element's place in the order; for a falling order all its bits are inverted. Lines of
 //! keys with their positions are sorted stably, and what is written are positions, and elements of x at those positions, bit for bit.
 //!
-//! Kernels of both ops, in the order in which they are tried. On CUDA `few` (`csrc/order/order_few.cu`), where a warp finds a few elements of a line; `groups` and
+//! Kernels of `sort` and `top_k`, in the order in which they are tried. On CUDA `few` (`csrc/order/order_few.cu`), where a warp finds a few elements of a line; `groups` and
 //! `tiles` (`csrc/order/order_tiles.cu`), where few are kept of a long line, of which most groups of neighbours are read once, and where a tile holds a line, or
 //! the elements that are kept of each tile are few; `radix` (`csrc/order/order_radix.cu`), which sorts long lines byte by byte of their keys; and `merge`
 //! (`csrc/order/order_merge.cu`), which merges sorted tiles; through wgpu `tiles` and `merge` (`csrc/order/order_tiles.wgsl`,
@@ -34,19 +35,25 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod geometry;
+pub mod search_sorted;
 pub mod sort;
 pub mod top_k;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
 pub(crate) use geometry::Order;
+pub use search_sorted::{SearchSortedArgs, SearchSortedDescriptor, SearchSortedPlan};
 pub use sort::{SortArgs, SortDescriptor, SortPlan};
 pub use top_k::{TopKArgs, TopKDescriptor, TopKPlan};
+
 #[cfg(feature = "wgpu")]
-pub(super) use wgpu::add_variants;
+pub(super) fn add_variants(variants: &mut crate::backend::wgpu::Variants) -> Result<()> {
+    wgpu::add_variants(variants)?;
+    search_sorted::wgpu::add_variants(variants)
+}
 
 operands! { $
-    /// The operands of both ops.
+    /// The operands of sort and top_k.
     mod forward {
         X x: In, always => "What is put in order.";
         VALUES values: Out, if values => "The elements, in order.", step "Where the elements go.";
@@ -54,7 +61,7 @@ operands! { $
     }
 }
 
-/// Validated fields of either op.
+/// Validated fields of either of these.
 trait Ordered: Fields<Kind = (), Derived = Order> + Send + Sync + 'static {}
 
 impl<F: Fields<Kind = (), Derived = Order> + Send + Sync + 'static> Ordered for F {}

@@ -1,5 +1,5 @@
-//! Programs that every framework needs, as [`Program`]s: constants and positions, dropout, gated units, losses of each element, optimizers, and the scale that
-//! clips gradients.
+//! Programs that every framework needs, as [`Program`]s: constants and positions, dropout, gated units, rotary embeddings, losses of each element, optimizers,
+//! and the scale that clips gradients.
 //!
 //! What changes from step to step, such as a learning rate or the scale of a loss, is an input that is the same everywhere, of rank 0, so that a plan serves
 //! every step. Such inputs come last, which lets all [sets](super::PointwiseDescriptor::sets) of a descriptor share them.
@@ -112,6 +112,121 @@ fn gated(function: Function) -> Result<Program> {
     let [gate, up] = ["gate", "up"].map(|name| b.input(name));
     let gate = b.call(function, [gate]);
     let y = b.call(Function::Mul, [gate, up]);
+    b.finish([y])
+}
+
+/// The rotary embedding, by cosines and sines: of the inputs `x0`, `x1`, `cos` and `sin` the pair `(x0 cos - x1 sin, x1 cos + x0 sin)`, which is `(x0, x1)`
+/// turned by an angle.
+///
+/// Which elements are pairs is said by the layouts of `x0` and `x1`, which are views of one tensor: its first and its second half along the extent of a head,
+/// or its even and its odd elements. Elements beyond the pairs of a narrower embedding belong to neither view. `cos` and `sin` broadcast, so that heads share
+/// those of a position and samples those of all positions. Of inputs of 16 bits they may be f32;
+/// [`outputs`](super::PointwiseDescriptor::outputs) then says the type of the results.
+///
+/// `pair` says where the results go:
+///
+/// - `None`: there are two outputs, each of which may lie in the place of its input. Through wgpu the memory of one must not lie between the elements of the other:
+///   views of one tensor can be read there, but not written in one run.
+/// - `Some(axis)`: there is one output, and along its `axis`, of extent 2, `y0` lies at 0 and `y1` at 1. `x0` and `x1` are repeated along it. Every backend takes
+///   this, and the output is a tensor with the pairs where they were in x.
+///
+/// Its gradients are what arrives, turned back: the program with `-sin` for `sin`. Those that [`Descriptor::gradients`](crate::Descriptor::gradients) derives are
+/// a program as well, and with `Some(axis)` sums along it. Every kernel interprets these programs; none is compiled for them alone.
+///
+/// Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021), equation 34, whose pairs are neighbours; in halves they are those
+/// of GPT-NeoX.
+///
+/// ```
+/// use baracuda_ops::{DType, Device, Mem, MemMut, Plan, PlanOptions, PointwiseArgs, PointwiseDescriptor, TensorDesc, Workspace, stock};
+/// let device = Device::cpu();
+/// // Two positions of three heads of ten elements, of which eight are turned; heads share cosines and sines.
+/// let (x, angles) = (TensorDesc::contiguous(DType::F32, &[2, 3, 10])?, TensorDesc::contiguous(DType::F32, &[2, 1, 4])?);
+/// let (turned, _) = x.narrow(2, 0, 8)?;
+///
+/// // Pairs in halves, in place: x0 at elements 0 to 3, x1 at 4 to 7.
+/// let (x0, _) = turned.narrow(2, 0, 4)?;
+/// let (x1, offset) = turned.narrow(2, 4, 4)?;
+/// let rope = PointwiseDescriptor::new(stock::rope(None)?, vec![x0, x1, angles, angles])?;
+/// let plan = Plan::new(&device, rope, &PlanOptions::default())?;
+/// // The angles are 0 at the first position and a quarter of a turn at the second.
+/// let (cos, sin) = ([1f32, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], [0f32, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
+/// let values: Vec<f32> = (0..60).map(|i| i as f32).collect();
+/// let (memory, cos, sin) = (device.upload(&values)?, device.upload(&cos)?, device.upload(&sin)?);
+/// let halves = [(0, x0), (offset, x1)];
+/// let [a, b] = halves.map(|(offset, half)| Mem::buffer(&memory, offset, half.span_bytes()));
+/// let written = halves.map(|(offset, half)| MemMut::buffer(&memory, offset, half.span_bytes()));
+/// let mut queue = device.queue();
+/// plan.run(&mut queue, PointwiseArgs::new([a, b, Mem::from(&cos), Mem::from(&sin)], written), Workspace::none())?;
+/// let turned: Vec<f32> = queue.download(&memory)?;
+/// assert_eq!(turned[..30], values[..30]);
+/// assert_eq!(turned[30..40], [-34.0, -35.0, -36.0, -37.0, 30.0, 31.0, 32.0, 33.0, 38.0, 39.0]);
+///
+/// // Pairs of neighbours, and the pair as an axis of the output: [2, 3, 4, 2].
+/// let even = TensorDesc::strided(DType::F32, &[2, 3, 4, 2], &[30, 10, 2, 0])?;
+/// let (odd, offset) = (even.for_offset(4)?, 4);
+/// let angles = TensorDesc::contiguous(DType::F32, &[2, 1, 4, 1])?;
+/// let rope = PointwiseDescriptor::new(stock::rope(Some(3))?, vec![even, odd, angles, angles])?;
+/// let plan = Plan::new(&device, rope, &PlanOptions::default())?;
+/// let (x, mut y) = (device.upload(&values)?, [0f32; 48]);
+/// let [a, b] = [0, offset].map(|offset| Mem::buffer(&x, offset, even.span_bytes()));
+/// plan.run(&mut queue, PointwiseArgs::new([a, b, Mem::from(&cos), Mem::from(&sin)], [MemMut::host(&mut y)]), Workspace::none())?;
+/// assert_eq!(y[24..32], [-31.0, 30.0, -33.0, 32.0, -35.0, 34.0, -37.0, 36.0]);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+///
+/// # Errors
+/// None; the type is that of every other program. [`PointwiseDescriptor::new`](super::PointwiseDescriptor::new) refuses an axis that the outputs do not have.
+pub fn rope(pair: Option<usize>) -> Result<Program> {
+    let mut b = Program::builder();
+    let [x0, x1, cos, sin] = ["x0", "x1", "cos", "sin"].map(|name| b.input(name));
+    turned(b, [x0, x1], [cos, sin], pair)
+}
+
+/// The rotary embedding, by positions: as [`rope`], of the inputs `x0`, `x1`, `position` and `frequency`, turned by the angle `position frequency` in radians.
+///
+/// Positions may be known to the device alone, as those of a cache that grows. They are numbers of floating-point types: a program without instructions casts
+/// integers, and f32 has all whole numbers up to 2^24. The angle is rounded to f32, of f64 inputs to f64, so that at position p it is off by up to
+/// p 2^-24 radians where the frequency is 1, as in every implementation in f32. The source has `frequency = 10000^(-2 i / d)` for pair i of the d / 2 of a head.
+///
+/// ```
+/// use baracuda_ops::{DType, Descriptor, PointwiseDescriptor, TensorDesc, stock};
+/// // Queries [B, S, H, D] of bf16, pairs in halves, as [B, S, H, 2, D / 2].
+/// let x0 = TensorDesc::strided(DType::BF16, &[8, 1, 12, 2, 32], &[768, 768, 64, 0, 1])?;
+/// let x1 = x0.for_offset(64)?;
+/// // A position for each sample, and the frequencies.
+/// let position = TensorDesc::contiguous(DType::F32, &[8, 1, 1, 1, 1])?;
+/// let frequency = TensorDesc::contiguous(DType::F32, &[32])?;
+/// let rope = PointwiseDescriptor::new(stock::rope_at(Some(3))?, vec![x0, x1, position, frequency])?.outputs(vec![DType::BF16])?;
+/// assert_eq!(rope.slots()[4].desc, TensorDesc::contiguous(DType::BF16, &[8, 1, 12, 2, 32])?);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`rope`].
+pub fn rope_at(pair: Option<usize>) -> Result<Program> {
+    let mut b = Program::builder();
+    let [x0, x1, position, frequency] = ["x0", "x1", "position", "frequency"].map(|name| b.input(name));
+    let angle = b.call(Function::Mul, [position, frequency]);
+    let turn = [Function::Cos, Function::Sin].map(|function| b.call(function, [angle]));
+    turned(b, [x0, x1], turn, pair)
+}
+
+/// `(x0 cos - x1 sin, x1 cos + x0 sin)`, as two outputs or along an axis of one.
+fn turned(mut b: ProgramBuilder, [x0, x1]: [Term; 2], [cos, sin]: [Term; 2], pair: Option<usize>) -> Result<Program> {
+    let Some(axis) = pair else {
+        let [own, other] = [[x0, cos], [x1, sin]].map(|factors| b.call(Function::Mul, factors));
+        let y0 = b.call(Function::Sub, [own, other]);
+        let [own, other] = [[x1, cos], [x0, sin]].map(|factors| b.call(Function::Mul, factors));
+        let y1 = b.call(Function::Add, [own, other]);
+        return b.finish([y0, y1]);
+    };
+    let place = b.index(axis);
+    let is_second = b.call(Function::Gt, [place, 0.5.into()]);
+    let minus = b.call(Function::Neg, [sin]);
+    let of_x0 = b.call(Function::Where, [is_second, sin, cos]);
+    let of_x1 = b.call(Function::Where, [is_second, cos, minus]);
+    let [of_x0, of_x1] = [[x0, of_x0], [x1, of_x1]].map(|factors| b.call(Function::Mul, factors));
+    let y = b.call(Function::Add, [of_x0, of_x1]);
     b.finish([y])
 }
 
@@ -734,6 +849,46 @@ mod tests {
             assert!((dx[0] - expected).abs() < 1e-15, "{dx:?}");
         }
         assert!(dropout(1.0, 0).unwrap_err().to_string().contains("p: must be in [0, 1); got 1"));
+    }
+
+    #[test]
+    fn pairs_are_turned_by_their_angles() {
+        let (position, frequency) = (7.0, 0.31);
+        for (x0, x1, angle) in [(1.0, 0.0, 0.5), (-0.4, 2.5, -3.0f64), (0.3, 0.7, position * frequency)] {
+            let (sin, cos) = angle.sin_cos();
+            let expected = [x0 * cos - x1 * sin, x1 * cos + x0 * sin];
+            assert_close(&run(&rope(None), &[x0, x1, cos, sin]), &expected);
+            assert_close(&run(&rope_at(None), &[x0, x1, angle / frequency, frequency]), &expected);
+            // A source takes the place behind the inputs.
+            for (place, expected) in [0.0, 1.0].into_iter().zip(expected) {
+                let mut y = [f64::NAN];
+                let program = rope(Some(2)).unwrap();
+                program.evaluate(&[x0, x1, cos, sin, place], |number| number, &mut y);
+                assert_close(&y, &[expected]);
+                let program = rope_at(Some(0)).unwrap();
+                program.evaluate(&[x0, x1, angle / frequency, frequency, place], |number| number, &mut y);
+                assert_close(&y, &[expected]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_gradient_of_a_turn_is_the_turn_back() {
+        let gradient = rope(None).unwrap().gradient(&[0, 1], &[0, 1], None).unwrap().unwrap();
+        let (dy0, dy1, cos, sin) = (0.7, -1.3, 0.8, 0.6);
+        let inputs: Vec<f64> = gradient
+            .inputs
+            .iter()
+            .map(|origin| match origin {
+                Origin::Input(2) => cos,
+                Origin::Input(3) => sin,
+                Origin::GradientOf(0) => dy0,
+                Origin::GradientOf(1) => dy1,
+                other => panic!("reads {other:?}"),
+            })
+            .collect();
+        let back = run(&rope(None), &[dy0, dy1, cos, -sin]);
+        assert_close(&run(&Ok(gradient.program), &inputs), &back);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn work(
     let shader_type = ShaderType::of(dtype)?;
     let run = DenseRun::of(slots)?;
     check_reach(slots.iter(), &[], props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(true);
     if run.elements == 0 {
         return Ok(work);
     }

@@ -8,7 +8,7 @@ use crate::ops::pointwise::program::Program;
 use crate::ops::walk::Walk;
 
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(run))
+    Ok(valid.on_cpu(run).batch_invariant_if(valid.keeps_first()))
 }
 
 /// What is reduced to one element.

@@ -301,6 +301,7 @@ pub(super) fn along_rows(valid: &Valid, _: &Props, ask: Ask) -> Accepted<'static
     let candidate = calls!(bops_reduce_rows).candidate(task.outputs > 0, kernels, |located| {
         sys::bops_reduce_operands { in_: located.pointer(0).cast_const(), out: located.pointer(OUTPUT) }
     });
+    let candidate = candidate.batch_invariant_if(valid.has_packed_samples());
     Ok(task.with_pieces(candidate, pieces, choice.combine))
 }
 
@@ -349,6 +350,7 @@ fn along_columns(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let candidate = calls!(bops_reduce_columns).candidate(task.outputs > 0, kernels, |located| {
         sys::bops_reduce_operands { in_: located.pointer(0).cast_const(), out: located.pointer(OUTPUT) }
     });
+    let candidate = candidate.batch_invariant_if(valid.has_packed_columns());
     Ok(task.with_pieces(candidate, pieces, choice.combine))
 }
 

@@ -46,7 +46,8 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
         move |operands: &Operands<'_>| {
             if has_sets { run_sets(&work, &sets, operands) } else { run(&work, &sets, operands) }
         }
-    }))
+    })
+    .batch_invariant_if(valid.has_packed_samples()))
 }
 
 /// A set with the indices of its inputs.

@@ -62,6 +62,7 @@ use crate::ops::fields::require;
 use crate::ops::pointwise::map::sets::relay_sets;
 use crate::ops::pointwise::map::{INPUTS, OUTPUTS, Spread, check_count, shared_type};
 use crate::ops::pointwise::program::{Program, Source};
+use crate::ops::samples::are_packed;
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Access, Layouts, OperandEntry, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -133,6 +134,34 @@ fields! {
 }
 
 type Valid = valid::Valid<Fields>;
+
+impl Valid {
+    /// The extents that number samples: those before the first that is reduced.
+    fn batch(&self) -> usize {
+        self.fields.axes.iter().copied().min().unwrap_or_else(|| self.derived.dims().len())
+    }
+
+    /// Whether there is a batch, of which nothing is reduced.
+    fn keeps_first(&self) -> bool {
+        self.derived.sets.is_empty() && self.batch() > 0
+    }
+
+    /// Whether, besides, a sample has elements side by side that stay, so that columns are those of one sample.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    fn has_packed_columns(&self) -> bool {
+        let (batch, axes) = (self.batch(), &self.fields.axes);
+        let stay = (0..).zip(self.derived.dims()).filter(|(axis, _)| *axis >= batch && !axes.contains(axis));
+        self.has_packed_samples() && stay.map(|(_, &dim)| dim).product::<u64>() > 1
+    }
+
+    /// Whether there is a batch whose samples follow one another in every input, so that the walk of a sample depends on no other; if one element is reduced,
+    /// extents on both sides of it are joined.
+    fn has_packed_samples(&self) -> bool {
+        self.keeps_first()
+            && self.derived.count > 1
+            && self.derived.inputs.iter().all(|input| are_packed(input, self.batch()))
+    }
+}
 
 impl Fields {
     fn of(program: Option<Program>, inputs: Vec<TensorDesc>, axes: Vec<usize>, reduce: Reduction) -> Self {

@@ -8,7 +8,7 @@ use crate::kernel::Accepted;
 use crate::narrow::signed;
 
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(run))
+    Ok(valid.on_cpu(run).batch_invariant())
 }
 
 /// What the values so far are together.

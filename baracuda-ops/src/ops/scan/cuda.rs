@@ -161,7 +161,7 @@ pub(super) fn rows<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let choice = sys::bops_scan_choice { combine: task.combine() };
     let kernels = (task.computing(), params, choice, pieces.min(2));
     let candidate = calls!(bops_scan_rows).candidate(task.has_work(), kernels, operands);
-    Ok(task.with_pieces(candidate, pieces))
+    Ok(task.with_pieces(candidate, pieces).batch_invariant_if(valid.has_packed_samples()))
 }
 
 /// Across lines whose elements are neighbours.
@@ -184,7 +184,7 @@ pub(super) fn columns<'d>(valid: &'d Valid, _: &Props, ask: Ask) -> Accepted<'d>
     let choice = sys::bops_scan_choice { combine: task.combine() };
     let kernels = (task.computing(), params, choice, pieces.min(2));
     let candidate = calls!(bops_scan_columns).candidate(task.has_work(), kernels, operands);
-    Ok(task.with_pieces(candidate, pieces))
+    Ok(task.with_pieces(candidate, pieces).batch_invariant_if(valid.has_packed_samples()))
 }
 
 fn operands(located: &crate::backend::Located<'_>) -> sys::bops_scan_operands {

@@ -23,7 +23,8 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
         let scanned =
             Scanned { walk, geometry, combine, is_columns, is_reverse: fields.reverse, is_exclusive: fields.exclusive };
         move |operands: &Operands<'_>| run(&scanned, operands)
-    }))
+    })
+    .batch_invariant())
 }
 
 /// A scan with the walk of its lines, in which y comes first, then x.

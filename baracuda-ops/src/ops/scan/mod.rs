@@ -44,6 +44,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::fields::{below_rank, relay, require};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::ops::samples::are_packed;
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -87,6 +89,14 @@ fields! {
 }
 
 type Valid = valid::Valid<Fields>;
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+impl Valid {
+    /// Whether the samples, which the extents before the axis number, follow one another, so that how lines lie in a sample depends on no other.
+    fn has_packed_samples(&self) -> bool {
+        self.slots.iter().all(|slot| are_packed(&slot.desc, self.fields.axis))
+    }
+}
 
 impl Fields {
     /// The type of y unless the fields say otherwise.

@@ -10,6 +10,7 @@ use crate::narrow::{single, to_usize};
 use crate::ops::blocks::{Run, scale_and_add};
 use crate::ops::pointwise::map::fast::{Widest, widest};
 use crate::ops::pointwise::program::exp;
+use crate::ops::samples::are_packed;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -38,7 +39,8 @@ pub(super) fn forward(softmax: &Valid<ForwardFields>) -> Accepted<'_> {
     Ok(Candidate::on_cpu(move || {
         let fields = softmax.fields.clone();
         move |operands: &Operands<'_>| compute_forward(&fields, &columns, operands)
-    }))
+    })
+    .batch_invariant_if(are_of_samples(&operands, *axis)))
 }
 
 /// The form of backward.
@@ -50,7 +52,14 @@ pub(super) fn backward(softmax: &Valid<BackwardFields>) -> Accepted<'_> {
     Ok(Candidate::on_cpu(move || {
         let fields = softmax.fields.clone();
         move |operands: &Operands<'_>| compute_backward(&fields, &columns, operands)
-    }))
+    })
+    .batch_invariant_if(are_of_samples(&operands, *axis)))
+}
+
+/// Whether the lines side by side are those of one sample, so that how many there are does not depend on the batch, which the extents before the axis number.
+fn are_of_samples(operands: &[TensorDesc], axis: usize) -> bool {
+    let is_long = operands[0].dims().get(axis).is_some_and(|&dim| dim > 1);
+    is_long && operands.iter().take(2).all(|operand| are_packed(operand, axis))
 }
 
 /// Lines of which neighbours lie side by side.

@@ -25,12 +25,12 @@ fn scaled_difference(scale: f64, value: f64, extreme: f64) -> f64 {
 
 /// The reference of forward.
 pub(super) fn forward(softmax: &Valid<ForwardFields>) -> Accepted<'_> {
-    Ok(softmax.on_cpu(compute_forward))
+    Ok(softmax.on_cpu(compute_forward).batch_invariant())
 }
 
 /// The reference of backward.
 pub(super) fn backward(softmax: &Valid<BackwardFields>) -> Accepted<'_> {
-    Ok(softmax.on_cpu(compute_backward))
+    Ok(softmax.on_cpu(compute_backward).batch_invariant())
 }
 
 fn compute_forward(softmax: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outcome {

@@ -47,7 +47,8 @@ pub(super) fn forward(softmax: &Valid<ForwardFields>) -> Accepted<'_> {
     Ok(Candidate::on_cpu(move || {
         let fields = softmax.fields.clone();
         move |operands: &Operands<'_>| compute_forward(&fields, &lines, operands)
-    }))
+    })
+    .batch_invariant())
 }
 
 /// The form of backward.
@@ -59,7 +60,8 @@ pub(super) fn backward(softmax: &Valid<BackwardFields>) -> Accepted<'_> {
     Ok(Candidate::on_cpu(move || {
         let fields = softmax.fields.clone();
         move |operands: &Operands<'_>| compute_backward(&fields, &lines, operands)
-    }))
+    })
+    .batch_invariant())
 }
 
 impl Lines {

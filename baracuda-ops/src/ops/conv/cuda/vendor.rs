@@ -43,13 +43,13 @@ pub(super) fn candidate<'d, D: Contracting>(
     Props::of(props)?;
     let planned = Planned::new(descriptor, options, ask)?;
     Reason::unless(
-        ask == Ask::Pinned || !is_left_to_gemm(&descriptor.contraction(), options, props),
+        ask.is_pinned() || !is_left_to_gemm(&descriptor.contraction(), options, props),
         || "it leaves products of matrices of f32 to kernels of gemm, which are faster",
     )?;
     Ok(Candidate {
         workspace: workspace(planned.problem.workspace_bytes),
         math: if planned.dtype == DType::F32 { options.math } else { Math::Strict },
-        determinism: options.determinism,
+        determinism: options.determinism.min(Determinism::RunToRun),
         ..Candidate::new(planned.problem, move |device| planned.build(device))
     })
 }
@@ -87,7 +87,7 @@ impl Planned {
         Reason::unless(slots.at(table::PRE).is_none(), || "it writes y only, not what the activation is applied to")?;
         match activation {
             Activation::Identity => {}
-            Activation::Relu if ask == Ask::Pinned => {}
+            Activation::Relu if ask.is_pinned() => {}
             Activation::Relu => return Err("with ReLU, which has to keep NaN, cuDNN has slow engines only".into()),
             _ => return Err(format!("cuDNN does not say how exact its {} is", activation.name()).into()),
         }

@@ -80,7 +80,7 @@ fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask)
     Reason::unless(ask == Ask::Pinned || time.saturating_mul(4) <= of_windows.saturating_mul(5), || {
         format!("its tiles cost {time}, a quarter more than the {of_windows} of conv_tiled")
     })?;
-    product_work(&product, slots, props)
+    product_work(&product, slots, (props, Ask::Chosen))
 }
 
 fn bias_work(descriptor: &ConvBackwardBiasDescriptor, props: &Props) -> Result<Work<()>, Reason> {

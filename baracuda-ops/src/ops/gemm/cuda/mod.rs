@@ -245,6 +245,16 @@ impl PlannedPass {
     }
 }
 
+impl GemmForm {
+    /// Whether a row of a product, asked for as one of many, depends on no other: its tile follows from n, and its accesses from the strides of rows that lie
+    /// along k.
+    fn promises(self, work: &Work) -> bool {
+        let Work::Product(product) = work else { return false };
+        let lies_along_k = product.left.cols == 1 && product.left.rows >= product.k;
+        matches!(self, Self::Mma | Self::Simt) && lies_along_k
+    }
+}
+
 impl<D: Working> Kernel<D> for GemmForm {
     fn name(&self) -> &'static str {
         match self {
@@ -290,7 +300,8 @@ impl<D: Working> Kernel<D> for GemmForm {
                 _ => {}
             }
         }
-        candidate(*self, &work, options, props, ask)
+        let candidate = candidate(*self, &work, options, props, ask)?;
+        Ok(candidate.batch_invariant_if(ask.is_invariant() && self.promises(&work)))
     }
 }
 

@@ -43,6 +43,8 @@ pub(in crate::ops) struct Limits<'a> {
     pub(in crate::ops) workspace_bytes: u64,
     /// Whether the caller has pinned the form, so that preferences do not count.
     pub(in crate::ops) is_pinned: bool,
+    /// Whether choices are made as if there were many rows and matrices.
+    pub(in crate::ops) is_invariant: bool,
 }
 
 impl<'a> Limits<'a> {
@@ -51,7 +53,8 @@ impl<'a> Limits<'a> {
             props: cuda::Props::of(props)?,
             math: options.math,
             workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
-            is_pinned: ask == Ask::Pinned,
+            is_pinned: ask.is_pinned(),
+            is_invariant: ask.is_invariant(),
         })
     }
 
@@ -333,9 +336,13 @@ pub(in crate::ops) struct Tiles {
 }
 
 impl Tiles {
-    /// The large tile if it keeps three quarters of the SMs busy, with several blocks a tile if k is long, else the small tile.
+    /// The large tile if it keeps three quarters of the SMs busy, with several blocks a tile if k is long, else the small tile. For many rows and matrices
+    /// the tile follows from n, and a block has whole sums.
     pub(in crate::ops) fn choose(product: &Product, sizes: TileSizes, limits: &Limits<'_>) -> Self {
         let TileSizes { large, small, least_terms } = sizes;
+        if limits.is_invariant {
+            return Self { tile: if product.n > small { large } else { small }, splits: 1 };
+        }
         let sms = u64::from(limits.props.multiprocessors);
         let blocks = |tile: u64| tiles([product.m, product.n], [tile; 2], product);
         let shares = product.terms() / least_terms;

@@ -30,7 +30,7 @@ fn refusal<D: Working>(form: &GemmForm, descriptor: &D, options: PlanOptions) ->
 }
 
 fn limits(props: &Props) -> Limits<'_> {
-    Limits { props, math: Math::Strict, workspace_bytes: u64::MAX, is_pinned: true }
+    Limits { props, math: Math::Strict, workspace_bytes: u64::MAX, is_pinned: true, is_invariant: false }
 }
 
 fn silu(forward: GemmDescriptor) -> GemmDescriptor {

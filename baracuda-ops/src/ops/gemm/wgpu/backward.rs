@@ -9,6 +9,7 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
 
 /// Neighbouring quads of columns in a workgroup of the pass for dpre: one for each thread of a subgroup of 32, so that it reads 512 bytes of a row of f32.
@@ -60,7 +61,9 @@ pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()
 
     let mut steps = Vec::new();
     match dpre {
-        Some(Dpre::Recomputed(product)) => steps.extend(product::step(product, &regions, has_sums, props)?),
+        Some(Dpre::Recomputed(product)) => {
+            steps.extend(product::step(product, &regions, has_sums, (props, Ask::Chosen))?)
+        }
         Some(Dpre::Elementwise(pass)) => steps.extend(pass_step(pass, &regions, has_sums, props)?),
         None => {}
     }
@@ -69,7 +72,7 @@ pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()
         steps.push(sums_step(of_sums, beta, n, (partials, regions.partials()), props)?);
     }
     for product in [da, db].into_iter().flatten() {
-        steps.extend(product::step(product, &regions, false, props)?);
+        steps.extend(product::step(product, &regions, false, (props, Ask::Chosen))?);
     }
     finished(steps, &regions, props)
 }

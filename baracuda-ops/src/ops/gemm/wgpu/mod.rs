@@ -20,8 +20,9 @@ pub(in crate::ops) use product::{CHAIN, DEPTH, MOST_STEPS_IN_SOFTWARE, Tile, cha
 pub(in crate::ops) use variants::add_variants;
 
 /// The kernel of the product.
-pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
-    Ok(forward_work(descriptor, props)?.candidate())
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props, ask: Ask) -> Accepted<'d> {
+    let work = product_work(&descriptor.product(), descriptor.slots(), (props, ask))?;
+    Ok(work.batch_invariant_if(ask.is_invariant()).candidate())
 }
 
 /// The kernels of the gradients.
@@ -30,14 +31,18 @@ pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props
 }
 
 fn forward_work(descriptor: &GemmDescriptor, props: &Props) -> Result<Work<()>, Reason> {
-    product_work(&descriptor.product(), descriptor.slots(), props)
+    product_work(&descriptor.product(), descriptor.slots(), (props, Ask::Chosen))
 }
 
 /// One product of operands, whichever op's it is.
-pub(in crate::ops) fn product_work(product: &Product, slots: &[Slot], props: &Props) -> Result<Work<()>, Reason> {
+pub(in crate::ops) fn product_work(
+    product: &Product,
+    slots: &[Slot],
+    (props, ask): (&Props, Ask),
+) -> Result<Work<()>, Reason> {
     check_operands(slots, props)?;
     let regions = Regions { dpre_bytes: 0, partial_bytes: 0, align: props.workspace_align() };
-    let steps = product::step(product, &regions, false, props)?.into_iter().collect();
+    let steps = product::step(product, &regions, false, (props, ask))?.into_iter().collect();
     finished(steps, &regions, props)
 }
 

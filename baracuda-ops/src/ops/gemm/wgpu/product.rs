@@ -6,6 +6,7 @@ use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
 };
 use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
 
 /// Terms of a step: `STEP` in gemm_tile.wgsl.
@@ -49,10 +50,18 @@ const TILES: [Tile; 3] = [
     Tile { rows: 32, cols: 32, row_quads: 1, col_quads: 1, cost: 2275, busy: 528, chain: CHAIN },
 ];
 
+/// Rows of a product by which a tile is chosen that is not to depend on their number.
+const MANY_ROWS: u64 = 1 << 30;
+
 impl Tile {
     /// The tile that takes the least time for a product.
     pub(super) fn of(product: &Product, props: &Props) -> Self {
         Self::least(props, |tile| tile.time(tile.count(product)))
+    }
+
+    /// The tile that takes the least time for a product of many rows.
+    fn of_many_rows(product: &Product, props: &Props) -> Self {
+        Self::of(&Product { m: MANY_ROWS, ..*product }, props)
     }
 
     /// The time that a product takes with the tile that [`Tile::of`] chooses, in the unit of `cost`.
@@ -158,13 +167,14 @@ pub(super) fn step(
     product: &Product,
     regions: &Regions,
     has_sums: bool,
-    props: &Props,
+    (props, ask): (&Props, Ask),
 ) -> Result<Option<StepBuilder>, Reason> {
     if product.is_empty() {
         return Ok(None);
     }
-    let tile = Tile::of(product, props);
-    let (product, is_turned) = &rows_first(product);
+    let tile = if ask.is_invariant() { Tile::of_many_rows(product, props) } else { Tile::of(product, props) };
+    // Whether a product of one row is turned would depend on its number of rows.
+    let (product, is_turned) = &if ask.is_invariant() { (*product, false) } else { rows_first(product) };
     let Product { m, n, left, right, out, .. } = product;
     let Epilogue { bias, activation, beside, beta, .. } = product.epilogue;
     // A sum over no terms leaves factors without elements, which cannot be bound.

@@ -14,20 +14,22 @@ use crate::ops::walk::Walk;
 const PIECE: u64 = 16 * 1024;
 
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(|valid, operands| {
-        let from_end = valid.fields.from_end;
-        if let (Some(indices), Some(y)) = (operands.get(forward::INDICES), operands.get(forward::Y)) {
-            let lookup = Lookup { lookups: &valid.derived, indices, from_end, x: operands.get(forward::X), y };
-            match valid.derived.unit_bytes {
-                1 => lookup.run::<u8>(),
-                2 => lookup.run::<u16>(),
-                4 => lookup.run::<u32>(),
-                _ => lookup.run::<u64>(),
+    Ok(valid
+        .on_cpu(|valid, operands| {
+            let from_end = valid.fields.from_end;
+            if let (Some(indices), Some(y)) = (operands.get(forward::INDICES), operands.get(forward::Y)) {
+                let lookup = Lookup { lookups: &valid.derived, indices, from_end, x: operands.get(forward::X), y };
+                match valid.derived.unit_bytes {
+                    1 => lookup.run::<u8>(),
+                    2 => lookup.run::<u16>(),
+                    4 => lookup.run::<u32>(),
+                    _ => lookup.run::<u64>(),
+                }
             }
-        }
-        let (missing, indices) = (operands.get(forward::MISSING), operands.get(forward::INDICES));
-        count(missing, indices, valid.derived.extent, from_end);
-    }))
+            let (missing, indices) = (operands.get(forward::MISSING), operands.get(forward::INDICES));
+            count(missing, indices, valid.derived.extent, from_end);
+        })
+        .batch_invariant())
 }
 
 /// The position that an index names, if there is one.

@@ -171,7 +171,7 @@ fn candidate<P: Copy + Send + Sync + 'static, C: Numbers + Debug>(
 ) -> Accepted<'static> {
     let has_work = valid.derived.units() > 0;
     if !valid.fields.missing {
-        return Ok(calls.candidate(has_work, (0, params, choice, ()), operands));
+        return Ok(calls.candidate(has_work, (0, params, choice, ()), operands).batch_invariant());
     }
     let missing = missing(&valid.fields.indices, axis_of(valid, &valid.derived))?;
     let launches = u32::from(has_work) + 1 + u32::from(missing.elements > 0);
@@ -189,5 +189,5 @@ fn candidate<P: Copy + Send + Sync + 'static, C: Numbers + Debug>(
         };
         Ok(Launch::new(name, start).into())
     };
-    Ok(Candidate { launches, ..Candidate::new(choice, build) })
+    Ok(Candidate { launches, ..Candidate::new(choice, build) }.batch_invariant())
 }

@@ -158,7 +158,7 @@ pub(super) fn copy_strided(valid: &copy::Valid, props: &Props, _: Ask) -> Result
     if moves.units() > 0 {
         work.steps.push(strided(moves, copy::OPERANDS, props)?);
     }
-    checked(work, props)
+    checked(work.batch_invariant_if(true), props)
 }
 
 /// Copies of which neighbours on one side are far apart on the other.
@@ -168,7 +168,7 @@ pub(super) fn copy_tiles(valid: &copy::Valid, props: &Props, ask: Ask) -> Result
     if moves.units() > 0 {
         work.steps.push(tiles(moves, copy::OPERANDS, props, ask)?);
     }
-    checked(work, props)
+    checked(work.batch_invariant_if(true), props)
 }
 
 /// A dispatch for tiles.
@@ -250,7 +250,7 @@ pub(super) fn concat(valid: &concat::Valid, props: &Props) -> Result<Work<()>, R
         };
         work.steps.push(step);
     }
-    checked(work, props)
+    checked(work.batch_invariant_if(true), props)
 }
 
 /// Padding.
@@ -261,7 +261,7 @@ pub(super) fn pad(valid: &padding::Valid, props: &Props) -> Result<Work<()>, Rea
         let has_x = valid.slots.at(padding::OPERANDS[0]).is_some_and(|slot| !slot.desc.is_empty());
         work.steps.push(padded(moves, outside, has_x.then_some(padding::OPERANDS[0]), padding::OPERANDS[1], props)?);
     }
-    checked(work, props)
+    checked(work.batch_invariant_if(true), props)
 }
 
 /// All elements of a tensor go to those of another one. Both come with their rows.

@@ -2,6 +2,7 @@
 
 use super::{BackwardFields, ForwardFields, RowNorm, Valid};
 use crate::backend::cpu::{Operands, Outcome, Shortage, Sum, Tensor, held, rounded, threads};
+use crate::kernel::Accepted;
 use crate::narrow::to_usize;
 use crate::ops::norm::statistics::Statistics;
 use crate::tensor::TensorDesc;
@@ -119,8 +120,13 @@ pub(in crate::ops::norm) fn forward(norm: &Valid<ForwardFields>, operands: &Oper
     })
 }
 
+/// The reference of the gradients, as a kernel.
+pub(in crate::ops::norm) fn accept_backward(norm: &Valid<BackwardFields>) -> Accepted<'_> {
+    Ok(norm.on_cpu(backward).batch_invariant_if(norm.fields.is_of_rows()))
+}
+
 /// The reference of the gradients.
-pub(in crate::ops::norm) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) -> Outcome {
+fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) -> Outcome {
     use super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
     let x = &norm.fields.x;
     let (rows, rows_of) = by_rows(operands, x, norm.fields.normalized_dims);

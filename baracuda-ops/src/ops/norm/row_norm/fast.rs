@@ -25,7 +25,7 @@ const PIECES: u64 = 32;
 pub(in crate::ops::norm) fn forward(norm: &Valid<ForwardFields>) -> Accepted<'_> {
     use super::forward::{BIAS, H, RESIDUAL, WEIGHT, X, Y};
     check(&norm.slots, norm.fields.x.rank() - norm.fields.normalized_dims, &[X, RESIDUAL, Y, H], &[WEIGHT, BIAS])?;
-    Ok(norm.on_cpu(compute_forward))
+    Ok(norm.on_cpu(compute_forward).batch_invariant())
 }
 
 /// The form of backward.
@@ -38,7 +38,7 @@ pub(in crate::ops::norm) fn backward(norm: &Valid<BackwardFields>) -> Accepted<'
     Reason::unless(cols <= MOST_COLUMNS || !(*dweight || dbias.is_some()), || {
         format!("it adds up the gradients of at most {MOST_COLUMNS} parameters; there are {cols}")
     })?;
-    Ok(norm.on_cpu(compute_backward))
+    Ok(norm.on_cpu(compute_backward).batch_invariant_if(norm.fields.is_of_rows()))
 }
 
 /// Refuses f64, and rows whose elements are not evenly spaced.

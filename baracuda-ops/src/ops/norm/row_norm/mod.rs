@@ -64,7 +64,7 @@ macro_rules! forward_kernels {
                 "resident" => row_norm::cuda::forward::resident, "split" => row_norm::cuda::forward::split
             };
             wgpu: { "resident" => row_norm::wgpu::forward::resident, "split" => row_norm::wgpu::forward::split };
-            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward));
+            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::forward).batch_invariant());
             before: {"fast" => row_norm::fast::forward}
         )
     };
@@ -84,7 +84,7 @@ macro_rules! backward_kernels {
                 "few_rows" => row_norm::wgpu::backward::few_rows, "resident" => row_norm::wgpu::backward::resident,
                 "split" => row_norm::wgpu::backward::split
             };
-            cpu: |norm| Ok(Valid::on_cpu(norm, row_norm::cpu::backward));
+            cpu: |norm| row_norm::cpu::accept_backward(norm);
             before: {"fast" => row_norm::fast::backward}
         )
     };
@@ -271,6 +271,11 @@ impl Valid<ForwardFields> {
 }
 
 impl BackwardFields {
+    /// Whether every gradient is of rows: none adds them up.
+    fn is_of_rows(&self) -> bool {
+        !self.dweight && self.dbias.is_none()
+    }
+
     /// The plainest backward of `x`: `dx` alone, without a weight.
     pub(crate) fn plain(x: TensorDesc, normalized_dims: usize) -> Self {
         Self { dx: true, ..Self::minimal(x, normalized_dims) }

@@ -299,7 +299,7 @@ impl<'v> Task<'v> {
 }
 
 /// How elements are read or written one by one.
-fn accessor(dtype: DType, is_output: bool) -> &'static str {
+pub(super) fn accessor(dtype: DType, is_output: bool) -> &'static str {
     match (dtype.size_bytes(), is_output) {
         (1, false) => "scattered_byte_in",
         (1, true) => "scattered_byte_out",

@@ -9,7 +9,7 @@ use crate::ops::valid::Direction;
 
 /// The reference kernel of both passes.
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
-    Ok(Candidate::on_cpu(|| run(valid.clone())))
+    Ok(Candidate::on_cpu(|| run(valid.clone())).batch_invariant())
 }
 
 /// What computes every element on its own.

@@ -30,7 +30,7 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     };
     let choice = sys::bops_activation_choice { vec_bytes: word(vec_bytes) };
     let (has_work, kernels, [input, saved, output]) = (run.elements > 0, (dtype, params, choice, ()), valid.operands());
-    Ok(match valid.op.kind {
+    let candidate = match valid.op.kind {
         Direction::Forward => calls!(bops_activation).candidate(has_work, kernels, move |located| {
             sys::bops_activation_operands { x: located.pointer(input), y: located.pointer(output) }
         }),
@@ -38,5 +38,7 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
             let (dy, saved, dx) = (located.pointer(input), located.pointer(saved), located.pointer(output));
             sys::bops_activation_backward_operands { dy, saved, dx }
         }),
-    })
+    };
+    // The width of an access, by which kernels differ, follows from the promised alignment.
+    Ok(candidate.batch_invariant())
 }

@@ -20,7 +20,8 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
     Ok(Candidate::on_cpu(move || {
         let work = Work::new(valid);
         move |operands: &Operands<'_>| work.run(operands)
-    }))
+    })
+    .batch_invariant())
 }
 
 /// What computes every element on its own.

@@ -13,7 +13,7 @@ use crate::ops::pointwise::program::Program;
 const PIECE: u64 = 1024;
 
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
-    Ok(valid.on_cpu(run))
+    Ok(valid.on_cpu(run).batch_invariant_if(valid.is_batch_invariant()))
 }
 
 fn run(valid: &Valid, operands: &Operands<'_>) {

@@ -12,6 +12,7 @@ use crate::ops::calls::calls;
 use crate::ops::pointwise::program::{
     Argument, Cost, Draw, Function, Instruction, Kind, Literal, Program, range, threshold,
 };
+use crate::ops::samples::are_packed;
 use crate::ops::walk::Walk;
 use crate::tensor::TensorDesc;
 
@@ -49,6 +50,7 @@ const fn c_cost(function: Function) -> sys::bops_cost {
         Cost::Exponential => sys::BOPS_COST_EXPONENTIAL,
         Cost::Exponentials | Cost::Special => sys::BOPS_COST_SPECIAL,
         Cost::Digits => sys::BOPS_COST_DIGITS,
+        Cost::Series => sys::BOPS_COST_SERIES,
     }
 }
 
@@ -249,10 +251,12 @@ pub(in crate::ops) fn function(valid: &Valid, _: &Props, _: Ask) -> Accepted<'st
         extents: word(extents as u64),
     };
     let kernels = (c_dtype, params, choice, (params.arguments, params.cost));
-    Ok(calls!(bops_pointwise_function).candidate(lying.walk.elements() > 0, kernels, move |located| {
-        let [x, y, z] = slots.map(|slot| located.optional(slot).cast_const());
-        sys::bops_pointwise_function_operands { x, y, z, out: located.pointer(FIRST_OUTPUT) }
-    }))
+    Ok(calls!(bops_pointwise_function)
+        .candidate(lying.walk.elements() > 0, kernels, move |located| {
+            let [x, y, z] = slots.map(|slot| located.optional(slot).cast_const());
+            sys::bops_pointwise_function_operands { x, y, z, out: located.pointer(FIRST_OUTPUT) }
+        })
+        .batch_invariant_if(is_plain(&lying)))
 }
 
 /// An interpreter of any program.
@@ -307,16 +311,24 @@ pub(in crate::ops) fn program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'sta
     let types = [params.input[0].dtype, params.output[0].dtype];
     let of_program = number_of(&(params.inputs, params.outputs, params.instruction, params.result, types));
     let kernels = (c_element(computing), params, choice, of_program);
-    Ok(calls!(bops_pointwise_program).candidate(lying.walk.elements() > 0, kernels, move |located| {
-        let mut operands = sys::bops_pointwise_program_operands::default();
-        for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
-            *to = located.pointer(input).cast_const();
-        }
-        for (to, at) in operands.output[..outputs].iter_mut().zip(FIRST_OUTPUT..) {
-            *to = located.pointer(at);
-        }
-        operands
-    }))
+    Ok(calls!(bops_pointwise_program)
+        .candidate(lying.walk.elements() > 0, kernels, move |located| {
+            let mut operands = sys::bops_pointwise_program_operands::default();
+            for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
+                *to = located.pointer(input).cast_const();
+            }
+            for (to, at) in operands.output[..outputs].iter_mut().zip(FIRST_OUTPUT..) {
+                *to = located.pointer(at);
+            }
+            operands
+        })
+        .batch_invariant_if(is_plain(&lying)))
+}
+
+/// Whether operands are contiguous and have several elements: a single extent, whose accesses are as wide as the promised alignment allows, whatever the
+/// number of elements.
+fn is_plain(lying: &Lying) -> bool {
+    lying.walk.elements() != 1 && lying.operands.iter().all(|operand| are_packed(operand, operand.rank()))
 }
 
 /// An interpreter of programs with sources.
@@ -543,7 +555,7 @@ mod tests {
         let [functions, special] = ["functions.cuh", "special.cuh"].map(read);
         let mut by_default = Vec::new();
         for function in Function::ALL.into_iter().filter(|function| function.computes_in(DType::F32)) {
-            let is_special = c_cost(function) == sys::BOPS_COST_SPECIAL;
+            let is_special = matches!(c_cost(function), sys::BOPS_COST_SPECIAL | sys::BOPS_COST_SERIES);
             let [own, other] = if is_special { [&special, &functions] } else { [&functions, &special] };
             let case = format!("case BOPS_FUNCTION_{}:", function.name().to_uppercase());
             assert!(!other.contains(&case), "{function:?} is in the file of another cost");
@@ -552,7 +564,7 @@ mod tests {
             }
         }
         // The last one of each switch is its default.
-        assert_eq!(by_default, ["hardswish", "remainder", "fma", "tanh", "logit", "atan2", "div"]);
+        assert_eq!(by_default, ["hardswish", "remainder", "fma", "tanh", "logit", "atan2", "zeta", "div"]);
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
     Ok(Candidate::on_cpu(move || {
         let (program, computing, sets) = (valid.program(), valid.derived.computing, Set::of(valid));
         move |operands: &Operands<'_>| run(&program, computing, &sets, operands)
-    }))
+    })
+    .batch_invariant_if(valid.is_batch_invariant()))
 }
 
 /// A set of operands that has elements.

@@ -182,6 +182,11 @@ pub(in crate::ops) fn of_one(program: Program, x: TensorDesc, y: TensorDesc) -> 
 }
 
 impl Valid {
+    /// Whether no element depends on where it lies: sources do.
+    fn is_batch_invariant(&self) -> bool {
+        self.fields.program.sources().is_empty()
+    }
+
     /// The program with all that its outputs say of its sources, and what the types of its inputs say of its functions.
     fn program(&self) -> Program {
         let (inputs, outputs) = self.derived.operands.split_at(self.fields.inputs.len());

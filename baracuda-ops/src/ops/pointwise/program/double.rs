@@ -265,17 +265,32 @@ pub(super) fn erfinv(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// Up to 20 the series of `(x^2 / 4)^k / k!^2`; beyond, the asymptotic one, whose terms lie below the last digit before they grow.
-pub(super) fn i0(x: f64) -> f64 {
-    let size = x.abs();
+/// The modified Bessel function of the first kind and order n, 0 or 1, over `(x / 2)^n`: the series of `(x^2 / 4)^k / (k! (k + n)!)`.
+fn bessel_i_series(size: f64, order: f64) -> f64 {
     let (mut term, mut sum, mut k) = (1.0, 1.0, 0.0);
+    while term > sum * 1e-18 {
+        k += 1.0;
+        term *= (0.5 * size / k) * (0.5 * size / (k + order));
+        sum += term;
+    }
+    sum
+}
+
+/// That function times `sqrt(2 pi x) e^-x`, for x from 20 on: the asymptotic series, whose terms lie below the last digit before they grow.
+fn bessel_i_far(size: f64, order: f64) -> f64 {
+    let (mut term, mut sum, mut k) = (1.0f64, 1.0, 0.0);
+    while term.abs() > 1e-18 && k < 30.0 {
+        k += 1.0;
+        term *= ((2.0 * k - 1.0) * (2.0 * k - 1.0) - 4.0 * order) / (8.0 * k * size);
+        sum += term;
+    }
+    sum
+}
+
+/// The modified Bessel function of the first kind and order 0 or 1, of a number that is not negative.
+fn bessel_i(size: f64, order: f64) -> f64 {
     if size < 20.0 {
-        while term > sum * 1e-18 {
-            k += 1.0;
-            term *= (0.5 * size / k) * (0.5 * size / k);
-            sum += term;
-        }
-        return sum;
+        return bessel_i_series(size, order) * if order == 0.0 { 1.0 } else { 0.5 * size };
     }
     if size.is_nan() {
         return size;
@@ -284,14 +299,293 @@ pub(super) fn i0(x: f64) -> f64 {
         // The result is far beyond all numbers, and 2 pi x may be, too.
         return f64::INFINITY;
     }
-    while term > 1e-18 && k < 30.0 {
-        k += 1.0;
-        term *= (2.0 * k - 1.0) * (2.0 * k - 1.0) / (8.0 * k * size);
-        sum += term;
-    }
     // e^x alone may be infinite.
     let root = (0.5 * size).exp();
-    root * (sum / (std::f64::consts::TAU * size).sqrt()) * root
+    root * (bessel_i_far(size, order) / (std::f64::consts::TAU * size).sqrt()) * root
+}
+
+/// That times `e^-x`.
+fn scaled_bessel_i(size: f64, order: f64) -> f64 {
+    // sqrt(2 pi), of which the product with a large number would be infinite.
+    const ROOT: f64 = 2.506_628_274_631_000_2;
+    if size < 20.0 { bessel_i(size, order) * (-size).exp() } else { bessel_i_far(size, order) / (ROOT * size.sqrt()) }
+}
+
+pub(super) fn i0(x: f64) -> f64 {
+    bessel_i(x.abs(), 0.0)
+}
+
+pub(super) fn i0e(x: f64) -> f64 {
+    scaled_bessel_i(x.abs(), 0.0)
+}
+
+pub(super) fn i1(x: f64) -> f64 {
+    bessel_i(x.abs(), 1.0).copysign(x)
+}
+
+pub(super) fn i1e(x: f64) -> f64 {
+    scaled_bessel_i(x.abs(), 1.0).copysign(x)
+}
+
+/// The sum of a power series, the highest power first.
+fn polynomial<const N: usize>(factors: [f64; N], x: f64) -> f64 {
+    factors.into_iter().fold(0.0, |sum, factor| sum * x + factor)
+}
+
+/// The modified Bessel function of the second kind and order 0 or 1, times `e^x` if it is scaled. Up to 2 it is `P(x^2) - log(x / 2) I0(x)`, or
+/// `P(x^2) / x + log(x / 2) I1(x)`; beyond, `e^-x / sqrt(x)` times a polynomial of `4 / x - 1`. The polynomials are least-squares fits.
+fn bessel_k(x: f64, order: usize, is_scaled: bool) -> f64 {
+    const REST: [[f64; 10]; 2] = [
+        [
+            6.872355726364567e-17,
+            2.006205732142096e-14,
+            4.8433400074193386e-12,
+            8.819879032048583e-10,
+            1.1570351012598879e-07,
+            1.0214014135195387e-05,
+            0.0005451899602573274,
+            0.014418505235913402,
+            0.1056960837746168,
+            -0.5772156649015329,
+        ],
+        [
+            -1.2137311134324605e-15,
+            -3.1149793722107474e-13,
+            -6.540475177592708e-11,
+            -1.0112901471754031e-08,
+            -1.0892182678482755e-06,
+            -7.493042904489372e-05,
+            -0.0028371119837726022,
+            -0.04204902094365131,
+            0.03860783245076608,
+            1.0,
+        ],
+    ];
+    // I0(x), and I1(x) / x.
+    const FIRST_KIND: [[f64; 10]; 2] = [
+        [
+            3.042164446848958e-17,
+            9.37380848442584e-15,
+            2.402863503152915e-12,
+            4.709501249096489e-10,
+            6.781684054143311e-08,
+            6.781684027506039e-06,
+            0.00043402777777793746,
+            0.015624999999999953,
+            0.25,
+            1.0,
+        ],
+        [
+            1.5149665412963006e-18,
+            5.208804475413373e-16,
+            1.5017808851361192e-13,
+            3.363929835840592e-11,
+            5.651403369166611e-09,
+            6.781684027644686e-07,
+            5.425347222223021e-05,
+            0.0026041666666666644,
+            0.0625,
+            0.5,
+        ],
+    ];
+    const FAR: [[f64; 24]; 2] = [
+        [
+            -7.435822592958571e-11,
+            1.0956430863512627e-10,
+            2.5156100197113244e-10,
+            -3.136108128585569e-10,
+            -6.295036272104313e-10,
+            8.172257916585697e-10,
+            2.8621242327143166e-10,
+            4.243880829368342e-11,
+            -2.026886222411227e-09,
+            3.812671327771111e-09,
+            -7.230480476076844e-09,
+            1.7045254889763896e-08,
+            -4.136057595715241e-08,
+            1.029550995554289e-07,
+            -2.6890139157285023e-07,
+            7.427799561585506e-07,
+            -2.1911785716112895e-06,
+            7.00224566657323e-06,
+            -2.4735204496304882e-05,
+            9.956054741896361e-05,
+            -0.00047976905676873116,
+            0.003032891810275354,
+            -0.031071461824889488,
+            1.2185953385133905,
+        ],
+        [
+            8.369066451856884e-11,
+            -1.1933659362058395e-10,
+            -2.8847361865588463e-10,
+            3.38786224874279e-10,
+            7.255619911601296e-10,
+            -8.911131711185482e-10,
+            -3.526528255852504e-10,
+            -8.302713208310806e-11,
+            2.330376835150355e-09,
+            -4.332214566040792e-09,
+            8.319231005672594e-09,
+            -1.9817432973868637e-08,
+            4.849641256164236e-08,
+            -1.2203191198992009e-07,
+            3.229727337661942e-07,
+            -9.067087532131448e-07,
+            2.7300427016641e-06,
+            -8.961207388977857e-06,
+            3.284386545264994e-05,
+            -0.00013959021956264705,
+            0.0007357241549122077,
+            -0.00556672988007459,
+            0.10334973775386519,
+            1.363151890371342,
+        ],
+    ];
+    if x < 0.0 || x.is_nan() {
+        return f64::NAN;
+    }
+    if x <= 2.0 {
+        // Half of the least number is none.
+        let logarithm = if x < 1e-300 { x.ln() - std::f64::consts::LN_2 } else { (0.5 * x).ln() };
+        let square = x * x;
+        let [rest, first_kind] = [REST, FIRST_KIND].map(|of| polynomial(of[order], square));
+        let value = if order == 0 { rest - logarithm * first_kind } else { rest / x + logarithm * (x * first_kind) };
+        // Of 0 the logarithm times 0 is none.
+        let value = if x == 0.0 { f64::INFINITY } else { value };
+        return if is_scaled { value * x.exp() } else { value };
+    }
+    let value = polynomial(FAR[order], 4.0 / x - 1.0) / x.sqrt();
+    if is_scaled { value } else { value * (-x).exp() }
+}
+
+pub(super) fn modified_bessel_k0(x: f64) -> f64 {
+    bessel_k(x, 0, false)
+}
+
+pub(super) fn modified_bessel_k1(x: f64) -> f64 {
+    bessel_k(x, 1, false)
+}
+
+pub(super) fn scaled_modified_bessel_k0(x: f64) -> f64 {
+    bessel_k(x, 0, true)
+}
+
+pub(super) fn scaled_modified_bessel_k1(x: f64) -> f64 {
+    bessel_k(x, 1, true)
+}
+
+/// `e^(x^2) erfc(x)`, the square in two parts; from 10 on the asymptotic series.
+pub(super) fn erfcx(x: f64) -> f64 {
+    if x < -27.0 {
+        return f64::INFINITY;
+    }
+    if x < 10.0 {
+        let (square, lost) = two_product(x, x);
+        let power = square.exp();
+        return libm::erfc(x) * if power.is_finite() { power + power * lost } else { power };
+    }
+    let w = 0.5 / (x * x);
+    let (mut term, mut sum, mut k) = (1.0f64, 1.0, 0.0);
+    while term.abs() > 1e-18 && k < 20.0 {
+        k += 1.0;
+        term *= -(2.0 * k - 1.0) * w;
+        sum += term;
+    }
+    sum * std::f64::consts::FRAC_2_SQRT_PI * 0.5 / x
+}
+
+/// Below 0 the logarithm of `e^(x^2 / 2)` times the integral, less `x^2 / 2`, which have the same sign; above, that of 1 less the tail, in which the
+/// exponent has what `x / sqrt(2)` loses.
+pub(super) fn log_ndtr(x: f64) -> f64 {
+    let (z, lost) = two_product(x, FRAC_1_SQRT_2);
+    if x < 0.0 {
+        return (0.5 * erfcx(-z)).ln() - 0.5 * x * x;
+    }
+    // The constant is too large by 4.8e-17. Beyond 30 the tail is below the least number.
+    let lost = lost - x * 4.833_646_656_726_457e-17;
+    let slope = if z < 30.0 { std::f64::consts::FRAC_2_SQRT_PI * (-z * z).exp() * lost } else { 0.0 };
+    (-0.5 * (libm::erfc(z) - slope)).ln_1p()
+}
+
+/// Near 1/2 by the inverse of the error function; elsewhere Newton's steps for the logarithm of the integral, from a first value of M. Abramowitz,
+/// I. A. Stegun, "Handbook of Mathematical Functions", 26.2.23.
+pub(super) fn ndtri(p: f64) -> f64 {
+    if !(0.0..=1.0).contains(&p) {
+        return f64::NAN;
+    }
+    if (p - 0.5).abs() <= 0.25 {
+        return std::f64::consts::SQRT_2 * erfinv(2.0 * p - 1.0);
+    }
+    let tail = p.min(1.0 - p);
+    if tail == 0.0 {
+        return if p == 0.0 { f64::NEG_INFINITY } else { f64::INFINITY };
+    }
+    let logarithm = tail.ln();
+    let t = (-2.0 * logarithm).sqrt();
+    let first =
+        polynomial([0.010_328, 0.802_853, 2.515_517], t) / polynomial([0.001_308, 0.189_269, 1.432_788, 1.0], t);
+    let mut y = first - t;
+    for _ in 0..6 {
+        // The integral over its derivative is sqrt(pi / 2) erfcx(-y / sqrt(2)).
+        y -= (log_ndtr(y) - logarithm) * 1.253_314_137_315_500_3 * erfcx(-y * FRAC_1_SQRT_2);
+    }
+    if p < 0.5 { y } else { -y }
+}
+
+/// The first terms until those that follow are smooth, and the rest by Euler and Maclaurin's formula, unless it does not count.
+pub(super) fn zeta(s: f64, q: f64) -> f64 {
+    // The quotients of B(2 k) / (2 k)! for k = 1 on, negated.
+    const QUOTIENTS: [f64; 11] = [
+        60.0,
+        42.0,
+        40.0,
+        39.6,
+        39.507959479015916,
+        39.48571428571429,
+        39.480232236660214,
+        39.4788702213509,
+        39.47853064403568,
+        39.47844585161373,
+        39.47842466476856,
+    ];
+    if s.is_nan() || q.is_nan() || s < 1.0 {
+        return f64::NAN;
+    }
+    if q <= 0.0 {
+        return if s == 1.0 || q == q.floor() { f64::INFINITY } else { f64::NAN };
+    }
+    if s == 1.0 || q == f64::INFINITY {
+        return if s == 1.0 { f64::INFINITY } else { 0.0 };
+    }
+    if s == f64::INFINITY {
+        // The first term alone.
+        return if q == 1.0 { 1.0 } else { q.recip().powf(s) };
+    }
+    // (q + k)^-s, with what the sum loses, as the square of a root, which is a number where the power times q + k is.
+    let root = |k: f64| {
+        let a = q + k;
+        let lost = if a > 2.0 * k { k - (a - q) } else { q - (a - k) };
+        let root = a.powf(-0.5 * s);
+        (a, if root == 0.0 || root == f64::INFINITY { root } else { root - root * (0.5 * s * (lost / a)) })
+    };
+    let mut sum = 0.0;
+    for k in 0..10 {
+        let (a, root) = root(f64::from(k));
+        sum += root * root;
+        // What follows is at most a term and the integral.
+        if root * (1.0 + a / (s - 1.0)) * root <= 1e-17 * sum {
+            return sum;
+        }
+    }
+    let (a, root) = root(10.0);
+    let (mut series, mut k) = (1.0, 24.0);
+    for quotient in QUOTIENTS.into_iter().rev() {
+        k -= 2.0;
+        series = 1.0 - ((s + k - 1.0) / a) * ((s + k) / a) / quotient * series;
+    }
+    let power = root * root;
+    sum + (a * root / (s - 1.0) * root + power * (0.5 + s / (12.0 * a) * series))
 }
 
 pub(super) fn logaddexp(x: f64, y: f64) -> f64 {
@@ -491,6 +785,82 @@ mod tests {
             (Function::I0, [-90.0, 0.0], 5.1392383455086636e+37),
             (Function::I0, [700.5, 0.0], 2.5209725792992755e+302),
             (Function::I0, [712.9, 0.0], 6.0674765992724423e+307),
+            (Function::Ndtri, [1e-310, 0.0], -37.663060331949524),
+            (Function::Ndtri, [1e-20, 0.0], -9.262340089798407),
+            (Function::Ndtri, [0.02, 0.0], -2.053748910631823),
+            (Function::Ndtri, [0.2499, 0.0], -0.67480447011061),
+            (Function::Ndtri, [0.25, 0.0], -0.6744897501960817),
+            (Function::Ndtri, [0.4999999, 0.0], -2.5066282747031063e-07),
+            (Function::Ndtri, [0.75, 0.0], 0.6744897501960817),
+            (Function::Ndtri, [0.9, 0.0], 1.2815515655446006),
+            (Function::Ndtri, [0.9999999999999999, 0.0], 8.209536151601387),
+            (Function::LogNdtr, [-10000000000.0, 0.0], -5e+19),
+            (Function::LogNdtr, [-40.0, 0.0], -804.6084420137538),
+            (Function::LogNdtr, [-1.0, 0.0], -1.8410216450092636),
+            (Function::LogNdtr, [-1e-10, 0.0], -0.6931471806397338),
+            (Function::LogNdtr, [0.0, 0.0], -0.6931471805599453),
+            (Function::LogNdtr, [0.7, 0.0], -0.2770239422771313),
+            (Function::LogNdtr, [8.5, 0.0], -9.479534822203318e-18),
+            (Function::LogNdtr, [38.0, 0.0], -2.88542835e-316),
+            (Function::Erfcx, [-26.0, 0.0], 7.657724931490568e+293),
+            (Function::Erfcx, [-3.3, 0.0], 107274.43593281436),
+            (Function::Erfcx, [-1e-12, 0.0], 1.0000000000011284),
+            (Function::Erfcx, [0.5, 0.0], 0.6156903441929259),
+            (Function::Erfcx, [9.999, 0.0], 0.05614655260396594),
+            (Function::Erfcx, [10.0, 0.0], 0.05614099274382259),
+            (Function::Erfcx, [27.5, 0.0], 0.0205024473846148),
+            (Function::Erfcx, [1e+200, 0.0], 5.641895835477563e-201),
+            (Function::I0e, [1e-10, 0.0], 0.9999999999),
+            (Function::I0e, [-3.0, 0.0], 0.2430003541618254),
+            (Function::I0e, [19.9, 0.0], 0.0900085888643896),
+            (Function::I0e, [20.1, 0.0], 0.08955376362061344),
+            (Function::I0e, [700.0, 0.0], 0.015081295651531358),
+            (Function::I0e, [1e+300, 0.0], 3.9894228040143264e-151),
+            (Function::I1, [1e-300, 0.0], 5e-301),
+            (Function::I1, [-0.5, 0.0], -0.2578943053908963),
+            (Function::I1, [7.9, 0.0], 363.8539440845084),
+            (Function::I1, [19.9, 0.0], 38507423.87486228),
+            (Function::I1, [20.1, 0.0], 46807739.533029884),
+            (Function::I1, [-712.9, 0.0], -6.063219615589528e+307),
+            (Function::I1e, [-1e-10, 0.0], -4.9999999995e-11),
+            (Function::I1e, [1.5, 0.0], 0.21903938742092569),
+            (Function::I1e, [19.9, 0.0], 0.0877171021317061),
+            (Function::I1e, [-20.1, 0.0], -0.08729685184320159),
+            (Function::I1e, [1e+300, 0.0], 3.9894228040143264e-151),
+            (Function::ModifiedBesselK0, [5e-324, 0.0], 744.5560034370396),
+            (Function::ModifiedBesselK0, [1e-10, 0.0], 23.14178244559887),
+            (Function::ModifiedBesselK0, [0.5, 0.0], 0.9244190712276659),
+            (Function::ModifiedBesselK0, [1.75, 0.0], 0.1553798123866036),
+            (Function::ModifiedBesselK0, [2.0, 0.0], 0.11389387274953344),
+            (Function::ModifiedBesselK0, [2.0001, 0.0], 0.11387988708044136),
+            (Function::ModifiedBesselK0, [30.0, 0.0], 2.1324774964630563e-14),
+            (Function::ModifiedBesselK0, [700.0, 0.0], 4.669776431685377e-306),
+            (Function::ModifiedBesselK1, [1e-300, 0.0], 9.999999999999999e+299),
+            (Function::ModifiedBesselK1, [0.5, 0.0], 1.656441120003301),
+            (Function::ModifiedBesselK1, [1.75, 0.0], 0.19547745347439302),
+            (Function::ModifiedBesselK1, [2.0, 0.0], 0.13986588181652243),
+            (Function::ModifiedBesselK1, [2.0001, 0.0], 0.1398475004688114),
+            (Function::ModifiedBesselK1, [30.0, 0.0], 2.1677320018915495e-14),
+            (Function::ModifiedBesselK1, [700.0, 0.0], 4.6731107967079664e-306),
+            (Function::ScaledModifiedBesselK0, [1e-10, 0.0], 23.141782447913048),
+            (Function::ScaledModifiedBesselK0, [1.75, 0.0], 0.8941490841572174),
+            (Function::ScaledModifiedBesselK0, [2.0001, 0.0], 0.8415490248721516),
+            (Function::ScaledModifiedBesselK0, [30.0, 0.0], 0.22788666561625373),
+            (Function::ScaledModifiedBesselK0, [1e+300, 0.0], 1.2533141373155002e-150),
+            (Function::ScaledModifiedBesselK1, [1e-300, 0.0], 9.999999999999999e+299),
+            (Function::ScaledModifiedBesselK1, [1.75, 0.0], 1.1248950768625277),
+            (Function::ScaledModifiedBesselK1, [2.0001, 0.0], 1.0334443655287813),
+            (Function::ScaledModifiedBesselK1, [30.0, 0.0], 0.2316541293777118),
+            (Function::ScaledModifiedBesselK1, [1e+300, 0.0], 1.2533141373155002e-150),
+            (Function::Zeta, [2.0, 1.0], 1.6449340668482264),
+            (Function::Zeta, [1.0000001, 3.0], 9999999.071377035),
+            (Function::Zeta, [3.5, 1e-05], 3.162277660168378e+17),
+            (Function::Zeta, [1.0001, 1e-10], 10023062381.356216),
+            (Function::Zeta, [1.5, 1e+300], 2e-150),
+            (Function::Zeta, [40.0, 55.5], 3.3536102215885615e-70),
+            (Function::Zeta, [100.0, 95.0], 2.61073309528241e-198),
+            (Function::Zeta, [2.0, 1e-150], 1e+300),
+            (Function::Zeta, [1000.0, 1.0], 1.0),
             (Function::LogAddExp, [1.0, 2.0], 2.313261687518223),
             (Function::LogAddExp, [-1000.0, -1001.5], -999.79858672201726),
             (Function::LogAddExp, [700.0, 690.0], 700.00004539889926),
@@ -535,10 +905,42 @@ mod tests {
             (Function::Erfinv, 1.0000001, f64::NAN),
             (Function::I0, f64::NEG_INFINITY, f64::INFINITY),
             (Function::I0, 0.0, 1.0),
+            (Function::Ndtri, 0.0, f64::NEG_INFINITY),
+            (Function::Ndtri, 1.0, f64::INFINITY),
+            (Function::Ndtri, 0.5, 0.0),
+            (Function::Ndtri, -1e-300, f64::NAN),
+            (Function::Ndtri, 1.0000001, f64::NAN),
+            (Function::LogNdtr, f64::NEG_INFINITY, f64::NEG_INFINITY),
+            (Function::LogNdtr, f64::INFINITY, 0.0),
+            (Function::Erfcx, f64::NEG_INFINITY, f64::INFINITY),
+            (Function::Erfcx, f64::INFINITY, 0.0),
+            (Function::Erfcx, 0.0, 1.0),
+            (Function::I0e, f64::NEG_INFINITY, 0.0),
+            (Function::I1, f64::NEG_INFINITY, f64::NEG_INFINITY),
+            (Function::I1e, f64::INFINITY, 0.0),
+            (Function::ModifiedBesselK0, 0.0, f64::INFINITY),
+            (Function::ModifiedBesselK0, -1.0, f64::NAN),
+            (Function::ModifiedBesselK0, f64::INFINITY, 0.0),
+            (Function::ModifiedBesselK1, -0.0, f64::INFINITY),
+            (Function::ScaledModifiedBesselK0, 0.0, f64::INFINITY),
+            (Function::ScaledModifiedBesselK1, f64::INFINITY, 0.0),
         ] {
             let got = of(function, x);
             assert!(got == expected || (got.is_nan() && expected.is_nan()), "{function:?}({x}) is {got}");
         }
+        let zeta = |s: f64, q: f64| Function::Zeta.value([s, q, 0.0]);
+        for (s, q, expected) in [
+            (1.0, 2.0, f64::INFINITY),
+            (2.0, 0.0, f64::INFINITY),
+            (2.0, -3.0, f64::INFINITY),
+            (2.0, f64::INFINITY, 0.0),
+            (f64::INFINITY, 1.0, 1.0),
+            (f64::INFINITY, 1.5, 0.0),
+            (f64::INFINITY, 0.5, f64::INFINITY),
+        ] {
+            assert_eq!(zeta(s, q), expected, "{s} {q}");
+        }
+        assert!(zeta(0.9, 2.0).is_nan() && zeta(2.0, -0.5).is_nan() && zeta(f64::NAN, 1.0).is_nan());
         for function in [Function::LogAddExp, Function::LogAddExp2] {
             let of = |x: f64, y: f64| function.value([x, y, 0.0]);
             assert_eq!(of(f64::NEG_INFINITY, f64::NEG_INFINITY), f64::NEG_INFINITY);

@@ -18,6 +18,8 @@ pub(crate) enum Cost {
     Special,
     /// Remainders, whose quotients are found digit by digit: rounded at most once.
     Digits,
+    /// Sums of several powers, within 16 ulp.
+    Series,
 }
 
 impl Cost {
@@ -26,7 +28,7 @@ impl Cost {
         match self {
             Self::Light => 4.0,
             Self::Exponential | Self::Exponentials => 8.0,
-            Self::Special => 16.0,
+            Self::Special | Self::Series => 16.0,
             Self::Digits => 1.0,
         }
     }
@@ -680,8 +682,24 @@ functions! {
         b.mul(at.dy, slope)
     }] beside |[x, ..]| if x < 0.0 { 1.0 + libm::lgamma(-x).abs() } else { 0.0 };
     /// The derivative of [`Lgamma`](Self::Lgamma); of 0 infinite with the other sign, of whole numbers below it and -infinity NaN. Below 0, where it is a
-    /// difference and has roots, the ulps are those of `1 + log(1 - x)`. It has no derivative: trigamma is none of these functions.
-    Digamma = "digamma"(x) Special, double::digamma(x), [] beside |[x, ..]| if x < 0.0 { 1.0 + (1.0 - x).ln() } else { 0.0 };
+    /// difference and has roots, the ulps are those of `1 + log(1 - x)`.
+    Digamma = "digamma"(x) Special, double::digamma(x), [|b, at| {
+        let slope = b.slope_of_digamma(at.x[0]);
+        b.mul(at.dy, slope)
+    }] beside |[x, ..]| if x < 0.0 { 1.0 + (1.0 - x).ln() } else { 0.0 };
+    /// Hurwitz's zeta function, the sum of `(q + k)^-s` over all whole k from 0 on; of s below 1 NaN, of 1 infinite. Of q that is 0 or a whole number below it
+    /// infinite, of others below 0 NaN. The polygamma function of order n is `(-1)^(n + 1) n! zeta(n + 1, x)` for x above 0. No gradient passes to s.
+    Zeta = "zeta"(s, q) Series, double::zeta(s, q), [
+        |_, _| NOTHING,
+        |b, at| {
+            let [s, q] = [at.x[0], at.x[1]];
+            let above = b.add(s, 1.0);
+            let slope = b.call(Function::Zeta, [above, q]);
+            let slope = b.mul(s, slope);
+            let share = b.mul(at.dy, slope);
+            b.neg(share)
+        }
+    ];
     /// The number whose error function is x; of 1 and -1 infinite, beyond NaN.
     Erfinv = "erfinv"(x) Special, double::erfinv(x), [|b, at| {
         let square = b.mul(at.y, at.y);
@@ -690,8 +708,88 @@ functions! {
         let slope = b.mul(power, 0.886_226_925_452_758);
         b.mul(at.dy, slope)
     }];
-    /// The modified Bessel function of the first kind and order 0. It has no derivative: that of order 1 is none of these functions.
-    I0 = "i0"(x) Special, double::i0(x), [];
+    /// The number up to which the normal distribution has the integral x, the inverse of `erfc(-x / sqrt(2)) / 2`; of 0 and 1 infinite, of other numbers that
+    /// are not between them NaN.
+    Ndtri = "ndtri"(x) Special, double::ndtri(x), [|b, at| {
+        let square = b.mul(at.y, at.y);
+        let exponent = b.mul(square, 0.5);
+        let power = b.of(Function::Exp, exponent);
+        // sqrt(2 pi).
+        let slope = b.mul(power, 2.506_628_274_631_000_2);
+        b.mul(at.dy, slope)
+    }];
+    /// The logarithm of the normal distribution's integral up to x, `log(erfc(-x / sqrt(2)) / 2)`.
+    LogNdtr = "log_ndtr"(x) Special, double::log_ndtr(x), [|b, at| {
+        // The density over the integral: sqrt(2 / pi) / erfcx(-x / sqrt(2)).
+        let z = b.mul(at.x[0], -std::f64::consts::FRAC_1_SQRT_2);
+        let scaled = b.of(Function::Erfcx, z);
+        let slope = b.div(0.797_884_560_802_865_4, scaled);
+        b.mul(at.dy, slope)
+    }];
+    /// `e^(x^2) erfc(x)`.
+    Erfcx = "erfcx"(x) Special, double::erfcx(x), [|b, at| {
+        let share = b.mul(at.x[0], at.y);
+        let share = b.mul(share, 2.0);
+        let slope = b.sub(share, std::f64::consts::FRAC_2_SQRT_PI);
+        b.mul(at.dy, slope)
+    }];
+    /// The modified Bessel function of the first kind and order 0.
+    I0 = "i0"(x) Special, double::i0(x), [|b, at| {
+        let slope = b.of(Function::I1, at.x[0]);
+        b.mul(at.dy, slope)
+    }];
+    /// `e^-|x|` times the modified Bessel function of the first kind and order 0.
+    I0e = "i0e"(x) Special, double::i0e(x), [|b, at| {
+        let of_one = b.of(Function::I1e, at.x[0]);
+        let sign = b.of(Function::Sign, at.x[0]);
+        let less = b.mul(sign, at.y);
+        let slope = b.sub(of_one, less);
+        b.mul(at.dy, slope)
+    }];
+    /// The modified Bessel function of the first kind and order 1.
+    I1 = "i1"(x) Special, double::i1(x), [|b, at| {
+        // I0(x) - I1(x) / x, of 0 1/2.
+        let of_zero = b.of(Function::I0, at.x[0]);
+        let slope = b.less_quotient(of_zero, at);
+        b.mul(at.dy, slope)
+    }];
+    /// `e^-|x|` times the modified Bessel function of the first kind and order 1.
+    I1e = "i1e"(x) Special, double::i1e(x), [|b, at| {
+        // Of order 0 less this one with the sign of x, and less this one over x.
+        let of_zero = b.of(Function::I0e, at.x[0]);
+        let size = b.of(Function::Abs, at.y);
+        let less = b.sub(of_zero, size);
+        let slope = b.less_quotient(less, at);
+        b.mul(at.dy, slope)
+    }];
+    /// The modified Bessel function of the second kind and order 0; of 0 infinite, below it NaN.
+    ModifiedBesselK0 = "modified_bessel_k0"(x) Special, double::modified_bessel_k0(x), [|b, at| {
+        let slope = b.of(Function::ModifiedBesselK1, at.x[0]);
+        let share = b.mul(at.dy, slope);
+        b.neg(share)
+    }];
+    /// The modified Bessel function of the second kind and order 1; of 0 infinite, below it NaN.
+    ModifiedBesselK1 = "modified_bessel_k1"(x) Special, double::modified_bessel_k1(x), [|b, at| {
+        let of_zero = b.of(Function::ModifiedBesselK0, at.x[0]);
+        let over = b.div(at.y, at.x[0]);
+        let slope = b.add(of_zero, over);
+        let share = b.mul(at.dy, slope);
+        b.neg(share)
+    }];
+    /// `e^x` times the modified Bessel function of the second kind and order 0; of 0 infinite, below it NaN.
+    ScaledModifiedBesselK0 = "scaled_modified_bessel_k0"(x) Special, double::scaled_modified_bessel_k0(x), [|b, at| {
+        let of_one = b.of(Function::ScaledModifiedBesselK1, at.x[0]);
+        let slope = b.sub(at.y, of_one);
+        b.mul(at.dy, slope)
+    }];
+    /// `e^x` times the modified Bessel function of the second kind and order 1; of 0 infinite, below it NaN.
+    ScaledModifiedBesselK1 = "scaled_modified_bessel_k1"(x) Special, double::scaled_modified_bessel_k1(x), [|b, at| {
+        let of_zero = b.of(Function::ScaledModifiedBesselK0, at.x[0]);
+        let over = b.div(at.y, at.x[0]);
+        let less = b.sub(at.y, of_zero);
+        let slope = b.sub(less, over);
+        b.mul(at.dy, slope)
+    }];
     /// `log(e^x + e^y)`. Where that is near 0 it is a difference: the ulps are those of `e^-|x - y|`, if that is larger.
     LogAddExp = "logaddexp"(x, y) Special, double::logaddexp(x, y), [
         |b, at| { let by = b.sub(at.x[0], at.x[1]); b.share_of_sum(at, by, 1.0) },
@@ -781,14 +879,20 @@ impl Function {
         !self.row().derivatives.is_empty()
     }
 
-    /// Why no gradient passes through it, if its result is a floating-point number.
+    /// Whether an argument, by its place, has no gradient through it, though its result is a floating-point number.
+    pub(crate) const fn lacks_gradient_of(self, argument: usize) -> bool {
+        match self {
+            Self::NextAfter => true,
+            Self::Zeta => argument == 0,
+            _ => false,
+        }
+    }
+
+    /// Why arguments that lack a gradient have none.
     pub(crate) const fn why_no_gradient(self) -> Option<&'static str> {
         match self {
-            Self::Digamma => Some(
-                "has no gradient, since an output depends on it through digamma, whose derivative, trigamma, is no function of programs",
-            ),
-            Self::I0 => Some(
-                "has no gradient, since an output depends on it through i0, whose derivative, the Bessel function of order 1, is no function of programs",
+            Self::Zeta => Some(
+                "has no gradient, since an output depends on it through the first argument of zeta, in which its derivative is no function of programs",
             ),
             Self::NextAfter => {
                 Some("has no gradient, since an output depends on it through nextafter, which has no derivative")
@@ -1005,6 +1109,29 @@ impl ProgramBuilder {
         self.if_lt(size, 0.25, near, far)
     }
 
+    /// The derivative of digamma, `zeta(2, x)`; below 1/2 `(pi / sin(pi x))^2 - zeta(2, 1 - x)`.
+    fn slope_of_digamma(&mut self, x: Term) -> Term {
+        let opposite = self.sub(1.0, x);
+        let z = self.if_lt(x, 0.5, opposite, x);
+        let zeta = self.call(Function::Zeta, [2.0.into(), z]);
+        let whole = self.of(Function::Round, x);
+        let distance = self.sub(x, whole);
+        let angle = self.mul(distance, std::f64::consts::PI);
+        let sine = self.of(Function::Sin, angle);
+        let root = self.div(std::f64::consts::PI, sine);
+        let square = self.mul(root, root);
+        let below = self.sub(square, zeta);
+        self.if_lt(x, 0.5, below, zeta)
+    }
+
+    /// A value less `y / x`, which of an x of 0 counts as 1/2.
+    fn less_quotient(&mut self, value: Term, at: Call) -> Term {
+        let over = self.div(at.y, at.x[0]);
+        let is_zero = self.call(Function::Eq, [at.x[0], 0.0.into()]);
+        let over = self.call(Function::Where, [is_zero, 0.5.into(), over]);
+        self.sub(value, over)
+    }
+
     /// The gradient times `e^by / (1 + e^by)` of a difference times `scale`, which is of two equal infinities, of which there is none, 1/2.
     fn share_of_sum(&mut self, at: Call, by: Term, scale: f64) -> Term {
         let by = if scale == 1.0 { by } else { self.mul(by, scale) };
@@ -1157,7 +1284,12 @@ mod tests {
             assert!((1..=MAX_ARITY).contains(&row.arity), "{function:?}");
             let numbers = (0..row.arity).filter(|&at| !function.takes_bool(at)).count();
             let is_of_floats = !row.signature.gives_bool && row.signature.domain != Domain::Integers;
-            let has_some = is_of_floats && function.why_no_gradient().is_none();
+            let has_some = is_of_floats && !(0..row.arity).all(|at| function.lacks_gradient_of(at));
+            assert_eq!(
+                function.why_no_gradient().is_some(),
+                (0..row.arity).any(|at| function.lacks_gradient_of(at)),
+                "{function:?}"
+            );
             assert_eq!(row.derivatives.len(), if has_some { numbers } else { 0 }, "{function:?}");
             assert_eq!(serde_json::to_string(&function).unwrap(), format!("\"{}\"", row.name));
             assert_eq!(function.value([f64::NAN; 3]).is_nan(), !row.signature.gives_bool, "{function:?}");

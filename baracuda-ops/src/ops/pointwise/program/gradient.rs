@@ -85,9 +85,12 @@ impl Program {
         }
         for (at, Instruction { function, arguments }) in self.instructions().iter().enumerate().rev() {
             let arrives = reached.of_results[at].is_some_and(|dy| dy != Term::NOTHING);
-            let own = (arrives && function.why_no_gradient().is_some()).then_some(*function);
-            if let Some(refused) = reached.refused_results[at].or(own).filter(|_| !function.gives_bool()) {
+            if let Some(refused) = reached.refused_results[at].filter(|_| !function.gives_bool()) {
                 reached.refuse(arguments, refused);
+            }
+            let lacking = |&(place, _): &(usize, &Argument)| arrives && function.lacks_gradient_of(place);
+            for (_, argument) in arguments.iter().enumerate().filter(lacking) {
+                reached.refuse(std::slice::from_ref(argument), *function);
             }
             let Some(dy) = reached.of_results[at] else { continue };
             let mut x = [Term::from(0.0); MAX_ARITY];
@@ -162,7 +165,8 @@ mod tests {
     fn gradients_are_those_of_the_functions() {
         for function in Function::ALL.into_iter().filter(|function| function.has_gradient()) {
             let program = Program::of(function);
-            let wanted: Vec<usize> = (0..function.arity()).filter(|&at| !function.takes_bool(at)).collect();
+            let has_one = |&at: &usize| !function.takes_bool(at) && !function.lacks_gradient_of(at);
+            let wanted: Vec<usize> = (0..function.arity()).filter(has_one).collect();
             let gradient = program.gradient(&[0], &wanted, None).unwrap().unwrap();
             for at in [[0.3, 1.7, 0.9], [2.6, 0.4, 0.1], [0.01, 3.0, 2.0], [-0.7, 2.0, 0.4], [-2.3, 0.6, 1.1]] {
                 let (dy, h) = (1.5, 1e-6);
@@ -227,13 +231,17 @@ mod tests {
             serde_json::from_str(&json).unwrap()
         };
         // The sum has a gradient of its own, which would be a part of it.
-        let partly = of(r#"["t","mul","x",2],["u","i0","t"],["v","add","u","x"],["w","mul","v","y"]"#, "w");
-        let refused = Some(Refused::Underivable(0, Function::I0));
+        let partly = of(r#"["t","mul","x",2],["u","zeta","t",3],["v","add","u","x"],["w","mul","v","y"]"#, "w");
+        let refused = Some(Refused::Underivable(0, Function::Zeta));
         assert_eq!(partly.gradient(&[0], &[0], None).err(), refused);
         assert_eq!(partly.gradient(&[0], &[1, 0], None).err(), refused);
         assert!(partly.gradient(&[0], &[1], None).unwrap().is_ok());
-        let unused = of(r#"["u","digamma","x"],["c","gt","u",0],["v","where","c","x","y"]"#, "v");
+        let unused = of(r#"["u","nextafter","x",0],["c","gt","u",0],["v","where","c","x","y"]"#, "v");
         assert!(unused.gradient(&[0], &[0, 1], None).unwrap().is_ok());
+        // Its other argument has one.
+        let of_second = of(r#"["v","zeta","x","y"]"#, "v");
+        assert!(of_second.gradient(&[0], &[1], None).unwrap().is_ok());
+        assert_eq!(of_second.gradient(&[0], &[1, 0], None).err(), refused);
     }
 
     const SLOPES_OF_SINC: [(f64, f64); 12] = [

@@ -561,3 +561,238 @@ pub(super) fn xlogy<const FUSED: bool>(x: f32, y: f32) -> f32 {
     let value = x * log::<FUSED>(y);
     if x == 0.0 && !y.is_nan() { 0.0 } else { value }
 }
+
+/// `e^(z^2) erfc(z)` for every z that is not negative: beyond 10 the asymptotic series.
+#[inline(always)]
+fn scaled_complement<const FUSED: bool>(z: f32) -> f32 {
+    let u = 1.0 / z.max(10.0);
+    let far = 0.564_189_6 * u * polynomial::<FUSED, 4>([-1.875, 0.75, -0.5, 1.0], u * u);
+    let near = scaled_erfc::<FUSED>(z.min(10.0));
+    let value = if z < 10.0 { near } else { far };
+    if z.is_nan() { z } else { value }
+}
+
+/// Below 0 by the complement, which is from 1 to 2.
+#[inline(always)]
+pub(super) fn erfcx<const FUSED: bool>(x: f32) -> f32 {
+    let bounded = f64::from(x.clamp(-10.0, 0.0));
+    let below = Power::of_f64::<FUSED>(bounded * bounded).times(erfc::<FUSED>(x));
+    if x < 0.0 { below } else { scaled_complement::<FUSED>(x) }
+}
+
+/// Below 0 the logarithm of `e^(x^2 / 2)` times the integral, less `x^2 / 2`; above, that of 1 less the tail.
+#[inline(always)]
+pub(super) fn log_ndtr<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let half = 0.5 * scaled_complement::<FUSED>(size * std::f32::consts::FRAC_1_SQRT_2);
+    let below = log::<FUSED>(half) - 0.5 * size * size;
+    let wide = f64::from(size.min(20.0));
+    let above = log1p::<FUSED>(-Power::of_f64::<FUSED>(-0.5 * wide * wide).times(half));
+    let value = if x < 0.0 { below } else { above };
+    if x.is_nan() { x } else { value }
+}
+
+/// From 1/4 to 3/4 the distance to 1/2 times a polynomial of its square; beyond, with the tail q, `r = sqrt(-log(q))` times a polynomial of `1 / r`.
+#[inline(always)]
+pub(super) fn ndtri<const FUSED: bool>(p: f32) -> f32 {
+    let distance = p - 0.5;
+    let near = distance
+        * polynomial::<FUSED, 7>(
+            [1_133.976_3, 85.603_04, 50.000_587, 15.599_473, 5.773_267_7, 2.624_932, 2.506_628_3],
+            distance * distance,
+        );
+    let tail = if p < 0.5 { p } else { 1.0 - p };
+    let r = (-log::<FUSED>(tail)).sqrt();
+    let factors = [
+        0.000_122_369_43,
+        -0.000_183_116_63,
+        -7.294525e-5,
+        5.38871e-5,
+        0.000_403_833_95,
+        -0.000_781_109_5,
+        0.001_614_951_4,
+        -0.004_854_186,
+        0.017_741_088,
+        -0.089_448_93,
+        -0.432_391_88,
+        1.072_538_9,
+    ];
+    let t = fma::<FUSED>(2.641_519_8, 1.0 / r, -1.257_709_3);
+    let far = (r * polynomial::<FUSED, 12>(factors, t)).copysign(distance);
+    // At 0 and 1 the root is infinite; beyond them the logarithm is NaN.
+    if distance.abs() <= 0.25 { near } else { far }
+}
+
+/// The modified Bessel functions of the first kind: below 8 a polynomial of `x^2 / 4`; beyond, `e^x / sqrt(x)` times one of `1 / x`.
+#[inline(always)]
+fn bessel_i0_parts<const FUSED: bool>(size: f32) -> (f32, f32) {
+    let half = 0.5 * size.min(8.0);
+    let near = polynomial::<FUSED, 11>(
+        [
+            1.4222373e-13,
+            5.2222185e-12,
+            6.5986133e-10,
+            3.886599e-8,
+            1.9324846e-6,
+            6.942965e-5,
+            0.001_736_148_5,
+            0.027_777_726,
+            0.250_000_03,
+            1.0,
+            1.0,
+        ],
+        half * half,
+    );
+    let far = polynomial::<FUSED, 6>(
+        [0.385_988_5, -0.013_217_732, 0.033_713_907, 0.027_902_093, 0.049_869_534, 0.398_942_3],
+        1.0 / size.max(8.0),
+    ) / size.sqrt();
+    (near, far)
+}
+
+#[inline(always)]
+fn bessel_i1_parts<const FUSED: bool>(size: f32) -> (f32, f32) {
+    let half = 0.5 * size.min(8.0);
+    let near = half
+        * polynomial::<FUSED, 10>(
+            [
+                1.4416384e-12,
+                4.595927e-11,
+                5.3006537e-9,
+                2.7184225e-7,
+                1.1595928e-5,
+                0.000_347_147_35,
+                0.006_944_585,
+                0.083_333_21,
+                0.500_000_06,
+                1.0,
+            ],
+            half * half,
+        );
+    let far = polynomial::<FUSED, 6>(
+        [-0.450_111_42, 0.008_971_944, -0.046_074_29, -0.046_579_573, -0.149_605_38, 0.398_942_3],
+        1.0 / size.max(8.0),
+    ) / size.sqrt();
+    (near, far)
+}
+
+#[inline(always)]
+pub(super) fn i0e<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let (near, far) = bessel_i0_parts::<FUSED>(size);
+    let value = if size < 8.0 { near * exp::<FUSED>(-size) } else { far };
+    if x.is_nan() { x } else { value }
+}
+
+#[inline(always)]
+pub(super) fn i1<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let (near, far) = bessel_i1_parts::<FUSED>(size);
+    let value = if size < 8.0 { near } else { Power::new::<FUSED>(size).times(far) };
+    // Times the quotient by an infinite root a power would be NaN.
+    let value = if size > 92.0 { f32::INFINITY } else { value };
+    if x.is_nan() { x } else { value.copysign(x) }
+}
+
+#[inline(always)]
+pub(super) fn i1e<const FUSED: bool>(x: f32) -> f32 {
+    let size = x.abs();
+    let (near, far) = bessel_i1_parts::<FUSED>(size);
+    let value = if size < 8.0 { near * exp::<FUSED>(-size) } else { far };
+    if x.is_nan() { x } else { value.copysign(x) }
+}
+
+/// The logarithm of half a number; of the least one half is none.
+#[inline(always)]
+fn log_of_half<const FUSED: bool>(x: f32) -> f32 {
+    let is_tiny = x < 1e-30;
+    log::<FUSED>(if is_tiny { x } else { 0.5 * x }) - if is_tiny { LN_2 } else { 0.0 }
+}
+
+/// The modified Bessel functions of the second kind, as in `double.rs`: up to 2 the value, and beyond, that times `e^x`.
+#[inline(always)]
+fn bessel_k0_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
+    let z = x.min(2.0) * x.min(2.0);
+    let rest = polynomial::<FUSED, 6>(
+        [1.2674349e-7, 1.0163626e-5, 0.000_545_295_25, 0.014_418_406, 0.105_696_12, -0.577_215_7],
+        z,
+    );
+    let first_kind =
+        polynomial::<FUSED, 6>([7.3486795e-8, 6.7569263e-6, 0.000_434_076_73, 0.015_624_957, 0.25, 1.0], z);
+    let far = polynomial::<FUSED, 9>(
+        [
+            1.1279071e-6,
+            -2.984118e-6,
+            6.59808e-6,
+            -2.4085892e-5,
+            9.972756e-5,
+            -0.000_479_957_96,
+            0.003_032_867_6,
+            -0.031_071_447,
+            1.218_595_4,
+        ],
+        4.0 / x.max(2.0) - 1.0,
+    ) / x.sqrt();
+    (fma::<FUSED>(-log_of_half::<FUSED>(x), first_kind, rest), far)
+}
+
+#[inline(always)]
+fn bessel_k1_parts<const FUSED: bool>(x: f32) -> (f32, f32) {
+    let z = x.min(2.0) * x.min(2.0);
+    let rest = polynomial::<FUSED, 7>(
+        [-1.1067191e-8, -1.0838968e-6, -7.494505e-5, -0.002_837_091_5, -0.042_049_035, 0.038_607_836, 1.0],
+        z,
+    );
+    let first_kind =
+        x * polynomial::<FUSED, 6>([6.0608607e-9, 6.7634886e-7, 5.4257158e-5, 0.002_604_163_3, 0.062_5, 0.5], z);
+    let far = polynomial::<FUSED, 9>(
+        [
+            -1.3876895e-6,
+            3.6740714e-6,
+            -8.430939e-6,
+            3.2074146e-5,
+            -0.000_139_820_97,
+            0.000_735_947_16,
+            -0.005_566_694_3,
+            0.103_349_72,
+            1.363_151_9,
+        ],
+        4.0 / x.max(2.0) - 1.0,
+    ) / x.sqrt();
+    (fma::<FUSED>(log_of_half::<FUSED>(x), first_kind, rest / x), far)
+}
+
+/// What the parts are together; of 0, where the logarithm is infinite, infinite, and below it NaN.
+#[inline(always)]
+fn bessel_k<const FUSED: bool>(x: f32, (near, far): (f32, f32)) -> f32 {
+    let value = if x <= 2.0 { near } else { Power::new::<FUSED>(-x).times(far) };
+    let value = if x == 0.0 { f32::INFINITY } else { value };
+    if x >= 0.0 { value } else { f32::NAN }
+}
+
+#[inline(always)]
+fn scaled_bessel_k<const FUSED: bool>(x: f32, (near, far): (f32, f32)) -> f32 {
+    let value = if x <= 2.0 { near * exp::<FUSED>(x) } else { far };
+    let value = if x == 0.0 { f32::INFINITY } else { value };
+    if x >= 0.0 { value } else { f32::NAN }
+}
+
+#[inline(always)]
+pub(super) fn modified_bessel_k0<const FUSED: bool>(x: f32) -> f32 {
+    bessel_k::<FUSED>(x, bessel_k0_parts::<FUSED>(x))
+}
+
+#[inline(always)]
+pub(super) fn modified_bessel_k1<const FUSED: bool>(x: f32) -> f32 {
+    bessel_k::<FUSED>(x, bessel_k1_parts::<FUSED>(x))
+}
+
+#[inline(always)]
+pub(super) fn scaled_modified_bessel_k0<const FUSED: bool>(x: f32) -> f32 {
+    scaled_bessel_k::<FUSED>(x, bessel_k0_parts::<FUSED>(x))
+}
+
+#[inline(always)]
+pub(super) fn scaled_modified_bessel_k1<const FUSED: bool>(x: f32) -> f32 {
+    scaled_bessel_k::<FUSED>(x, bessel_k1_parts::<FUSED>(x))
+}

@@ -188,7 +188,8 @@ impl<'v> Task<'v> {
     /// The dispatches of a form.
     fn work(&self, entry: &'static str) -> Result<Work<()>, Reason> {
         let outputs = Geometry::outputs(&self.valid.slots);
-        let mut work = Work::none((), self.props);
+        let promises = if entry == "reduce_columns" { Valid::has_packed_columns } else { Valid::has_packed_samples };
+        let mut work = Work::none((), self.props).batch_invariant_if(promises(self.valid));
         if outputs == 0 {
             return Ok(work);
         }

@@ -100,7 +100,7 @@ impl<'v> Task<'v> {
     /// The dispatches.
     fn work(&self, is_columns: bool) -> Result<Work<()>, Reason> {
         let (lines, length) = (self.walk.elements(), self.valid.derived.length);
-        let mut work = Work::none((), self.props);
+        let mut work = Work::none((), self.props).batch_invariant_if(self.valid.has_packed_samples());
         if lines == 0 || length == 0 {
             return Ok(work);
         }

@@ -9,6 +9,7 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::word;
 use crate::ops::calls::calls;
+use crate::ops::samples::are_packed;
 use crate::ops::softmax::masked::Lines;
 use crate::options::WorkspaceReq;
 use crate::tensor::TensorDesc;
@@ -50,7 +51,8 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let has_lines = u32::from(lines.count > 0);
     let counting = if valid.fields.missing { 1 + has_lines } else { 0 };
     if !is_reduced {
-        return Ok(Candidate { launches: has_lines + counting, ..candidate });
+        let candidate = Candidate { launches: has_lines + counting, ..candidate };
+        return Ok(candidate.batch_invariant_if(are_packed(&x, valid.fields.axis)));
     }
     let totals = u64::from(choice.totals);
     let parts = lines.count + if totals > 1 { totals } else { 0 };
@@ -65,7 +67,8 @@ pub(super) fn accept_backward<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let [x, dx] = [backward::X, backward::DX].map(|operand| valid.slots.always(operand).desc);
     let (params, choice) = (params(valid)?, choose(&valid.derived, &[x, dx])?);
     let kernels = (c_dtype(x.dtype())?, params, choice, params.has_options);
-    Ok(calls!(bops_cross_entropy_backward).candidate(valid.derived.count > 0, kernels, |located| {
+    let are_packed = [x, dx].iter().all(|tensor| are_packed(tensor, valid.fields.axis));
+    let candidate = calls!(bops_cross_entropy_backward).candidate(valid.derived.count > 0, kernels, |located| {
         sys::bops_cross_entropy_backward_operands {
             dloss: located.pointer(backward::DLOSS).cast_const(),
             x: located.pointer(backward::X).cast_const(),
@@ -75,7 +78,9 @@ pub(super) fn accept_backward<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
             logsumexp: located.pointer(backward::LOGSUMEXP).cast_const(),
             dx: located.pointer(backward::DX),
         }
-    }))
+    });
+    let is_of_lines = valid.fields.reduction == LossReduction::None;
+    Ok(candidate.batch_invariant_if(is_of_lines && are_packed))
 }
 
 fn params(valid: &Valid) -> Result<sys::bops_cross_entropy_params, Reason> {
@@ -87,6 +92,7 @@ fn params(valid: &Valid) -> Result<sys::bops_cross_entropy_params, Reason> {
     let mut params = sys::bops_cross_entropy_params {
         has_missing: fields.missing.into(),
         has_options: valid.has_options().into(),
+        has_probabilities: fields.has_probabilities().into(),
         has_weight: fields.weight.is_some().into(),
         has_f32_weight: (fields.weight == Some(DType::F32)).into(),
         weight_step: valid.weight_step(),
@@ -116,7 +122,7 @@ fn params(valid: &Valid) -> Result<sys::bops_cross_entropy_params, Reason> {
     for (to, strides) in params.strides.iter_mut().zip(&lines.strides) {
         to.strides[..strides.len()].copy_from_slice(strides);
     }
-    for (to, operand) in params.steps.iter_mut().zip([At::X, At::Dx]) {
+    for (to, operand) in params.steps.iter_mut().zip([At::X, At::Dx, At::Targets]) {
         *to = lines.steps.get(operand as usize).copied().unwrap_or(0);
     }
     Ok(params)

@@ -1,4 +1,4 @@
-//! Cross-entropy of logits with the classes of indices, forward and backward.
+//! Cross-entropy of logits with the classes of indices or with probabilities of all classes, forward and backward.
 //!
 //! For each line of `x` along the axis of the classes, with its target `t`:
 //!
@@ -17,10 +17,15 @@
 //!
 //! Without a weight every `w` is 1. A part whose number is 0 is left out.
 //!
+//! Targets of a floating-point type are probabilities `q` of the classes, any numbers, in place of indices. With `r = (1 - e) * q + e / C`:
+//!
+//! - the loss of a line is `sum(w * r * (logsumexp - x)) + z * logsumexp^2`; every line counts, and `divisor` is the number of lines, whatever the weights are;
+//! - backward: `dx[i] = (sum(w * r) * p - w[i] * r[i] + 2 * z * logsumexp * p) * g`. The probabilities have no gradient.
+//!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `x` | any, rank 0 to 8; one class or more | f64, f32, f16, bf16 | in | always |
-//! | `targets` | of x without the axis | i64, i32, u32 | in | always |
+//! | `targets` | of x without the axis; of x for probabilities | i64, i32, u32; of x, or f32, for probabilities | in | always |
 //! | `weight` | the classes | of x, or f32 | in | `weight` |
 //! | `loss` | that of targets for `none`, else rank 0 | f64 where x is f64, else f32 | out | always |
 //! | `logsumexp` | that of targets | of loss | out | `stats` |
@@ -30,7 +35,7 @@
 //! | backward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `x` | any, rank 0 to 8; one class or more | f64, f32, f16, bf16 | in | always |
-//! | `targets` | of x without the axis | i64, i32, u32 | in | always |
+//! | `targets` | of x without the axis; of x for probabilities | i64, i32, u32; of x, or f32, for probabilities | in | always |
 //! | `weight` | the classes | of x, or f32 | in | `weight`; forward's |
 //! | `dloss` | that of targets for `none`, else rank 0 | f64 where x is f64, else f32 | in | always |
 //! | `divisor` | rank 0 | of dloss | in | `reduction` mean; what forward wrote |
@@ -50,7 +55,8 @@
 //! Whatever x is in a line that does not count, its loss and its dx follow from the target alone. Of other lines, with a NaN or +infinity logsumexp, loss and
 //! dx are NaN; with -infinity alone logsumexp is -infinity, and loss and dx are NaN; another -infinity has `dx = 0`, of the target `-g`, and there the loss is
 //! infinite. Without lines a sum is 0, and a mean is NaN, as it is where no line counts: 0 / 0. With label smoothing, -infinity of any class makes the loss
-//! infinite, with a weight of 0 NaN. Weights are finite, and may be 0 or negative; where they make the divisor 0, a loss and a dx are infinite or NaN.
+//! infinite, with a weight of 0 NaN; probabilities do, too, with a weight or a probability of 0 NaN, as in PyTorch. Weights and
+//! probabilities are finite, and may be 0 or negative; where weights make the divisor 0, a loss and a dx are infinite or NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which type or extent.
 //!
@@ -59,7 +65,8 @@
 //! normalizer calculation for softmax", 2018, for the sum in one pass.
 //!
 //! Kernels: on CUDA `csrc/softmax/cross_entropy.cu` and `cross_entropy_backward.cu`, through wgpu the `.wgsl` files of the same names. A team of threads takes a line,
-//! one thread where the classes do not lie side by side, and sums of lines follow in launches of their own (`cross_entropy_total`). The reference is in `cpu.rs`.
+//! one thread where the classes do not lie side by side, and sums of lines follow in launches of their own (`cross_entropy_total`). The CPU's form for f32, f16 and bf16 is
+//! in `fast.rs`, the reference in `cpu.rs`.
 
 use super::masked::Lines;
 use crate::dtype::{DType, Real};
@@ -75,6 +82,7 @@ use crate::tensor::TensorDesc;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 #[cfg(feature = "wgpu")]
@@ -84,7 +92,7 @@ operands! { $
     /// Operands of the forward op.
     mod forward {
         X x: In, always => "Logits.";
-        TARGETS targets: In, always => "The class of each line.";
+        TARGETS targets: In, always => "The class of each line, or the probability of each class.";
         WEIGHT weight: In, if weight => "The weight of each class, if declared.", step "The weight of each class.";
         LOSS loss: Out, always => "The loss of each line, their sum or their mean.";
         LOGSUMEXP logsumexp: Out, if stats => "Logarithm of the sum of exponentials of each line, if declared.",
@@ -178,10 +186,10 @@ impl Valid {
         self.slots.at(row).map_or(0, |weight| weight.desc.strides()[0])
     }
 
-    /// Whether losses are other than those of the targets alone, all alike.
+    /// Whether losses are other than those of one class of each line, all alike.
     fn has_options(&self) -> bool {
         let Fields { weight, label_smoothing, z_loss, .. } = &self.fields;
-        weight.is_some() || label_smoothing.get() > 0.0 || z_loss.get() > 0.0
+        self.fields.has_probabilities() || weight.is_some() || label_smoothing.get() > 0.0 || z_loss.get() > 0.0
     }
 }
 
@@ -215,8 +223,19 @@ impl Fields {
             DType::I32 => i32::MIN.into()..=i32::MAX.into(),
             DType::U32 => 0..=u32::MAX.into(),
             _ => {
-                let rule = format!("must be i64, i32 or u32, the class of each line; got {targets}");
-                return Err(Error::InvalidDescriptor { op, field: "targets", rule });
+                let of_x = x.dtype();
+                require(op, "targets", [of_x, DType::F32].contains(targets), || {
+                    let beside = if of_x == DType::F32 { String::new() } else { format!("{of_x} or ") };
+                    format!(
+                        "must be i64, i32 or u32, the class of each line, or {beside}f32, the probability of each class; got {targets}"
+                    )
+                })?;
+                demand(op, "missing", !self.missing, "counts targets that are no classes; these are probabilities")?;
+                return require(op, "ignore_index", self.ignore_index.is_none(), || {
+                    format!(
+                        "is for targets that are classes; those of {targets} are probabilities, and every line counts"
+                    )
+                });
             }
         };
         let Some(ignored) = self.ignore_index else { return Ok(()) };
@@ -237,6 +256,11 @@ impl Fields {
     /// Extent of the axis.
     fn classes(&self) -> u64 {
         self.x.dims().get(self.axis).copied().unwrap_or(1)
+    }
+
+    /// Whether targets are probabilities of all classes, not one class.
+    const fn has_probabilities(&self) -> bool {
+        self.targets.is_float()
     }
 
     /// What the loss of the target counts and what that of each class beside it.
@@ -264,7 +288,8 @@ impl Fields {
             Direction::Backward => [backward::DLOSS, backward::LOGSUMEXP, backward::DIVISOR],
         };
         slots.declare(row_x, x)?;
-        let targets = slots.declare(row_targets, slots.derived(row_targets, dense(self.targets, &dims))?)?;
+        let of_targets = if self.has_probabilities() { x.dims() } else { &dims[..] };
+        let targets = slots.declare(row_targets, slots.derived(row_targets, dense(self.targets, of_targets))?)?;
         if let Some(weight) = self.weight {
             slots.declare(row_weight, slots.derived(row_weight, dense(weight, &[self.classes()]))?)?;
         }
@@ -275,7 +300,8 @@ impl Fields {
         };
         slots.declare_if(is_mean, row_divisor, dense(dtype, &[])?)?;
         slots.declare_if(self.missing, forward::MISSING, dense(DType::U32, &[])?)?;
-        let mut operands = vec![x, self.along_x(&targets)?, self.along_x(&loss)?, self.along_x(&logsumexp)?];
+        let targets = if self.has_probabilities() { targets } else { self.along_x(&targets)? };
+        let mut operands = vec![x, targets, self.along_x(&loss)?, self.along_x(&logsumexp)?];
         if kind == Direction::Backward {
             operands.push(slots.declare(backward::DX, slots.derived(backward::DX, beside(&x))?)?);
         }
@@ -302,16 +328,17 @@ descriptor! {
     CrossEntropyDescriptor(Fields): "cross_entropy", Direction::Forward;
     args: CrossEntropyArgs of forward;
     plan: CrossEntropyPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::forward);
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::forward; before: {"fast" => fast::forward});
     gradients: ["loss"] => ["x"], |forward, derivation: &mut Derivation| {
         derivation.push(forward.backward()?, &[]);
         Ok(())
     };
-    /// The mean of the cross-entropy of each line of logits `x` along `axis`, counted from 0, with a class: `targets` is the type of their indices.
+    /// The mean of the cross-entropy of each line of logits `x` along `axis`, counted from 0, with a class: `targets` is the type of their indices. If it is x's
+    /// or f32, the targets have the extents of x and are the probability of each class.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or has no classes, if `axis` is not below its rank, of rank 0 if it is not 0, or if
-    /// `targets` is not i64, i32 or u32.
+    /// `targets` is neither i64, i32 or u32 nor x's type or f32.
     fn new(x: TensorDesc, axis: usize, targets: DType) = Fields::minimal(x, axis, targets);
 }
 
@@ -339,7 +366,7 @@ steps! { CrossEntropyDescriptor
     /// Leaves out lines whose target is this number, which need not be a class: PyTorch's default is -100, here there is none.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type of targets has no such number.
+    /// [`Error::InvalidDescriptor`] if the type of targets has no such number, or if targets are probabilities.
     ignore_index(index: i64) = |it| it.with(|f| f.ignore_index = Some(index));
     /// What becomes of the losses of lines; their mean, unless told otherwise.
     ///
@@ -370,7 +397,7 @@ steps! { CrossEntropyDescriptor
     /// Writes how many targets are out of range to the operand `missing`.
     ///
     /// # Errors
-    /// None; the type is that of every other step.
+    /// [`Error::InvalidDescriptor`] if targets are probabilities.
     count_missing() = |it| it.with(|f| f.missing = true);
 }
 
@@ -379,7 +406,7 @@ descriptor! {
     CrossEntropyBackwardDescriptor(Fields): "cross_entropy_backward", Direction::Backward;
     args: CrossEntropyBackwardArgs of backward;
     plan: CrossEntropyBackwardPlan;
-    kernels: kernels!(cuda: cuda::accept_backward; wgpu: wgpu::work; cpu: cpu::backward);
+    kernels: kernels!(cuda: cuda::accept_backward; wgpu: wgpu::work; cpu: cpu::backward; before: {"fast" => fast::backward});
     /// The gradient of the logits `x` whose mean cross-entropy along `axis`, counted from 0, was the loss.
     ///
     /// # Errors
@@ -393,7 +420,7 @@ steps! { CrossEntropyBackwardDescriptor
     /// As [`CrossEntropyDescriptor::ignore_index`].
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type of targets has no such number.
+    /// [`Error::InvalidDescriptor`] if the type of targets has no such number, or if targets are probabilities.
     ignore_index(index: i64) = |it| it.with(|f| f.ignore_index = Some(index));
     /// As [`CrossEntropyDescriptor::reduction`].
     ///
@@ -461,7 +488,18 @@ mod tests {
             (rule(of(&[2, 3], 2, DType::I64)), "axis: must be below the rank of x, 2; got 2"),
             (rule(of(&[], 1, DType::I64)), "axis: must be 0 where x has rank 0; got 1"),
             (rule(of(&[2, 0], 1, DType::I64)), "x: must have a class or more along axis 1; got [2, 0]"),
-            (rule(of(&[2, 3], 1, DType::F32)), "targets: must be i64, i32 or u32, the class of each line; got f32"),
+            (
+                rule(of(&[2, 3], 1, DType::F16)),
+                "targets: must be i64, i32 or u32, the class of each line, or f32, the probability of each class; got f16",
+            ),
+            (
+                rule(of(&[2, 3], 1, DType::F32).unwrap().ignore_index(1)),
+                "ignore_index: is for targets that are classes; those of f32 are probabilities, and every line counts",
+            ),
+            (
+                rule(of(&[2, 3], 1, DType::F32).unwrap().count_missing()),
+                "missing: counts targets that are no classes; these are probabilities",
+            ),
             (
                 rule(CrossEntropyDescriptor::new(integers, 0, DType::I64)),
                 "x: must be of a floating-point type, got i32",

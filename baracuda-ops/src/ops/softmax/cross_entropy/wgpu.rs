@@ -31,7 +31,7 @@ pub(super) fn work(valid: &Valid, props: &Props) -> std::result::Result<Work<()>
     let of_x = ShaderType::of(fields.x.dtype())?;
     // Of what is empty nothing is addressed; a reduction is written all the same.
     check_reach(valid.slots.iter().filter(|slot| !slot.desc.is_empty()), &[], props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(fields.reduction == LossReduction::None);
     let is_reduced = valid.op.kind == Direction::Forward && fields.reduction != LossReduction::None;
     // Losses of lines, for the mean what they add to the divisor, and the sums of several workgroups of either, each from where a binding can start.
     let totals = lines.count.div_ceil(OF_TOTAL);
@@ -102,9 +102,11 @@ fn lines_step(
     let read_by = |is_half: bool| if is_half { "scattered_half_in" } else { "scattered_f32_in" };
     let is_half_weight = fields.weight.is_some_and(|weight| weight != DType::F32);
     let (elements, of_weight) = (read_by(of_x.is_half()), read_by(is_half_weight));
+    let are_half_targets = fields.has_probabilities() && fields.targets != DType::F32;
+    let of_targets = read_by(are_half_targets);
     if is_backward {
         step.bindings.push(operand("x", backward::X, elements));
-        step.bindings.push(operand("targets", backward::TARGETS, "scattered_f32_in"));
+        step.bindings.push(operand("targets", backward::TARGETS, of_targets));
         if fields.weight.is_some() {
             step.bindings.push(operand("weight", backward::WEIGHT, of_weight));
         }
@@ -127,7 +129,7 @@ fn lines_step(
         ]);
     } else {
         step.bindings.push(operand("x", forward::X, elements));
-        step.bindings.push(operand("targets", forward::TARGETS, "scattered_f32_in"));
+        step.bindings.push(operand("targets", forward::TARGETS, of_targets));
         if fields.weight.is_some() {
             step.bindings.push(operand("weight", forward::WEIGHT, of_weight));
         }
@@ -157,7 +159,9 @@ fn lines_step(
     step.generated += &format!("fn class_weights(first: u32, count: u32) -> vec4<f32> {{\n    return {weights};\n}}\n");
     step.flags.extend([
         ("HAS_OPTIONS", valid.has_options()),
-        ("HAS_SMOOTHING", fields.label_smoothing.get() > 0.0),
+        ("HAS_SHARES", fields.has_probabilities() || fields.label_smoothing.get() > 0.0),
+        ("HAS_PROBABILITIES", fields.has_probabilities()),
+        ("TARGETS_ARE_HALF", are_half_targets),
         ("HAS_Z", fields.z_loss.get() > 0.0),
         ("X_IS_HALF", of_x.is_half()),
         ("IS_WIDE", fields.targets == DType::I64),
@@ -282,7 +286,7 @@ fn lines_params(valid: &Valid, groups_x: u32) -> Vec<u8> {
         put(&mut strides.iter().rev().map(|&step| stride(step)));
     }
     let step = |operand: At| lines.steps.get(operand as usize).copied().map_or(0, stride);
-    params.extend([step(At::X), step(At::Dx), stride(valid.weight_step()), 0]);
+    params.extend([step(At::X), step(At::Dx), stride(valid.weight_step()), step(At::Targets)]);
     let [keep, smooth] = fields.smoothing();
     params.extend([keep, smooth, fields.z_loss.get(), 0.0].map(|number| single(number).to_bits()));
     bytemuck::cast_slice(&params).to_vec()
@@ -309,6 +313,14 @@ pub(in crate::ops) fn add_variants(variants: &mut Variants) -> Result<()> {
                         if let Some(ignored) = ignored {
                             forward = forward.ignore_index(ignored)?.stats()?;
                         }
+                        let of = if ignored.is_some() { dtype } else { DType::F32 };
+                        let soft =
+                            CrossEntropyDescriptor::new(x, axis, of)?.reduction(reduction)?.label_smoothing(0.1)?;
+                        let soft = if ignored.is_some() { soft.weight(DType::F32)?.stats()? } else { soft };
+                        let name =
+                            format!("cross_entropy of {dtype} {dims:?} with probabilities, {}", reduction.name());
+                        variants.add_work(&name, work(&soft.0, props), props);
+                        variants.add_work(&name, work(&soft.backward()?.0, props), props);
                         let weighted = forward.clone().weight(dtype)?.label_smoothing(0.1)?.count_missing()?;
                         let name =
                             format!("cross_entropy with a weight of {dtype} {dims:?}, {}, {targets}", reduction.name());

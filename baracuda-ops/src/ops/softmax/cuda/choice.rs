@@ -23,6 +23,8 @@ pub(super) struct Lines {
     pub(super) is_widening: bool,
     /// Blocks of `inner` lines side by side; 0 without elements.
     pub(super) outer: u64,
+    /// The number of blocks by which numbers are chosen.
+    pub(super) samples: u64,
     /// Elements of a line.
     pub(super) dim: u64,
     /// 1 where the axis is dense: each line is a row.
@@ -250,7 +252,7 @@ pub(super) fn rows_resident(lines: &Lines, props: &Props) -> Result<RowsResident
     let vec_bytes = lines.widest(&[16, 4, 2]);
     let all = lines.dim / lines.elements(vec_bytes);
     // Few rows leave the chip to latency, so they are spread thin.
-    let is_thin = lines.outer <= 2 * u64::from(props.multiprocessors) && (64..=MOST_THIN_VECTORS).contains(&all);
+    let is_thin = lines.samples <= 2 * u64::from(props.multiprocessors) && (64..=MOST_THIN_VECTORS).contains(&all);
     let holdings = match lines.is_backward {
         _ if vec_bytes < 16 => NARROW_ROWS,
         _ if is_thin => THIN_ROWS,
@@ -442,6 +444,7 @@ mod tests {
             is_backward,
             is_widening: false,
             outer,
+            samples: outer,
             dim,
             inner,
             element_bytes,

@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
+use crate::ops::samples::are_packed;
 use crate::tensor::TensorDesc;
 
 /// Threads of the largest team, and the fewest of a block.
@@ -34,7 +35,7 @@ pub(in super::super) fn masked<'d, F: Pass + 'static>(softmax: &'d Valid<F>, _: 
     let lines = check_masked(softmax.derived.as_ref())?;
     let descs: Vec<TensorDesc> = softmax.slots.iter().map(|slot| slot.desc).collect();
     let (&out, inputs) = descs.split_last().ok_or("it has no output")?;
-    let Along { is_log, scale, .. } = softmax.fields.along();
+    let Along { axis, is_log, scale, .. } = softmax.fields.along();
     // y, whose type counts, and x or dx.
     let (y, x) = if F::IS_BACKWARD { (inputs[0], out) } else { (out, inputs[0]) };
     let bias = inputs.get(1).filter(|_| !F::IS_BACKWARD);
@@ -45,7 +46,7 @@ pub(in super::super) fn masked<'d, F: Pass + 'static>(softmax: &'d Valid<F>, _: 
     };
     if lines.count == 0 {
         let build = move |_: &Device| Ok(Launch::new(F::MASKED.name, |_, _| 0).into());
-        return Ok(Candidate { launches: 0, ..Candidate::new((), build) });
+        return Ok(Candidate { launches: 0, ..Candidate::new((), build) }.batch_invariant());
     }
     let choice = choose(lines, &y, (!F::IS_BACKWARD).then_some(&x))?;
     let width = u64::from(choice.width);
@@ -71,7 +72,9 @@ pub(in super::super) fn masked<'d, F: Pass + 'static>(softmax: &'d Valid<F>, _: 
         params.strides[operand].strides[..strides.len()].copy_from_slice(strides);
         params.steps[operand] = step;
     }
-    Ok(F::MASKED.candidate(true, (of, params, choice, ()), F::operands))
+    // The width of an access follows from a line where lines follow one another; nothing else does from their number.
+    let are_packed = [&y, &x].into_iter().all(|tensor| are_packed(tensor, axis));
+    Ok(F::MASKED.candidate(true, (of, params, choice, ()), F::operands).batch_invariant_if(are_packed))
 }
 
 /// `x`: of forward, whose kernels make accesses of several neighbours.

@@ -25,6 +25,7 @@ use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
 use crate::ops::calls::{self, calls};
 use crate::ops::rows::c_rows;
+use crate::ops::samples::are_packed;
 use crate::ops::valid::Fields;
 use crate::options::WorkspaceReq;
 
@@ -94,35 +95,44 @@ impl Pass for BackwardFields {
     }
 }
 
-pub(super) fn rows_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+pub(super) fn rows_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, ask: Ask) -> Accepted<'d> {
     check_unmasked(softmax.fields.along().is_masked)?;
     check_rows(&softmax.slots, softmax.fields.along().axis)?;
-    Task::new(softmax)?.candidate(F::ROWS_RESIDENT, |lines| choice::rows_resident(lines, props))
+    let candidate =
+        Task::new(softmax, ask)?.candidate(F::ROWS_RESIDENT, |lines| choice::rows_resident(lines, props))?;
+    Ok(candidate.batch_invariant_if(promises(softmax, ask)))
 }
 
-pub(super) fn rows_shared<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+pub(super) fn rows_shared<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, ask: Ask) -> Accepted<'d> {
     check_unmasked(softmax.fields.along().is_masked)?;
     check_rows(&softmax.slots, softmax.fields.along().axis)?;
-    Task::new(softmax)?.candidate(F::ROWS_SHARED, |lines| choice::rows_shared(lines, props))
+    let candidate = Task::new(softmax, ask)?.candidate(F::ROWS_SHARED, |lines| choice::rows_shared(lines, props))?;
+    Ok(candidate.batch_invariant_if(promises(softmax, ask)))
 }
 
-pub(super) fn channels_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+/// Whether a form of rows, whose choice follows from the axis and `samples`, chooses the same for any number of rows: where rows follow one another, every one
+/// of them allows the widest access that the axis and the promised alignment do.
+fn promises<F: Pass>(softmax: &Valid<F>, ask: Ask) -> bool {
+    ask.is_invariant() && softmax.slots.iter().all(|slot| are_packed(&slot.desc, softmax.fields.along().axis))
+}
+
+pub(super) fn channels_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, ask: Ask) -> Accepted<'d> {
     check_unmasked(softmax.fields.along().is_masked)?;
     check_channels(&softmax.slots, softmax.fields.along().axis)?;
-    Task::new(softmax)?.candidate(F::CHANNELS_RESIDENT, |lines| choice::channels_resident(lines, props))
+    Task::new(softmax, ask)?.candidate(F::CHANNELS_RESIDENT, |lines| choice::channels_resident(lines, props))
 }
 
 /// Backward alone: y, and a part of dy, in shared memory.
-pub(super) fn channels_shared<'d>(softmax: &'d Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
+pub(super) fn channels_shared<'d>(softmax: &'d Valid<BackwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
     check_unmasked(softmax.fields.along().is_masked)?;
     check_channels(&softmax.slots, softmax.fields.axis)?;
-    Task::new(softmax)?
+    Task::new(softmax, ask)?
         .candidate(calls!(bops_softmax_backward_channels_shared), |lines| choice::channels_shared(lines, props))
 }
 
-pub(super) fn split<'d, F: Pass>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
+pub(super) fn split<'d, F: Pass>(softmax: &'d Valid<F>, _: &Props, ask: Ask) -> Accepted<'d> {
     check_unmasked(softmax.fields.along().is_masked)?;
-    let task = Task::new(softmax)?;
+    let task = Task::new(softmax, ask)?;
     let (choice, workspace_bytes) = choice::split(&task.lines)?;
     let candidate = task.candidate(F::SPLIT, |_| Ok(choice))?;
     Ok(match candidate.launches {
@@ -141,7 +151,7 @@ struct Task<O> {
 }
 
 impl<O: 'static> Task<O> {
-    fn new<F: Pass<Operands = O>>(softmax: &Valid<F>) -> Result<Self, Reason> {
+    fn new<F: Pass<Operands = O>>(softmax: &Valid<F>, ask: Ask) -> Result<Self, Reason> {
         let Along { axis, is_log, scale, .. } = softmax.fields.along();
         let tensors = Tensors::of(&softmax.slots)?;
         let Geometry { outer, dim, inner, extents, strides, steps, vector_bytes } = tensors.geometry(axis)?;
@@ -156,6 +166,7 @@ impl<O: 'static> Task<O> {
                 is_backward,
                 is_widening,
                 outer,
+                samples: ask.samples(outer),
                 dim,
                 inner,
                 element_bytes,

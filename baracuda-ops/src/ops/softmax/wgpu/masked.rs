@@ -63,7 +63,7 @@ pub(in super::super) fn masked<F: Masked>(softmax: &Valid<F>, props: &Props, _: 
     let types = softmax.slots.iter().map(|slot| ShaderType::of(slot.desc.dtype()));
     let types = types.collect::<Result<Vec<_>, Reason>>()?;
     if lines.count == 0 {
-        return Ok(Work::none((), props));
+        return Ok(Work::none((), props).batch_invariant_if(true));
     }
     let workgroup = u64::from(WORKGROUP.min(props.max_threads));
     let chunks = lines.dim.div_ceil(ELEMENTS);
@@ -116,7 +116,7 @@ pub(in super::super) fn masked<F: Masked>(softmax: &Valid<F>, props: &Props, _: 
     ];
     let steps = vec![step];
     check_bindings(&steps, props)?;
-    Ok(Work { steps, ..Work::none((), props) })
+    Ok(Work { steps, ..Work::none((), props) }.batch_invariant_if(true))
 }
 
 /// The params of the shaders.

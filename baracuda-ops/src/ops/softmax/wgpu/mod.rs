@@ -13,6 +13,7 @@ use crate::backend::wgpu::{
 use crate::error::Reason;
 use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
+use crate::ops::samples::are_packed;
 use crate::ops::valid::Fields;
 use crate::slots::Slots;
 
@@ -264,8 +265,11 @@ fn work(
     check_reach(slots.iter(), &[], props)?;
     let geometry = tensors.geometry(axis)?;
     if geometry.outer == 0 {
-        return Ok(Work::none(Chosen::Empty, props));
+        return Ok(Work::none(Chosen::Empty, props).batch_invariant_if(true));
     }
+    // Lines side by side are those of one sample, if they are long and samples follow one another.
+    let are_of_samples =
+        slots.iter().all(|slot| are_packed(&slot.desc, axis)) && (geometry.dim > 1 || geometry.is_rows());
     let view = ShaderLines::new(geometry, dtype);
     let spread = match form {
         Form::RowsResident => Spread::rows_resident(&view, &pass.tables, props, ask)?,
@@ -319,7 +323,8 @@ fn work(
     };
     check_bindings(&steps, props)?;
     let choice = Chosen::new(form, &spread);
-    Ok(Work { steps, workspace_bytes, workspace_align: props.workspace_align(), choice })
+    let work = Work { steps, workspace_bytes, ..Work::none(choice, props) };
+    Ok(work.batch_invariant_if(ask.is_invariant() && are_of_samples))
 }
 
 #[cfg(test)]

@@ -162,17 +162,19 @@ impl Spread {
         view.check_rows()?;
         let (table, row_chunks) = (tables.resident[usize::from(view.is_half())], view.row_chunks());
         let team = |rows| Team::resident(table, rows, row_chunks, props);
-        let Some(held) = team(view.lines.outer.max(FEW_ROWS)) else {
+        let Some(held) = team(ask.samples(view.lines.outer).max(FEW_ROWS)) else {
             let fitting = table.iter().copied().filter(|team| team.threads <= props.max_threads);
             let most = fitting.map(TeamNumbers::team_chunks).max().unwrap_or(0);
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it holds at most {most} here").into());
         };
         ask.leave_if(
-            view.lines.outer < FEW_ROWS && team(view.lines.outer).is_none(),
+            ask.samples(view.lines.outer) < FEW_ROWS && team(view.lines.outer).is_none(),
             "so few long rows leave multiprocessors of a large GPU idle: split is faster",
         )?;
         let turns = view.lines.outer.div_ceil(held.rows());
-        let rounds = if held.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
+        // Teams that read ahead have shaders of their own where they take several rows.
+        let is_ahead = held.keep == Keep::ValuesAhead && !ask.is_invariant();
+        let rounds = if is_ahead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
         let groups = turns.div_ceil(rounds);
         Ok(Self { threads: Threads::Team(held), slices: 1, columns: 1, rounds, groups, workspace_quads: 0 })
     }
@@ -190,7 +192,7 @@ impl Spread {
         if row_chunks > most {
             return Err(format!("rows of {row_chunks} chunks of 16 bytes, it takes at most {most}").into());
         }
-        if ask == Ask::Chosen && view.lines.outer < FEW_ROWS {
+        if !ask.is_pinned() && ask.samples(view.lines.outer) < FEW_ROWS {
             return Err("so few rows leave multiprocessors of a large GPU idle: split is faster".into());
         }
         let (slices, groups) = (row_chunks.div_ceil(team.slice_chunks()), view.lines.outer.div_ceil(team.rows()));
@@ -215,7 +217,8 @@ impl Spread {
         Reason::unless(all_threads <= most_threads, || {
             format!("lines of {dim} elements take {all_threads} threads, the limit is {most_threads}")
         })?;
-        if ask == Ask::Chosen && groups < FEWEST_WORKGROUPS && view.lines.dim >= LONG_LINE {
+        let few_groups = !ask.is_invariant() && groups < FEWEST_WORKGROUPS;
+        if !ask.is_pinned() && few_groups && view.lines.dim >= LONG_LINE {
             let why = format!("{groups} workgroups leave multiprocessors of a large GPU idle");
             return Err(format!("{why}: split is faster").into());
         }

@@ -20,7 +20,7 @@ pub(in crate::ops) use variants::add_variants;
 pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
     // Of what is empty nothing is addressed; the count is written all the same.
     check_reach(valid.slots.iter().filter(|slot| !slot.desc.is_empty()), &[], props)?;
-    let mut work = Work::none((), props);
+    let mut work = Work::none((), props).batch_invariant_if(true);
     if valid.derived.units() > 0 {
         work.steps.push(look_up(valid, props)?);
     }

@@ -2,7 +2,7 @@
 
 use super::{Combine, Scatters, Valid, forward};
 use crate::backend::wgpu::{
-    Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+    Binding, NO_GROUPS, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -31,7 +31,12 @@ pub(super) fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
     let mut work = Work::none((), props);
     if derived.has_y {
         work.steps.push(match slots.at(forward::BASE) {
-            Some(base) => between((&base.desc, forward::BASE), (&fields.y, forward::Y), props)?,
+            Some(base) => {
+                let mut begin = between((&base.desc, forward::BASE), (&fields.y, forward::Y), props)?;
+                // In place y is the base already.
+                begin.in_place.push((begin.params.clone(), NO_GROUPS));
+                begin
+            }
             None => zeros((&fields.y, forward::Y), props)?,
         });
     }
@@ -119,7 +124,8 @@ impl Task<'_> {
         let (entries, keys) = (self.scatters.count(), self.scatters.keys());
         let tile = self.workgroup() * STEPS;
         let tiles = entries.div_ceil(tile);
-        let digits = (u64::BITS - keys.leading_zeros()).div_ceil(4);
+        // One entry is in order.
+        let digits = if entries == 1 { 0 } else { (u64::BITS - keys.leading_zeros()).div_ceil(4) };
         let mut pairs: [Pairs; 2] = [[self.memory.words(entries), self.memory.words(entries)]; 2];
         pairs[1] = [self.memory.words(entries), self.memory.words(entries)];
         let counts = self.memory.words(if tiles > 1 { DIGITS * tiles } else { 1 });
@@ -308,4 +314,27 @@ fn conversions(element: Element) -> [String; 2] {
         format!("fn widened(bits: u32) -> u32 {{\n    return {widened};\n}}\n"),
         format!("fn narrowed(value: u32) -> u32 {{\n    return {narrowed};\n}}\n"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::wgpu::Variants;
+    use crate::ops::index::scatter::IndexAddDescriptor;
+    use crate::tensor::TensorDesc;
+
+    #[test]
+    fn a_base_in_place_costs_no_pass() {
+        let cache = TensorDesc::contiguous(DType::F32, &[2, 8, 4096, 64]).unwrap();
+        let rows = TensorDesc::contiguous(DType::U32, &[3]).unwrap();
+        let append = IndexAddDescriptor::new(cache, 2, rows, Combine::Set).unwrap().base().unwrap();
+        for props in &Variants::devices() {
+            let work = work(&append.0, props).unwrap();
+            let (begin, others) = work.steps.split_first().unwrap();
+            assert_eq!(begin.in_place.iter().map(|(_, grid)| *grid).collect::<Vec<_>>(), [NO_GROUPS]);
+            let groups: u64 = others.iter().map(|step| u64::from(step.grid[0]) * u64::from(step.grid[1])).sum();
+            let elements = 2 * 8 * 3 * 64;
+            assert!(groups <= elements / u64::from(workgroup(props)) + 16, "{groups} workgroups");
+        }
+    }
 }

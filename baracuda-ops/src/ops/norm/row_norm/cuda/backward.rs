@@ -167,8 +167,8 @@ const FEW_ROWS_CHAIN: u64 = 2 + 16;
 pub(super) fn few_rows_choice(p: &RowProblem, ask: Ask) -> Result<FewRowsChoice, Reason> {
     let vectors = p.check_vectors()?;
     let most_rows = match ask {
-        Ask::Chosen => FEW_ROWS_UP_TO,
-        Ask::Pinned => (LONGEST_CHAIN - FEW_ROWS_CHAIN) * FEW_ROWS_COLUMN_THREADS,
+        Ask::Chosen | Ask::ChosenInvariant => FEW_ROWS_UP_TO,
+        Ask::Pinned | Ask::PinnedInvariant => (LONGEST_CHAIN - FEW_ROWS_CHAIN) * FEW_ROWS_COLUMN_THREADS,
     };
     if p.rows > most_rows || p.cols > FEW_ROWS_COLS {
         let (rows, cols) = (p.rows, p.cols);

@@ -15,55 +15,70 @@ use crate::kernel::{Accepted, Ask};
 use crate::narrow::word;
 use crate::ops::calls::calls;
 use crate::ops::rows::threads_for;
+use crate::ops::samples::are_packed;
 
 type Params = sys::bops_row_norm_params;
 type Operands = sys::bops_row_norm_operands;
 
 /// LayerNorm alone: a row in the registers of a block as 16-bit elements.
 pub(in crate::ops::norm) fn packed<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
-    let task = task(norm, props)?;
-    Ok(task.candidate(calls!(bops_row_norm_packed), packed_choice(&task.problem, ask)?))
+    let task = task(norm, props, ask)?;
+    let candidate = task.candidate(calls!(bops_row_norm_packed), packed_choice(&task.problem, ask)?);
+    Ok(candidate.batch_invariant_if(promises(norm, ask)))
 }
 
 /// LayerNorm alone: a row in the registers of a warp as 16-bit elements.
 pub(in crate::ops::norm) fn packed_warp<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
-    let task = task(norm, props)?;
-    Ok(task.candidate(calls!(bops_row_norm_packed_warp), packed_warp_choice(&task.problem, ask)?))
+    let task = task(norm, props, ask)?;
+    let candidate = task.candidate(calls!(bops_row_norm_packed_warp), packed_warp_choice(&task.problem, ask)?);
+    Ok(candidate.batch_invariant_if(promises(norm, ask)))
 }
 
 /// Teams walk over rows and read ahead through rings of vectors in shared memory.
 pub(in crate::ops::norm) fn ring<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
-    let task = task(norm, props)?;
+    let task = task(norm, props, ask)?;
     Ok(task.candidate(calls!(bops_row_norm_ring), ring_choice(&task.problem, ask)?))
 }
 
 /// A row in the shared memory of a block or a cluster.
 pub(in crate::ops::norm) fn shared<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
-    let task = task(norm, props)?;
-    Ok(task.candidate(calls!(bops_row_norm_shared), shared_choice(&task.problem, ask)?))
+    let task = task(norm, props, ask)?;
+    let candidate = task.candidate(calls!(bops_row_norm_shared), shared_choice(&task.problem, ask)?);
+    Ok(candidate.batch_invariant_if(promises(norm, ask)))
 }
 
 /// A row in the registers of part of a block, of a block or of a cluster.
-pub(in crate::ops::norm) fn resident<'d>(norm: &Valid<ForwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
-    let task = task(norm, props)?;
-    Ok(task.candidate(calls!(bops_row_norm_resident), resident_choice(&task.problem)?))
+pub(in crate::ops::norm) fn resident<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props, ask)?;
+    let candidate = task.candidate(calls!(bops_row_norm_resident), resident_choice(&task.problem)?);
+    Ok(candidate.batch_invariant_if(promises(norm, ask)))
 }
 
 /// Three launches over chunks of rows: moments, merge, apply. Rows without columns have statistics all the same.
-pub(in crate::ops::norm) fn split<'d>(norm: &Valid<ForwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
-    let task = task(norm, props)?;
+pub(in crate::ops::norm) fn split<'d>(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    let task = task(norm, props, ask)?;
     let (choice, workspace_bytes) = split_choice(&task.problem)?;
     let has_work = task.problem.rows > 0 && (task.problem.cols > 0 || norm.fields.stats);
-    Ok(task.candidate_of(calls!(bops_row_norm_split), choice, if has_work { 3 } else { 0 }, workspace_bytes, None))
+    let launches = if has_work { 3 } else { 0 };
+    let candidate = task.candidate_of(calls!(bops_row_norm_split), choice, launches, workspace_bytes, None);
+    Ok(candidate.batch_invariant_if(promises(norm, ask)))
 }
 
-fn task(norm: &Valid<ForwardFields>, props: &Props) -> Result<Task<Params, Operands>, Reason> {
+/// Whether a form whose choice follows from the columns and `samples` chooses the same for any number of rows: where rows follow one another, every one of
+/// them allows the widest access that the columns and the promised alignment do.
+fn promises(norm: &Valid<ForwardFields>, ask: Ask) -> bool {
+    let batch = norm.fields.x.rank() - norm.fields.normalized_dims;
+    ask.is_invariant() && norm.slots.all_at(&[X, RESIDUAL, Y, H]).all(|slot| are_packed(&slot.desc, batch))
+}
+
+fn task(norm: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Result<Task<Params, Operands>, Reason> {
     let fields = &norm.fields;
     let parameter = fields.weight.or(fields.bias);
     let x = (&fields.x, fields.normalized_dims);
     let rows = Rows::new(x, &norm.slots, [X, RESIDUAL, Y, H], &[WEIGHT, BIAS, MEAN, RSTD], parameter)?;
     let problem = RowProblem::new(norm, &rows, &[WEIGHT, BIAS], props);
-    let problem = RowProblem { has_residual: fields.residual, ..problem };
+    let samples = ask.samples(problem.rows);
+    let problem = RowProblem { has_residual: fields.residual, samples, ..problem };
     let ([extent1, extent2], [x, residual, y, h]) = rows.c();
     let (eps, weight_offset) = (fields.eps.get(), fields.weight_offset.get());
     let RowProblem { rows: row_count, cols, .. } = problem;
@@ -100,7 +115,7 @@ pub(super) fn packed_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_no
     if !vectors.is_multiple_of(32 * PACKED_VECTORS) || !PACKED_THREADS.contains(&threads) {
         return Err("a row has to fill a block of 64 to 512 threads, four vectors of 16 bytes each".into());
     }
-    if ask == Ask::Chosen && threads < PACKED_THREADS_FROM {
+    if !ask.is_pinned() && threads < PACKED_THREADS_FROM {
         return Err("packed_warp and resident are faster for rows of fewer than 4096 columns".into());
     }
     Ok(sys::bops_row_norm_packed_choice { threads: word(threads), grid: grid(p.rows)?, overlaps: p.overlaps() })
@@ -125,10 +140,10 @@ pub(super) fn packed_warp_choice(p: &RowProblem, ask: Ask) -> Result<sys::bops_r
     }
     Reason::unless(!p.has_residual, || "it adds no residual")?;
     p.check_one_stride()?;
-    let waves = (p.rows * vectors).div_ceil(WARP_BUDGET_VECTORS * multiprocessors);
+    let waves = (p.samples * vectors).div_ceil(WARP_BUDGET_VECTORS * multiprocessors);
     let fills_resident = all.is_multiple_of(32 * PACKED_VECTORS);
     let are_few =
-        p.rows <= RESIDENT_ROWS_UP_TO * multiprocessors || (fills_resident && RESIDENT_WAVES.contains(&waves));
+        p.samples <= RESIDENT_ROWS_UP_TO * multiprocessors || (fills_resident && RESIDENT_WAVES.contains(&waves));
     ask.leave_if(are_few, "resident is faster for so few rows")?;
     let grid = grid(p.rows.div_ceil(2))?;
     Ok(sys::bops_row_norm_packed_warp_choice { vectors: word(vectors), grid, overlaps: p.overlaps() })
@@ -311,7 +326,7 @@ fn resident_in_blocks_of(p: &RowProblem, threads: u32) -> Option<sys::bops_row_n
 
 /// RMSNorm of 4-byte elements if rows fill up to 1024 threads of 4 vectors, and there are more rows than such blocks are resident.
 fn many_threads(p: &RowProblem) -> Option<sys::bops_row_norm_resident_choice> {
-    if p.is_centered || p.element_bytes != 4 || p.vec_bytes() != 16 || p.rows <= 2 * u64::from(p.multiprocessors) {
+    if p.is_centered || p.element_bytes != 4 || p.vec_bytes() != 16 || p.samples <= 2 * u64::from(p.multiprocessors) {
         return None;
     }
     let all = p.cols / p.elements(16);

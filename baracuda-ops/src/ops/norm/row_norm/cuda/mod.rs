@@ -40,6 +40,8 @@ const WORKSPACE_ALIGN: u64 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RowProblem {
     rows: u64,
+    /// The number of rows by which a form and its numbers are chosen.
+    samples: u64,
     cols: u64,
     /// Bytes of an element of x.
     element_bytes: u32,
@@ -94,6 +96,7 @@ impl RowProblem {
         let bytes = |dtype: DType| word(dtype.size_bytes());
         Self {
             rows: rows.geometry.rows,
+            samples: rows.geometry.rows,
             cols: rows.geometry.cols,
             element_bytes: bytes(rows.dtype),
             accumulator_bytes: bytes(rows.dtype.accumulator()),
@@ -136,7 +139,7 @@ impl RowProblem {
     /// Whether rows of `vectors` vectors are so few that latency bounds them, and a block of two vectors a thread holds one of them. A row of
     /// fewer than 64 vectors fits into a warp.
     fn is_thin(&self, vectors: u64) -> bool {
-        self.rows <= 2 * u64::from(self.multiprocessors) && (64..=2 * MAX_THREADS).contains(&vectors)
+        self.samples <= 2 * u64::from(self.multiprocessors) && (64..=2 * MAX_THREADS).contains(&vectors)
     }
 
     /// The clusters of several blocks that the device has, by their blocks.

@@ -6,6 +6,7 @@ use crate::list::OPS;
 fn h200(rows: u64, cols: u64, element_bytes: u32) -> RowProblem {
     RowProblem {
         rows,
+        samples: rows,
         cols,
         element_bytes,
         accumulator_bytes: element_bytes.max(4),
@@ -181,7 +182,7 @@ fn blocks_of_many_threads_have_whole_rows() {
     };
     let many = RowProblem { is_centered: false, ..h200(4096, 16384, 4) };
     assert_eq!(resident(&many).threads, 1024);
-    assert_eq!(resident(&RowProblem { rows: 264, ..many }).cluster, 2);
+    assert_eq!(resident(&RowProblem { rows: 264, samples: 264, ..many }).cluster, 2);
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn whole_rows_of_two_bytes_stay_as_they_came() {
         _ => None,
     };
     assert_eq!(threads(&p), Some(512));
-    assert_eq!(threads(&RowProblem { rows: 1, ..p }), Some(512));
+    assert_eq!(threads(&RowProblem { rows: 1, samples: 1, ..p }), Some(512));
     for other in [
         RowProblem { parameter_bytes: 4, ..p },
         RowProblem { is_centered: false, ..p },
@@ -334,7 +335,7 @@ fn longest_chain(p: &RowProblem, chosen: OfBackward) -> u64 {
 fn chains_of_additions_stay_short() {
     // docs/numerics.md: up to 150000 rows, and up to a million if accumulators have a second level.
     let many = problems().filter(|p| p.rows == 300);
-    let many = many.flat_map(|p| [150_000, 1 << 19, 1_000_000].map(|rows| RowProblem { rows, ..p }));
+    let many = many.flat_map(|p| [150_000, 1 << 19, 1_000_000].map(|rows| RowProblem { rows, samples: rows, ..p }));
     let mut has_more = 0;
     for p in problems().filter(|p| p.rows > 1).chain(many) {
         for chosen in [backward(&p)].into_iter().chain(backwards(&p, Ask::Pinned)) {
@@ -353,10 +354,13 @@ fn chains_of_additions_stay_short() {
         }
     }
     assert!(has_more > 0);
-    let most = RowProblem { rows: 30 * 64, ..h200(1, 4096, 2) };
+    let most = RowProblem { rows: 30 * 64, samples: 30 * 64, ..h200(1, 4096, 2) };
     let choice = backward::few_rows_choice(&most, Ask::Pinned).unwrap();
     assert_eq!(longest_chain(&most, OfBackward::FewRows(choice)), LONGEST_CHAIN);
-    assert!(backward::few_rows_choice(&RowProblem { rows: most.rows + 1, ..most }, Ask::Pinned).is_err());
+    assert!(
+        backward::few_rows_choice(&RowProblem { rows: most.rows + 1, samples: most.rows + 1, ..most }, Ask::Pinned)
+            .is_err()
+    );
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Backward {
         };
         let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);
         let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[kind], props);
-        let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
+        let has_many = ask.samples(row_count) * slices_of(wide_team) >= MANY_SLICES;
         let sum_team = if has_many { wide_team } else { Team::of_slices(SUM_SLICE_TEAMS[kind], props) };
         let (slices, sum_slices) = (slices_of(team), slices_of(sum_team));
         // All at once: workgroups beyond one wave would take as long as a whole wave.
@@ -188,7 +188,8 @@ impl Backward {
             [slices, partition.rounds, partition.blocks, partition.partials].map(word);
         let Team { workgroup, threads, chunks, .. } = team;
         let choice = Shared { workgroup, threads, chunks, slices: slice_count, rounds, blocks, partials };
-        let mut work = Work { workspace_bytes, ..Work::none(choice, props) };
+        let work = Work { workspace_bytes, ..Work::none(choice, props) };
+        let mut work = work.batch_invariant_if(ask.is_invariant() && !has_parameters);
         if cols == 0 {
             return Ok(work);
         }
@@ -225,7 +226,7 @@ impl Backward {
         let (dh, dx) = (input(DH), operands.operand(DX, rows.dtype.chunks_out(), "absent_out"));
         if self == Self::FewRows {
             let lane_rows = row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS));
-            let most_lane_rows = if ask == Ask::Chosen { FEW_LANE_ROWS } else { MOST_LANE_ROWS };
+            let most_lane_rows = if ask.is_pinned() { MOST_LANE_ROWS } else { FEW_LANE_ROWS };
             // `lane_sums` of row_norm_backward_few_rows.wgsl: for each quad of a chunk 16 bytes of half of the threads.
             let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
             if lane_rows > most_lane_rows || memory > LEAST_WORKGROUP_BYTES {

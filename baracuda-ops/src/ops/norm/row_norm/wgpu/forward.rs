@@ -51,7 +51,8 @@ impl Forward {
         };
         let slice_cols = team.slice_chunks() * rows.elements;
         let turns = row_count.div_ceil(team.rows());
-        let is_ahead = team.keep == Keep::ValuesAhead && !fields.residual;
+        // Teams that read ahead have shaders of their own where they take several rows.
+        let is_ahead = team.keep == Keep::ValuesAhead && !fields.residual && !ask.is_invariant();
         let rounds = if is_ahead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
         let group_count = turns.div_ceil(rounds) * slices;
         let grid = groups(group_count, props)?;
@@ -77,7 +78,8 @@ impl Forward {
             }
         };
         let Team { workgroup, threads, chunks, .. } = team;
-        let mut work = Work::none(Held { workgroup, threads, chunks, slices: word(slices) }, props);
+        let mut work = Work::none(Held { workgroup, threads, chunks, slices: word(slices) }, props)
+            .batch_invariant_if(ask.is_invariant());
         if row_count == 0 {
             return Ok(work);
         }

@@ -60,7 +60,7 @@ impl Rows {
         find: impl FnOnce(&dyn Fn(&Teams) -> Option<Team>) -> Option<Team>,
         props: &Props,
     ) -> Result<Team, Reason> {
-        let (row_count, cols) = (self.geometry.rows, self.geometry.cols);
+        let (row_count, cols) = (ask.samples(self.geometry.rows), self.geometry.cols);
         ask.leave_if(Team::is_better_split(row_count, self.chunks), "split is faster for few long rows")?;
         find(&|table| Team::holding(table, row_count, self.chunks, props))
             .ok_or_else(|| format!("rows of {cols} columns exceed the registers of a workgroup").into())

@@ -41,7 +41,7 @@ pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Re
         })?;
     }
     if elements == 0 {
-        return Ok(Work::none((), props));
+        return Ok(Work::none((), props).batch_invariant_if(true));
     }
     let per_chunk = if task.has_words() { 4 } else { 8 };
     let chunks = elements.div_ceil(per_chunk);
@@ -68,7 +68,7 @@ pub(super) fn dense(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Re
 pub(super) fn strided(valid: &Valid, props: &Props, _: Ask) -> Result<Work<()>, Reason> {
     let task = Task::new(valid, props)?;
     if task.walk.elements() == 0 {
-        return Ok(Work::none((), props));
+        return Ok(Work::none((), props).batch_invariant_if(true));
     }
     // Innermost first.
     let extents: Vec<u64> = task.walk.dims.iter().rev().copied().collect();
@@ -217,7 +217,7 @@ impl<'v> Task<'v> {
     fn work(&self, mut step: StepBuilder) -> Result<Work<()>, Reason> {
         let is_wide = step.constants.contains(&("QUADS", 2));
         step.bindings = self.tensors.iter().map(|tensor| self.binding(tensor, is_wide)).collect();
-        let mut work = Work::none((), self.props);
+        let mut work = Work::none((), self.props).batch_invariant_if(self.valid.is_batch_invariant());
         work.steps.push(step);
         check_bindings(&work.steps, self.props)?;
         Ok(work)

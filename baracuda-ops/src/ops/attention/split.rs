@@ -1,0 +1,155 @@
+//! The CUDA form for few queries: how the keys are split in parts.
+
+use baracuda_ops_sys as sys;
+
+use super::cuda::{VEC_BYTES, check_blocks, params_of_forward};
+use super::geometry::Geometry;
+use super::{ForwardFields, Valid, forward as rows_of_forward};
+use crate::backend::cuda::Props;
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Candidate};
+use crate::narrow::word;
+use crate::ops::calls::calls;
+use crate::options::WorkspaceReq;
+use crate::tensor::TensorDesc;
+
+/// Bytes of a tile of keys, and of one of values, in shared memory.
+const TILE_BYTES: u64 = 16 << 10;
+/// Keys of a tile whose values one thread adds up.
+const KEYS_OF_THREAD: u64 = 8;
+/// The most terms that a thread adds up one after another, as many as in a chain of `attention_simt`.
+const CHAIN: u64 = 256;
+
+/// What decides how keys are split. Not measured.
+struct Tuning {
+    /// Blocks that an SM is to get, if parts are not too short for it: three are resident, and the others let SMs end together.
+    blocks_per_multiprocessor: u64,
+    /// The fewest tiles of a part: with fewer a block ends before memory is busy.
+    least_tiles: u64,
+    /// The most queries of heads that share keys for which the form is chosen: each takes as many instructions as reading the keys takes time.
+    most_rows: u64,
+    /// The fewest keys for which it is chosen: with fewer the second launch costs more than a block for each tile of queries.
+    least_keys: u64,
+}
+
+const TUNING: Tuning = Tuning { blocks_per_multiprocessor: 8, least_tiles: 2, most_rows: 32, least_keys: 256 };
+
+/// Whether rows are whole vectors of 16 bytes that start at multiples of one.
+fn has_vectors(desc: &TensorDesc) -> bool {
+    let [rest @ .., column] = desc.strides() else { return false };
+    let columns = desc.dims().last().copied().unwrap_or(0);
+    let width = VEC_BYTES / desc.dtype().size_bytes();
+    (*column == 1 || columns == 1)
+        && columns.is_multiple_of(width)
+        && rest.iter().all(|stride| stride.is_multiple_of(width))
+        && desc.align_bytes() >= VEC_BYTES
+}
+
+/// Queries of heads that share a head of keys.
+fn shared_rows(geometry: &Geometry) -> u64 {
+    geometry.group().saturating_mul(geometry.queries)
+}
+
+fn choose(geometry: &Geometry, dtype: DType, vectors: u32, props: &Props) -> sys::bops_attention_split_choice {
+    let depth = geometry.depth.max(geometry.value_depth);
+    let padded = [64, 128, 256].into_iter().find(|&padded| depth <= padded).unwrap_or(256);
+    let tile = TILE_BYTES / (padded * dtype.size_bytes());
+    let rows = if shared_rows(geometry) <= 4 { 4 } else { 8 };
+    let tiles_of_rows = shared_rows(geometry).div_ceil(rows);
+    let groups = [geometry.samples, geometry.kv_heads, tiles_of_rows].into_iter().fold(1, u64::saturating_mul);
+    let wanted = u64::from(props.multiprocessors) * TUNING.blocks_per_multiprocessor / groups.max(1);
+    let [least, most] = [TUNING.least_tiles * tile, CHAIN * tile / KEYS_OF_THREAD];
+    let keys_per_part = geometry.keys.div_ceil(wanted.max(1)).next_multiple_of(tile).clamp(least, most);
+    sys::bops_attention_split_choice {
+        padded: word(padded),
+        rows: word(rows),
+        vectors,
+        parts: word(geometry.keys.div_ceil(keys_per_part).max(1)),
+        keys_per_part: word(keys_per_part),
+    }
+}
+
+/// A part of the keys to a block, with the queries of all heads that share them.
+pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
+    use rows_of_forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
+    let (geometry, slots) = (&valid.derived, &valid.slots);
+    let dtype = valid.fields.q.dtype();
+    let rows = shared_rows(geometry);
+    ask.leave_if(rows > TUNING.most_rows, "blocks of many queries read keys less often")?;
+    ask.leave_if(geometry.keys < TUNING.least_keys, "few keys need no parts")?;
+    let (params, of_y) = params_of_forward(valid)?;
+    let vectors = [(K, sys::BOPS_ATTENTION_K), (V, sys::BOPS_ATTENTION_V)]
+        .into_iter()
+        .filter(|&(row, _)| has_vectors(&slots.always(row).desc))
+        .fold(of_y, |vectors, (_, number)| vectors | number);
+    let choice = choose(geometry, dtype, vectors, props);
+    let queries = [geometry.samples, geometry.heads, geometry.queries].into_iter().fold(1, u64::saturating_mul);
+    let groups =
+        [geometry.samples, geometry.kv_heads, u64::from(choice.parts)].into_iter().fold(1, u64::saturating_mul);
+    Reason::unless(rows <= u64::from(u32::MAX), || {
+        format!("it counts the queries that share keys in 32 bits, of which there are {rows}")
+    })?;
+    check_blocks(queries.max(groups.saturating_mul(rows.div_ceil(choice.rows.into()))))?;
+    let has_work = !slots.always(Y).desc.is_empty();
+    let width = geometry.value_depth.next_multiple_of(4) + 2;
+    let bytes =
+        [queries, choice.parts.into(), width].into_iter().fold(dtype.accumulator().size_bytes(), u64::saturating_mul);
+    let candidate = calls!(bops_attention_split).candidate(has_work, (params.dtype, params, choice, ()), |located| {
+        sys::bops_attention_operands {
+            q: located.pointer(Q).cast_const(),
+            k: located.pointer(K).cast_const(),
+            v: located.pointer(V).cast_const(),
+            bias: located.pointer(BIAS).cast_const(),
+            lengths: located.pointer(LENGTHS).cast_const(),
+            pages: located.pointer(PAGES).cast_const(),
+            y: located.pointer(Y),
+            lse: located.pointer(LSE),
+        }
+    });
+    let workspace = if has_work { WorkspaceReq::new(bytes, VEC_BYTES) } else { WorkspaceReq::NONE };
+    Ok(Candidate { workspace, launches: if has_work { 2 } else { 0 }, ..candidate })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::attention::AttentionDescriptor;
+
+    fn choice(props: &Props, dtype: DType, [b, hq, hk, sq, sk, d]: [u64; 6]) -> sys::bops_attention_split_choice {
+        let q = TensorDesc::contiguous(dtype, &[b, hq, sq, d]).unwrap();
+        let kv = TensorDesc::contiguous(dtype, &[b, hk, sk, d]).unwrap();
+        choose(&AttentionDescriptor::new(q, kv, kv).unwrap().0.derived, dtype, 0, props)
+    }
+
+    #[test]
+    fn parts_are_whole_tiles_that_hold_every_key() {
+        for props in Props::examples() {
+            for dtype in [DType::F16, DType::F32, DType::F64] {
+                for d in [1, 64, 100, 128, 256] {
+                    for (b, hq, hk, sq, sk) in [
+                        (1, 1, 1, 1, 0),
+                        (1, 8, 8, 1, 1),
+                        (1, 32, 8, 1, 4096),
+                        (64, 32, 8, 1, 8192),
+                        (1, 8, 1, 9, 1 << 20),
+                    ] {
+                        let it = choice(&props, dtype, [b, hq, hk, sq, sk, d]);
+                        let tile = TILE_BYTES / (u64::from(it.padded) * dtype.size_bytes());
+                        let keys = u64::from(it.keys_per_part);
+                        assert!(keys.is_multiple_of(tile) && keys >= TUNING.least_tiles * tile, "{it:?}");
+                        assert!(keys / tile * KEYS_OF_THREAD <= CHAIN && u64::from(it.parts) * keys >= sk, "{it:?}");
+                        assert!((u64::from(it.parts) - 1) * keys < sk.max(1) && u64::from(it.padded) >= d, "{it:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_multiprocessor_gets_blocks() {
+        let h200 = Props::examples().find(|props| props.name == "H200").unwrap();
+        let it = choice(&h200, DType::BF16, [1, 32, 8, 1, 32768, 128]);
+        assert!(u64::from(it.parts) * 8 >= 6 * u64::from(h200.multiprocessors) && it.rows == 4, "{it:?}");
+    }
+}
