@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::queue::{Queue, Recorder};
+use super::recent::Recent;
 use super::text::{Numbers, Source};
 use crate::backend::cpu::threads;
 use crate::error::{Error, Result};
@@ -29,6 +30,10 @@ const WORD_BYTES: u64 = 4;
 pub(crate) const LEAST_WORKGROUP_BYTES: u64 = 16384;
 /// The unit of large uploads. It bounds the memory that staging them takes; smaller units would wait for the device more often.
 const UPLOAD_BYTES: usize = 64 << 20;
+/// Sources whose pipelines a device holds: many times those of a model.
+const KEPT_SOURCES: usize = 1024;
+/// The same where a driver compiles for the CPU: Mesa's takes 7 MB of host memory for each.
+const KEPT_SOURCES_OF_SOFTWARE: usize = 256;
 
 /// What the choice of a kernel through wgpu may depend on: plain numbers.
 #[non_exhaustive]
@@ -105,8 +110,9 @@ pub(crate) struct Inner {
     props: Props,
     /// Zeros that stand for the offsets of operands that start where their bindings do.
     pub(super) no_offsets: ::wgpu::Buffer,
-    /// Two sets of pipelines: with inputs only read, and with all operands bound for reading and writing.
-    pipelines: Mutex<HashMap<Source, [Pipeline; 2]>>,
+    /// Of the sources that plans asked for last, with inputs only read and with all operands bound for reading and writing. Plans hold
+    /// what they run.
+    pipelines: Mutex<Recent<Source, [Pipeline; 2]>>,
     /// Uniforms by their contents, as long as a plan has them.
     params: Mutex<HashMap<Vec<u8>, Weak<::wgpu::Buffer>>>,
     recorder: Mutex<Recorder>,
@@ -268,12 +274,13 @@ impl Device {
         };
         let no_offsets = guarded(&device, "create_buffer", || device.create_buffer(&descriptor))
             .map_err(|failure| failure.into_error(&device, &lost, &name, descriptor.size))?;
+        let kept = if props.is_cpu { KEPT_SOURCES_OF_SOFTWARE } else { KEPT_SOURCES };
         Ok(Self(Arc::new(Inner {
             device,
             queue,
             props,
             no_offsets,
-            pipelines: Mutex::default(),
+            pipelines: Mutex::new(Recent::with_capacity(kept)),
             params: Mutex::default(),
             recorder: Mutex::default(),
             lost,
@@ -445,27 +452,27 @@ impl Device {
         Ok(buffer)
     }
 
-    /// The pipelines of each source, with inputs only read and with all operands bound alike, compiled once for the life of the device.
+    /// The pipelines of each source, with inputs only read and with all operands bound alike, compiled if they are not known.
     pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<[Pipeline; 2]>> {
         let lock = || self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let pairs = |known: &HashMap<Source, [Pipeline; 2]>| sources.iter().map(|s| known.get(s).cloned()).collect();
-        let missing: Vec<&Source> = {
-            let known = lock();
-            if let Some(pairs) = pairs(&known) {
-                return Ok(pairs);
-            }
-            let missing: HashSet<&Source> = sources.iter().filter(|s| !known.contains_key(*s)).collect();
-            missing.into_iter().collect()
-        };
-        // Drivers take long for each: they compile side by side, while other threads find what is known.
-        let forms: Vec<_> = missing.iter().flat_map(|source| [(source, false), (source, true)]).collect();
-        let compile = |i: u64| self.compile(forms[to_usize(i)].0, forms[to_usize(i)].1);
-        let compiled = threads::map(forms.len() as u64, u64::MAX, compile)?;
-        let mut known = lock();
-        for (source, pair) in missing.into_iter().zip(compiled.chunks_exact(2)) {
-            known.entry(source.clone()).or_insert_with(|| [pair[0].clone(), pair[1].clone()]);
+        let known = lock().get(sources);
+        let unknown: HashSet<&Source> =
+            sources.iter().zip(&known).filter(|(_, k)| k.is_none()).map(|(s, _)| s).collect();
+        let mut compiled = HashMap::new();
+        if !unknown.is_empty() {
+            // Drivers take long for each: they compile side by side, while other threads find what is known.
+            let forms: Vec<_> = unknown.iter().flat_map(|source| [(source, false), (source, true)]).collect();
+            let compile = |i: u64| self.compile(forms[to_usize(i)].0, forms[to_usize(i)].1);
+            let pipelines = threads::map(forms.len() as u64, u64::MAX, compile)?;
+            compiled.extend(
+                unknown.into_iter().zip(pipelines.chunks_exact(2).map(|pair| [pair[0].clone(), pair[1].clone()])),
+            );
+            let left = lock().insert(compiled.iter().map(|(source, pair)| ((*source).clone(), pair.clone())));
+            // Outside of the lock: the driver may take its time.
+            drop(left);
         }
-        pairs(&known).ok_or_else(|| self.failed("create_compute_pipeline", "a pipeline vanished".into()))
+        let pairs = sources.iter().zip(known).map(|(source, pair)| pair.or_else(|| compiled.get(source).cloned()));
+        pairs.collect::<Option<_>>().ok_or_else(|| self.failed("create_compute_pipeline", "a pipeline vanished".into()))
     }
 
     fn compile(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
