@@ -52,6 +52,17 @@ fn has_vectors(desc: &TensorDesc) -> bool {
         && desc.align_bytes() >= VEC_BYTES.min(WIDTH * desc.dtype().size_bytes())
 }
 
+/// Whether rows are whole vectors of 16 bytes that start at multiples of one.
+pub(super) fn has_chunks(desc: &TensorDesc) -> bool {
+    let [rest @ .., column] = desc.strides() else { return false };
+    let columns = desc.dims().last().copied().unwrap_or(0);
+    let width = VEC_BYTES / desc.dtype().size_bytes();
+    (*column == 1 || columns == 1)
+        && columns.is_multiple_of(width)
+        && rest.iter().all(|stride| stride.is_multiple_of(width))
+        && desc.align_bytes() >= VEC_BYTES
+}
+
 /// The sum of the numbers of those operands that have vectors.
 fn vectors(slots: &Slots, operands: &[(usize, u32)]) -> u32 {
     let fits = |&&(row, _): &&(usize, u32)| slots.at(row).is_some_and(|slot| has_vectors(&slot.desc));
@@ -144,9 +155,24 @@ pub(super) fn params_of_forward(valid: &Valid<ForwardFields>) -> Result<(sys::bo
     Ok((params, vectors(slots, &[(Y, sys::BOPS_ATTENTION_Y)])))
 }
 
+/// The operands of a run of forward.
+pub(super) fn operands_of_forward(located: &Located<'_>) -> sys::bops_attention_operands {
+    use rows_of_forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
+    sys::bops_attention_operands {
+        q: located.pointer(Q).cast_const(),
+        k: located.pointer(K).cast_const(),
+        v: located.pointer(V).cast_const(),
+        bias: located.pointer(BIAS).cast_const(),
+        lengths: located.pointer(LENGTHS).cast_const(),
+        pages: located.pointer(PAGES).cast_const(),
+        y: located.pointer(Y),
+        lse: located.pointer(LSE),
+    }
+}
+
 /// A tile of queries to a block.
 pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) -> Accepted<'d> {
-    use rows_of_forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
+    use rows_of_forward::{K, Q, V, Y};
     let (geometry, slots) = (&valid.derived, &valid.slots);
     let dtype = valid.fields.q.dtype();
     let (params, of_y) = params_of_forward(valid)?;
@@ -157,16 +183,7 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) ->
     };
     let has_work = !valid.slots.always(Y).desc.is_empty();
     Ok(calls!(bops_attention_simt)
-        .candidate(has_work, (params.dtype, params, choice, ()), |located| sys::bops_attention_operands {
-            q: located.pointer(Q).cast_const(),
-            k: located.pointer(K).cast_const(),
-            v: located.pointer(V).cast_const(),
-            bias: located.pointer(BIAS).cast_const(),
-            lengths: located.pointer(LENGTHS).cast_const(),
-            pages: located.pointer(PAGES).cast_const(),
-            y: located.pointer(Y),
-            lse: located.pointer(LSE),
-        })
+        .candidate(has_work, (params.dtype, params, choice, ()), operands_of_forward)
         .batch_invariant())
 }
 
