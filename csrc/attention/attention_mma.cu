@@ -22,11 +22,6 @@ struct mma_forward_arguments {
     uint32_t tiles;
 };
 
-// The keys from the first to the one before the last that a query of a warp sees, and those that all of its queries see.
-struct alignas(16) warp_sight {
-    int any_from, any_to, all_from, all_to;
-};
-
 // Powers of two by which weights may exceed 1 before sums are scaled down: what was added up is not scaled again for every small rise of a row's largest score.
 constexpr float slack = 8;
 
@@ -92,27 +87,14 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
         const uint32_t at_values = now + step + right_across_start<padded>(lane);
         now = now == ring ? ring + 2 * step : ring;
         const warp_sight warp_sees = warps_see[warp];
-        if (warp_sees.any_from >= first + keys || warp_sees.any_to <= first) continue;
+        if (warp_sees.misses(first, keys)) continue;
 
         // 2. Products of queries and keys.
         float scores[row_blocks][key_blocks][4] = {};
-#pragma unroll
-        for (int d = 0; d < padded / 16; ++d) {
-            uint32_t q[row_blocks][4];
-#pragma unroll
-            for (int i = 0; i < row_blocks; ++i) load_matrices(q[i], (at_queries ^ 32 * d) + lines_bytes<padded, 16> * i);
-#pragma unroll
-            for (int j = 0; j < key_blocks / 2; ++j) {
-                uint32_t k[4];
-                load_matrices(k, (at_keys ^ 32 * d) + lines_bytes<padded, 16> * j);
-#pragma unroll
-                for (int i = 0; i < row_blocks; ++i)
-                    multiply<T>(scores[i][2 * j], q[i], k[0], k[1]), multiply<T>(scores[i][2 * j + 1], q[i], k[2], k[3]);
-            }
-        }
+        add_lines_by_lines<T, padded>(scores, at_queries, at_keys);
 
         // 3. Scores. Those that a query does not see are -infinity.
-        const bool is_whole = is_plain && warp_sees.all_from <= first && warp_sees.all_to >= first + keys;
+        const bool is_whole = is_plain && warp_sees.has_all(first, keys);
         if (!is_whole) {
             const sight sees = kept_sees;
             const int query_of_lane = first_row + warp * warp_rows + lane / 4;
@@ -177,25 +159,13 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
                     const float *const pair = scores[i][j] + 2 * h;
                     const float one = power_of_two(pair[0] * scale - about), other = power_of_two(pair[1] * scale - about);
                     added += one + other;
-                    weights[i][j / 2][j % 2 * 2 + h] = pack_two<T>(one, other);
+                    word_of(weights, i, j, h) = pack_two<T>(one, other);
                 }
                 sum[i][h] += added;
             }
 
         // 6. Weights times values.
-        constexpr int key_steps = keys / 16;
-#pragma unroll
-        for (int s = 0; s < key_steps; ++s)
-#pragma unroll
-            for (int n = 0; n < result_blocks / 2; ++n) {
-                uint32_t values[4];
-                load_matrices_transposed(values, (at_values ^ 32 * n) + lines_bytes<padded, 16> * s);
-#pragma unroll
-                for (int i = 0; i < row_blocks; ++i) {
-                    multiply<T>(results[i][2 * n], weights[i][s], values[0], values[1]);
-                    multiply<T>(results[i][2 * n + 1], weights[i][s], values[2], values[3]);
-                }
-            }
+        add_weighted_lines<T, padded>(results, weights, at_values);
     }
 
     // 7. The outputs. Rows of y pass through the queries' place, of which a warp has a share to itself, and leave in chunks.
@@ -215,26 +185,14 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
 #pragma unroll
             for (int n = 0; n < result_blocks; ++n) {
                 const float *const pair = results[i][n] + 2 * h;
-                const uint32_t word = is_empty ? 0 : pack_two<T>(pair[0] * inverse, pair[1] * inverse);
-                asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + chunk_address<padded>(line, n) + lane % 4 * 4), "r"(word) : "memory");
+                put_two<padded>(to, line, n, lane, is_empty ? 0 : pack_two<T>(pair[0] * inverse, pair[1] * inverse));
             }
             if (lse != nullptr && lane % 4 == 0 && query < int(p.queries))
                 lse[block.sample * p.lse.sample + block.head * p.lse.head + query * p.lse.row] =
                     is_empty ? -INFINITY : largest[i][h] * ln_of_2 + logarithm_of(total);
         }
-    __syncwarp();
-    T *const y = static_cast<T *>(a.at.y) + (block.sample * p.y.sample + block.head * p.y.head);
-#pragma unroll
-    for (int n = lane; n < warp_rows * result_blocks; n += 32) {
-        const int line = n / result_blocks, chunk = n % result_blocks, query = warp_first + line;
-        if (query >= int(p.queries) || chunk * 8 >= int(p.value_depth)) continue;
-        packed<16> words;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(words.word[0]), "=r"(words.word[1]), "=r"(words.word[2]), "=r"(words.word[3])
-                     : "r"(to + chunk_address<padded>(line, chunk))
-                     : "memory");
-        store<16, false>(y + query * p.y.row + chunk * 8, words);
-    }
+    T *const y = static_cast<T *>(a.at.y) + block.sample * p.y.sample + block.head * p.y.head;
+    leave_lines<T, padded, warp_rows>(to, y, p.y.row, p.value_depth, warp_first, int(p.queries), lane);
 }
 
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_attention_params &p, const bops_attention_mma_choice &c,

@@ -404,7 +404,7 @@ fn split(cases: &[Case]) -> Vec<Case> {
 }
 
 /// Cases that tensor cores would take, by the form that adds up in f32 alone.
-fn simt(cases: &[Case], form: &str) -> Vec<Case> {
+fn simt(cases: &[Case], form: &'static str) -> Vec<Case> {
     let is_half = |case: &&Case| matches!(case.slots()[0].desc.dtype(), DType::F16 | DType::BF16);
     let pinned = |case: &Case| case.clone().core(false).with(PlanOptions::default().kernel(form));
     cases.iter().filter(is_half).step_by(4).map(pinned).collect()
