@@ -2697,6 +2697,45 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_attention_backward_mma_delta_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_delta_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_queries_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_queries_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_keys_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_keys_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_channel_norm_split_prepare(
         of: *const bops_channel_norm_specialisation,
         params: *const bops_channel_norm_params,
@@ -4121,6 +4160,18 @@ pub mod forms {
     pub mod bops_attention_backward_bias {
         pub use super::super::bops_attention_backward_bias_launch as launch;
         pub use super::super::bops_attention_backward_bias_prepare as prepare;
+    }
+    pub mod bops_attention_backward_mma_delta {
+        pub use super::super::bops_attention_backward_mma_delta_launch as launch;
+        pub use super::super::bops_attention_backward_mma_delta_prepare as prepare;
+    }
+    pub mod bops_attention_backward_mma_queries {
+        pub use super::super::bops_attention_backward_mma_queries_launch as launch;
+        pub use super::super::bops_attention_backward_mma_queries_prepare as prepare;
+    }
+    pub mod bops_attention_backward_mma_keys {
+        pub use super::super::bops_attention_backward_mma_keys_launch as launch;
+        pub use super::super::bops_attention_backward_mma_keys_prepare as prepare;
     }
     pub mod bops_channel_norm_split {
         pub use super::super::bops_channel_norm_split_launch as launch;

@@ -276,7 +276,7 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
                                   row < left ? 8 : 0);
         }
     };
-    const bool has_tiles = start < end;
+    const bool has_tiles = start < end && p.shared_by > 0;
     if (has_tiles) fetch(0, 0, start);
     copy_commit();
 

@@ -10,7 +10,7 @@ namespace {
 // Registers hold `padded` sums of each query and a score for each key, and without spills nothing larger.
 template <int padded, bool is_plain> struct mma_forward_tile;
 template <bool is_plain> struct mma_forward_tile<32, is_plain> { static constexpr int row_blocks = 2, keys = 64; };
-template <bool is_plain> struct mma_forward_tile<64, is_plain> { static constexpr int row_blocks = 2, keys = 64; };
+template <bool is_plain> struct mma_forward_tile<64, is_plain> { static constexpr int row_blocks = 2, keys = 96; };
 template <bool is_plain> struct mma_forward_tile<128, is_plain> { static constexpr int row_blocks = 2, keys = is_plain ? 64 : 32; };
 template <bool is_plain> struct mma_forward_tile<256, is_plain> { static constexpr int row_blocks = 1, keys = 32; };
 

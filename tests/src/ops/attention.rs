@@ -26,7 +26,7 @@ pub(super) const FORWARD: Subject = Subject {
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "attention_backward",
-    cases: || cases(backward),
+    cases: backward_cases,
     is_cpu_only: |_| false,
     may_be_constant,
     input,
@@ -427,6 +427,12 @@ fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
 fn forward_cases() -> Vec<Case> {
     let mut cases = cases(forward);
     cases.extend([split(&cases), simt(&cases, "attention_simt")].concat());
+    cases
+}
+
+fn backward_cases() -> Vec<Case> {
+    let mut cases = cases(backward);
+    cases.extend(simt(&cases, "attention_backward_simt"));
     cases
 }
 

@@ -2,9 +2,9 @@
 
 use baracuda_ops_sys as sys;
 
-use super::cuda::{has_chunks, operands_of_forward, params_of_forward};
+use super::cuda::{Form, has_chunks, in_turn, operands_of_forward, params_of_backward, params_of_forward};
 use super::geometry::{Geometry, Mask};
-use super::{ForwardFields, Valid, forward as rows_of_forward};
+use super::{BackwardFields, ForwardFields, Valid, backward as rows_of_backward, forward as rows_of_forward};
 use crate::backend::cuda::Props;
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -48,4 +48,47 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) ->
     let has_work = !slots.always(Y).desc.is_empty();
     let kernels = (params.dtype, params, choice, ());
     Ok(calls!(bops_attention_mma).candidate(has_work, kernels, operands_of_forward).batch_invariant())
+}
+
+/// The widest rows that backward takes: a thread holds two sums for each column of a row.
+const WIDEST_OF_BACKWARD: u64 = 128;
+/// The bytes of what the first launch of backward writes for a query.
+const BYTES_OF_QUERY: u64 = 8;
+
+/// The launches of a backward, all with the same choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Choice {
+    delta: bool,
+    queries: bool,
+    keys: bool,
+    tile: sys::bops_attention_mma_choice,
+}
+
+/// The sums of dy and y of queries, then a tile of queries or of keys to a block.
+pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) -> Accepted<'d> {
+    use rows_of_backward::{DK, DQ, DV, DY, K, Q, V, Y};
+    let (fields, geometry, slots) = (&valid.fields, &valid.derived, &valid.slots);
+    Reason::unless(fields.dbias.is_none(), || "it has no gradient of the bias")?;
+    let rows = [(Q, "q"), (K, "k"), (V, "v"), (Y, "y"), (DY, "dy"), (DQ, "dq"), (DK, "dk"), (DV, "dv")];
+    check(fields.q.dtype(), slots, &rows)?;
+    let widest = geometry.depth.max(geometry.value_depth);
+    Reason::unless(widest <= WIDEST_OF_BACKWARD, || {
+        format!("rows have {widest} columns, it takes at most {WIDEST_OF_BACKWARD}")
+    })?;
+    let params = params_of_backward(valid)?;
+    let has_elements = |rows: &[usize]| slots.all_at(rows).any(|slot| !slot.desc.is_empty());
+    let queries = [geometry.samples, geometry.heads, geometry.queries].into_iter().product::<u64>();
+    let choice = Choice {
+        delta: queries > 0,
+        queries: has_elements(&[DQ]),
+        keys: has_elements(&[DK, DV]),
+        tile: sys::bops_attention_mma_choice { padded: padded(geometry), is_plain: is_plain(geometry).into() },
+    };
+    let forms: [(Form<_>, bool); 3] = [
+        (calls!(bops_attention_backward_mma_delta), choice.delta),
+        (calls!(bops_attention_backward_mma_queries), choice.queries),
+        (calls!(bops_attention_backward_mma_keys), choice.keys),
+    ];
+    let forms = forms.into_iter().filter(|&(_, has_work)| has_work).map(|(form, _)| (form, choice.tile)).collect();
+    Ok(in_turn(choice, forms, params, queries * BYTES_OF_QUERY).batch_invariant())
 }

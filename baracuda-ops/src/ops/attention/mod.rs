@@ -65,7 +65,7 @@
 //! T. Dao et al., "Flash-Decoding for long-context inference", 2023, for parts of keys; W. Kwon et al., "Efficient Memory Management for Large Language Model Serving
 //! with PagedAttention", 2023, for pages.
 //!
-//! Kernels: on CUDA `attention_split` for few queries, `attention_mma` for f16 and bf16 on tensor cores, `attention_simt` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_split` for few
+//! Kernels: on CUDA `attention_split` for few queries, `attention_mma` for f16 and bf16 on tensor cores, `attention_simt`, `attention_backward_mma` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_split` for few
 //! queries, `attention_tiled` and `attention_backward_tiled` (the `.wgsl` files there), on the CPU `attention_fast` and `attention_backward_fast` (`fast.rs`) for types other than f64, and the reference in
 //! `cpu.rs`.
 
@@ -658,7 +658,7 @@ descriptor! {
     AttentionBackwardDescriptor(BackwardFields): "attention_backward", ();
     args: AttentionBackwardArgs of backward;
     plan: AttentionBackwardPlan;
-    kernels: kernels!(cuda: {"simt" => cuda::backward}; wgpu: {"tiled" => wgpu::backward}; cpu: cpu::backward; before: {"fast" => fast::backward});
+    kernels: kernels!(cuda: {"mma" => mma::backward, "simt" => cuda::backward}; wgpu: {"tiled" => wgpu::backward}; cpu: cpu::backward; before: {"fast" => fast::backward});
     flops: |valid: &Valid<BackwardFields>| {
         let BackwardFields { dq, dk, dv, dbias, .. } = &valid.fields;
         let needs_ds = dq.is_some() || dk.is_some() || dbias.is_some();
