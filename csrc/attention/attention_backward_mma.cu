@@ -98,20 +98,22 @@ __device__ __forceinline__ void leave_gradient(const float (&sums)[row_blocks][p
     T *const out = static_cast<T *>(base) + sample * g.strides.sample + head * g.strides.head;
     const float beta = float(g.beta);
     __syncwarp();
+    if (beta != 0) bring_lines<T, padded, row_blocks * 16>(to, out, g.strides.row, depth, first, rows, lane);
 #pragma unroll
     for (int i = 0; i < row_blocks; ++i)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            const int line = 16 * i + 8 * h + lane / 4, row = first + line;
-            const bool is_there = row < rows, does_count = is_there && counts(row);
+            const int line = not_ahead(16 * i + 8 * h + lane / 4), row = first + line;
+            const bool does_count = row < rows && counts(row);
 #pragma unroll
             for (int n = 0; n < padded / 8; ++n) {
+                const uint32_t at = two_address<padded>(to, line, n, lane);
                 float one = does_count ? sums[i][n][2 * h] * scale : 0.0f, other = does_count ? sums[i][n][2 * h + 1] * scale : 0.0f;
-                if (beta != 0 && is_there && n * 8 < int(depth)) {
-                    const float2 before = unpack_two<T>(load<4, false>(out + row * g.strides.row + n * 8 + lane % 4 * 2).word[0]);
+                if (beta != 0) {
+                    const float2 before = unpack_two<T>(gemm::load_word(at));
                     one += beta * before.x, other += beta * before.y;
                 }
-                put_two<padded>(to, line, n, lane, pack_two<T>(one, other));
+                store_word(at, pack_two<T>(one, other));
             }
         }
     leave_lines<T, padded, row_blocks * 16>(to, out, g.strides.row, depth, first, rows, lane);
@@ -239,6 +241,12 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
                               [&](int row) { return kept_sums[row - first_row].logarithm != no_logarithm; });
 }
 
+// The queries of the first of the heads that share keys.
+struct shared_queries {
+    const char *q, *dy;
+    const query_sums *sums;
+};
+
 // dk and dv: a tile of keys to a block, which goes over the queries of all heads that share it.
 template <typename T, int padded, bool is_plain> __global__ void __launch_bounds__(warps * 32, blocks)
     attention_backward_mma_keys(const __grid_constant__ mma_backward_arguments a) {
@@ -261,30 +269,31 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
                                       first_row, sees.length - first_row);
     const int start = sees.first_query(first_row) / queries * queries, end = last_row < first_row ? 0 : sees.last_query(last_row);
     const uint64_t first_head = uint64_t(block.head) * p.shared_by;
-    const char *const q = matrix_of(a.at.q, p.q, block.sample, first_head, 2, true).base;
-    const char *const dy = matrix_of(a.at.dy, a.of.dy, block.sample, first_head, 2, true).base;
-    const query_sums *const of_queries = a.sums + (block.sample * uint64_t(p.heads) + first_head) * p.queries;
-    const auto fetch = [&](uint32_t place, uint32_t head, int from) {
+    const shared_queries of_first = {matrix_of(a.at.q, p.q, block.sample, first_head, 2, true).base,
+                                     matrix_of(a.at.dy, a.of.dy, block.sample, first_head, 2, true).base,
+                                     a.sums + (block.sample * uint64_t(p.heads) + first_head) * p.queries};
+    const auto fetch = [&](uint32_t place, const shared_queries &of, uint32_t head, int from) {
         const int left = int(p.queries) - from;
         const uint32_t to = ring + place * 2 * step;
-        copy_lines<padded, threads, queries>(to, q + head * p.q.head * 2, p.q.row * 2, p.depth, from, left);
-        copy_lines<padded, threads, queries>(to + step, dy + head * a.of.dy.head * 2, a.of.dy.row * 2, p.value_depth, from, left);
+        copy_lines<padded, threads, queries>(to, of.q + head * p.q.head * 2, p.q.row * 2, p.depth, from, left);
+        copy_lines<padded, threads, queries>(to + step, of.dy + head * a.of.dy.head * 2, a.of.dy.row * 2, p.value_depth, from, left);
         const int row = int(not_ahead(threadIdx.x));
         if (row < queries) {
-            const query_sums *const at = of_queries + uint64_t(head) * p.queries;
+            const query_sums *const at = of.sums + uint64_t(head) * p.queries;
             gemm::copy_or_zero<8>(ring_sums + (place * queries + row) * uint32_t(sizeof(query_sums)), row < left ? at + from + row : at,
                                   row < left ? 8 : 0);
         }
     };
     const bool has_tiles = start < end && p.shared_by > 0;
-    if (has_tiles) fetch(0, 0, start);
+    if (has_tiles) fetch(0, of_first, 0, start);
     copy_commit();
 
     // What is looked up once for a tile is kept in shared memory, since the sums take nearly all registers.
     __shared__ sight kept_sees;
+    __shared__ shared_queries kept_queries;
     __shared__ int kept_start, kept_end;
     __shared__ warp_sight warps_see[warps];
-    if (threadIdx.x == 0) kept_sees = sees, kept_start = start, kept_end = end;
+    if (threadIdx.x == 0) kept_sees = sees, kept_queries = of_first, kept_start = start, kept_end = end;
     if (threadIdx.x < warps) {
         const int warp_first = first_row + int(threadIdx.x) * warp_rows, warp_last = min(warp_first + warp_rows, sees.length) - 1;
         warps_see[threadIdx.x] = {sees.first_query(warp_first), sees.last_query(warp_last), sees.first_query(warp_last), sees.last_query(warp_first)};
@@ -306,7 +315,7 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
         if (first >= kept_end) first = kept_start, ++head;
         has_more = head < p.shared_by;
         now ^= 1;
-        if (has_more) fetch(now, head, first);
+        if (has_more) fetch(now, kept_queries, head, first);
         copy_commit();
         const int thread = int(not_ahead(threadIdx.x)), lane = thread & 31, warp = thread >> 5;
         // Weights of queries that see no key are 0; what they are multiplied by has to be as well.

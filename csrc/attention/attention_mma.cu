@@ -185,7 +185,7 @@ template <typename T, int padded, bool is_plain> __global__ void __launch_bounds
 #pragma unroll
             for (int n = 0; n < result_blocks; ++n) {
                 const float *const pair = results[i][n] + 2 * h;
-                put_two<padded>(to, line, n, lane, is_empty ? 0 : pack_two<T>(pair[0] * inverse, pair[1] * inverse));
+                store_word(two_address<padded>(to, line, n, lane), is_empty ? 0 : pack_two<T>(pair[0] * inverse, pair[1] * inverse));
             }
             if (lse != nullptr && lane % 4 == 0 && query < int(p.queries))
                 lse[block.sample * p.lse.sample + block.head * p.lse.head + query * p.lse.row] =

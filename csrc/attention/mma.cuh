@@ -128,10 +128,23 @@ template <typename T> __device__ __forceinline__ float2 unpack_two(uint32_t word
     return {both[0], both[1]};
 }
 
-// Where a lane puts two neighbours of block n of 8 columns of a line.
-template <int padded> __device__ __forceinline__ void put_two(uint32_t lines, int line, int n, int lane, uint32_t word) {
-    const uint32_t to = lines + chunk_address<padded>(line, n) + lane % 4 * 4;
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory");
+// Where a lane has two neighbours of block n of 8 columns of a line.
+template <int padded> __device__ __forceinline__ uint32_t two_address(uint32_t lines, int line, int n, int lane) {
+    return lines + chunk_address<padded>(line, n) + lane % 4 * 4;
+}
+__device__ __forceinline__ void store_word(uint32_t to, uint32_t word) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(word) : "memory"); }
+
+// Loads the lines of a warp, rows from `first` on of which `rows` are there in all, in chunks.
+template <typename T, int padded, int lines>
+__device__ __forceinline__ void bring_lines(uint32_t to, const T *from, uint64_t row_stride, uint32_t depth, int first, int rows, int lane) {
+    constexpr int chunks = padded / 8;
+#pragma unroll 1
+    for (int n = lane; n < lines * chunks; n += 32) {
+        const int line = n / chunks, chunk = n % chunks, row = first + line;
+        if (row < rows && chunk * 8 < int(depth))
+            gemm::store_chunk(to + chunk_address<padded>(line, chunk), load<16, false>(from + row * row_stride + chunk * 8).word);
+    }
+    __syncwarp();
 }
 
 // Stores the lines of a warp, rows from `first` on of which `rows` are there in all, in chunks.
