@@ -12,7 +12,8 @@ use crate::kernel::{Accepted, Ask};
 use crate::ops::calls::calls;
 use crate::slots::Slots;
 
-/// The smallest scale whose products with scores are computed in one instruction with the exponential: so small a factor is a normal number.
+/// The smallest scale that kernels merge with the change to powers of two: the factor is then a normal number of f32, and greater than 0, so that hidden scores stay
+/// -infinity.
 const LEAST_SCALE: f64 = 1.0 / (1_u128 << 100) as f64;
 
 /// The columns of a tile, for the widest rows.
@@ -91,4 +92,33 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
     ];
     let forms = forms.into_iter().filter(|&(_, has_work)| has_work).map(|(form, _)| (form, choice.tile)).collect();
     Ok(in_turn(choice, forms, params, queries * BYTES_OF_QUERY).batch_invariant())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::ops::attention::AttentionDescriptor;
+    use crate::tensor::TensorDesc;
+
+    fn geometry(depth: u64, value_depth: u64, change: impl Fn(AttentionDescriptor) -> AttentionDescriptor) -> Geometry {
+        let of = |depth| TensorDesc::contiguous(DType::BF16, &[1, 2, 5, depth]).unwrap();
+        change(AttentionDescriptor::new(of(depth), of(depth), of(value_depth)).unwrap()).0.derived
+    }
+
+    #[test]
+    fn tiles_hold_the_widest_rows() {
+        for (depth, value_depth, expected) in [(8, 32, 32), (32, 40, 64), (64, 64, 64), (96, 8, 128), (128, 136, 256)] {
+            assert_eq!(padded(&geometry(depth, value_depth, |it| it)), expected, "{depth}, {value_depth}");
+        }
+    }
+
+    #[test]
+    fn scores_are_plain_without_caps_and_with_positive_scales() {
+        assert!(is_plain(&geometry(64, 64, |it| it)) && is_plain(&geometry(64, 64, |it| it.scale(0.3).unwrap())));
+        for scale in [0.0, -0.3, 1e-38] {
+            assert!(!is_plain(&geometry(64, 64, |it| it.scale(scale).unwrap())), "{scale}");
+        }
+        assert!(!is_plain(&geometry(64, 64, |it| it.soft_cap(20.0).unwrap())));
+    }
 }

@@ -49,7 +49,8 @@
 //! v. `y`, `dy` and `lse` are dense unless `layout` says otherwise; `dq`, `dk`, `dv` and `dbias` lie as q, k, v and the bias, or densely where that addresses an
 //! element twice. No operand may lie at another. No tensor of queries by keys is in memory.
 //!
-//! Accumulation: f32, for f64 operands f64, in a fixed order; the same bits on the same device every time.
+//! Accumulation: f32, for f64 operands f64, in a fixed order; the same bits on the same device every time. CUDA's tensor cores multiply weights, and what scores
+//! receive, that are rounded to T; the sum by which y is divided is that of weights before.
 //!
 //! NaN, infinity, empty: a query that sees no key, or whose scores are all -infinity, has `y = 0`, `lse = -infinity` and no gradients. A score that is NaN or
 //! +infinity makes `y` and `lse` of its query NaN. Keys and values beyond a sample's length are not read. Those within it that a query does not see count with a
