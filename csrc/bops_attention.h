@@ -124,8 +124,8 @@ BOPS_FORM(bops_attention_backward_queries, bops_dtype, bops_attention_backward_p
 BOPS_FORM(bops_attention_backward_keys, bops_dtype, bops_attention_backward_params, bops_attention_choice, bops_attention_backward_operands)
 BOPS_FORM(bops_attention_backward_bias, bops_dtype, bops_attention_backward_params, bops_attention_choice, bops_attention_backward_operands)
 
-/* Tensor cores, of rows of at most 128 columns. Rows of y, dy and the gradients are whole vectors as well; there is no gradient of the bias. The workspace holds two
- * numbers of f32 for each query, in a dense [samples, heads, queries, 2], which the first of these forms writes and the others read. */
+/* Tensor cores, of rows of at most 128 columns. Rows of y, dy and the gradients are whole vectors as well; there is no gradient of the bias. The workspace
+ * holds two numbers of f32 for each query, a dense [samples, heads, queries, 2], which the first of these forms writes and the others read. */
 BOPS_FORM(bops_attention_backward_mma_delta, bops_dtype, bops_attention_backward_params, bops_attention_mma_choice, bops_attention_backward_operands)
 BOPS_FORM(bops_attention_backward_mma_queries, bops_dtype, bops_attention_backward_params, bops_attention_mma_choice,
           bops_attention_backward_operands)

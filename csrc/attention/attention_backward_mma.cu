@@ -7,7 +7,8 @@ namespace attention {
 namespace {
 
 // row_blocks: blocks of 16 rows that a warp has. columns: of a tile.
-// Registers hold the sums of a row, `padded` of the gradient of q, twice as many of those of k and v; a weight for each column; and as many products of dy and v.
+// Registers hold, of each row, `padded` sums of the gradient of q, or twice as many of those of k and v; a weight for each column; and as many products of dy
+// and v. Where scores are not plain a slope comes to each weight, and tiles are smaller.
 template <int padded, bool is_keys, bool is_plain> struct mma_backward_tile;
 template <bool is_plain> struct mma_backward_tile<32, false, is_plain> { static constexpr int row_blocks = 2, columns = is_plain ? 64 : 32; };
 template <bool is_plain> struct mma_backward_tile<64, false, is_plain> { static constexpr int row_blocks = 2, columns = is_plain ? 64 : 32; };
@@ -60,7 +61,8 @@ template <typename T> __global__ void __launch_bounds__(delta_rows *delta_lanes)
     a.sums[number] = {is_empty ? no_logarithm : lse == INFINITY ? NAN : lse * log2_of_e, is_empty ? 0.0f : sum};
 }
 
-// What both passes do with a tile of scores, products of queries and keys. query, key: of the lane's first score, one of them along rows.
+// Makes scores of products; those of keys that a query does not see are -infinity. row, column: of the lane's first score; with is_keys rows are keys. slopes:
+// of the soft cap.
 template <bool is_keys, bool is_plain, int row_blocks, int column_blocks>
 __device__ __forceinline__ void find_scores(float (&scores)[row_blocks][column_blocks][4], const bops_attention_params &p, const sight &sees,
                                             const score_rule<float> &rule, int row, int column,

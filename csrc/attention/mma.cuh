@@ -21,16 +21,16 @@ template <int padded> __device__ __forceinline__ uint32_t chunk_address(int line
 
 template <int padded, int lines> constexpr uint32_t lines_bytes = uint32_t(lines) * padded * 2;
 
-// Where a lane's part of a matrix begins. A step of 16 columns further lies at the address ^ 32 step, and 16 lines further lie at lines_bytes<padded, 16> more: the order of
-// chunks is that of the line modulo 8, and tiles begin at multiples of a line.
+// Where a lane's part of a matrix begins, of the left factor of a product. `n` times 16 columns further is at the address ^ 32 n, and 16 lines further at the
+// address + lines_bytes<padded, 16>: the order of chunks depends on the line modulo 8, and tiles begin at multiples of the bytes of a line.
 template <int padded> __device__ __forceinline__ uint32_t left_start(int lane) {
     return chunk_address<padded>(gemm::left_row(lane, 0), gemm::left_chunk(lane, 0));
 }
-// Of a factor whose lines are columns of the product, as keys are of scores.
+// Of a right factor whose lines are columns of the product, as keys are of scores.
 template <int padded> __device__ __forceinline__ uint32_t right_start(int lane) {
     return chunk_address<padded>(gemm::right_column(lane, 0), gemm::right_chunk(lane, 0));
 }
-// Of a factor whose lines are summed over, as values are.
+// Of a right factor whose lines are summed over, as values are.
 template <int padded> __device__ __forceinline__ uint32_t right_across_start(int lane) {
     return chunk_address<padded>(gemm::right_across_k(lane, 0), gemm::right_across_column(lane, 0) / 8);
 }
@@ -49,7 +49,8 @@ template <typename N> __device__ __forceinline__ N not_ahead(N number) {
     return number;
 }
 
-// Starts the copies of `lines` rows of a matrix from `first` on, of which `left` are there, by all threads of a block. Rows and columns that are not there become 0.
+// Starts the copies of `lines` rows of a matrix from `first` on, of which `left` are there, by all threads of a block. Rows and columns that are not there
+// become 0.
 template <int padded, int threads, int lines>
 __device__ __forceinline__ void copy_lines(uint32_t to, const char *base, uint64_t row_bytes, uint32_t depth, int first, int left) {
     constexpr int chunks = padded / 8, line_step = threads / chunks, each = lines / line_step;
