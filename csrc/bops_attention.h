@@ -82,6 +82,12 @@ typedef struct {
     uint32_t keys_per_part; /* a multiple of the keys of a tile, of which 16 KiB hold rows of `padded` elements */
 } bops_attention_split_choice;
 
+/* Tensor cores: elements are f16 or bf16. Rows of q, k, v and y are whole vectors of 16 bytes, and start at multiples of one; there are no pages. */
+typedef struct {
+    uint32_t padded;   /* columns of a tile, at least depth and value_depth: 32, 64, 128 or 256 */
+    uint32_t is_plain; /* scores are products times a scale of at least 2^-100; no soft cap, no mask */
+} bops_attention_mma_choice;
+
 /* The gradient of an operand has its type. It becomes its sum and beta times what is there, which with beta 0 is not read. */
 typedef struct {
     bops_attention_strides strides;
@@ -104,6 +110,9 @@ typedef struct {
 /* The specialisation is the type of q. */
 BOPS_FORM(bops_attention_simt, bops_dtype, bops_attention_params, bops_attention_choice, bops_attention_operands)
 
+/* The specialisation is the type of q. */
+BOPS_FORM(bops_attention_mma, bops_dtype, bops_attention_params, bops_attention_mma_choice, bops_attention_operands)
+
 /* The specialisation is the type of q. The workspace holds, of the type of sums, for each query and part a row of value_depth sums of weighted values, rounded up
  * to a multiple of 4, and behind all of these for each query and part the largest score and the sum of exponentials of differences from it. */
 BOPS_FORM(bops_attention_split, bops_dtype, bops_attention_params, bops_attention_split_choice, bops_attention_operands)
@@ -114,6 +123,13 @@ BOPS_FORM(bops_attention_backward_delta, bops_dtype, bops_attention_backward_par
 BOPS_FORM(bops_attention_backward_queries, bops_dtype, bops_attention_backward_params, bops_attention_choice, bops_attention_backward_operands)
 BOPS_FORM(bops_attention_backward_keys, bops_dtype, bops_attention_backward_params, bops_attention_choice, bops_attention_backward_operands)
 BOPS_FORM(bops_attention_backward_bias, bops_dtype, bops_attention_backward_params, bops_attention_choice, bops_attention_backward_operands)
+
+/* Tensor cores, of rows of at most 128 columns. Rows of y, dy and the gradients are whole vectors as well; there is no gradient of the bias. The workspace
+ * holds two numbers of f32 for each query, a dense [samples, heads, queries, 2], which the first of these forms writes and the others read. */
+BOPS_FORM(bops_attention_backward_mma_delta, bops_dtype, bops_attention_backward_params, bops_attention_mma_choice, bops_attention_backward_operands)
+BOPS_FORM(bops_attention_backward_mma_queries, bops_dtype, bops_attention_backward_params, bops_attention_mma_choice,
+          bops_attention_backward_operands)
+BOPS_FORM(bops_attention_backward_mma_keys, bops_dtype, bops_attention_backward_params, bops_attention_mma_choice, bops_attention_backward_operands)
 
 #ifdef __cplusplus
 }

@@ -173,6 +173,12 @@ pub struct bops_attention_split_choice {
     pub keys_per_part: u32,
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_attention_mma_choice {
+    pub padded: u32,
+    pub is_plain: u32,
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_attention_gradient {
     pub strides: bops_attention_strides,
@@ -2613,6 +2619,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_attention_mma_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_mma_choice,
+    ) -> bops_status;
+    pub fn bops_attention_mma_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_mma_choice,
+        operands: *const bops_attention_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_attention_split_prepare(
         of: *const bops_dtype,
         params: *const bops_attention_params,
@@ -2674,6 +2693,45 @@ unsafe extern "C" {
         of: *const bops_dtype,
         params: *const bops_attention_backward_params,
         choice: *const bops_attention_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_delta_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_delta_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_queries_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_queries_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+        operands: *const bops_attention_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_keys_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
+    ) -> bops_status;
+    pub fn bops_attention_backward_mma_keys_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_backward_params,
+        choice: *const bops_attention_mma_choice,
         operands: *const bops_attention_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
@@ -4079,6 +4137,10 @@ pub mod forms {
         pub use super::super::bops_attention_simt_launch as launch;
         pub use super::super::bops_attention_simt_prepare as prepare;
     }
+    pub mod bops_attention_mma {
+        pub use super::super::bops_attention_mma_launch as launch;
+        pub use super::super::bops_attention_mma_prepare as prepare;
+    }
     pub mod bops_attention_split {
         pub use super::super::bops_attention_split_launch as launch;
         pub use super::super::bops_attention_split_prepare as prepare;
@@ -4098,6 +4160,18 @@ pub mod forms {
     pub mod bops_attention_backward_bias {
         pub use super::super::bops_attention_backward_bias_launch as launch;
         pub use super::super::bops_attention_backward_bias_prepare as prepare;
+    }
+    pub mod bops_attention_backward_mma_delta {
+        pub use super::super::bops_attention_backward_mma_delta_launch as launch;
+        pub use super::super::bops_attention_backward_mma_delta_prepare as prepare;
+    }
+    pub mod bops_attention_backward_mma_queries {
+        pub use super::super::bops_attention_backward_mma_queries_launch as launch;
+        pub use super::super::bops_attention_backward_mma_queries_prepare as prepare;
+    }
+    pub mod bops_attention_backward_mma_keys {
+        pub use super::super::bops_attention_backward_mma_keys_launch as launch;
+        pub use super::super::bops_attention_backward_mma_keys_prepare as prepare;
     }
     pub mod bops_channel_norm_split {
         pub use super::super::bops_channel_norm_split_launch as launch;

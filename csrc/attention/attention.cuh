@@ -271,6 +271,7 @@ struct sight {
     int32_t length, queries;
     int32_t before, after; // query i sees the keys j for which before <= j - i <= after and j < length
 
+    sight() = default;
     __device__ __forceinline__ sight(const bops_attention_params &p, const void *lengths, uint64_t sample) {
         length = int32_t(p.keys), queries = int32_t(p.queries);
         if (p.has_lengths) {

@@ -26,7 +26,7 @@ pub(super) const FORWARD: Subject = Subject {
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "attention_backward",
-    cases: || cases(backward),
+    cases: backward_cases,
     is_cpu_only: |_| false,
     may_be_constant,
     input,
@@ -299,6 +299,9 @@ fn setups() -> Vec<(Setup, Data, bool)> {
             add(Setup { lengths: Some(DType::I64), ..Setup::plain(dtype, extents) }, Data::Normal, false);
         }
         decoding(dtype, &mut add);
+        if matches!(dtype, DType::F16 | DType::BF16) {
+            whole_chunks(dtype, &mut add);
+        }
         paged(dtype, &mut add);
         // NaN and infinities, equal keys, large scores.
         for data in [Data::Nan, Data::Inf, Data::NegInf, Data::Constant, Data::Outlier, Data::Tiny, Data::Sparse] {
@@ -333,6 +336,31 @@ fn decoding(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
                 add(plain.clone(), data, false);
             }
         }
+    }
+}
+
+/// Rows of whole vectors of 16 bytes, several tiles of queries and of keys: what tensor cores multiply.
+fn whole_chunks(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
+    let shapes: [Extents; 5] = [
+        [2, 2, 1, 140, 200, 64, 64],
+        [1, 2, 1, 129, 260, 128, 128],
+        [1, 2, 2, 260, 65, 32, 24],
+        [1, 2, 1, 65, 131, 256, 200],
+        [2, 1, 1, 63, 300, 8, 120],
+    ];
+    for (number, extents) in shapes.into_iter().enumerate() {
+        let plain = laid(dtype, extents, number % 2);
+        let causal = plain.clone().causal(CausalMask::BottomRight);
+        add(plain.clone(), Data::Normal, false);
+        add(causal.clone(), Data::Normal, number < 2);
+        add(plain.clone().causal(CausalMask::TopLeft), Data::Normal, false);
+        let window = Setup { window: (Some(70), Some(9)), lengths: Some(DType::I32), beta: 0.5, ..plain.clone() };
+        add(window, Data::Normal, number == 2);
+        let sliding = Setup { window: (Some(40), None), lengths: Some(DType::I64), ..causal.clone() };
+        add(sliding, Data::Normal, number == 3);
+        add(Setup { scale: Some(-0.2), soft_cap: Some(1.5), ..causal.clone() }, Data::Normal, number == 4);
+        add(Setup { bias: bias(dtype, extents, 3 + number % 3), ..causal }, Data::Normal, matches!(number, 0 | 2 | 3));
+        add(Setup { bias: bias(dtype, extents, 1), lengths: Some(DType::U32), ..plain }, Data::Normal, false);
     }
 }
 
@@ -375,6 +403,13 @@ fn split(cases: &[Case]) -> Vec<Case> {
     cases.iter().filter(is_small).step_by(3).map(pinned).collect()
 }
 
+/// Cases that tensor cores would take, by the form that adds up in f32 alone.
+fn simt(cases: &[Case], form: &'static str) -> Vec<Case> {
+    let is_half = |case: &&Case| matches!(case.slots()[0].desc.dtype(), DType::F16 | DType::BF16);
+    let pinned = |case: &Case| case.clone().core(false).with(PlanOptions::default().kernel(form));
+    cases.iter().filter(is_half).step_by(4).map(pinned).collect()
+}
+
 fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     let of = |(setup, data, core): &(Setup, Data, bool)| {
         let setup = match pass(setup) {
@@ -391,7 +426,13 @@ fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
 
 fn forward_cases() -> Vec<Case> {
     let mut cases = cases(forward);
-    cases.extend(split(&cases));
+    cases.extend([split(&cases), simt(&cases, "attention_simt")].concat());
+    cases
+}
+
+fn backward_cases() -> Vec<Case> {
+    let mut cases = cases(backward);
+    cases.extend(simt(&cases, "attention_backward_simt"));
     cases
 }
 
@@ -491,7 +532,7 @@ impl Fields {
     }
 
     /// The scores of the keys that a query sees.
-    fn scores(&self, inputs: &Tensors, b: usize, h: usize, i: usize) -> Result<Vec<Score>> {
+    fn scores(&self, inputs: &Tensors, b: usize, h: usize, i: usize, by: Products) -> Result<Vec<Score>> {
         let (q, k) = (inputs.values("q").context("q")?, inputs.values("k").context("k")?);
         let query = part(q, self.row(b, h, i), self.depth);
         let mut scores = Vec::new();
@@ -506,7 +547,7 @@ impl Fields {
                 row,
                 value: product,
                 // An infinity is exact, also where the soft cap makes a number of it.
-                error: if product.is_infinite() { 0.0 } else { (8.0 + self.depth as f64 / 4.0) * magnitude },
+                error: if product.is_infinite() { 0.0 } else { by.of_rows(self.depth) * magnitude },
                 tanh: 0.0,
                 slope: 1.0,
                 of_slope: 0.0,
@@ -567,6 +608,44 @@ fn chains(terms: usize) -> f64 {
     24.0 + terms as f64 / 256.0
 }
 
+/// How a kernel multiplies, in units of the accumulator.
+#[derive(Clone, Copy)]
+struct Products {
+    /// On tensor cores, which cut sums off instead of rounding them.
+    has_cores: bool,
+    /// What rounding a weight to the type of q may change: a part of it, and a number where it is subnormal.
+    rounded: f64,
+    lost: f64,
+}
+
+impl Products {
+    const PLAIN: Self = Self { has_cores: false, rounded: 0.0, lost: 0.0 };
+
+    fn of(descriptor: &AnyDescriptor, by: By) -> Self {
+        let dtype = descriptor.slots()[0].desc.dtype();
+        let unit = dtype.accumulator().unit_roundoff();
+        if by.kernel.ends_with("_mma") {
+            Self {
+                has_cores: true,
+                rounded: dtype.unit_roundoff() / unit,
+                lost: dtype.smallest_subnormal() / 2.0 / unit,
+            }
+        } else {
+            Self::PLAIN
+        }
+    }
+
+    /// What a product of two rows may differ by, of the sum of the magnitudes.
+    fn of_rows(self, depth: usize) -> f64 {
+        8.0 + depth as f64 / if self.has_cores { 2.0 } else { 4.0 }
+    }
+
+    /// What so many terms, weights times other numbers, may add to the error of their sum, of the sum of their magnitudes.
+    fn of_weighted(self, terms: usize) -> f64 {
+        if self.has_cores { self.rounded + 8.0 + terms as f64 / 2.0 } else { chains(terms) }
+    }
+}
+
 /// What a weight may differ by beside the error of its score: the exponential, its argument, and the sum that divides.
 fn of_weight(fields: &Fields) -> f64 {
     12.0 + chains(fields.keys)
@@ -581,7 +660,7 @@ struct Forward {
 }
 
 impl Forward {
-    fn of(fields: &Fields, inputs: &Tensors, unit: f64) -> Result<Self> {
+    fn of(fields: &Fields, inputs: &Tensors, unit: f64, by: Products) -> Result<Self> {
         let v = inputs.values("v").context("v")?;
         let rows = fields.samples * fields.heads * fields.queries;
         let (mut y, mut of_y) = (vec![0.0; rows * fields.value_depth], vec![0.0; rows * fields.value_depth]);
@@ -589,7 +668,7 @@ impl Forward {
         for row in 0..rows {
             let (b, h, i) =
                 (row / fields.queries / fields.heads, row / fields.queries % fields.heads, row % fields.queries);
-            let scores = fields.scores(inputs, b, h, i)?;
+            let scores = fields.scores(inputs, b, h, i, by)?;
             let (largest, of_row) = largest_and_lse(&scores);
             lse.push(of_row);
             if largest == f64::NEG_INFINITY {
@@ -610,7 +689,7 @@ impl Forward {
                 let values = part(v, score.row, fields.value_depth);
                 for ((y, of_y), value) in y[out.clone()].iter_mut().zip(&mut of_y[out.clone()]).zip(values) {
                     *y += weight * value;
-                    *of_y += own * value.abs() + chains(fields.keys) * weight * value.abs();
+                    *of_y += (own + by.of_weighted(fields.keys) * weight + by.lost) * value.abs();
                 }
             }
             for (y, of_y) in y[out.clone()].iter().zip(&mut of_y[out.clone()]) {
@@ -676,8 +755,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
             };
             Ok((0..elements).map(drawn).collect())
         }
-        "y" => Ok(Forward::of(&fields, inputs, 1.0)?.y),
-        "lse" => Ok(Forward::of(&fields, inputs, 1.0)?.lse),
+        "y" => Ok(Forward::of(&fields, inputs, 1.0, Products::PLAIN)?.y),
+        "lse" => Ok(Forward::of(&fields, inputs, 1.0, Products::PLAIN)?.lse),
         _ => Ok((0..elements).map(|_| random.normal()).collect()),
     }
 }
@@ -686,7 +765,8 @@ const FORWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["y"],
         budget: "u_o |y| + u_A (sum p |v| (e + |s - max| + 60 + Sk/128) + |y| sum p (e + |s - max| + 36 + Sk/256)) + 2^-126 (sum|v| + Sk |y|), e = (8 + D/4) |scale| \
-                 sum|q k| + |s|, with a soft cap that times 1 - tanh^2 and 16 |cap tanh| more, with a bias the magnitudes of both summands more",
+                 sum|q k| + |s|, with a soft cap that times 1 - tanh^2 and 16 |cap tanh| more, with a bias the magnitudes of both summands more; on tensor cores D/2, and u_T sum p |v| for the rounding of weights, \
+                 T the type of q, with u_A (8 + Sk/2) sum p |v| for sums that are cut off",
         why: "The bound lets the roundings of all scores have one sign, and allows for chains of 64 additions and for tiles one after the other.",
     },
     Contract {
@@ -700,16 +780,18 @@ const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
     outputs: &["dq", "dk", "dv", "dbias"],
     budget: "the sum over the terms of u_A (error of the term + (24 + n/256) |term|), n their number, + u_A 2 |beta grad|; terms p dy: (e + |s - lse| + 16) |p dy|; ds k \
              and ds q: |k| or |q| times that of ds = p (dp - delta), which is p ((e + |s - lse| + 20) |dp - delta| + (8 + Dv/4) (sum|dy v| + sum|dy y|)), with a soft \
-             cap times 1 - tanh^2, with |ds| (24 + 2 |tanh| (1 - tanh^2) e / cap) more",
+             cap times 1 - tanh^2, with |ds| (24 + 2 |tanh| (1 - tanh^2) e / cap) more; on tensor cores Dv/2, and u_T |term| for its rounding, T the type of q, with u_A (8 + n/2) \
+             |term| for sums that are cut off",
     why: "As for y of attention; random roundings cancel.",
 }];
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "attention".
-fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: By) -> Result<Vec<Expected>> {
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let dtype = descriptor.slots()[0].desc.dtype();
     let accumulator = dtype.accumulator();
-    let Forward { y, of_y, lse, of_lse } = Forward::of(&fields, inputs, accumulator.unit_roundoff())?;
+    let Forward { y, of_y, lse, of_lse } =
+        Forward::of(&fields, inputs, accumulator.unit_roundoff(), Products::of(descriptor, by))?;
     let of = |values: &[f64], allowances: &[f64], dtype: DType| {
         let own = |(&value, &allowance): (&f64, &f64)| budget(dtype, accumulator, value, finite(allowance));
         values.iter().zip(allowances).map(own).collect()
@@ -735,17 +817,17 @@ impl Sums {
     }
 
     /// Adds a factor with an error to a row, times other numbers.
-    fn add(&mut self, row: usize, (factor, error): (f64, f64), others: &[f64], terms: usize) {
+    fn add(&mut self, row: usize, (factor, error): (f64, f64), others: &[f64], of_sum: f64) {
         for (d, other) in others.iter().enumerate() {
             let at = row * others.len() + d;
             self.values[at] += factor * other;
-            self.errors[at] += (error + chains(terms) * factor.abs()) * other.abs();
+            self.errors[at] += (error + of_sum * factor.abs()) * other.abs();
         }
     }
 }
 
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "attention, gradients".
-fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: By) -> Result<Vec<Expected>> {
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let values = |name: &str| inputs.values(name).with_context(|| format!("no {name}"));
     let (q, k, v) = (values("q")?, values("k")?, values("v")?);
@@ -755,8 +837,11 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _:
     let unit = accumulator.unit_roundoff();
     let bias_elements: usize = fields.bias.iter().product();
     let mut sums = [q.len(), k.len(), v.len(), bias_elements].map(Sums::of);
+    let by = Products::of(descriptor, by);
     let per_key = fields.queries * (fields.heads / fields.kv_heads.max(1));
     let scores = fields.samples * fields.heads * fields.queries * fields.keys;
+    // Where a number that is rounded before it is multiplied by `factor` is subnormal.
+    let rounded = |(value, error): (f64, f64), factor: f64| (value, error + by.lost * factor.abs());
     for (row, &lse) in lse.iter().enumerate() {
         if lse == f64::NEG_INFINITY {
             continue;
@@ -768,14 +853,14 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _:
         let magnitude = |others: &[f64]| of_y.iter().zip(others).map(|(a, b)| (a * b).abs()).sum::<f64>();
         let written = part(y, row, fields.value_depth);
         let (delta, of_delta) = (dot(written), magnitude(written));
-        for score in fields.scores(inputs, b, h, i)? {
+        for score in fields.scores(inputs, b, h, i, by)? {
             let kv = score.row;
             let value = part(v, kv, fields.value_depth);
             let p = (score.value - lse).exp();
             let lost = f64::from(f32::MIN_POSITIVE) / unit;
             let of_p = if p == 0.0 { lost } else { p * (score.error + (score.value - lse).abs() + 16.0) + lost };
             let difference = dot(value) - delta;
-            let of_products = (8.0 + fields.value_depth as f64 / 4.0) * (magnitude(value) + of_delta);
+            let of_products = by.of_rows(fields.value_depth) * (magnitude(value) + of_delta);
             let ds = p * difference;
             let of_ds = of_p * difference.abs() + p * of_products + 4.0 * ds.abs();
             let (sloped, of_sloped) = match fields.soft_cap {
@@ -784,11 +869,11 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _:
             };
             let of_product =
                 (fields.scale * sloped, fields.scale.abs() * of_sloped + 2.0 * (fields.scale * sloped).abs());
-            sums[0].add(row, of_product, part(k, kv, fields.depth), fields.keys);
-            sums[1].add(kv, of_product, query, per_key);
-            sums[2].add(kv, (p, of_p), of_y, per_key);
+            sums[0].add(row, rounded(of_product, fields.scale), part(k, kv, fields.depth), by.of_weighted(fields.keys));
+            sums[1].add(kv, rounded(of_product, fields.scale), query, by.of_weighted(per_key));
+            sums[2].add(kv, rounded((p, of_p), 1.0), of_y, by.of_weighted(per_key));
             let at = fields.bias_at([b, h, i, score.key]);
-            sums[3].add(at, (ds, of_ds), &[1.0], scores / bias_elements.max(1));
+            sums[3].add(at, (ds, of_ds), &[1.0], chains(scores / bias_elements.max(1)));
         }
     }
     let outputs = descriptor.slots().iter().filter(|slot| slot.access != Access::In);

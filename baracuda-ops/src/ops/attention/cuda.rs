@@ -1,13 +1,14 @@
 //! The CUDA kernels: how wide their tiles are, which operands they access in vectors, and the launches of backward.
 
 use std::ffi::c_void;
+use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 
 use super::geometry::{Geometry, Mask};
 use super::{BackwardFields, ForwardFields, Gradient, Valid, backward as rows_of_backward, forward as rows_of_forward};
 use crate::backend::Located;
-use crate::backend::cuda::{Device, Launch, Props, Start, c_dtype, c_element};
+use crate::backend::cuda::{Device, Launch, Numbers, Props, Start, c_dtype, c_element};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
 use crate::kernel::{Accepted, Ask, Built, Candidate};
@@ -50,6 +51,17 @@ fn has_vectors(desc: &TensorDesc) -> bool {
         && columns.is_multiple_of(WIDTH)
         && rest.iter().all(|stride| stride.is_multiple_of(WIDTH))
         && desc.align_bytes() >= VEC_BYTES.min(WIDTH * desc.dtype().size_bytes())
+}
+
+/// Whether rows are whole vectors of 16 bytes that start at multiples of one.
+pub(super) fn has_chunks(desc: &TensorDesc) -> bool {
+    let [rest @ .., column] = desc.strides() else { return false };
+    let columns = desc.dims().last().copied().unwrap_or(0);
+    let width = VEC_BYTES / desc.dtype().size_bytes();
+    (*column == 1 || columns == 1)
+        && columns.is_multiple_of(width)
+        && rest.iter().all(|stride| stride.is_multiple_of(width))
+        && desc.align_bytes() >= VEC_BYTES
 }
 
 /// The sum of the numbers of those operands that have vectors.
@@ -144,9 +156,24 @@ pub(super) fn params_of_forward(valid: &Valid<ForwardFields>) -> Result<(sys::bo
     Ok((params, vectors(slots, &[(Y, sys::BOPS_ATTENTION_Y)])))
 }
 
+/// The operands of a run of forward.
+pub(super) fn operands_of_forward(located: &Located<'_>) -> sys::bops_attention_operands {
+    use rows_of_forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
+    sys::bops_attention_operands {
+        q: located.pointer(Q).cast_const(),
+        k: located.pointer(K).cast_const(),
+        v: located.pointer(V).cast_const(),
+        bias: located.pointer(BIAS).cast_const(),
+        lengths: located.pointer(LENGTHS).cast_const(),
+        pages: located.pointer(PAGES).cast_const(),
+        y: located.pointer(Y),
+        lse: located.pointer(LSE),
+    }
+}
+
 /// A tile of queries to a block.
 pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) -> Accepted<'d> {
-    use rows_of_forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
+    use rows_of_forward::{K, Q, V, Y};
     let (geometry, slots) = (&valid.derived, &valid.slots);
     let dtype = valid.fields.q.dtype();
     let (params, of_y) = params_of_forward(valid)?;
@@ -157,25 +184,13 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) ->
     };
     let has_work = !valid.slots.always(Y).desc.is_empty();
     Ok(calls!(bops_attention_simt)
-        .candidate(has_work, (params.dtype, params, choice, ()), |located| sys::bops_attention_operands {
-            q: located.pointer(Q).cast_const(),
-            k: located.pointer(K).cast_const(),
-            v: located.pointer(V).cast_const(),
-            bias: located.pointer(BIAS).cast_const(),
-            lengths: located.pointer(LENGTHS).cast_const(),
-            pages: located.pointer(PAGES).cast_const(),
-            y: located.pointer(Y),
-            lse: located.pointer(LSE),
-        })
+        .candidate(has_work, (params.dtype, params, choice, ()), operands_of_forward)
         .batch_invariant())
 }
 
-type Form = Calls<
-    sys::bops_dtype,
-    sys::bops_attention_backward_params,
-    sys::bops_attention_choice,
-    sys::bops_attention_backward_operands,
->;
+/// A form of backward whose choice is a `C`.
+pub(super) type Form<C> =
+    Calls<sys::bops_dtype, sys::bops_attention_backward_params, C, sys::bops_attention_backward_operands>;
 
 fn operands(located: &Located<'_>) -> sys::bops_attention_backward_operands {
     use rows_of_backward::{BIAS, DBIAS, DK, DQ, DV, DY, K, LENGTHS, LSE, Q, V, Y};
@@ -195,17 +210,8 @@ fn operands(located: &Located<'_>) -> sys::bops_attention_backward_operands {
     }
 }
 
-/// The launches of a backward.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Choice {
-    delta: bool,
-    queries: Option<sys::bops_attention_choice>,
-    keys: Option<sys::bops_attention_choice>,
-    bias: Option<sys::bops_attention_choice>,
-}
-
-/// The sums of dy and y of queries, then a tile of queries, of keys or of the bias to a block.
-pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) -> Accepted<'d> {
+/// What the forms of backward are told.
+pub(super) fn params_of_backward(valid: &Valid<BackwardFields>) -> Result<sys::bops_attention_backward_params, Reason> {
     use rows_of_backward::{DBIAS, DK, DQ, DV, DY, K, LENGTHS, LSE, Q, V, Y};
     let (fields, geometry, slots) = (&valid.fields, &valid.derived, &valid.slots);
     let dtype = fields.q.dtype();
@@ -227,7 +233,7 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
         let [sample, head, row, column] = own;
         of_bias.strides = sys::bops_attention_strides { sample, head, row, column };
     }
-    let params = sys::bops_attention_backward_params {
+    Ok(sys::bops_attention_backward_params {
         of,
         dy: strides_of(slots, DY),
         dq: gradient(DQ, fields.dq),
@@ -238,7 +244,24 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
         bias_heads: word(bias_heads),
         bias_queries: word(bias_queries),
         bias_keys: word(bias_keys),
-    };
+    })
+}
+
+/// The launches of a backward.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Choice {
+    delta: bool,
+    queries: Option<sys::bops_attention_choice>,
+    keys: Option<sys::bops_attention_choice>,
+    bias: Option<sys::bops_attention_choice>,
+}
+
+/// The sums of dy and y of queries, then a tile of queries, of keys or of the bias to a block.
+pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) -> Accepted<'d> {
+    use rows_of_backward::{DBIAS, DK, DQ, DV, DY, K, Q, V};
+    let (fields, geometry, slots) = (&valid.fields, &valid.derived, &valid.slots);
+    let dtype = fields.q.dtype();
+    let params = params_of_backward(valid)?;
     let in_vectors = [
         (Q, sys::BOPS_ATTENTION_Q),
         (K, sys::BOPS_ATTENTION_K),
@@ -258,7 +281,7 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
         keys: has_elements(&[DK, DV]).then(|| with(classes(dtype))),
         bias: has_elements(&[DBIAS]).then(|| with(&[64, 256])),
     };
-    let forms: Vec<(Form, sys::bops_attention_choice)> = [
+    let forms: Vec<_> = [
         (calls!(bops_attention_backward_delta), choice.delta.then_some(with(classes(dtype)))),
         (calls!(bops_attention_backward_queries), choice.queries),
         (calls!(bops_attention_backward_keys), choice.keys),
@@ -267,6 +290,17 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
     .into_iter()
     .filter_map(|(form, choice)| Some((form, choice?)))
     .collect();
+    let bytes = rows * dtype.accumulator().size_bytes();
+    Ok(in_turn(choice, forms, params, bytes).batch_invariant_if(fields.dbias.is_none()))
+}
+
+/// The candidate that launches forms one after another, each with its choice, and a workspace of so many bytes for all. `choice`: what it is known by.
+pub(super) fn in_turn<C: Numbers>(
+    choice: impl Debug + Copy + PartialEq + Send + Sync + 'static,
+    forms: Vec<(Form<C>, C)>,
+    params: sys::bops_attention_backward_params,
+    workspace_bytes: u64,
+) -> Candidate<'static> {
     let launches = word(forms.len() as u64);
     let build = move |device: &crate::backend::Device| {
         let device = Device::of(device)?;
@@ -285,10 +319,8 @@ pub(super) fn backward<'d>(valid: &'d Valid<BackwardFields>, _: &Props, _: Ask) 
         };
         Ok(Built::from(Launch::new("bops_attention_backward", start)))
     };
-    let bytes = rows * dtype.accumulator().size_bytes();
-    let candidate =
-        Candidate { workspace: WorkspaceReq::new(bytes, VEC_BYTES), launches, ..Candidate::new(choice, build) };
-    Ok(candidate.batch_invariant_if(fields.dbias.is_none()))
+    let workspace = WorkspaceReq::new(workspace_bytes, VEC_BYTES);
+    Candidate { workspace, launches, ..Candidate::new(choice, build) }
 }
 
 #[cfg(test)]

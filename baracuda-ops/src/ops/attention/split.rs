@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::cuda::{VEC_BYTES, check_blocks, params_of_forward};
+use super::cuda::{VEC_BYTES, check_blocks, has_chunks, operands_of_forward, params_of_forward};
 use super::geometry::Geometry;
 use super::{ForwardFields, Valid, forward as rows_of_forward};
 use crate::backend::cuda::Props;
@@ -12,7 +12,6 @@ use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
 use crate::ops::calls::calls;
 use crate::options::WorkspaceReq;
-use crate::tensor::TensorDesc;
 
 /// Bytes of a tile of keys, and of one of values, in shared memory.
 const TILE_BYTES: u64 = 16 << 10;
@@ -34,17 +33,6 @@ struct Tuning {
 }
 
 const TUNING: Tuning = Tuning { blocks_per_multiprocessor: 8, least_tiles: 2, most_rows: 32, least_keys: 256 };
-
-/// Whether rows are whole vectors of 16 bytes that start at multiples of one.
-fn has_vectors(desc: &TensorDesc) -> bool {
-    let [rest @ .., column] = desc.strides() else { return false };
-    let columns = desc.dims().last().copied().unwrap_or(0);
-    let width = VEC_BYTES / desc.dtype().size_bytes();
-    (*column == 1 || columns == 1)
-        && columns.is_multiple_of(width)
-        && rest.iter().all(|stride| stride.is_multiple_of(width))
-        && desc.align_bytes() >= VEC_BYTES
-}
 
 /// Queries of heads that share a head of keys.
 fn shared_rows(geometry: &Geometry) -> u64 {
@@ -72,7 +60,7 @@ fn choose(geometry: &Geometry, dtype: DType, vectors: u32, props: &Props) -> sys
 
 /// A part of the keys to a block, with the queries of all heads that share them.
 pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
-    use rows_of_forward::{BIAS, K, LENGTHS, LSE, PAGES, Q, V, Y};
+    use rows_of_forward::{K, V, Y};
     let (geometry, slots) = (&valid.derived, &valid.slots);
     let dtype = valid.fields.q.dtype();
     let rows = shared_rows(geometry);
@@ -81,7 +69,7 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, props: &Props, ask: A
     let (params, of_y) = params_of_forward(valid)?;
     let vectors = [(K, sys::BOPS_ATTENTION_K), (V, sys::BOPS_ATTENTION_V)]
         .into_iter()
-        .filter(|&(row, _)| has_vectors(&slots.always(row).desc))
+        .filter(|&(row, _)| has_chunks(&slots.always(row).desc))
         .fold(of_y, |vectors, (_, number)| vectors | number);
     let choice = choose(geometry, dtype, vectors, props);
     let queries = [geometry.samples, geometry.heads, geometry.queries].into_iter().fold(1, u64::saturating_mul);
@@ -95,18 +83,8 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, props: &Props, ask: A
     let width = geometry.value_depth.next_multiple_of(4) + 2;
     let bytes =
         [queries, choice.parts.into(), width].into_iter().fold(dtype.accumulator().size_bytes(), u64::saturating_mul);
-    let candidate = calls!(bops_attention_split).candidate(has_work, (params.dtype, params, choice, ()), |located| {
-        sys::bops_attention_operands {
-            q: located.pointer(Q).cast_const(),
-            k: located.pointer(K).cast_const(),
-            v: located.pointer(V).cast_const(),
-            bias: located.pointer(BIAS).cast_const(),
-            lengths: located.pointer(LENGTHS).cast_const(),
-            pages: located.pointer(PAGES).cast_const(),
-            y: located.pointer(Y),
-            lse: located.pointer(LSE),
-        }
-    });
+    let candidate =
+        calls!(bops_attention_split).candidate(has_work, (params.dtype, params, choice, ()), operands_of_forward);
     let workspace = if has_work { WorkspaceReq::new(bytes, VEC_BYTES) } else { WorkspaceReq::NONE };
     Ok(Candidate { workspace, launches: if has_work { 2 } else { 0 }, ..candidate })
 }
@@ -115,6 +93,7 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, props: &Props, ask: A
 mod tests {
     use super::*;
     use crate::ops::attention::AttentionDescriptor;
+    use crate::tensor::TensorDesc;
 
     fn choice(props: &Props, dtype: DType, [b, hq, hk, sq, sk, d]: [u64; 6]) -> sys::bops_attention_split_choice {
         let q = TensorDesc::contiguous(dtype, &[b, hq, sq, d]).unwrap();
