@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, ensure};
 use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Device, Function, PlanOptions, Slot};
@@ -661,20 +662,29 @@ fn holds_for_every_number(line: &str, dtype: &str) {
 #[test]
 fn functions_of_every_number_of_16_bits() {
     let is_of_numbers = |function: &Function| function.computes_in(DType::F32) && !function.takes_bool(0);
-    for function in Function::ALL.into_iter().filter(is_of_numbers) {
-        for (dtype, at) in
-            ["f16", "bf16"].into_iter().flat_map(|dtype| (0..function.arity()).map(move |at| (dtype, at)))
-        {
-            let numbers = ["1.7", "-0.3"];
-            let arguments: Vec<String> = (0..function.arity())
-                .map(|own| if own == at { r#""x""#.into() } else { numbers[own % numbers.len()].into() })
-                .collect();
-            let (name, arguments) = (function.name(), arguments.join(","));
-            let line = format!(
-                r#"pointwise {{"program":{{"inputs":["x"],"let":[["y","{name}",{arguments}]],"outputs":["y"]}},"inputs":[{{"dtype":"{dtype}","dims":[65536]}}],"outputs":["f32"]}}"#
-            );
-            holds_for_every_number(&line, dtype);
+    let functions: Vec<Function> = Function::ALL.into_iter().filter(is_of_numbers).collect();
+    // References take most of the time: one function to a thread.
+    let next = AtomicUsize::new(0);
+    let take = || functions.get(next.fetch_add(1, Ordering::Relaxed));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| std::iter::from_fn(take).for_each(holds_for_every_argument));
         }
+    });
+}
+
+/// Any number of 16 bits in the place of each argument in turn.
+fn holds_for_every_argument(function: &Function) {
+    for (dtype, at) in ["f16", "bf16"].into_iter().flat_map(|dtype| (0..function.arity()).map(move |at| (dtype, at))) {
+        let numbers = ["1.7", "-0.3"];
+        let arguments: Vec<String> = (0..function.arity())
+            .map(|own| if own == at { r#""x""#.into() } else { numbers[own % numbers.len()].into() })
+            .collect();
+        let (name, arguments) = (function.name(), arguments.join(","));
+        let line = format!(
+            r#"pointwise {{"program":{{"inputs":["x"],"let":[["y","{name}",{arguments}]],"outputs":["y"]}},"inputs":[{{"dtype":"{dtype}","dims":[65536]}}],"outputs":["f32"]}}"#
+        );
+        holds_for_every_number(&line, dtype);
     }
 }
 

@@ -230,6 +230,7 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
 #pragma unroll 1
             for (int at = thread % 32; at < tile::keys; at += 32) added += weights[at] = exponential(weights[at] - about);
             added = across_row<32>(added, [](A x, A y) { return x + y; });
+            __syncwarp(); // every lane has read what the first one replaces
             if (thread % 32 == 0) m.largest[row] = top, m.total[row] = m.total[row] * factor + added, m.factor[row] = factor;
         }
         // 4. Weights times values.

@@ -183,8 +183,9 @@ pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, _: &Props, _: Ask) ->
         vectors: vectors(slots, &in_vectors) | of_y,
     };
     let has_work = !valid.slots.always(Y).desc.is_empty();
+    let is_paged = params.pages.page != 0;
     Ok(calls!(bops_attention_simt)
-        .candidate(has_work, (params.dtype, params, choice, ()), operands_of_forward)
+        .candidate(has_work, (params.dtype, params, choice, is_paged), operands_of_forward)
         .batch_invariant())
 }
 
