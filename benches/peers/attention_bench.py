@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import channel_norm_bench as method
 
 # batch, heads, queries and keys, elements of a head
-SHAPES = [(16, 32, 1024, 64), (16, 16, 1024, 128), (4, 32, 4096, 64), (4, 16, 4096, 128)]
+SHAPES = [(16, 32, 1024, 64), (16, 16, 1024, 128), (4, 32, 4096, 64), (4, 16, 4096, 128), (1, 32, 16384, 64), (1, 16, 16384, 128)]
 BACKENDS = {"torch-cudnn": SDPBackend.CUDNN_ATTENTION, "torch-flash": SDPBackend.FLASH_ATTENTION, "torch-efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 

@@ -9,7 +9,14 @@ use super::Cell;
 pub(super) const OPS: [&str; 3] = ["sdpa", "sdpa_causal", "sdpa_decode"];
 
 /// Batch, heads, queries and keys, elements of a head.
-const SHAPES: [[u64; 4]; 4] = [[16, 32, 1024, 64], [16, 16, 1024, 128], [4, 32, 4096, 64], [4, 16, 4096, 128]];
+const SHAPES: [[u64; 4]; 6] = [
+    [16, 32, 1024, 64],
+    [16, 16, 1024, 128],
+    [4, 32, 4096, 64],
+    [4, 16, 4096, 128],
+    [1, 32, 16384, 64],
+    [1, 16, 16384, 128],
+];
 
 /// Heads of queries, heads of keys, and elements of a head where each sample has one query.
 const DECODE: [u64; 3] = [32, 8, 128];
