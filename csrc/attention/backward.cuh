@@ -54,6 +54,12 @@ template <typename A> __device__ __forceinline__ A no_weight() { return -A(0); }
 __device__ __forceinline__ bool is_no_weight(float weight) { return __float_as_uint(weight) == 0x80000000u; }
 __device__ __forceinline__ bool is_no_weight(double weight) { return uint64_t(__double_as_longlong(weight)) == uint64_t(1) << 63; }
 
+// The least finite number: its exponential is 0 beside every lse but NaN, as that of -infinity is.
+template <typename A> __device__ __forceinline__ A lowest() {
+    if constexpr (sizeof(A) == 8) return -1.7976931348623157e308;
+    else return -3.40282347e38f;
+}
+
 template <typename A, int padded, of_block way> struct backward_work {
     using tile = backward_tile<A, padded>;
     using memory = backward_memory<A, padded>;
@@ -282,8 +288,11 @@ template <typename A, int padded, of_block way> struct backward_work {
                     const int column = first + at.x + j * wide;
                     A &score = weights[i * high * weight_row + j * wide];
                     A slope = 0;
-                    score =
-                        column >= from && column < to ? rule.score(p, score, is_keys ? column : row, is_keys ? row : column, slope) : -A(INFINITY);
+                    const bool is_seen = column >= from && column < to;
+                    if (is_seen) score = rule.score(p, score, is_keys ? column : row, is_keys ? row : column, slope);
+                    // -infinity says that the key is not seen. Without a mask of Bools, which hides keys by it, one that is seen has a number instead.
+                    if (!is_seen) score = -A(INFINITY);
+                    else if (score == -A(INFINITY) && p.mask != BOPS_ATTENTION_BOOL) score = lowest<A>();
                     slopes[i * columns + j] = slope;
                 }
             }
@@ -300,7 +309,7 @@ template <typename A, int padded, of_block way> struct backward_work {
 #pragma unroll
             for (int j = 0; j < columns; ++j) {
                 const A score = scores[i][j] * scale, logarithm = logarithms[is_keys ? j : i];
-                const bool is_hidden = min(score, logarithm) == -A(INFINITY); // also beside NaN, which min passes over
+                const bool is_hidden = logarithm == -A(INFINITY) || (!is_whole && score == -A(INFINITY));
                 weights[i * high * weight_row + j * wide] = is_hidden ? no_weight<A>() : exponential(score - logarithm);
             }
     }

@@ -246,8 +246,8 @@ __device__ __forceinline__ float scaled_error_complement(float z) {
     const float value = size < 10.0f ? scaled_complement(size) : __fmul_rn(__fmul_rn(u, 0.564189613f), far);
     if (!(z < 0.0f)) return value;
     const float square = __fmul_rn(z, z), power = exponential(square);
-    // Beyond, the power is infinite.
-    return size > 9.5f ? INFINITY : __fmaf_rn(2.0f, __fmaf_rn(power, __fmaf_rn(z, z, -square), power), -value);
+    // Times the exponent's rest an infinite power would be NaN.
+    return power == INFINITY ? INFINITY : __fmaf_rn(2.0f, __fmaf_rn(power, __fmaf_rn(z, z, -square), power), -value);
 }
 __device__ __forceinline__ double scaled_error_complement(double z) { return erfcx(z); }
 

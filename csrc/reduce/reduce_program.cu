@@ -7,7 +7,7 @@ namespace {
 // The type in which values are combined that are computed in A.
 template <typename A> using combined_in = std::conditional_t<std::is_integral_v<A>, int64_t, A>;
 
-template <typename A, int slots, int combine> __global__ void __launch_bounds__(reduce_threads, combine == BOPS_COMBINE_ANY ? 2 : 3)
+template <typename A, int slots, int combine> __global__ void __launch_bounds__(reduce_threads, combine == BOPS_COMBINE_ANY || sizeof(A) == 8 ? 2 : 3)
     reduce_program(const __grid_constant__ bops_reduce_program_params params, const __grid_constant__ bops_reduce_program_operands operands,
                    typename fold<combine, combined_in<A>>::held *parts) {
     using E = mixed<A, 1>;

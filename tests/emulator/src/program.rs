@@ -440,7 +440,7 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
     };
     let parameters = decoder.parameters(head);
     let (mut shared_bytes, mut local_bytes) = (0, 0);
-    let mut dynamic = Vec::new();
+    let (mut dynamic, mut dynamic_align) = (Vec::new(), 16);
     let place = |decoder: &mut Decoder, variable: ptx::Variable, bytes: &mut u64| {
         *bytes = bytes.next_multiple_of(variable.align);
         decoder.scopes[0].insert(variable.name, Name::Number(*bytes));
@@ -448,6 +448,9 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
     };
     for variable in ptx::variables(entry.module, ".shared").into_iter().chain(ptx::variables(body, ".shared")) {
         if variable.bytes == 0 {
+            if is_used(body, &variable.name) {
+                dynamic_align = dynamic_align.max(variable.align);
+            }
             dynamic.push(variable.name);
         } else if is_used(body, &variable.name) {
             place(&mut decoder, variable, &mut shared_bytes);
@@ -461,8 +464,8 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
             decoder.scopes[0].insert(variable.name, Name::Number(driver::place(&bytes)));
         }
     }
-    // Memory asked for at launch lies behind it.
-    shared_bytes = shared_bytes.next_multiple_of(16);
+    // Memory asked for at launch lies behind it: as ptxas does, what is declared statically is filled up to the alignment of that memory.
+    shared_bytes = shared_bytes.next_multiple_of(dynamic_align);
     for name in dynamic {
         decoder.scopes[0].insert(name, Name::Number(shared_bytes));
     }
