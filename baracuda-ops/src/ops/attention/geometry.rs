@@ -89,12 +89,25 @@ impl Geometry {
         first..end.max(first)
     }
 
-    /// Floating-point operations of `products` products of queries and keys over D, and as many over Dv.
+    /// Pairs of a query and a key that it sees, of one sample and head, in samples of all keys and whatever the bias says.
+    fn pairs(&self) -> u64 {
+        let [queries, keys] = [self.queries, self.keys].map(i128::from);
+        let ahead = if self.from_end { keys - queries } else { 0 };
+        // Query i sees the keys before i + `by`, of those that are there.
+        let before = |by: i128| {
+            let first = (-by).clamp(0, queries);
+            let all = (keys - by).clamp(first, queries);
+            (all - first) * (first + all - 1 + 2 * by) / 2 + (queries - all) * keys
+        };
+        let end = self.right.map_or(queries * keys, |right| before(ahead + i128::from(right) + 1));
+        let start = self.left.map_or(0, |left| before(ahead - i128::from(left)));
+        u64::try_from(end - start).unwrap_or(u64::MAX)
+    }
+
+    /// Floating-point operations of so many products of rows of D, and so many of rows of Dv, for each pair of a query and a key that it sees.
     pub(crate) fn flops(&self, [of_depth, of_value_depth]: [u64; 2]) -> u64 {
         let terms = self.depth.saturating_mul(of_depth).saturating_add(self.value_depth.saturating_mul(of_value_depth));
-        [self.samples, self.heads, self.queries, self.keys]
-            .into_iter()
-            .fold(terms.saturating_mul(2), u64::saturating_mul)
+        [self.samples, self.heads, self.pairs()].into_iter().fold(terms.saturating_mul(2), u64::saturating_mul)
     }
 }
 
@@ -143,5 +156,23 @@ mod tests {
         let far = Geometry { left: Some(u64::MAX), right: Some(u64::MAX), ..it };
         assert_eq!(all(far, 5), all(it, 5));
         assert_eq!([-1, 0, 3, 9].map(|length| it.length(length)), [0, 0, 3, 5]);
+    }
+    #[test]
+    fn pairs_are_those_of_all_queries() {
+        for (queries, keys) in [(3, 5), (5, 3), (1, 7), (4, 4), (0, 3), (3, 0)] {
+            for (left, right) in [None, Some(0), Some(1), Some(9), Some(u64::MAX)]
+                .into_iter()
+                .flat_map(|left| [(left, None), (left, Some(0)), (left, Some(2))])
+            {
+                for from_end in [false, true] {
+                    let it = Geometry { left, right, from_end, ..geometry(queries, keys) };
+                    let counted = (0..queries)
+                        .map(|query| it.visible(query, keys))
+                        .map(|seen| seen.end - seen.start)
+                        .sum::<u64>();
+                    assert_eq!(it.pairs(), counted, "{queries} {keys} {left:?} {right:?} {from_end}");
+                }
+            }
+        }
     }
 }
