@@ -274,6 +274,8 @@ fn emptied(case: &Case, is_large: bool) -> Vec<Case> {
         cases.extend(descriptor.ok().map(|descriptor| Case::new(descriptor, Data::Normal)));
     }
     cases.retain(|case| case.slots().iter().map(|slot| slot.desc.elements()).fold(0, u64::saturating_add) < 1 << 14);
+    // Of a pool without pages the numbers of pages name as many keys as they like: going over 2^32 of them, none of which is there, takes hours.
+    cases.retain(|case| !(is_large && case.slots().iter().any(|slot| slot.name == "pages")));
     cases
 }
 

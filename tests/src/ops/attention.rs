@@ -536,6 +536,10 @@ impl Fields {
         let (q, k) = (inputs.values("q").context("q")?, inputs.values("k").context("k")?);
         let query = part(q, self.row(b, h, i), self.depth);
         let mut scores = Vec::new();
+        // Of a pool without pages no key is there, however many the numbers of pages would name.
+        if k.is_empty() {
+            return Ok(scores);
+        }
         for j in (0..self.keys).filter(|&j| self.sees(inputs, [b, h, i, j])) {
             let Some(row) = self.kv_row(inputs, b, h, j) else { continue };
             let key = part(k, row, self.depth);
