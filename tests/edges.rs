@@ -288,6 +288,11 @@ fn is_served_as_it_is_said(case: &Case, target: &Target, is_large: bool) -> Resu
     if is_unjudged && target.backend == Backend::Cpu {
         return Ok(());
     }
+    // Kernels of these may go over the large extent of an operand without elements, which takes hours where shaders run on the CPU.
+    let is_gone_over = ["attention", "cross_entropy", "nonzero", "search_sorted"];
+    if is_large && target.is_software() && is_gone_over.iter().any(|op| case.descriptor.name().starts_with(op)) {
+        return Ok(());
+    }
     let supported = case.descriptor.supported_by(device, &case.options);
     let planned = case.plan(device);
     let is_planned = planned.is_ok();
