@@ -26,6 +26,7 @@ mod gradients;
 mod json;
 mod kernel;
 mod list;
+mod lru;
 mod memory;
 mod narrow;
 mod operands;

@@ -7,7 +7,6 @@ mod device;
 mod lines;
 mod program;
 mod queue;
-mod recent;
 pub(crate) mod team;
 mod text;
 mod variants;

@@ -157,6 +157,7 @@ mod tests {
         assert_eq!(all(far, 5), all(it, 5));
         assert_eq!([-1, 0, 3, 9].map(|length| it.length(length)), [0, 0, 3, 5]);
     }
+
     #[test]
     fn pairs_are_those_of_all_queries() {
         for (queries, keys) in [(3, 5), (5, 3), (1, 7), (4, 4), (0, 3), (3, 0)] {

@@ -404,6 +404,8 @@ impl Rules<'_> {
         let pages = self.check_pages(op, q[0], &k)?;
         let keys = pages.map_or(k[2], |pages| pages.page * pages.per_sample);
         let (mask, bias, bias_dims) = self.check_bias(op, &[q[0], q[1], q[2], keys])?;
+        // A pool without pages has no key, however many the numbers of pages would name: there is nothing to go over.
+        let keys = if pages.is_some_and(|pages| pages.count == 0) { 0 } else { keys };
         let is_causal = self.causal != CausalMask::None;
         let [left, right] = self.window.map(|keys| keys.map(i64::unsigned_abs));
         Ok(Geometry {

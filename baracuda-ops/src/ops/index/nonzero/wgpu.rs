@@ -37,11 +37,13 @@ pub(super) fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
         [mask[0], mask[1], fill[0], fill[1]],
     ];
     let axes = walk.dims.len().max(columns).max(1);
+    // Beside an extent of 0 another may have any size, and none is looked at.
+    let extent_word = |extent: u64| if elements == 0 { 1 } else { word(extent) };
     for at in 0..axes {
         let of_walk = walk.dims.len().checked_sub(at + 1);
         let (extent, step) = of_walk.map_or((1, 0), |axis| (walk.dims[axis], walk.strides[1][axis]));
         let of_x = x.rank().checked_sub(at + 1).map_or(1, |axis| x.dims()[axis]);
-        words.push([word(extent), stride(step), word(of_x), 0]);
+        words.push([extent_word(extent), stride(step), extent_word(of_x), 0]);
     }
     let counts = Place::Workspace { offset: 0, bytes: 4 * shares };
     work.workspace_bytes = 4 * shares;
@@ -54,7 +56,7 @@ pub(super) fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
     let of_x = format!("fn is_there(at: u32) -> bool {{\n    return {is_there};\n}}\n");
     let step = |entry: &'static str, file: &'static str, generated: String, bindings: Vec<Binding>| StepBuilder {
         entry,
-        files: vec!["movement/movement", "index/nonzero_shares", file],
+        files: vec!["movement/movement", "index/sum_before", "index/nonzero_shares", file],
         generated,
         constants: vec![
             ("WORKGROUP", threads),

@@ -135,7 +135,7 @@ impl Task<'_> {
             let words = |grid: [u32; 2]| bytes(&[[word(entries), grid[0], word(tiles), 4 * digit]]);
             let mut push = |entry, file, workgroups: u64, bindings: Vec<Binding>, generated: String| {
                 let grid = groups(workgroups, self.props)?;
-                let step = self.step(entry, &["index/sort", file], 0)?;
+                let step = self.step(entry, &["index/sum_before", "index/sort", file], 0)?;
                 let mut step = StepBuilder { params: words(grid), grid, bindings, generated, ..step };
                 step.constants.push(("STEPS", word(STEPS)));
                 steps.push(step);
