@@ -242,6 +242,7 @@ files! {
         SORT_COUNT = "index/sort_count.wgsl",
         SORT_MOVE = "index/sort_move.wgsl",
         SORT_SCAN = "index/sort_scan.wgsl",
+        SUM_BEFORE = "index/sum_before.wgsl",
     }
     /// Ops that move elements.
     movement {
