@@ -5,6 +5,7 @@
 
 use baracuda_ops::{Activation, DType, GemmDescriptor};
 
+#[allow(dead_code, reason = "other examples use more of it")]
 mod digits;
 #[allow(dead_code, reason = "other examples use more of it")]
 mod graph;

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use baracuda_ops::stock::Adam;
-use baracuda_ops::{AnyDescriptor, CrossEntropyDescriptor, DType, Device, PointwiseDescriptor};
+use baracuda_ops::{CrossEntropyDescriptor, DType, Device};
 
 mod graph;
 #[allow(dead_code, reason = "the example generate uses more of it")]
@@ -47,15 +47,8 @@ fn main() -> Result<()> {
 
     let arriving = graph.tensor(&[1f32], &[], false)?;
     let gradients = graph.backward(loss, arriving)?;
-    // AdamW of all parameters is one plan. What depends on the step alone is computed once, by a program of scalars.
-    let adam = Adam { beta2: 0.99, ..Adam::w(0.1) };
-    let scalars = [0f32, 0.003, 0.0, 0.0, 0.0].map(|value| graph.tensor(&[value], &[], false));
-    let [step, lr, rate, root, kept] = scalars;
-    let (step, lr, shared) = (step?, lr?, [rate?, root?, kept?]);
-    let clock = PointwiseDescriptor::new(adam.clock()?, vec![step.desc, lr.desc])?;
-    let clocked = [step, lr, step].into_iter().chain(shared).map(|scalar| scalar.memory).collect();
-    graph.plan(&AnyDescriptor::new(clock), clocked)?;
-    graph.update(adam.program()?, &parameters, &gradients, 2, &shared)?;
+    let learning_rate = graph.tensor(&[0.003f32], &[], false)?;
+    graph.adam_w(Adam { beta2: 0.99, ..Adam::w(0.1) }, learning_rate, &parameters, &gradients)?;
 
     let (graph, scratch) = (&model.graph, model.graph.scratch()?);
     let count: u64 = parameters.iter().map(|p| p.desc.elements()).sum();

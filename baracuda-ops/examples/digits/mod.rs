@@ -16,12 +16,19 @@ pub(crate) struct Network {
     pub(crate) graph: Graph,
     device: Device,
     random: Random,
-    parameters: Vec<Tensor>,
+    pub(crate) parameters: Vec<Tensor>,
+    /// The parameter that comes next.
+    next: usize,
 }
 
 impl Network {
     pub(crate) fn new(device: Device) -> Self {
-        Self { graph: Graph::new(&device), device, random: Random(1), parameters: vec![] }
+        Self { graph: Graph::new(&device), device, random: Random(1), parameters: vec![], next: 0 }
+    }
+
+    /// What is written down from here on has the parameters that there are, in their order.
+    pub(crate) fn again(&mut self) {
+        self.next = 0;
     }
 
     /// A weight of which a result sums `terms` products.
@@ -31,18 +38,26 @@ impl Network {
     }
 
     pub(crate) fn parameter(&mut self, values: &[f32], dims: &[u64]) -> Result<Tensor> {
-        let tensor = self.graph.tensor(values, dims, true)?;
-        self.parameters.push(tensor);
-        Ok(tensor)
+        if self.next == self.parameters.len() {
+            let tensor = self.graph.tensor(values, dims, true)?;
+            self.parameters.push(tensor);
+        }
+        self.next += 1;
+        Ok(self.parameters[self.next - 1])
     }
 }
 
-/// All images go through a network. Every fifth is for the test: it has no part in the loss.
+/// The images, of which every fifth is for the test: it has no part in the loss.
 pub(crate) struct Digits {
     /// Pixels from 0 to 1, image by image.
     pub(crate) images: Vec<f32>,
     pub(crate) count: u64,
-    labels: Vec<u8>,
+    pub(crate) labels: Vec<u8>,
+}
+
+/// Whether an image is for the test.
+pub(crate) fn is_test(image: usize) -> bool {
+    image % 5 == 4
 }
 
 impl Digits {
@@ -64,7 +79,6 @@ impl Digits {
         (enough, least): (usize, f64),
     ) -> Result<()> {
         let Network { mut graph, device, parameters, .. } = network;
-        let is_test = |image: usize| image % 5 == 4;
         let tests = (0..self.labels.len()).filter(|&image| is_test(image)).count();
         let training = (self.labels.len() - tests) as f32;
         let mut shares = vec![0f32; (self.count * DIGITS) as usize];

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::ops::Range;
 
+use baracuda_ops::stock::Adam;
 use baracuda_ops::{
     Access, AnyDescriptor, AnyPlan, Buffer, DType, Descriptor, Device, Element, Function, Mem, MemMut, Operand,
     PlanOptions, PointwiseDescriptor, Program, Queue, Role, Slot, TensorDesc, Workspace,
@@ -14,13 +15,18 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// What the command line says: steps, as many as `steps` by default, and the device, by default the best.
 pub(crate) fn arguments(steps: usize) -> Result<(usize, Device)> {
+    let (steps, mut devices) = arguments_of_devices(steps)?;
+    Ok((steps, devices.swap_remove(0)))
+}
+
+/// As [`arguments`], with every device where the word `all` is in the place of one.
+pub(crate) fn arguments_of_devices(steps: usize) -> Result<(usize, Vec<Device>)> {
     let mut arguments = std::env::args().skip(1);
     let steps = arguments.next().map_or(Ok(steps), |steps| steps.parse())?;
-    let device = match arguments.next() {
-        None => Device::best(),
-        Some(name) => Device::all().into_iter().find(|d| d.backend().to_string() == name).ok_or("no such device")?,
-    };
-    Ok((steps, device))
+    let name = arguments.next();
+    let mut devices = if name.is_some() { Device::all() } else { vec![Device::best()] };
+    devices.retain(|device| name.as_ref().is_none_or(|name| name == "all" || *name == device.backend().to_string()));
+    if devices.is_empty() { Err("no such device".into()) } else { Ok((steps, devices)) }
 }
 
 /// Pseudo-random numbers below 1.
@@ -177,6 +183,22 @@ impl Graph {
         }
         let update = PointwiseDescriptor::new(program, sets.remove(0))?.sets(sets)?;
         self.plan(&AnyDescriptor::new(update), tensors)
+    }
+
+    /// Plans a step of AdamW of all parameters at once. What depends on the number of the step alone is computed before, by a program of scalars.
+    pub(crate) fn adam_w(
+        &mut self,
+        adam: Adam,
+        learning_rate: Tensor,
+        parameters: &[Tensor],
+        gradients: &HashMap<usize, usize>,
+    ) -> Result<()> {
+        let [step, rate, root, kept] = [(); 4].map(|()| self.tensor(&[0f32], &[], false));
+        let (step, shared) = (step?, [rate?, root?, kept?]);
+        let clock = PointwiseDescriptor::new(adam.clock()?, vec![step.desc, learning_rate.desc])?;
+        let clocked = [step, learning_rate, step].into_iter().chain(shared).map(|scalar| scalar.memory).collect();
+        self.plan(&AnyDescriptor::new(clock), clocked)?;
+        self.update(adam.program()?, parameters, gradients, 2, &shared)
     }
 
     /// Memory for any plan to work in.
