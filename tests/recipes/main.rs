@@ -1,11 +1,16 @@
 //! What other libraries have and this one makes of several plans, each once: every recipe runs on every device that is there, and its results are those of PyTorch 2.15,
-//! from where they were copied, or those of its definition. docs/recipes.md names the functions of this file.
+//! from where they were copied, or those of its definition. docs/recipes.md names the functions of this folder.
 
 use std::collections::BTreeMap;
 
 use baracuda_ops::{AnyDescriptor, Device};
 use baracuda_ops_tests::tape::Tape;
 use baracuda_ops_tests::target::TARGETS;
+
+mod losses;
+mod numbers;
+mod places;
+mod windows;
 
 /// Runs a plan, given as a line of a case file with the values of its inputs in row-major order, and returns those of some outputs. A program that keeps what it
 /// makes on the device hands one plan's buffers to the next.
@@ -161,8 +166,8 @@ fn bincount() {
     });
 }
 
-/// How many of ten numbers lie in each of three bins, of which the last has its upper edge as well.
-fn histogram_of(device: &Device, edges: &[f64], x: &[f64]) -> Vec<f64> {
+/// In which of three bins, of which the last has its upper edge as well, each of ten numbers lies: below the first edge -1, above the last 3, which are out of range.
+fn bins_of(device: &Device, edges: &[f64], x: &[f64]) -> Vec<f64> {
     let search = |side: &str| {
         let line = format!(
             r#"search_sorted {{"sorted":{{"dtype":"f32","dims":[4]}},"values":{{"dtype":"f32","dims":[10]}},{side}"indices":"i32"}}"#
@@ -173,7 +178,12 @@ fn histogram_of(device: &Device, edges: &[f64], x: &[f64]) -> Vec<f64> {
     let (right, left) = (search(r#""right":true,"#), search(""));
     let bin = r#"pointwise {"program":{"inputs":["r","l"],"let":[["c","eq","r",4],["p","where","c","l","r"],["b","sub","p",1]],"outputs":["b"]},"inputs":[{"dtype":"i32","dims":[10]},{"dtype":"i32","dims":[10]}]}"#;
     let [bins] = run(device, bin, &[("in0", &right), ("in1", &left)], ["out0"]);
-    // Below the first edge the bin is -1, above the last 3: both are out of range.
+    bins
+}
+
+/// How many of ten numbers lie in each of three bins.
+fn histogram_of(device: &Device, edges: &[f64], x: &[f64]) -> Vec<f64> {
+    let bins = bins_of(device, edges, x);
     let count = r#"index_add {"y":{"dtype":"i32","dims":[3]},"axis":0,"indices":{"dtype":"i32","dims":[10]},"combine":"add","layouts":{"source":{"dtype":"i32","dims":[10],"strides":[0]}}}"#;
     let [counts] = run(device, count, &[("indices", &bins), ("source", &[1.0; 10])], ["y"]);
     counts
@@ -188,6 +198,23 @@ fn histogram() {
         let edges = r#"pointwise {"program":{"inputs":[],"let":[["i","index",0],["e","sub","i",1]],"outputs":["e"]},"inputs":[],"outputs":["f32"],"dims":[4]}"#;
         let [edges] = run(device, edges, &[], ["out0"]);
         assert_eq!(histogram_of(device, &edges, &x), [2.0, 3.0, 4.0]);
+    });
+}
+
+/// `torch.histogramdd` of two columns with weights: the bins of both are one number, -1 where either is out of range.
+#[test]
+fn histogramdd() {
+    on_devices(|device| {
+        let x = [0.5, -1.0, 2.0, 0.5, 0.25, 1.0, 3.0, -0.5, 2.0, 1.99];
+        let y = [1.0, 0.0, 1.0, 0.0, 5.0, -1.0, 0.0, 1.0, 9.0, -1.0];
+        let weights: Vec<f64> = (0..10).map(|at| f64::from(1 << at)).collect();
+        let [rows, columns] =
+            [([0.0, 0.5, 1.0, 2.0], x), ([-1.0, 0.0, 1.0, 5.0], y)].map(|(edges, x)| bins_of(device, &edges, &x));
+        let both = r#"pointwise {"program":{"inputs":["i","j"],"let":[["t","mul","i",3],["n","add","t","j"],["m","minimum","i","j"],["g","maximum","i","j"],["a","ge","m",0],["b","lt","g",3],["c","logical_and","a","b"],["k","where","c","n",-1]],"outputs":["k"]},"inputs":[{"dtype":"i32","dims":[10]},{"dtype":"i32","dims":[10]}]}"#;
+        let [bins] = run(device, both, &[("in0", &rows), ("in1", &columns)], ["out0"]);
+        let add = r#"index_add {"y":{"dtype":"f32","dims":[9]},"axis":0,"indices":{"dtype":"i32","dims":[10]},"combine":"add"}"#;
+        let [sums] = run(device, add, &[("indices", &bins), ("source", &weights)], ["y"]);
+        assert_eq!(sums, [0.0, 0.0, 16.0, 0.0, 8.0, 1.0, 544.0, 0.0, 4.0]);
     });
 }
 
@@ -344,21 +371,66 @@ fn mode() {
     });
 }
 
+/// Three rows of four numbers in order, NaN behind all others, and how many are not NaN.
+fn sorted_and_counts(device: &Device, x: &[f64]) -> [Vec<f64>; 2] {
+    let sort = r#"sort {"x":{"dtype":"f32","dims":[3,4]},"axis":1,"values":true}"#;
+    let [sorted] = run(device, sort, &[("x", x)], ["values"]);
+    let count = r#"reduce {"program":{"inputs":["x"],"let":[["n","isnan","x"],["c","logical_not","n"],["m","where","c",1.0,0.0]],"outputs":["m"]},"inputs":[{"dtype":"f32","dims":[3,4]}],"axes":[1],"reduce":"sum","keep":[1]}"#;
+    let [counts] = run(device, count, &[("in0", x)], ["out0"]);
+    [sorted, counts]
+}
+
+/// What three rows of four numbers have at a position of each, NaN where it is below 0.
+fn at_positions(device: &Device, x: &[f64], positions: &[f64]) -> Vec<f64> {
+    let gather =
+        r#"gather {"x":{"dtype":"f32","dims":[3,4]},"axis":1,"indices":{"dtype":"i32","dims":[3,1]},"fill":"nan"}"#;
+    let [found] = run(device, gather, &[("x", x), ("indices", positions)], ["y"]);
+    found
+}
+
+/// The lower one of the middle numbers of three rows, of which NaN is none.
+fn medians(device: &Device, x: &[f64]) -> Vec<f64> {
+    let [sorted, counts] = sorted_and_counts(device, x);
+    let middle = r#"pointwise {"program":{"inputs":["n"],"let":[["m","sub","n",1],["h","mul","m",0.5],["k","floor","h"]],"outputs":["k"]},"inputs":[{"dtype":"f32","dims":[3,1]}],"outputs":["i32"]}"#;
+    let [at] = run(device, middle, &[("in0", &counts)], ["out0"]);
+    at_positions(device, &sorted, &at)
+}
+
 /// `torch.nanmedian` along the last axis: NaN is sorted behind all numbers, which are counted.
 #[test]
 fn nanmedian() {
     on_devices(|device| {
         let nan = f64::NAN;
-        let x = [3.0, nan, 1.0, 2.0, nan, nan, 4.0, 9.0, nan, nan, nan, nan];
-        let sort = r#"sort {"x":{"dtype":"f32","dims":[3,4]},"axis":1,"values":true}"#;
-        let [sorted] = run(device, sort, &[("x", &x)], ["values"]);
-        let count = r#"reduce {"program":{"inputs":["x"],"let":[["n","isnan","x"],["c","logical_not","n"],["m","where","c",1.0,0.0]],"outputs":["m"]},"inputs":[{"dtype":"f32","dims":[3,4]}],"axes":[1],"reduce":"sum","keep":[1]}"#;
-        let [counts] = run(device, count, &[("in0", &x)], ["out0"]);
-        let middle = r#"pointwise {"program":{"inputs":["n"],"let":[["m","sub","n",1],["h","mul","m",0.5],["k","floor","h"]],"outputs":["k"]},"inputs":[{"dtype":"f32","dims":[3,1]}],"outputs":["i32"]}"#;
-        let [at] = run(device, middle, &[("in0", &counts)], ["out0"]);
-        let gather =
-            r#"gather {"x":{"dtype":"f32","dims":[3,4]},"axis":1,"indices":{"dtype":"i32","dims":[3,1]},"fill":"nan"}"#;
-        let [medians] = run(device, gather, &[("x", &sorted), ("indices", &at)], ["y"]);
+        let medians = medians(device, &[3.0, nan, 1.0, 2.0, nan, nan, 4.0, 9.0, nan, nan, nan, nan]);
         assert!(medians[..2] == [2.0, 4.0] && medians[2].is_nan(), "{medians:?}");
+    });
+}
+
+/// `torch.masked.median` along the last axis: what the mask leaves out is NaN, and so is a row that it leaves out.
+#[test]
+fn masked_median() {
+    on_devices(|device| {
+        let x = [3.0, 8.0, 1.0, 2.0, 7.0, 5.0, 4.0, 9.0, 1.0, 2.0, 3.0, 4.0];
+        let mask = [1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0];
+        let choose = r#"pointwise {"program":{"inputs":["m","x"],"let":[["y","where","m","x","nan"]],"outputs":["y"]},"inputs":[{"dtype":"bool","dims":[3,4]},{"dtype":"f32","dims":[3,4]}]}"#;
+        let [kept] = run(device, choose, &[("in0", &mask), ("in1", &x)], ["out0"]);
+        let medians = medians(device, &kept);
+        assert!(medians[..2] == [2.0, 4.0] && medians[2].is_nan(), "{medians:?}");
+    });
+}
+
+/// `torch.nanquantile(x, 0.25)` along the last axis: between the numbers beside a position that is no whole number.
+#[test]
+fn nanquantile() {
+    on_devices(|device| {
+        let nan = f64::NAN;
+        let x = [3.0, nan, 1.0, 2.0, 8.0, 2.0, 4.0, 6.0, nan, nan, nan, nan];
+        let [sorted, counts] = sorted_and_counts(device, &x);
+        let beside = r#"pointwise {"program":{"inputs":["n"],"let":[["m","sub","n",1],["p","mul","m",0.25],["f","floor","p"],["c","ceil","p"],["w","sub","p","f"]],"outputs":["f","c","w"]},"inputs":[{"dtype":"f32","dims":[3,1]}],"outputs":["i32","i32","f32"]}"#;
+        let [below, above, weights] = run(device, beside, &[("in0", &counts)], ["out0", "out1", "out2"]);
+        let [below, above] = [below, above].map(|positions| at_positions(device, &sorted, &positions));
+        let between = r#"pointwise {"program":{"inputs":["a","b","w"],"let":[["y","lerp","a","b","w"]],"outputs":["y"]},"inputs":[{"dtype":"f32","dims":[3,1]},{"dtype":"f32","dims":[3,1]},{"dtype":"f32","dims":[3,1]}]}"#;
+        let [quantiles] = run(device, between, &[("in0", &below), ("in1", &above), ("in2", &weights)], ["out0"]);
+        assert!(quantiles[..2] == [1.5, 3.5] && quantiles[2].is_nan(), "{quantiles:?}");
     });
 }
