@@ -2,7 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use baracuda_ops::{Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend, BatchNormDescriptor, Buffer, CausalMask, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace};
+use baracuda_ops::{
+    Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend,
+    BatchNormDescriptor, Buffer, CausalMask, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor,
+    ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor,
+    CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor,
+    GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor,
+    LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut,
+    NonzeroDescriptor, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor,
+    PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan,
+    ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc,
+    TopKDescriptor, Workspace,
+};
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
 use fastrand::Rng;
@@ -162,7 +173,8 @@ fn linear_cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let mut any = || if random.u32(..12) == 0 { extent(random) } else { random.u64(..9) };
     let [rows, classes, width] = [(); 3].map(|()| any());
     let [x, weight] = [rows, classes].map(|dim| TensorDesc::contiguous(dtype, &[dim, width]));
-    let [x, weight] = [x?, weight?].map(|fits| if random.u32(..16) == 0 { tensor(random).unwrap_or(fits) } else { fits });
+    let [x, weight] =
+        [x?, weight?].map(|fits| if random.u32(..16) == 0 { tensor(random).unwrap_or(fits) } else { fits });
     let targets = pick(random, &[DType::I64, DType::I64, DType::I32, DType::U32, DType::F32]);
     let mut d = LinearCrossEntropyDescriptor::new(x, weight, targets)?;
     for _ in 0..random.u32(..4) {

@@ -235,7 +235,11 @@ trait Erased: Send + Sync {
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
     fn chosen_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<String>;
     fn shader_forms(&self, props: &DeviceProps, options: &PlanOptions) -> Vec<String>;
-    fn candidates<'d>(&'d self, props: &DeviceProps, options: &PlanOptions) -> Result<Vec<(&'static str, Candidate<'d>)>>;
+    fn candidates<'d>(
+        &'d self,
+        props: &DeviceProps,
+        options: &PlanOptions,
+    ) -> Result<Vec<(&'static str, Candidate<'d>)>>;
 }
 
 impl<D: Descriptor> Erased for D {
@@ -310,7 +314,11 @@ impl<D: Descriptor> Erased for D {
         plan::shader_forms(props, self, options)
     }
 
-    fn candidates<'d>(&'d self, props: &DeviceProps, options: &PlanOptions) -> Result<Vec<(&'static str, Candidate<'d>)>> {
+    fn candidates<'d>(
+        &'d self,
+        props: &DeviceProps,
+        options: &PlanOptions,
+    ) -> Result<Vec<(&'static str, Candidate<'d>)>> {
         plan::candidates(props, self, options)
     }
 }

@@ -26,6 +26,9 @@ use crate::backend::wgpu;
 /// Tensors in the workspace, and their rows, begin at multiples of so many bytes: the largest alignment that a device of wgpu asks of a binding.
 const ALIGN: u64 = 256;
 
+/// Workspace that a part has, in bytes, unless no kernel of it does with less: some take the more the more there is, and tensors are to be most of the whole.
+const SCRATCH: u64 = 16 << 20;
+
 /// A tensor that parts read or write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tensor {
@@ -140,7 +143,13 @@ impl Sequence {
         });
         let place = |slot: &Slot| {
             let found = operands.iter().find(|(name, _)| *name == slot.name).map(|&(_, tensor)| tensor);
-            debug_assert_eq!(found.map(|tensor| tensor.desc), Some(slot.desc), "{} of {:?}", slot.name, self.parts[part]);
+            debug_assert_eq!(
+                found.map(|tensor| tensor.desc),
+                Some(slot.desc),
+                "{} of {:?}",
+                slot.name,
+                self.parts[part]
+            );
             found.map(|tensor| (slot.index, tensor))
         };
         let operands = self.parts[part].slots().iter().filter_map(place).collect();
@@ -149,13 +158,16 @@ impl Sequence {
 
     /// How it would serve, with the first kernel of each part that does.
     fn candidate<'d>(&'d self, call: &'static str, options: &PlanOptions, props: &DeviceProps) -> Accepted<'d> {
-        let options = PlanOptions { kernel: None, workspace_limit: None, ..options.clone() };
-        let parts = self.parts.iter().map(|part| Part::new(part, &options, props));
-        let parts = parts.collect::<Result<Vec<_>, Reason>>()?;
+        let limit = options.workspace_limit.map(|limit| limit.saturating_sub(self.room));
+        let within = |workspace_limit| PlanOptions { kernel: None, workspace_limit, ..options.clone() };
+        let (lean, rich) = (within(Some(limit.unwrap_or(u64::MAX).min(SCRATCH))), within(limit));
+        let part = |part| Part::new(part, &lean, props).or_else(|_| Part::new(part, &rich, props));
+        let parts = self.parts.iter().map(part).collect::<Result<Vec<_>, Reason>>()?;
         let align = if props.backend() == Backend::Cpu { DEFAULT_ALIGN_BYTES } else { ALIGN };
         let scratch = parts.iter().map(Part::workspace).fold(WorkspaceReq { bytes: 0, align }, WorkspaceReq::max);
         let begin = self.room.checked_next_multiple_of(scratch.align);
-        let bytes = begin.and_then(|begin| begin.checked_add(scratch.bytes)).filter(|bytes| i64::try_from(*bytes).is_ok());
+        let bytes =
+            begin.and_then(|begin| begin.checked_add(scratch.bytes)).filter(|bytes| i64::try_from(*bytes).is_ok());
         let (Some(begin), Some(bytes)) = (begin, bytes) else {
             return Err("the tensors between its parts are more than 2^63 bytes".into());
         };
@@ -175,7 +187,13 @@ impl Sequence {
 impl Sequence {
     /// What builds the parts and runs them in order. `begin`: where the workspace of parts begins in that of the whole.
     #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "launches alone name what failed"))]
-    fn build<'d>(&self, call: &'static str, parts: Vec<Part<'d>>, begin: u64, on: Backend) -> Result<Build<'d>, Reason> {
+    fn build<'d>(
+        &self,
+        call: &'static str,
+        parts: Vec<Part<'d>>,
+        begin: u64,
+        on: Backend,
+    ) -> Result<Build<'d>, Reason> {
         #[cfg(feature = "wgpu")]
         if on == Backend::Wgpu {
             return self.dispatches(&parts, begin);
@@ -201,7 +219,9 @@ impl Sequence {
             };
             for step in steps {
                 let mut step = step.clone();
-                step.bindings.iter_mut().for_each(|binding| binding.place = binding.place.and_then(|at| run.moved(at, begin)));
+                step.bindings
+                    .iter_mut()
+                    .for_each(|binding| binding.place = binding.place.and_then(|at| run.moved(at, begin)));
                 all.push(step);
             }
         }

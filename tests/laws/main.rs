@@ -4,7 +4,17 @@
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
-use baracuda_ops::{Activation, AnyDescriptor, AnyPlan, AttentionDescriptor, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer, CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, Error, Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc, Workspace};
+use baracuda_ops::{
+    Activation, AnyDescriptor, AnyPlan, AttentionDescriptor, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor,
+    Bound, Buffer, CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
+    ConvDescriptor, ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, Error,
+    Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs,
+    GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs,
+    LayerNormBackwardArgs, LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormArgs,
+    LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, PointwiseArgs,
+    PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs,
+    RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc, Workspace,
+};
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
 use libtest_mimic::{Arguments, Failed, Trial};

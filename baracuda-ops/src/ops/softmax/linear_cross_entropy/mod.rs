@@ -158,11 +158,16 @@ impl Fields {
         let is_mean = self.reduction == LossReduction::Mean;
         let of_loss = if self.reduction == LossReduction::None { rows } else { &[] };
         let [x, weight, targets, loss, logsumexp, divisor] = match kind {
-            Direction::Forward => [
-                forward::X, forward::WEIGHT, forward::TARGETS, forward::LOSS, forward::LOGSUMEXP, forward::DIVISOR
-            ],
+            Direction::Forward => {
+                [forward::X, forward::WEIGHT, forward::TARGETS, forward::LOSS, forward::LOGSUMEXP, forward::DIVISOR]
+            }
             Direction::Backward => [
-                backward::X, backward::WEIGHT, backward::TARGETS, backward::DLOSS, backward::LOGSUMEXP, backward::DIVISOR
+                backward::X,
+                backward::WEIGHT,
+                backward::TARGETS,
+                backward::DLOSS,
+                backward::LOGSUMEXP,
+                backward::DIVISOR,
             ],
         };
         slots.declare(x, self.x)?;
