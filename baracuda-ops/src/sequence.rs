@@ -186,7 +186,7 @@ impl Sequence {
 
 impl Sequence {
     /// What builds the parts and runs them in order. `begin`: where the workspace of parts begins in that of the whole.
-    #[cfg_attr(not(feature = "cuda"), expect(unused_variables, reason = "launches alone name what failed"))]
+    #[allow(unused_variables, reason = "launches on CUDA alone name what failed")]
     fn build<'d>(
         &self,
         call: &'static str,
@@ -430,6 +430,9 @@ impl<D: Sequenced> kernel::Kernel<D> for Kernel {
     }
 
     fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, _: Ask) -> Accepted<'d> {
+        // Parts that write nothing are not asked.
+        let has_f64 = descriptor.slots().iter().any(|slot| slot.desc.dtype() == DType::F64);
+        Reason::unless(props.backend() != Backend::Wgpu || !has_f64, || "WGSL has no arithmetic of f64 to rely on")?;
         descriptor.sequence()?.candidate(kernel::Kernel::<D>::name(self), options, props)
     }
 }

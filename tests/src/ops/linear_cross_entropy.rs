@@ -91,21 +91,24 @@ fn setups() -> Vec<(Setup, Data, bool)> {
     let mut setups = Vec::new();
     for dtype in FLOATS {
         let mut add = |setup: Setup, data: Data, core: bool| setups.push((setup, data, core));
-        // Types of targets, numbers that are ignored, reductions, gradients; one chunk of classes and two.
+        // Types of targets, numbers that are ignored, reductions, gradients; one chunk of classes and two. Targets are looked at before x and its type are.
         for extents in [[6, 40, 8], [3, 1030, 5]] {
             let plain = Setup::plain(dtype, extents);
             for reduction in LossReduction::ALL {
                 for (targets, ignored) in [
-                    (DType::I64, None),
                     (DType::I64, Some(-100)),
+                    (DType::I64, None),
                     (DType::I64, Some((1 << 32) + 1)),
                     (DType::I32, Some(-1)),
                     (DType::I32, Some(2)),
                     (DType::U32, None),
                     (DType::U32, Some(u32::MAX.into())),
                 ] {
-                    let core = ignored == Some(-100) && extents[1] == 40;
-                    add(Setup { targets, ignored, reduction, ..plain.clone() }, Data::Normal, core);
+                    let is_first = ignored == Some(-100);
+                    if is_first || dtype == DType::F32 && (extents[1] == 40 || reduction == LossReduction::None) {
+                        let core = is_first && extents[1] == 40;
+                        add(Setup { targets, ignored, reduction, ..plain.clone() }, Data::Normal, core);
+                    }
                 }
             }
             for wanted in [&["x"][..], &["weight"]] {
@@ -154,8 +157,9 @@ fn setups() -> Vec<(Setup, Data, bool)> {
         add(Setup { weight: strided(dtype, &[1100, 4], &[1, 1100]), ..far }, Data::Normal, false);
         // NaN and infinities, equal, far and large numbers.
         for data in Data::ALL {
-            for extents in [[6, 40, 8], [4, 1030, 3]] {
-                add(Setup::plain(dtype, extents).each(), data, false);
+            add(Setup::plain(dtype, [6, 40, 8]).each(), data, false);
+            if dtype == DType::F32 {
+                add(Setup::plain(dtype, [4, 1030, 3]).each(), data, false);
             }
         }
     }
@@ -306,7 +310,9 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, _: 
     for (row, &target) in targets.iter().enumerate().take(fields.rows) {
         let logits = fields.logits(row, x, weight);
         let logsumexp = log_sum_exp(&logits);
-        let of_logits: f64 = logits.iter().map(|(logit, lost)| (logit - logsumexp).exp() * lost).sum();
+        // A class of logit -infinity has no share, though its products have no bound.
+        let shares = logits.iter().map(|(logit, lost)| ((logit - logsumexp).exp(), lost));
+        let of_logits: f64 = shares.filter(|(share, _)| *share != 0.0).map(|(share, lost)| share * lost).sum();
         let of_logsumexp = of_logits + 2.0 * logsumexp.abs() + roundings;
         let (loss, allowance) = match fields.class(target) {
             Some(class) => (logsumexp - logits[class].0, of_logsumexp + logits[class].1 + logits[class].0.abs()),
@@ -360,6 +366,9 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
     for (row, gradients) in gradients.chunks_mut(fields.classes).enumerate() {
         let Some(target) = fields.class(targets[row]) else { continue };
         let g = dloss[if dloss.len() == 1 { 0 } else { row }] / divisor;
+        if g == 0.0 {
+            continue;
+        }
         for (class, (logit, lost)) in fields.logits(row, x, weight).into_iter().enumerate() {
             let apart = logit - logsumexp[row];
             let (share, one) = (apart.exp(), if class == target { 1.0 } else { 0.0 });

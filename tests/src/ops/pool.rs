@@ -1,6 +1,6 @@
 //! Pooling and its gradient. Expected values are the plain formulas, element by element of each window, written here.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use baracuda_ops::{
     AnyDescriptor, DType, Error, PoolArgs, PoolBackwardArgs, PoolBackwardDescriptor, PoolDescriptor, PoolWindow,
     Pooling, Slot, TensorDesc,
@@ -296,6 +296,9 @@ struct Pool {
     divisor: Option<f64>,
 }
 
+/// Places of the windows along an axis that the formulas go through at most.
+const MOST_PLACES: u64 = 1 << 24;
+
 impl Pool {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
         let json: Value = json_of(descriptor)?;
@@ -310,6 +313,11 @@ impl Pool {
         let padding = json["padding"].as_array();
         // Beside an extent of 0 others may be of any size, and there are no windows.
         let is_empty = x.contains(&0) || y.contains(&0);
+        for (at, (&input, &output)) in x[2..].iter().zip(&y[2..]).enumerate() {
+            // Adaptive windows share at most one element with the next.
+            let places = kernel.get(at).map_or(input.saturating_add(output), |kernel| kernel.saturating_mul(output));
+            ensure!(is_empty || places <= MOST_PLACES, "windows of {places} places; at most {MOST_PLACES} are judged");
+        }
         let spans = x[2..].iter().zip(&y[2..]).enumerate().map(|(at, (&input, &output))| {
             let of_adaptive = |o: u64| {
                 let (first, last) = (o * input / output, ((o + 1) * input - 1) / output);

@@ -41,7 +41,7 @@
 //!
 //! Accumulation: products as [`gemm`](crate::ops::gemm) computes them, from 16-bit factors to logits in f32; sums as [`reduce`](crate::ops::reduce) does, those of
 //! all classes of the sums of each time; `dx` is added up in f32, for f64 in f64, and rounded once. For f16 and bf16 `dlogits` is rounded to T before its products.
-//! The same bits on the same device every time. Backward computes the logits again, and takes `logsumexp` for what forward wrote.
+//! The same bits on the same device every time; [`Determinism::BatchInvariant`](crate::Determinism::BatchInvariant) is refused. Backward computes the logits again, and takes `logsumexp` for what forward wrote.
 //!
 //! NaN, infinity, empty: a target out of range is never used as an index: the row's loss is NaN, and so is a sum or a mean that it is part of. A row that does not
 //! count has `dlogits = 0`; beside a NaN or an infinity its products are NaN as any are. A NaN among the logits makes logsumexp and the loss NaN; infinity makes them
@@ -147,6 +147,10 @@ impl Fields {
         require(op, "targets", is_index(*targets), || {
             format!("must be i64, i32 or u32, the class of each row of x; got {targets}")
         })?;
+        for (field, is_asked) in [("dx", self.dx), ("dweight", self.dweight)] {
+            let is_backward = kind == Direction::Backward;
+            demand(op, field, is_backward || !is_asked, "is backward's, which computes gradients")?;
+        }
         let is_asked = kind == Direction::Forward || self.dx || self.dweight;
         demand(op, "dx", is_asked, "must be asked for, or dweight: neither is")?;
         check_ignored(op, *targets, self.ignore_index)
