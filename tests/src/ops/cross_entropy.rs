@@ -447,13 +447,13 @@ impl Fields {
 }
 
 /// The greatest element and the logarithm of the sum of the exponentials of the differences from it.
-pub(super) fn largest_and_log_sum(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+fn largest_and_log_sum(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let largest = values.clone().fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a });
     (largest, sum(values.map(|value| (value - largest).exp())).ln())
 }
 
 /// A sum that carries the rounding errors along; if a term is not finite, what IEEE arithmetic gives.
-pub(super) fn sum(values: impl Iterator<Item = f64>) -> f64 {
+fn sum(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, lost) = values.fold((0f64, 0.0), |(sum, lost), value| {
         let next = sum + value;
         let (large, small) = if sum.abs() >= value.abs() { (sum, value) } else { (value, sum) };
@@ -507,8 +507,7 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
         "targets" => {
             // Where losses are added up, one target out of range leaves nothing to compare.
             let has_wrong = !is_forward || fields.reduction == LossReduction::None || case.data == Data::Outlier;
-            let of = |_| target(fields.classes() as f64, fields.ignored, dtype, has_wrong, random);
-            Ok((0..elements).map(of).collect())
+            Ok((0..elements).map(|_| target(&fields, dtype, has_wrong, random)).collect())
         }
         "divisor" => {
             if fields.has_probabilities {
@@ -539,10 +538,11 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
 }
 
 /// A target: mostly a class, of seven one that is ignored, and of twelve one out of range.
-pub(super) fn target(classes: f64, ignored: Option<i64>, dtype: DType, has_wrong: bool, random: &mut Random) -> f64 {
+fn target(fields: &Fields, dtype: DType, has_wrong: bool, random: &mut Random) -> f64 {
+    let classes = fields.classes() as f64;
     let class = (classes * random.uniform()).floor();
     let (kind, which) = (random.uniform(), random.uniform());
-    match ignored {
+    match fields.ignored {
         Some(ignored) if kind < 1.0 / 7.0 => return ignored as f64,
         _ if !has_wrong || kind < 11.0 / 12.0 => return class,
         _ => {}

@@ -25,7 +25,6 @@ mod gemm;
 mod group_norm;
 mod instance_norm;
 mod layer_norm;
-mod linear_cross_entropy;
 mod local_response_norm;
 mod lookup;
 mod movement;
@@ -61,8 +60,6 @@ pub static SUBJECTS: &[Subject] = &[
     softmax::BACKWARD,
     cross_entropy::FORWARD,
     cross_entropy::BACKWARD,
-    linear_cross_entropy::FORWARD,
-    linear_cross_entropy::BACKWARD,
     attention::FORWARD,
     attention::BACKWARD,
     activation::FORWARD,
