@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -13,10 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::queue::{Queue, Recorder};
+use super::recent::Recent;
 use super::text::{Numbers, Source};
 use crate::backend::cpu::threads;
 use crate::error::{Error, Result};
-use crate::lru::Lru;
 use crate::narrow::{to_usize, word};
 use crate::slots::MAX_SLOTS;
 
@@ -112,9 +112,7 @@ pub(crate) struct Inner {
     pub(super) no_offsets: ::wgpu::Buffer,
     /// Of the sources that plans asked for last, with inputs only read and with all operands bound for reading and writing. Plans hold
     /// what they run.
-    pipelines: Mutex<Lru<(Source, [Pipeline; 2])>>,
-    /// Of sources.
-    hasher: RandomState,
+    pipelines: Mutex<Recent<Source, [Pipeline; 2]>>,
     /// Uniforms by their contents, as long as a plan has them.
     params: Mutex<HashMap<Vec<u8>, Weak<::wgpu::Buffer>>>,
     recorder: Mutex<Recorder>,
@@ -282,8 +280,7 @@ impl Device {
             queue,
             props,
             no_offsets,
-            pipelines: Mutex::new(Lru::with_capacity(kept)),
-            hasher: RandomState::new(),
+            pipelines: Mutex::new(Recent::with_capacity(kept)),
             params: Mutex::default(),
             recorder: Mutex::default(),
             lost,
@@ -458,35 +455,23 @@ impl Device {
     /// The pipelines of each source, with inputs only read and with all operands bound alike, compiled if they are not known.
     pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<[Pipeline; 2]>> {
         let lock = || self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let known: Vec<Option<[Pipeline; 2]>> = {
-            let mut pipelines = lock();
-            let find = |source| {
-                pipelines.get(self.hasher.hash_one(source), |(own, _)| own == source).map(|(_, pair)| pair.clone())
-            };
-            sources.iter().map(find).collect()
-        };
+        let known = lock().get(sources);
         let unknown: HashSet<&Source> =
-            sources.iter().zip(&known).filter(|(_, pair)| pair.is_none()).map(|(source, _)| source).collect();
-        if unknown.is_empty() {
-            return Ok(known.into_iter().flatten().collect());
+            sources.iter().zip(&known).filter(|(_, k)| k.is_none()).map(|(s, _)| s).collect();
+        let mut compiled = HashMap::new();
+        if !unknown.is_empty() {
+            // Drivers take long for each: they compile side by side, while other threads find what is known.
+            let forms: Vec<_> = unknown.iter().flat_map(|source| [(source, false), (source, true)]).collect();
+            let compile = |i: u64| self.compile(forms[to_usize(i)].0, forms[to_usize(i)].1);
+            let pipelines = threads::map(forms.len() as u64, u64::MAX, compile)?;
+            compiled.extend(
+                unknown.into_iter().zip(pipelines.chunks_exact(2).map(|pair| [pair[0].clone(), pair[1].clone()])),
+            );
+            let left = lock().insert(compiled.iter().map(|(source, pair)| ((*source).clone(), pair.clone())));
+            // Outside of the lock: the driver may take its time.
+            drop(left);
         }
-        // Drivers take long for each: they compile side by side, while other threads find what is known.
-        let forms: Vec<_> = unknown.iter().flat_map(|source| [(*source, false), (*source, true)]).collect();
-        let compile = |i: u64| self.compile(forms[to_usize(i)].0, forms[to_usize(i)].1);
-        let compiled = threads::map(forms.len() as u64, u64::MAX, compile)?;
-        let mut made = HashMap::new();
-        for (source, pair) in unknown.into_iter().zip(compiled.chunks_exact(2)) {
-            let pair = [pair[0].clone(), pair[1].clone()];
-            let hash = self.hasher.hash_one(source);
-            let mut pipelines = lock();
-            let is_known = pipelines.get(hash, |(own, _)| own == source).is_some();
-            let evicted = if is_known { None } else { pipelines.insert(hash, (source.clone(), pair.clone())) };
-            // Nobody has to wait for the driver that frees what made room.
-            drop(pipelines);
-            drop(evicted);
-            made.insert(source, pair);
-        }
-        let pairs = sources.iter().zip(known).map(|(source, pair)| pair.or_else(|| made.get(source).cloned()));
+        let pairs = sources.iter().zip(known).map(|(source, pair)| pair.or_else(|| compiled.get(source).cloned()));
         pairs.collect::<Option<_>>().ok_or_else(|| self.failed("create_compute_pipeline", "a pipeline vanished".into()))
     }
 

@@ -7,6 +7,7 @@ mod device;
 mod lines;
 mod program;
 mod queue;
+mod recent;
 pub(crate) mod team;
 mod text;
 mod variants;
