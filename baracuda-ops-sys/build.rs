@@ -184,11 +184,11 @@ mod cuda {
         let mut sources = Vec::new();
         scan(csrc, &mut sources);
         sources.sort();
-        let jobs: Vec<Job> = sources
-            .iter()
-            .filter(|path| path.extension().is_some_and(|e| e == "cu") && is_asked_for(path, csrc))
-            .map(|path| Job::new(path, csrc, &out_dir, &archs))
-            .collect();
+        let files = sources.iter().filter(|path| path.extension().is_some_and(|e| e == "cu"));
+        let all: Vec<Job> = files.clone().map(|path| Job::new(path, csrc, &out_dir, &archs)).collect();
+        let is_asked_for = files.map(|path| is_asked_for(path, csrc));
+        let jobs: Vec<&Job> =
+            all.iter().zip(is_asked_for).filter(|(_, is_asked)| *is_asked).map(|(job, _)| job).collect();
         if jobs.is_empty() {
             fail(&[format!("no .cu file under {}", csrc.display())]);
         }
@@ -201,7 +201,7 @@ mod cuda {
         let compiler = Nvcc::new(tool.to_command(), csrc, &out_dir)
             .unwrap_or_else(|e| fail(&[format!("{}: {e}", tool.path().display())]));
         let cores = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        if !compiler.make(&jobs, &sources, &Cache::new(cache_folder(&out_dir)), cores) {
+        if !compiler.make(&jobs, &all, &sources, &Cache::new(cache_folder(&out_dir)), cores) {
             exit(1);
         }
         for job in &jobs {

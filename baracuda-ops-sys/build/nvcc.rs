@@ -107,14 +107,13 @@ impl Nvcc {
         Some(text)
     }
 
-    /// The digest of the headers outside `csrc` that its files include; none where the preprocessor fails.
-    fn outside(&self, code: &Code, jobs: &[Job]) -> Option<Hash> {
+    /// The digest of the headers outside `csrc` that its files include, for these architectures; none where the preprocessor fails.
+    fn outside(&self, code: &Code, archs: &BTreeSet<&str>) -> Option<Hash> {
         let all = self.scratch.join("headers.cu");
         fs::write(&all, code.outside.iter().map(|name| format!("#include {name}\n")).collect::<String>()).ok()?;
-        let archs: BTreeSet<&String> = jobs.iter().flat_map(|job| &job.archs).collect();
         let host = archs.first().map(|&arch| (arch, true));
         let mut hasher = Hasher::new();
-        for (arch, is_host) in archs.into_iter().map(|arch| (arch, false)).chain(host) {
+        for (arch, is_host) in archs.iter().map(|&arch| (arch, false)).chain(host) {
             field(&mut hasher, &self.preprocessed(&all, arch, is_host)?);
         }
         Some(hasher.finalize())
@@ -139,16 +138,18 @@ impl Nvcc {
     }
 
     /// Leaves object and log of every job in place, those that the cache lacks by compiling them on `cores` threads; false if nvcc failed,
-    /// after passing on what it said. `sources` are all files that jobs read from `csrc`.
-    pub(crate) fn make(&self, jobs: &[Job], sources: &[PathBuf], cache: &Cache, cores: usize) -> bool {
+    /// after passing on what it said. `all` has the jobs of a build with every file, these among them, so that a build of some files
+    /// finds what that one has kept. `sources` are all files that jobs read from `csrc`.
+    pub(crate) fn make(&self, jobs: &[&Job], all: &[Job], sources: &[PathBuf], cache: &Cache, cores: usize) -> bool {
         let times = || -> Vec<Option<SystemTime>> {
             sources.iter().map(|path| fs::metadata(path).and_then(|file| file.modified()).ok()).collect()
         };
         let before = times();
         // Of what cannot be read nothing is found or kept: nvcc says why, if it cannot read it either.
         let code = Code::read(&self.csrc, sources, self.is_steered).ok();
-        let texts = code.as_ref().and_then(|code| Some((code, self.outside(code, jobs)?)));
-        let mut missing: Vec<(&Job, Option<Hash>, usize)> = in_parallel(jobs, cores, |job| {
+        let archs = all.iter().flat_map(|job| &job.archs).map(String::as_str).collect();
+        let texts = code.as_ref().and_then(|code| Some((code, self.outside(code, &archs)?)));
+        let mut missing: Vec<(&Job, Option<Hash>, usize)> = in_parallel(jobs, cores, |&job| {
             let Some((code, outside)) = &texts else { return Some((job, None, 0)) };
             let (key, length) = self.key(job, code, outside);
             match cache.find(&key) {

@@ -22,6 +22,8 @@ struct World {
     archs: Vec<u32>,
     args: Vec<&'static str>,
     variables: Vec<(&'static str, &'static str)>,
+    /// A file that the build does not ask for.
+    left_out: Option<&'static str>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -40,7 +42,8 @@ impl World {
         let nvcc = root.join("nvcc");
         fs::write(&nvcc, include_str!("nvcc.sh")).unwrap();
         fs::set_permissions(&nvcc, fs::Permissions::from_mode(0o755)).unwrap();
-        let world = World { root, csrc, archs: vec![80, 90], args: vec!["-O3"], variables: Vec::new(), _turn: turn };
+        let (archs, args, variables) = (vec![80, 90], vec!["-O3"], Vec::new());
+        let world = World { root, csrc, archs, args, variables, left_out: None, _turn: turn };
         fs::create_dir(world.csrc.join("deep")).unwrap();
         world.write("deep/header.h", "#include \"../other.h\"\nheader /* of the kernel */ 1\n");
         world.write("other.h", "other\n");
@@ -70,13 +73,15 @@ impl World {
         sources.retain(|path| path.is_file());
         sources.sort();
         let job = |path: &PathBuf| Job::new(path, &self.csrc, &out_dir, &self.archs);
-        let jobs: Vec<Job> =
-            sources.iter().filter(|path| path.extension().is_some_and(|e| e == "cu")).map(job).collect();
+        let files = sources.iter().filter(|path| path.extension().is_some_and(|e| e == "cu"));
+        let all: Vec<Job> = files.clone().map(job).collect();
+        let is_left_out = files.map(|path| self.left_out.is_some_and(|file| path.ends_with(file)));
+        let jobs: Vec<&Job> = all.iter().zip(is_left_out).filter(|(_, is_out)| !is_out).map(|(job, _)| job).collect();
         let mut command = Command::new(self.root.join("nvcc"));
         command.env_remove("NVCC_PREPEND_FLAGS").env_remove("NVCC_APPEND_FLAGS").env_remove("NVCC_CCBIN");
         command.arg("-I").arg(&self.csrc).args(&self.args).envs(self.variables.iter().copied());
         let made =
-            Nvcc::new(command, &self.csrc, &out_dir).unwrap().make(&jobs, &sources, &Cache::new(self.cache()), 1);
+            Nvcc::new(command, &self.csrc, &out_dir).unwrap().make(&jobs, &all, &sources, &Cache::new(self.cache()), 1);
         for job in &jobs {
             job.report();
         }
@@ -194,6 +199,18 @@ fn code_for_sm_90a_is_there_as_machine_code_and_as_ptx() {
         assert!(log.contains(&format!("arch=compute_{target}")), "{target}: {log}");
     }
     assert!(!log.contains("compute_90,"), "{log}");
+}
+
+#[test]
+fn a_build_of_some_files_finds_what_one_of_all_has_kept() {
+    let mut world = World::new("some");
+    // The one file with code for another architecture.
+    world.write("other.cu", &format!("// Compiled for sm_90a in place of sm_90.\n{KERNEL}"));
+    assert_eq!(world.build().0, ["kernel.cu", "other.cu"]);
+    world.left_out = Some("other.cu");
+    assert!(!world.compiles());
+    world.write("kernel.cu", "changed\n");
+    assert_eq!(world.build().0, ["kernel.cu"]);
 }
 
 #[test]

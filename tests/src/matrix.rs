@@ -23,6 +23,10 @@ const SOFTWARE_CORE: u64 = 8;
 const SOFTWARE_AGAIN: u64 = 24;
 /// The same of the cases that run in `values` alone.
 const SOFTWARE_VALUES: u64 = 64;
+/// The same in modes that try the ways of running a plan, which cases of an op have in common.
+const SOFTWARE_WAYS: u64 = 64;
+/// The CPU runs one in so many cases in such a mode.
+const CPU_WAYS: u64 = 4;
 /// The most bytes of operands of such a case, where it is not needed for a form: with thousands of workgroups one of them takes a minute.
 const SOFTWARE_BYTES: u64 = 1 << 20;
 /// The most samples or rows of a case that shows a form which others have, too: GroupNorm's gradients over more take a minute.
@@ -60,10 +64,17 @@ impl Entry {
     pub fn is_left_out(&self) -> bool {
         let is_left_out = match self.target.backend {
             _ if self.mode == Mode::Random => false,
-            Backend::Cpu => self.is_for_cuda(),
+            Backend::Cpu => self.is_for_cuda() || self.is_way_again(CPU_WAYS),
             _ => self.target.is_software() && !self.is_for_software(),
         };
         is_left_out && std::env::var_os("BOPS_EVERY").is_none()
+    }
+
+    /// Whether the mode tries a way of running a plan that an earlier case of its op and type shows, and the case is none of the one in
+    /// `share` that show it again.
+    fn is_way_again(&self, share: u64) -> bool {
+        let is_way = !matches!(self.mode, Mode::Values | Mode::Bitwise | Mode::Sanitize);
+        is_way && !self.is_first && !hash(&self.case.line()).is_multiple_of(share)
     }
 
     /// Whether the case is one for a CUDA device, and there is none.
@@ -74,7 +85,10 @@ impl Entry {
 
     /// Whether the trial is of the fixed part of the matrix that an adapter runs which is software.
     pub fn is_for_software(&self) -> bool {
-        let is_again = self.mode == Mode::Record || self.target.name == "wgpu-plain";
+        if self.is_way_again(SOFTWARE_WAYS) {
+            return false;
+        }
+        let is_again = self.target.name == "wgpu-plain";
         let share = match self.case.is_core {
             true if is_again => SOFTWARE_AGAIN,
             true => SOFTWARE_CORE,
