@@ -205,6 +205,16 @@ const FORWARDS: &[Forwards] = &[
         options: &[STATS],
     },
     Forwards {
+        op: "linear_cross_entropy",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[4,3]},"weight":{"dtype":"f64","dims":[5,3]},"targets":"i64""#,
+            r#""x":{"dtype":"f64","dims":[3,2],"strides":[1,3]},"weight":{"dtype":"f64","dims":[4,2],"strides":[1,5]},"targets":"u32""#,
+            r#""x":{"dtype":"f64","dims":[3,2],"strides":[0,1]},"weight":{"dtype":"f64","dims":[4,2]},"targets":"i32","layouts":{"targets":{"dtype":"i32","dims":[3],"strides":[2]}}"#,
+            r#""x":{"dtype":"f64","dims":[2,1]},"weight":{"dtype":"f64","dims":[1027,1]},"targets":"i64""#,
+        ],
+        options: &[&["", r#""ignore_index":1"#], &["", r#""reduction":"sum""#, r#""reduction":"none""#]],
+    },
+    Forwards {
         op: "pool",
         tensors: &[
             r#""x":{"dtype":"f64","dims":[2,2,5,6]},"kernel":[3,2],"stride":[2,1],"padding":[[1,1],[0,1]]"#,
@@ -545,6 +555,8 @@ const MIXED: &[&str] = &[
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"f32","label_smoothing":0.1}"#,
     r#"cross_entropy {"x":{"dtype":"f16","dims":[7,5]},"axis":0,"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
     r#"cross_entropy {"x":{"dtype":"bf16","dims":[7,5]},"axis":1,"targets":"u32","weight":"f32","label_smoothing":0.1,"z_loss":1e-4,"missing":true}"#,
+    r#"linear_cross_entropy {"x":{"dtype":"bf16","dims":[7,4]},"weight":{"dtype":"bf16","dims":[5,4]},"targets":"i64"}"#,
+    r#"linear_cross_entropy {"x":{"dtype":"f16","dims":[7,4]},"weight":{"dtype":"f16","dims":[5,4]},"targets":"i32","ignore_index":-100,"reduction":"none"}"#,
     r#"pool {"x":{"dtype":"bf16","dims":[2,3,5,6]},"pooling":"average","kernel":[3,3],"stride":[2,2],"padding":[[1,1],[1,1]]}"#,
     r#"pool {"x":{"dtype":"f16","dims":[2,3,5,6]},"pooling":"max","kernel":[2,3],"offsets":true}"#,
     r#"resize {"x":{"dtype":"bf16","dims":[2,3,5,6]},"sizes":[8,4],"mode":"linear"}"#,

@@ -8,11 +8,11 @@ use baracuda_ops::{
     ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor,
     CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor,
     GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor,
-    LayerNormDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS, Operand,
-    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program,
-    ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor,
-    ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor,
-    Workspace,
+    LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut,
+    NonzeroDescriptor, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor,
+    PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan,
+    ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc,
+    TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -167,6 +167,31 @@ fn cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
+/// Cross-entropy of a product with random calls. The weight, the types, the ignored index and layouts may be wrong.
+fn linear_cross_entropy(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let dtype = pick(random, &[DType::F32, DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32]);
+    let mut any = || if random.u32(..12) == 0 { extent(random) } else { random.u64(..9) };
+    let [rows, classes, width] = [(); 3].map(|()| any());
+    let [x, weight] = [rows, classes].map(|dim| TensorDesc::contiguous(dtype, &[dim, width]));
+    let [x, weight] =
+        [x?, weight?].map(|fits| if random.u32(..16) == 0 { tensor(random).unwrap_or(fits) } else { fits });
+    let targets = pick(random, &[DType::I64, DType::I64, DType::I32, DType::U32, DType::F32]);
+    let mut d = LinearCrossEntropyDescriptor::new(x, weight, targets)?;
+    for _ in 0..random.u32(..4) {
+        d = match random.u32(..4) {
+            0 => d.ignore_index(pick(random, &[-100, 0, 1 << 31, i64::MIN, i64::MAX]))?,
+            1 => d.reduction(pick(random, &LossReduction::ALL))?,
+            _ => {
+                let name = pick(random, &["x", "weight", "targets", "loss", "logsumexp", "divisor", "dloss", "dx", ""]);
+                let slot = d.slots().iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+                d.layout(name, if random.bool() { slot.unwrap_or(x) } else { tensor(random)? })?
+            }
+        };
+    }
+    let wanted = &["x", "weight"][random.usize(..2)..];
+    Ok(if random.bool() { AnyDescriptor::new(d.backward(wanted)?) } else { AnyDescriptor::new(d) })
+}
+
 /// Attention with random calls: mostly of tensors that fit each other, all of whose rules may be wrong.
 fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let dtype = pick(random, &[DType::F32, DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32]);
@@ -222,6 +247,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         0 => return softmax(random),
         1 if random.bool() => return softmax(random),
         1 if random.bool() => return cross_entropy(random),
+        1 if random.u32(..4) == 0 => return linear_cross_entropy(random),
         1 => return attention(random),
         2 => return gemm(random),
         3 => return conv(random),

@@ -68,6 +68,9 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("top_k", "order"),
 ];
 
+/// Ops that are sequences of others, and have no kernels on GPUs.
+const SEQUENCES: &[&str] = &["linear_cross_entropy"];
+
 /// The op whose CUDA kernels another op runs.
 fn kernels_of(op: &str) -> String {
     // Both products of a convolution's gradients are products as forward is.
@@ -122,6 +125,9 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
     }
     if !has("tests", "rs", &|text| text.contains(&descriptor)) {
         return Some(format!("no tests/src/ops/{stem}.rs speaks of {descriptor}"));
+    }
+    if SEQUENCES.contains(&stem) {
+        return None;
     }
     let shader = if op == "concat" { "copy" } else { stem };
     if !has_stem(shader, "csrc", "wgsl", &|_| true) {

@@ -277,6 +277,7 @@ files! {
         FUNCTIONS_ATAN = "pointwise/functions/atan.wgsl",
         FUNCTIONS_ATAN2 = "pointwise/functions/atan2.wgsl",
         FUNCTIONS_ATANH = "pointwise/functions/atanh.wgsl",
+        FUNCTIONS_BESSEL = "pointwise/functions/bessel.wgsl",
         FUNCTIONS_BESSEL_K = "pointwise/functions/bessel_k.wgsl",
         FUNCTIONS_CELU = "pointwise/functions/celu.wgsl",
         FUNCTIONS_CLASSES = "pointwise/functions/classes.wgsl",

@@ -13,6 +13,7 @@ use crate::cache::PlanCache;
 use crate::error::Result;
 use crate::gradients::Step;
 use crate::json::{Document, Tree};
+use crate::kernel::Candidate;
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
 use crate::slots::Slot;
@@ -169,6 +170,15 @@ impl AnyDescriptor {
     pub fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str> {
         self.0.supported_with(props, options)
     }
+
+    /// As [`plan::candidates`].
+    pub(crate) fn candidates<'d>(
+        &'d self,
+        props: &DeviceProps,
+        options: &PlanOptions,
+    ) -> Result<Vec<(&'static str, Candidate<'d>)>> {
+        self.0.candidates(props, options)
+    }
 }
 
 impl Debug for AnyDescriptor {
@@ -225,6 +235,11 @@ trait Erased: Send + Sync {
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
     fn chosen_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<String>;
     fn shader_forms(&self, props: &DeviceProps, options: &PlanOptions) -> Vec<String>;
+    fn candidates<'d>(
+        &'d self,
+        props: &DeviceProps,
+        options: &PlanOptions,
+    ) -> Result<Vec<(&'static str, Candidate<'d>)>>;
 }
 
 impl<D: Descriptor> Erased for D {
@@ -297,6 +312,14 @@ impl<D: Descriptor> Erased for D {
 
     fn shader_forms(&self, props: &DeviceProps, options: &PlanOptions) -> Vec<String> {
         plan::shader_forms(props, self, options)
+    }
+
+    fn candidates<'d>(
+        &'d self,
+        props: &DeviceProps,
+        options: &PlanOptions,
+    ) -> Result<Vec<(&'static str, Candidate<'d>)>> {
+        plan::candidates(props, self, options)
     }
 }
 

@@ -35,6 +35,7 @@ mod options;
 mod overlap;
 mod plan;
 mod ready;
+mod sequence;
 mod slots;
 mod tensor;
 
@@ -96,6 +97,10 @@ pub use ops::scan::{Scan, ScanArgs, ScanDescriptor, ScanPlan};
 pub use ops::softmax::cross_entropy::{
     CrossEntropyArgs, CrossEntropyBackwardArgs, CrossEntropyBackwardDescriptor, CrossEntropyBackwardPlan,
     CrossEntropyDescriptor, CrossEntropyPlan, LossReduction,
+};
+pub use ops::softmax::linear_cross_entropy::{
+    LinearCrossEntropyArgs, LinearCrossEntropyBackwardArgs, LinearCrossEntropyBackwardDescriptor,
+    LinearCrossEntropyBackwardPlan, LinearCrossEntropyDescriptor, LinearCrossEntropyPlan,
 };
 pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,

@@ -25,6 +25,7 @@ use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor, 
 use crate::ops::reduce::ReduceDescriptor;
 use crate::ops::scan::ScanDescriptor;
 use crate::ops::softmax::cross_entropy::{CrossEntropyBackwardDescriptor, CrossEntropyDescriptor};
+use crate::ops::softmax::linear_cross_entropy::{LinearCrossEntropyBackwardDescriptor, LinearCrossEntropyDescriptor};
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::ops::window::{PoolBackwardDescriptor, PoolDescriptor, ResizeBackwardDescriptor, ResizeDescriptor};
 use crate::plan::Descriptor;
@@ -47,6 +48,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<SoftmaxBackwardDescriptor>(),
     OpEntry::of::<CrossEntropyDescriptor>(),
     OpEntry::of::<CrossEntropyBackwardDescriptor>(),
+    OpEntry::of::<LinearCrossEntropyDescriptor>(),
+    OpEntry::of::<LinearCrossEntropyBackwardDescriptor>(),
     OpEntry::of::<AttentionDescriptor>(),
     OpEntry::of::<AttentionBackwardDescriptor>(),
     OpEntry::of::<ActivationDescriptor>(),

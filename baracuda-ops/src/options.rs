@@ -166,7 +166,6 @@ impl WorkspaceReq {
     pub const NONE: Self = Self { bytes: 0, align: 1 };
 
     /// So many bytes at a multiple of `align`; none if there are none.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub(crate) fn new(bytes: u64, align: u64) -> Self {
         if bytes == 0 { Self::NONE } else { Self { bytes, align } }
     }

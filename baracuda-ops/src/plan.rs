@@ -356,6 +356,24 @@ pub(crate) fn chosen<D: Descriptor>(props: &DeviceProps, descriptor: &D, options
     })
 }
 
+/// The names and candidates of all kernels that serve, in the order in which a plan tries to build them.
+///
+/// # Errors
+/// [`Error::Unsupported`] with every kernel tried and its reason, if none does.
+pub(crate) fn candidates<'d, D: Descriptor>(
+    props: &DeviceProps,
+    descriptor: &'d D,
+    options: &PlanOptions,
+) -> Result<Vec<(&'static str, Candidate<'d>)>> {
+    let mut serving = Vec::new();
+    let outcome = first_that_serves(props, descriptor, options, |kernel, candidate| {
+        serving.push((kernel.name(), candidate));
+        // As if it could not be built, so that the next one is asked.
+        Err::<(), _>(BuildError::Refused("it is one of several".into()))
+    });
+    if serving.is_empty() { outcome.map(|()| serving) } else { Ok(serving) }
+}
+
 /// As [`AnyDescriptor::shader_forms`], of the kernel that is chosen; none where none serves.
 pub(crate) fn shader_forms<D: Descriptor>(props: &DeviceProps, descriptor: &D, options: &PlanOptions) -> Vec<String> {
     let forms = |_, candidate: Candidate<'_>| Ok(candidate.build.shader_forms());

@@ -170,6 +170,7 @@ pub const OPS: &[&str] = &[
     "upsample_bilinear",
     "upsample_bilinear_nhwc",
     "cross_entropy",
+    "linear_cross_entropy",
     "reduce_sum_0",
     "reduce_sum_1",
     "reduce_sum_0x2x3",
@@ -265,8 +266,8 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     for op in window::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         window::cells(&mut cells, op)?;
     }
-    if ops.iter().any(|o| o == loss::OP) {
-        loss::cells(&mut cells)?;
+    for op in loss::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        loss::cells(&mut cells, op)?;
     }
     for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
         gemm::with_bias(&mut cells, label, is_quick)?;

@@ -26,6 +26,22 @@ template <typename A> __device__ __forceinline__ bool is_negative(A x) {
 // Whether a rest has another sign than the divisor.
 template <typename A> __device__ __forceinline__ bool is_below(A rest, A y) { return rest != A(0) && is_negative(rest) != is_negative(y); }
 
+// The magnitude, of which that of the least number wraps to itself.
+template <typename A> __device__ __forceinline__ std::make_unsigned_t<A> magnitude_of_integer(A x) {
+    using U = std::make_unsigned_t<A>;
+    return is_negative(x) ? U(0) - U(x) : U(x);
+}
+
+// The greatest number that divides both, by Euclid: at most 47 quotients of 32 bits, 93 of 64.
+template <typename U> __device__ __forceinline__ U common_divisor(U x, U y) {
+#pragma unroll 1
+    while (y != U(0)) {
+        const U rest = x % y;
+        x = y, y = rest;
+    }
+    return x;
+}
+
 // r = function(x, y, z). The function is the same for all threads; y and z count where it has them. r may be x.
 template <int arguments, typename A, int count> __device__ __forceinline__ void apply_to_integers(bops_function function, const A (&x)[count],
                                                                                                   const A (&y)[count], const A (&z)[count],
@@ -41,7 +57,7 @@ template <int arguments, typename A, int count> __device__ __forceinline__ void 
         case BOPS_FUNCTION_NEG: each([](A x, A) { return 0 - U(x); }); break;
         case BOPS_FUNCTION_LOGICAL_NOT: each([](A x, A) { return x == 0; }); break;
         case BOPS_FUNCTION_BITWISE_NOT: each([](A x, A) { return ~x; }); break;
-        case BOPS_FUNCTION_ABS: each([](A x, A) { return is_negative(x) ? 0 - U(x) : U(x); }); break;
+        case BOPS_FUNCTION_ABS: each([](A x, A) { return magnitude_of_integer(x); }); break;
         case BOPS_FUNCTION_SIGN: each([](A x, A) { return is_negative(x) ? A(-1) : A(x != 0); }); break;
         case BOPS_FUNCTION_SQUARE: each([](A x, A) { return U(x) * U(x); }); break;
         default: each([](A x, A) { return is_negative(x) ? A(0) : x; }); break;
@@ -67,6 +83,13 @@ template <int arguments, typename A, int count> __device__ __forceinline__ void 
         case BOPS_FUNCTION_SHIFT_RIGHT: each([](A x, A y) { return U(y) < bits ? x >> y : is_negative(x) ? A(-1) : A(0); }); break;
         case BOPS_FUNCTION_POPCOUNT:
             each([](A x, A bits) { return sizeof(A) == 8 ? __popcll(uint64_t(x & bits)) : __popc(uint32_t(x & bits)); });
+            break;
+        case BOPS_FUNCTION_GCD: each([](A x, A y) { return common_divisor(magnitude_of_integer(x), magnitude_of_integer(y)); }); break;
+        case BOPS_FUNCTION_LCM:
+            each([](A x, A y) {
+                const U size = magnitude_of_integer(x), other = magnitude_of_integer(y), divisor = common_divisor(size, other);
+                return divisor == U(0) ? U(0) : size / divisor * other;
+            });
             break;
         case BOPS_FUNCTION_DIV:
         case BOPS_FUNCTION_DIV_TRUNC: each([](A x, A y) { return quotient_of_integers(x, y); }); break;

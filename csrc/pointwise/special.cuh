@@ -554,18 +554,117 @@ __device__ __forceinline__ double cosine_of_rest(double r) {
 }
 
 // The sine of an angle and of so many quarters of a turn more.
-template <typename A> __device__ __forceinline__ A sine(A x, uint32_t more) {
-    const turned<A> angle(x);
+template <typename A> __device__ __forceinline__ A sine_of(const turned<A> &angle, uint32_t more) {
     const uint32_t quarters = angle.quarters + more;
     const A value = (quarters & 1u) != 0 ? cosine_of_rest(angle.rest) : sine_of_rest(angle.rest);
     return (quarters & 2u) != 0 ? -value : value;
 }
+template <typename A> __device__ __forceinline__ A sine(A x, uint32_t more) { return sine_of(turned<A>(x), more); }
 
 template <typename A> __device__ __forceinline__ A tangent(A x) {
     const turned<A> angle(x);
     const A s = sine_of_rest(angle.rest), c = cosine_of_rest(angle.rest);
     const bool is_odd = (angle.quarters & 1u) != 0;
     return quotient(is_odd ? -c : s, is_odd ? s : c);
+}
+
+// The Bessel functions of the first and the second kind and order 0 or 1. Up to a bound b the first kind is x^order times a polynomial of t = 2 (x / b)^2 - 1, and
+// the second kind another such product, plus 2 / pi log(x) times the first kind, of order 1 less 2 / (pi x). Beyond the bound, where the polynomials are of w = (b / x)^2,
+// sqrt(pi x) J0 = P (sin x + cos x) - Q / x (sin x - cos x), sqrt(pi x) Y0 = P (sin x - cos x) + Q / x (sin x + cos x); with those of order 1 J1 is made as Y0
+// is, and Y1 as -J0. The polynomials interpolate at Chebyshev's points.
+template <int order> __device__ __forceinline__ float bessel_first_kind(float t) {
+    if constexpr (order == 0)
+        return series(t, -1.5755278e-07f, 3.9411693e-06f, -7.683397e-05f, 0.0011343524f, -0.012035214f, 0.08539183f, -0.36018077f, 0.70941603f,
+                      -0.21650541f, -0.3847445f);
+    else
+        return series(t, -8.11055e-09f, 2.2693501e-07f, -5.0284757e-06f, 8.605394e-05f, -0.001088989f, 0.009628171f, -0.05465077f, 0.17288677f,
+                      -0.22701313f, 0.034640867f);
+}
+template <int order> __device__ __forceinline__ double bessel_first_kind(double t) {
+    if constexpr (order == 0)
+        return series(t, -1.1382224373024272e-14, 4.0037632815796753e-13, -1.2384637259147907e-11, 3.3634475788173604e-10, -7.915407738245845e-09,
+                      1.5956109104549218e-07, -2.7177491450236107e-06, 3.8473197855944365e-05, -0.00044354592247272207, 0.004058078989140991,
+                      -0.028472718610869575, 0.14598884856759264, -0.507468045847102, 1.0383794611437211, -0.808088807669687, -0.6484692830871837,
+                      0.9303012472958572, 0.04582966485981377);
+    else
+        return series(t, -3.238244035881746e-16, 1.2095547964761484e-14, -3.990810305436148e-13, 1.1610590175819576e-11, -2.943037882441676e-10,
+                      6.4312687983276065e-09, -1.1967081644236783e-07, 1.8684525371950874e-06, -2.4045748660869658e-05, 0.0002494945813909099,
+                      -0.002029039494570245, 0.012456814392255438, -0.054745818212847276, 0.15858376432721938, -0.2595948652859303,
+                      0.15151665143806634, 0.08105866038589796, -0.05814382795599107);
+}
+template <int order> __device__ __forceinline__ float bessel_rest_of_second_kind(float t) {
+    if constexpr (order == 0)
+        return series(t, 2.921525e-07f, -7.0098317e-06f, 0.00012994556f, -0.0018027883f, 0.017635345f, -0.111516826f, 0.3885164f, -0.47057638f,
+                      -0.4326558f, 0.48372486f);
+    else
+        return series(t, 1.5320408e-08f, -4.1252912e-07f, 8.733066e-06f, -0.00014141735f, 0.0016688032f, -0.013433434f, 0.06634695f, -0.16312021f,
+                      0.09108651f, 0.1397494f);
+}
+template <int order> __device__ __forceinline__ double bessel_rest_of_second_kind(double t) {
+    if constexpr (order == 0)
+        return series(t, 2.558039436392922e-14, -8.840112096073101e-13, 2.681822137847736e-11, -7.13046146536789e-10, 1.6391065268260488e-08,
+                      -3.2185078445935923e-07, 5.321318633735116e-06, -7.279541882454115e-05, 0.0008061586060550644, -0.00702574105727097,
+                      0.0463670476813471, -0.21895747096171628, 0.6721770783431723, -1.0775477338215995, 0.14412632369302442, 1.6470964788745466,
+                      -0.8284358903604587, -0.382250654459425);
+    else
+        return series(t, 7.339060975161991e-16, -2.695138958384033e-14, 8.728810134833414e-13, -2.4887509903377128e-11, 6.169742613332968e-10,
+                      -1.3153322551127247e-08, 2.380492991366028e-07, -3.600999874357815e-06, 4.467433012914413e-05, -0.00044381734351149876,
+                      0.0034224907399180455, -0.019628756833099423, 0.07854786922242545, -0.19639839859930425, 0.23507209206669755,
+                      0.023367571720993584, -0.24337743079193114, 0.07075985882118005);
+}
+template <int order> __device__ __forceinline__ float bessel_p(float w) {
+    if constexpr (order == 0) return series(w, 5.054497e-06f, -3.0330968e-05f, 0.00017755553f, -0.0028122861f, 1.0f);
+    else return series(w, -5.874797e-06f, 3.6194975e-05f, -0.00022857972f, 0.004687258f, 1.0f);
+}
+template <int order> __device__ __forceinline__ double bessel_p(double w) {
+    if constexpr (order == 0)
+        return series(w, 1.3678396453154035e-10, -1.0306604474712212e-09, 3.6629024015069136e-09, -8.4245531125012e-09, 1.495392574597224e-08,
+                      -2.4254959952447294e-08, 4.34227969135307e-08, -1.0230311671096991e-07, 3.6201997728057504e-07, -2.1839178876551594e-06,
+                      2.7380883620060993e-05, -0.0010986328124987458, 1.0);
+    else
+        return series(w, -1.4522620914321922e-10, 1.0950749104743827e-09, -3.8963577460319895e-09, 8.979116578314727e-09, -1.5993920591911708e-08,
+                      2.6103445624454773e-08, -4.722297272919564e-08, 1.130795637698509e-07, -4.102909207541017e-07, 2.5809940810959866e-06,
+                      -3.5203993242596556e-05, 0.0018310546874986734, 1.0);
+}
+template <int order> __device__ __forceinline__ float bessel_q(float w) {
+    if constexpr (order == 0) return series(w, -1.6311411e-05f, 8.458152e-05f, -0.00035583123f, 0.0029288474f, -0.124999985f);
+    else return series(w, 1.8672852e-05f, -9.860659e-05f, 0.00043568836f, -0.004100621f, 0.37499997f);
+}
+template <int order> __device__ __forceinline__ double bessel_q(double w) {
+    if constexpr (order == 0)
+        return series(w, -1.1197828811668338e-09, 8.339733534547357e-09, -2.9110775874968414e-08, 6.502403693851616e-08, -1.0985878716906747e-07,
+                      1.640579309574048e-07, -2.585882732179399e-07, 5.120585607378564e-07, -1.4530054920317029e-06, 6.590742238380881e-06,
+                      -5.544628883309542e-05, 0.001144409179676519, -0.12499999999999997);
+    else
+        return series(w, 1.186240136444061e-09, -8.84031788143702e-09, 3.0888877718539826e-08, -6.910996328591616e-08, 1.1710006174306677e-07,
+                      -1.757704328152363e-07, 2.7945967699968563e-07, -5.608835189364566e-07, 1.6239590609539598e-06, -7.6047040761374525e-06,
+                      6.776768645941704e-05, -0.0016021728515509086, 0.37499999999999994);
+}
+template <int order, bool is_second, typename A> __device__ __forceinline__ A bessel_up_to_bound(A size, A bound) {
+    constexpr A two_over_pi = A(0.636619772367581343);
+    const A t = fused(product(size, size), quotient(A(2), product(bound, bound)), A(-1)), factor = order == 0 ? A(1) : size;
+    const A first = product(factor, bessel_first_kind<order>(t));
+    if (!is_second) return first;
+    const A value = fused(product(two_over_pi, logarithm(size)), first, product(factor, bessel_rest_of_second_kind<order>(t)));
+    return order == 0 ? value : difference(value, quotient(two_over_pi, size));
+}
+template <int order, bool is_second, typename A> __device__ __forceinline__ A bessel(A x) {
+    constexpr A bound = sizeof(A) == 8 ? A(8) : A(5);
+    const A size = fabs(x);
+    A value;
+    if (size <= bound) {
+        value = bessel_up_to_bound<order, is_second>(size, bound);
+    } else {
+        const A u = inverse(size), ratio = product(bound, u), w = product(ratio, ratio), p = bessel_p<order>(w), q = product(u, bessel_q<order>(w));
+        const turned<A> angle(size);
+        const A s = sine_of(angle, 0), c = sine_of(angle, 1), both = sum(s, c), less = difference(s, c);
+        constexpr bool is_of_sum = is_second == (order == 1);
+        const A wave = is_of_sum ? fused(p, both, -product(q, less)) : fused(p, less, product(q, both));
+        value = product(product(is_second && order == 1 ? -wave : wave, A(0.564189583547756287)), inverse_root(size));
+        if (size == A(INFINITY)) value = A(0);
+    }
+    if (is_second) return x > A(0) || x != x ? value : x == A(0) ? A(-INFINITY) : A(NAN);
+    return order == 1 ? copysign(value, x) : value;
 }
 
 // r = function(x, y), as `apply` for functions of the cost `special` or `series`, which have kernels of their own since they take more registers. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is
@@ -619,6 +718,10 @@ __device__ __forceinline__ void apply_special(bops_function function, const A (&
             case BOPS_FUNCTION_NDTRI: each([](A x, A) { return normcdfinv(x); }); break;
             case BOPS_FUNCTION_LOG_NDTR: each([](A x, A) { return log_normal_integral(x); }); break;
             case BOPS_FUNCTION_ERFCX: each([](A x, A) { return scaled_error_complement(x); }); break;
+            case BOPS_FUNCTION_BESSEL_J0: each([](A x, A) { return bessel<0, false>(x); }); break;
+            case BOPS_FUNCTION_BESSEL_J1: each([](A x, A) { return bessel<1, false>(x); }); break;
+            case BOPS_FUNCTION_BESSEL_Y0: each([](A x, A) { return bessel<0, true>(x); }); break;
+            case BOPS_FUNCTION_BESSEL_Y1: each([](A x, A) { return bessel<1, true>(x); }); break;
             case BOPS_FUNCTION_I0: each([](A x, A) { return cyl_bessel_i0(x); }); break;
             case BOPS_FUNCTION_I0E: each([](A x, A) { return scaled_bessel_i0(x); }); break;
             case BOPS_FUNCTION_I1: each([](A x, A) { return bessel_i1(x); }); break;

@@ -148,6 +148,27 @@ def bessel_k(order, is_scaled):
     return of
 
 
+def bessel(kind, order):
+    """The Bessel function of the first or the second kind; far out by Hankel's asymptotic series, with as many more digits as a turned angle takes."""
+    def of(x):
+        if kind == 2 and x <= 0:
+            return -INF if x == 0 else NAN
+        size = abs(x)
+        if size < 500:
+            return mpmath.besselj(order, x) if kind == 1 else mpmath.bessely(order, x)
+        with mp.workdps(DIGITS + int(mpmath.log10(size)) + 10):
+            term, parts = mpf(1), [mpf(1), mpf(0)]
+            for k in range(1, 60):
+                term *= mpf(4 * order**2 - (2 * k - 1) ** 2) / (8 * k * size)
+                parts[k % 2] += term if k % 4 < 2 else -term
+            angle = size - (2 * order + 1) * mp.pi / 4
+            s, c = mpmath.sin(angle), mpmath.cos(angle)
+            wave = parts[0] * c - parts[1] * s if kind == 1 else parts[0] * s + parts[1] * c
+            return (-1 if x < 0 and order else 1) * wave * mpmath.sqrt(2 / (mp.pi * size))
+
+    return of
+
+
 def zeta(s, q):
     """By its first terms and Euler and Maclaurin's formula, with as many of both as its digits take."""
     if s < 1:
@@ -244,6 +265,10 @@ UNARY = {
     "ndtri": (ndtri, (NAN, NAN), "0 to 1"),
     "log_ndtr": (log_ndtr, (0, -INF), "near"),
     "erfcx": (erfcx, (0, INF), "near"),
+    "bessel_j0": (bessel(1, 0), (0, 0), "angles"),
+    "bessel_j1": (bessel(1, 1), (0, 0), "angles"),
+    "bessel_y0": (bessel(2, 0), (0, NAN), "positive angles"),
+    "bessel_y1": (bessel(2, 1), (0, NAN), "positive angles"),
     "i0e": (scaled_bessel_i(0), (0, 0), "wide"),
     "i1": (lambda x: mpmath.besseli(1, x) if abs(x) < 2000 else INF * int(mpmath.sign(x)), (INF, -INF), "near"),
     "i1e": (scaled_bessel_i(1), (0, 0), "wide"),
@@ -375,6 +400,7 @@ def random_arguments(where, count, dtype, rng):
         "halves": np.where(third == 0, np.round(2 * normal) / 2, 4 * normal),
         "above -1": np.where(third == 0, -uniform, np.where(third == 1, normal / 1000, np.abs(wide))),
         "angles": np.where(third == 0, 10 * normal, np.where(third == 1, normal, wide)),
+        "positive angles": np.abs(np.where(third == 0, 10 * normal, np.where(third == 1, normal, wide))),
         "to 1": np.where(third == 0, sign * (1 - uniform / 1000), np.where(third == 1, sign * uniform, normal / 1000)),
         "0 to 1": np.where(third == 0, uniform / 100, np.where(third == 1, uniform, 0.5 + normal / 1000)),
         "from 1": 1 + np.where(third == 0, uniform / 1000, np.abs(np.where(third == 1, normal, wide))),

@@ -10,10 +10,10 @@ use baracuda_ops::{
     ConvDescriptor, ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, Error,
     Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs,
     GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs,
-    LayerNormBackwardArgs, LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut,
-    Operand, Plan, PlanCache, PlanOptions, PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor,
-    Reduction, RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs,
-    SoftmaxDescriptor, Start, TensorDesc, Workspace,
+    LayerNormBackwardArgs, LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormArgs,
+    LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, PointwiseArgs,
+    PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs,
+    RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
@@ -485,6 +485,14 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let backward = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":1,"targets":"i64","missing":true}"#;
     add("a count of backward's", AnyDescriptor::parse("cross_entropy_backward", backward).err());
     add("gradient of targets", classes(DType::I64).unwrap().gradients(&["loss"], &["targets"]).err());
+    let linear = |weight: &[u64], targets| LinearCrossEntropyDescriptor::new(x(&[2, 3]), x(weight), targets);
+    add("a layer without classes", linear(&[0, 3], DType::I64).err());
+    add("a layer of another width", linear(&[5, 4], DType::I64).err());
+    add("a layer of another rank", linear(&[3], DType::I64).err());
+    add("a layer whose targets are probabilities", linear(&[5, 3], DType::F32).err());
+    add("a layer without a wanted gradient", linear(&[5, 3], DType::I64).and_then(|d| d.backward(&[])).err());
+    let asked = r#"{"x":{"dtype":"f32","dims":[2,3]},"weight":{"dtype":"f32","dims":[5,3]},"targets":"i64","dx":true}"#;
+    add("a gradient that forward is asked for", AnyDescriptor::parse("linear_cross_entropy", asked).err());
     add("eps that is zero in f32", plain.clone().eps(1e-50).err());
     add(
         "no gradient",

@@ -27,6 +27,10 @@ const SOFTWARE_VALUES: u64 = 64;
 const SOFTWARE_WAYS: u64 = 64;
 /// The CPU runs one in so many cases in such a mode.
 const CPU_WAYS: u64 = 4;
+/// Ops that are sequences of other ops, which have trials of their own: a plan is a dozen shaders.
+const SEQUENCES: [&str; 2] = ["linear_cross_entropy", "linear_cross_entropy_backward"];
+/// Beside the first of each type, the share of the cases of a sequence that an adapter runs in `values` which is software.
+const SOFTWARE_SEQUENCES: u64 = 16;
 /// The most bytes of operands of such a case, where it is not needed for a form: with thousands of workgroups one of them takes a minute.
 const SOFTWARE_BYTES: u64 = 1 << 20;
 /// The most samples or rows of a case that shows a form which others have, too: GroupNorm's gradients over more take a minute.
@@ -87,6 +91,12 @@ impl Entry {
     pub fn is_for_software(&self) -> bool {
         if self.is_way_again(SOFTWARE_WAYS) {
             return false;
+        }
+        if SEQUENCES.contains(&self.case.descriptor.name()) {
+            let is_asked = self.mode == Mode::Values && self.target.name == "wgpu";
+            return self.is_first
+                || self.shows_form
+                || is_asked && hash(&self.case.line()).is_multiple_of(SOFTWARE_SEQUENCES);
         }
         let is_again = self.target.name == "wgpu-plain";
         let share = match self.case.is_core {

@@ -104,6 +104,10 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "ndtri" => |[p, ..]| ndtri(p),
         "log_ndtr" => |[x, ..]| log_ndtr(x),
         "erfcx" => |[x, ..]| erfcx(x),
+        "bessel_j0" => |[x, ..]| bessel(x.abs())[0],
+        "bessel_j1" => |[x, ..]| bessel(x.abs())[1] * x.signum(),
+        "bessel_y0" => |[x, ..]| bessel(x)[2],
+        "bessel_y1" => |[x, ..]| bessel(x)[3],
         "i0" => |[x, ..]| i0(x),
         "i0e" => |[x, ..]| i0e(x),
         "i1" => |[x, ..]| i1(x),
@@ -387,6 +391,55 @@ fn bessel_k(order: i32, x: f64) -> f64 {
     }
 }
 
+/// The Bessel functions of the first kind and orders 0 and 1, and those of the second kind: by the recurrence that leads from high orders down, scaled by
+/// `J0 + 2 J2 + 2 J4 + .. = 1`, and Neumann's series; far out by Hankel's asymptotic series, near 0 by the first terms.
+fn bessel(x: f64) -> [f64; 4] {
+    const EULER: f64 = 0.577_215_664_901_532_9;
+    use std::f64::consts::{FRAC_2_PI, PI};
+    match x {
+        _ if x < 0.0 || x.is_nan() => [f64::NAN; 4],
+        0.0 => [1.0, 0.0, f64::NEG_INFINITY, f64::NEG_INFINITY],
+        f64::INFINITY => [0.0; 4],
+        _ if x < 1e-8 => [1.0, x / 2.0, FRAC_2_PI * (x.ln() - 2f64.ln() + EULER), -FRAC_2_PI / x],
+        _ if x > 25.0 => {
+            let [s, c] = [x.sin(), x.cos()];
+            let waves = [s + c, s - c];
+            let of = |order: f64| {
+                let (mut term, mut parts) = (1.0, [1.0, 0.0]);
+                for k in 1..30 {
+                    let odd = 2.0 * f64::from(k) - 1.0;
+                    term *= (4.0 * order - odd * odd) / (8.0 * f64::from(k) * x);
+                    parts[k as usize % 2] += if k % 4 < 2 { term } else { -term };
+                }
+                let [p, q] = parts;
+                [p * waves[0] - q * waves[1], p * waves[1] + q * waves[0]].map(|wave| wave / PI.sqrt() / x.sqrt())
+            };
+            let ([j0, y0], [opposite, j1]) = (of(0.0), of(1.0));
+            [j0, j1, y0, -opposite]
+        }
+        _ => {
+            let highest = 20 + 2 * x as usize;
+            let mut j = vec![0.0; highest + 2];
+            j[highest] = 1.0;
+            for k in (1..=highest).rev() {
+                j[k - 1] = 2.0 * k as f64 / x * j[k] - j[k + 1];
+            }
+            let total = 2.0 * j.iter().step_by(2).sum::<f64>() - j[0];
+            j.iter_mut().for_each(|j| *j /= total);
+            let (mut even, mut odd, mut sign) = (0.0, 0.0, 1.0);
+            for k in 1..highest / 2 {
+                sign = -sign;
+                let n = k as f64;
+                even += sign * j[2 * k] / n;
+                odd += sign * (2.0 * n + 1.0) / (n * (n + 1.0)) * j[2 * k + 1];
+            }
+            let logarithm = (x / 2.0).ln() + EULER;
+            let y0 = FRAC_2_PI * (logarithm * j[0] - 2.0 * even);
+            [j[0], j[1], y0, FRAC_2_PI * ((logarithm - 1.0) * j[1] - j[0] / x - odd)]
+        }
+    }
+}
+
 /// `e^(x^2) erfc(x)`: from 2 on as a continued fraction, of which the innermost parts are the last; else the product, the square in two parts.
 fn erfcx(x: f64) -> f64 {
     match x {
@@ -553,6 +606,11 @@ fn truth(holds: bool) -> f64 {
     if holds { 1.0 } else { 0.0 }
 }
 
+/// The greatest number that divides two: of the lesser one's divisors, that of the rests.
+fn divisor(x: i128, y: i128) -> i128 {
+    if y == 0 { x.abs() } else { divisor(y, x % y) }
+}
+
 /// A function of integers of a type, by its name: the exact number, which wraps.
 fn of_integers(name: &str, computing: DType, [x, y, z]: [i128; 3]) -> Result<i128> {
     let bits = 8 * computing.size_bytes() as u32;
@@ -610,6 +668,9 @@ fn of_integers(name: &str, computing: DType, [x, y, z]: [i128; 3]) -> Result<i12
                     x
                 }
             }
+            "gcd" => divisor(x, y),
+            // Of zeros the divisor is 0.
+            "lcm" => (x * y).abs() / divisor(x, y).max(1),
             "bitwise_not" => -1 - x,
             "popcount" => i128::from((pattern(x) & y).count_ones()),
             "bitwise_and" => pattern(x) & pattern(y),
@@ -1049,6 +1110,31 @@ fn corners_of_power<'a>(x: &'a Allowed, y: &'a Allowed) -> impl Iterator<Item = 
     [x.least, x.most].into_iter().flat_map(move |x| [y.least, y.most].map(|y| x.abs().powf(y)))
 }
 
+/// Where a Bessel function has its extremes, on both sides the two nearest to 0 within a range: by Newton's steps with its differential equation.
+fn turning_points_of_waves(name: &str, least: f64, most: f64) -> Vec<f64> {
+    let (order, first, of): (f64, f64, fn([f64; 4], f64) -> [f64; 2]) = match name {
+        "bessel_j0" => (0.0, 3.83, |[j0, j1, ..], _| [j0, -j1]),
+        "bessel_j1" => (1.0, 1.84, |[j0, j1, ..], x| [j1, j0 - j1 / x]),
+        "bessel_y0" => (0.0, 2.2, |[.., y0, y1], _| [y0, -y1]),
+        "bessel_y1" => (1.0, 3.68, |[.., y0, y1], x| [y1, y0 - y1 / x]),
+        _ => return Vec::new(),
+    };
+    let extreme = |mut x: f64| {
+        for _ in 0..6 {
+            let [value, slope] = of(bessel(x), x);
+            x -= slope / (-slope / x - (1.0 - order / (x * x)) * value);
+        }
+        x
+    };
+    // They lie a little more or less than half a turn apart.
+    let side = |sign: f64| {
+        let nearest = if sign > 0.0 { least } else { -most };
+        let turn = ((nearest - first) / std::f64::consts::PI).floor().max(0.0);
+        (0..3).map(move |next| sign * extreme(first + (turn + f64::from(next)) * std::f64::consts::PI))
+    };
+    side(1.0).chain(side(-1.0)).chain([0.0]).collect()
+}
+
 /// Where a function of one argument turns or ends within a range, of sine and cosine the first two places.
 fn turning_points(name: &str, least: f64, most: f64) -> impl Iterator<Item = f64> {
     use std::f64::consts::{FRAC_PI_2, PI};
@@ -1077,7 +1163,8 @@ fn turning_points(name: &str, least: f64, most: f64) -> impl Iterator<Item = f64
         "logit" => [0.0, 1.0],
         _ => [f64::NAN; 2],
     };
-    points.into_iter().filter(move |&point| least < point && point < most)
+    let of_waves = turning_points_of_waves(name, least, most);
+    points.into_iter().chain(of_waves).filter(move |&point| least < point && point < most)
 }
 
 /// The distance of a number of a type from the next one; 0 at 0, which is exact.

@@ -33,6 +33,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("log_softmax_backward", "softmax_backward", "log, last axis"),
     ("cross_entropy", "cross_entropy", "mean, last axis"),
     ("cross_entropy_backward", "cross_entropy_backward", "mean, last axis"),
+    ("linear_cross_entropy", "linear_cross_entropy", "mean"),
+    ("linear_cross_entropy_backward", "linear_cross_entropy_backward", "mean"),
     ("attention", "attention", "causal"),
     ("attention_backward", "attention_backward", "causal"),
     ("activation", "activation", "silu"),

@@ -123,6 +123,29 @@ fn i_div(x: Values, y: Values) -> Values {
     return i_div_trunc(x, y);
 }
 
+// The greatest number that divides both magnitudes, by Euclid: at most 47 quotients.
+fn common_divisor(x: vec4<u32>, y: vec4<u32>) -> vec4<u32> {
+    var a = x;
+    var b = y;
+    while (any(b != vec4<u32>())) {
+        let is_done = b == vec4<u32>();
+        let rest = a % select(b, vec4<u32>(1u), is_done);
+        a = select(b, a, is_done);
+        b = rest;
+    }
+    return a;
+}
+
+fn i_gcd(x: Values, y: Values) -> Values {
+    return bitcast<Values>(common_divisor(bitcast<vec4<u32>>(i_abs(x)), bitcast<vec4<u32>>(i_abs(y))));
+}
+
+fn i_lcm(x: Values, y: Values) -> Values {
+    let size = bitcast<vec4<u32>>(i_abs(x));
+    let other = bitcast<vec4<u32>>(i_abs(y));
+    return bitcast<Values>(size / max(common_divisor(size, other), vec4<u32>(1u)) * other);
+}
+
 fn i_shift_left(x: Values, y: Values) -> Values {
     let places = bitcast<vec4<u32>>(y);
     return select(Values(), x << (places & vec4<u32>(31u)), places < vec4<u32>(32u));

@@ -447,13 +447,13 @@ impl Fields {
 }
 
 /// The greatest element and the logarithm of the sum of the exponentials of the differences from it.
-fn largest_and_log_sum(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+pub(super) fn largest_and_log_sum(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let largest = values.clone().fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a });
     (largest, sum(values.map(|value| (value - largest).exp())).ln())
 }
 
 /// A sum that carries the rounding errors along; if a term is not finite, what IEEE arithmetic gives.
-fn sum(values: impl Iterator<Item = f64>) -> f64 {
+pub(super) fn sum(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, lost) = values.fold((0f64, 0.0), |(sum, lost), value| {
         let next = sum + value;
         let (large, small) = if sum.abs() >= value.abs() { (sum, value) } else { (value, sum) };
@@ -507,7 +507,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
         "targets" => {
             // Where losses are added up, one target out of range leaves nothing to compare.
             let has_wrong = !is_forward || fields.reduction == LossReduction::None || case.data == Data::Outlier;
-            Ok((0..elements).map(|_| target(&fields, dtype, has_wrong, random)).collect())
+            let of = |_| target(fields.classes() as f64, fields.ignored, dtype, has_wrong, random);
+            Ok((0..elements).map(of).collect())
         }
         "divisor" => {
             if fields.has_probabilities {
@@ -538,11 +539,10 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, inputs: &Tensors) -> Res
 }
 
 /// A target: mostly a class, of seven one that is ignored, and of twelve one out of range.
-fn target(fields: &Fields, dtype: DType, has_wrong: bool, random: &mut Random) -> f64 {
-    let classes = fields.classes() as f64;
+pub(super) fn target(classes: f64, ignored: Option<i64>, dtype: DType, has_wrong: bool, random: &mut Random) -> f64 {
     let class = (classes * random.uniform()).floor();
     let (kind, which) = (random.uniform(), random.uniform());
-    match fields.ignored {
+    match ignored {
         Some(ignored) if kind < 1.0 / 7.0 => return ignored as f64,
         _ if !has_wrong || kind < 11.0 / 12.0 => return class,
         _ => {}

@@ -25,6 +25,7 @@ mod gemm;
 mod group_norm;
 mod instance_norm;
 mod layer_norm;
+mod linear_cross_entropy;
 mod local_response_norm;
 mod lookup;
 mod movement;
@@ -60,6 +61,8 @@ pub static SUBJECTS: &[Subject] = &[
     softmax::BACKWARD,
     cross_entropy::FORWARD,
     cross_entropy::BACKWARD,
+    linear_cross_entropy::FORWARD,
+    linear_cross_entropy::BACKWARD,
     attention::FORWARD,
     attention::BACKWARD,
     activation::FORWARD,

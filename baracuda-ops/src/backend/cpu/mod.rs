@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 
-use super::{Located, Location};
+use super::Located;
 use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::error::{Error, Result};
 use crate::narrow::{single, to_usize};
@@ -100,28 +100,31 @@ impl Drop for Allocation {
 
 /// The operands of a run on the CPU.
 pub(crate) struct Operands<'a> {
-    addresses: [u64; MAX_SLOTS],
-    further: &'a [Location<'a>],
+    located: &'a Located<'a>,
     slots: &'a [Slot],
 }
 
 impl<'a> Operands<'a> {
-    pub(crate) fn new(slots: &'a [Slot], located: &'a Located<'_>) -> Self {
-        let addresses = located.operands.map(|location| location.address());
-        Self { addresses, further: &located.further, slots }
+    pub(crate) fn new(slots: &'a [Slot], located: &'a Located<'a>) -> Self {
+        Self { located, slots }
+    }
+
+    /// Where the operands and the workspace lie.
+    pub(crate) fn located(&self) -> &'a Located<'a> {
+        self.located
     }
 
     /// The operand of a row of the family's table, or of a slot of another set, if it is declared and not empty.
     pub(crate) fn get(&self, index: usize) -> Option<Tensor<'a>> {
-        let (slot, address) = match index.checked_sub(MAX_SLOTS) {
-            None => (self.slots.iter().find(|slot| slot.index == index)?, self.addresses[index]),
+        let slot = match index.checked_sub(MAX_SLOTS) {
+            None => self.slots.iter().find(|slot| slot.index == index)?,
             Some(at) => {
                 // They follow one another.
                 let first = self.slots.iter().position(Slot::is_further)?;
-                (self.slots.get(first + at)?, self.further.get(at)?.address())
+                self.slots.get(first + at).filter(|_| at < self.located.further.len())?
             }
         };
-        let start = NonNull::new(address as *mut u8)?;
+        let start = NonNull::new(self.located.at(index).address() as *mut u8)?;
         Some(Tensor {
             start,
             desc: &slot.desc,

@@ -25,6 +25,8 @@ pub(crate) enum Place {
     Operand(usize),
     /// In the operand of a slot of a set after the first, with its name.
     OfSet(usize, &'static str),
+    /// In a range of that operand.
+    Piece { index: usize, offset: u64, bytes: u64 },
     /// In a range of the workspace, which starts at a multiple of [`Props::workspace_align`].
     Workspace { offset: u64, bytes: u64 },
 }
@@ -79,7 +81,7 @@ macro_rules! params {
 pub(crate) use params;
 
 /// What a dispatch is made from.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct StepBuilder {
     pub(crate) entry: &'static str,
     /// Files of the text, whatever the accessors.
@@ -340,6 +342,7 @@ impl<'a> Resolved<'a> {
         for (i, binding) in self.step.bindings.iter().enumerate() {
             let (location, skipped, part) = match binding.place {
                 Place::Operand(index) | Place::OfSet(index, _) => (located.at(index), 0, None),
+                Place::Piece { index, offset, bytes } => (located.at(index), offset, Some(bytes)),
                 Place::Workspace { offset, bytes } => (&located.workspace, offset, Some(bytes)),
             };
             let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return false };
@@ -365,7 +368,7 @@ impl<'a> Resolved<'a> {
     /// The operand of a binding, for errors.
     fn operand(&self, binding: usize, names: Names) -> &'static str {
         match self.step.bindings[binding].place {
-            Place::Operand(index) => names.table[index].name,
+            Place::Operand(index) | Place::Piece { index, .. } => names.table[index].name,
             Place::OfSet(_, name) => name,
             Place::Workspace { .. } => WORKSPACE,
         }

@@ -83,6 +83,7 @@ mod cuda;
 mod fast;
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 mod geometry;
+pub mod linear_cross_entropy;
 mod masked;
 #[cfg(feature = "wgpu")]
 mod wgpu;

@@ -592,7 +592,7 @@ descriptor! {
     plan: PointwisePlan;
     kernels: kernels!(
         cuda: {"function" => cuda::function, "program" => cuda::program, "source" => cuda::source, "sets" => sets::on_cuda};
-        wgpu: {"dense" => wgpu::dense, "strided" => wgpu::strided, "sets" => sets::through_wgpu};
+        wgpu: {"sets" => sets::through_wgpu, "dense" => wgpu::dense, "strided" => wgpu::strided};
         cpu: cpu::accept;
         before: {"fast" => fast::accept}
     );

@@ -311,6 +311,11 @@ fn scaled_bessel_i(size: f64, order: f64) -> f64 {
     if size < 20.0 { bessel_i(size, order) * (-size).exp() } else { bessel_i_far(size, order) / (ROOT * size.sqrt()) }
 }
 
+/// `sqrt(2 / (pi x))`, the size of the waves of the Bessel functions of the first and the second kind.
+pub(super) fn bessel_wave(x: f64) -> f64 {
+    std::f64::consts::FRAC_2_PI.sqrt() / x.abs().sqrt()
+}
+
 pub(super) fn i0(x: f64) -> f64 {
     bessel_i(x.abs(), 0.0)
 }
@@ -810,6 +815,41 @@ mod tests {
             (Function::Erfcx, [10.0, 0.0], 0.05614099274382259),
             (Function::Erfcx, [27.5, 0.0], 0.0205024473846148),
             (Function::Erfcx, [1e+200, 0.0], 5.641895835477563e-201),
+            (Function::BesselJ0, [1e-10, 0.0], 1.0),
+            (Function::BesselJ0, [0.5, 0.0], 0.9384698072408129),
+            (Function::BesselJ0, [-2.404825557695773, 0.0], -6.10876525973673e-17),
+            (Function::BesselJ0, [4.9999, 0.0], -0.1776295286676365),
+            (Function::BesselJ0, [5.0001, 0.0], -0.17756401284023066),
+            (Function::BesselJ0, [8.0, 0.0], 0.1716508071375539),
+            (Function::BesselJ0, [19.9, 0.0], 0.17287775639261846),
+            (Function::BesselJ0, [-1234.5, 0.0], -0.013550379618035721),
+            (Function::BesselJ0, [1000000.0, 0.0], 0.00033104301373987376),
+            (Function::BesselJ1, [1e-300, 0.0], 5e-301),
+            (Function::BesselJ1, [-0.5, 0.0], -0.2422684576748739),
+            (Function::BesselJ1, [3.8317059702075125, 0.0], -6.149807356994906e-17),
+            (Function::BesselJ1, [5.0001, 0.0], -0.32759034400137715),
+            (Function::BesselJ1, [8.0, 0.0], 0.23463634685391463),
+            (Function::BesselJ1, [19.9, 0.0], 0.05011742480737974),
+            (Function::BesselJ1, [-1234.5, 0.0], -0.0182175083373925),
+            (Function::BesselJ1, [1000000.0, 0.0], -0.000725968356813763),
+            (Function::BesselY0, [5e-324, 0.0], -473.9990734230043),
+            (Function::BesselY0, [1e-10, 0.0], -14.732516272697241),
+            (Function::BesselY0, [0.8935769662791675, 0.0], -2.3389279284062102e-17),
+            (Function::BesselY0, [2.5, 0.0], 0.4980703596152319),
+            (Function::BesselY0, [5.0001, 0.0], -0.3085324098729092),
+            (Function::BesselY0, [8.0, 0.0], 0.22352148938756622),
+            (Function::BesselY0, [19.9, 0.0], 0.04576209415938548),
+            (Function::BesselY0, [1234.5, 0.0], 0.018222995047412552),
+            (Function::BesselY0, [1000000.0, 0.0], -0.0007259685223351791),
+            (Function::BesselY1, [1e-300, 0.0], -6.366197723675813e+299),
+            (Function::BesselY1, [1e-10, 0.0], -6366197723.675814),
+            (Function::BesselY1, [0.5, 0.0], -1.471472392670243),
+            (Function::BesselY1, [2.197141326031017, 0.0], 2.513306678922122e-17),
+            (Function::BesselY1, [5.0001, 0.0], 0.14782933399423528),
+            (Function::BesselY1, [8.0, 0.0], -0.1580604617312475),
+            (Function::BesselY1, [19.9, 0.0], -0.17178303121049257),
+            (Function::BesselY1, [1234.5, 0.0], 0.013557761447180334),
+            (Function::BesselY1, [1000000.0, 0.0], -0.00033104337672417626),
             (Function::I0e, [1e-10, 0.0], 0.9999999999),
             (Function::I0e, [-3.0, 0.0], 0.2430003541618254),
             (Function::I0e, [19.9, 0.0], 0.0900085888643896),
@@ -915,6 +955,14 @@ mod tests {
             (Function::Erfcx, f64::NEG_INFINITY, f64::INFINITY),
             (Function::Erfcx, f64::INFINITY, 0.0),
             (Function::Erfcx, 0.0, 1.0),
+            (Function::BesselJ0, f64::NEG_INFINITY, 0.0),
+            (Function::BesselJ1, f64::INFINITY, 0.0),
+            (Function::BesselY0, 0.0, f64::NEG_INFINITY),
+            (Function::BesselY0, -1.0, f64::NAN),
+            (Function::BesselY0, f64::INFINITY, 0.0),
+            (Function::BesselY1, -0.0, f64::NEG_INFINITY),
+            (Function::BesselY1, -1e-300, f64::NAN),
+            (Function::BesselY1, f64::INFINITY, 0.0),
             (Function::I0e, f64::NEG_INFINITY, 0.0),
             (Function::I1, f64::NEG_INFINITY, f64::NEG_INFINITY),
             (Function::I1e, f64::INFINITY, 0.0),

@@ -368,6 +368,10 @@ functions! {
     ShiftLeft = "shift_left"(x, y) Light, no_number([x, y]), [] as INTEGER;
     /// x with its bits y places lower, of a signed number with copies of its sign before them; if y is below 0 or as many as there are, those alone.
     ShiftRight = "shift_right"(x, y) Light, no_number([x, y]), [] as INTEGER;
+    /// The greatest whole number that divides both, which is not negative; of 0 and another number that one's magnitude.
+    Gcd = "gcd"(x, y) Light, no_number([x, y]), [] as INTEGER;
+    /// The least whole number that both divide, which is not negative; 0 if either is 0. One beyond the type wraps.
+    Lcm = "lcm"(x, y) Light, no_number([x, y]), [] as INTEGER;
     /// y where the condition x is true, else z.
     Where = "where"(x, y, z) Light, if x == 0.0 { z } else { y }, [
         |b, at| b.call(Function::Where, [at.x[0], at.dy, 0.0.into()]),
@@ -733,6 +737,36 @@ functions! {
         let slope = b.sub(share, std::f64::consts::FRAC_2_SQRT_PI);
         b.mul(at.dy, slope)
     }];
+    /// The Bessel function of the first kind and order 0; of an infinity 0. The ulps are those of 1 and, where that is less, of its waves' size
+    /// `sqrt(2 / (pi |x|))`: it has roots.
+    BesselJ0 = "bessel_j0"(x) Special, libm::j0(x), [|b, at| {
+        let of_one = b.of(Function::BesselJ1, at.x[0]);
+        let share = b.mul(at.dy, of_one);
+        b.neg(share)
+    }] beside |[x, ..]| double::bessel_wave(x).min(1.0);
+    /// The Bessel function of the first kind and order 1; of an infinity 0. The ulps are those of `x / 2` and, where that is less, of its waves' size
+    /// `sqrt(2 / (pi |x|))`: it has roots.
+    BesselJ1 = "bessel_j1"(x) Special, libm::j1(x), [|b, at| {
+        // J0(x) - J1(x) / x, of 0 1/2.
+        let of_zero = b.of(Function::BesselJ0, at.x[0]);
+        let slope = b.less_quotient(of_zero, at);
+        b.mul(at.dy, slope)
+    }] beside |[x, ..]| double::bessel_wave(x).min(0.5 * x.abs());
+    /// The Bessel function of the second kind and order 0; of 0 -infinity, below it NaN, of infinity 0. The ulps are those of the result, of 1 or of its waves'
+    /// size `sqrt(2 / (pi x))`, of the latter two the less: it has roots.
+    BesselY0 = "bessel_y0"(x) Special, libm::y0(x), [|b, at| {
+        let of_one = b.of(Function::BesselY1, at.x[0]);
+        let share = b.mul(at.dy, of_one);
+        b.neg(share)
+    }] beside |[x, ..]| double::bessel_wave(x).min(1.0);
+    /// The Bessel function of the second kind and order 1; of 0 -infinity, below it NaN, of infinity 0. The ulps are those of the result, of 1 or of its waves'
+    /// size `sqrt(2 / (pi x))`, of the latter two the less: it has roots.
+    BesselY1 = "bessel_y1"(x) Special, libm::y1(x), [|b, at| {
+        let of_zero = b.of(Function::BesselY0, at.x[0]);
+        let over = b.div(at.y, at.x[0]);
+        let slope = b.sub(of_zero, over);
+        b.mul(at.dy, slope)
+    }] beside |[x, ..]| double::bessel_wave(x).min(1.0);
     /// The modified Bessel function of the first kind and order 0.
     I0 = "i0"(x) Special, double::i0(x), [|b, at| {
         let slope = b.of(Function::I1, at.x[0]);

@@ -159,6 +159,24 @@ fn shift_right<T: Whole>(x: T, y: T) -> T {
     places(y).map_or_else(|| x.lowered(T::BITS - 1).lowered(1), |by| x.lowered(by))
 }
 
+/// The bits of the magnitudes, and those of the greatest number that divides both, by Euclid.
+#[inline(always)]
+fn divisor<T: Whole>(x: T, y: T) -> ([u64; 2], u64) {
+    let zero = T::default();
+    let sizes = [x, y].map(|x| if x < zero { zero.minus(x) } else { x }.bits());
+    let [mut a, mut b] = sizes;
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    (sizes, a)
+}
+
+#[inline(always)]
+fn lcm<T: Whole>(x: T, y: T) -> T {
+    let ([x, y], divisor) = divisor(x, y);
+    T::of_bits((x / divisor.max(1)).wrapping_mul(y))
+}
+
 /// A function of blocks of equal length.
 #[inline(always)]
 fn apply<T: Whole>(function: Function, [x, y, z]: [&[T]; 3], results: &mut [T]) {
@@ -189,6 +207,8 @@ fn apply<T: Whole>(function: Function, [x, y, z]: [&[T]; 3], results: &mut [T]) 
         Function::BitwiseXor => zip(x, y, results, |x, y| T::of_bits(x.bits() ^ y.bits())),
         Function::ShiftLeft => zip(x, y, results, shift_left),
         Function::ShiftRight => zip(x, y, results, shift_right),
+        Function::Gcd => zip(x, y, results, |x, y| T::of_bits(divisor(x, y).1)),
+        Function::Lcm => zip(x, y, results, lcm),
         Function::DivFloor => zip(x, y, results, div_floor),
         Function::Div | Function::DivTrunc => zip(x, y, results, |x, y| x.divided(y).0),
         Function::Remainder => zip(x, y, results, remainder),
@@ -240,6 +260,10 @@ mod tests {
             assert_eq!((of(Function::ShiftLeft, 5, 3), of(Function::ShiftRight, 40, 3)), (40, 5));
             assert_eq!(of(Function::PopCount, most, most), i64::from(most.count_ones()));
             assert_eq!(of(Function::PopCount, most, 255), 8, "{computing}");
+            let divisors = [[12, 18], [0, 5], [5, 0], [0, 0]].map(|[x, y]| of(Function::Gcd, x, y));
+            assert_eq!(divisors, [6, 5, 5, 0], "{computing}");
+            let multiples = [[4, 6], [0, 5], [0, 0]].map(|[x, y]| of(Function::Lcm, x, y));
+            assert_eq!(multiples, [12, 0, 0], "{computing}");
             assert_eq!((of(Function::Sign, most, 0), of(Function::Sign, 0, 0)), (1, 0));
             assert_eq!((of(Function::Square, most, 0), of(Function::Div, most, 2)), (1, most / 2), "{computing}");
             let clamped = |x, low, high| value(Function::Clamp, computing, [x, low, high]);
@@ -262,6 +286,8 @@ mod tests {
                 for by in [64, -1] {
                     assert_eq!((of(Function::ShiftLeft, -5, by), of(Function::ShiftRight, -5, by)), (0, -1));
                 }
+                assert_eq!((of(Function::Gcd, -12, 18), of(Function::Gcd, least, 0)), (6, least));
+                assert_eq!((of(Function::Lcm, -4, 6), of(Function::Lcm, 4, -4)), (12, 4));
                 assert_eq!((of(Function::Abs, least, 0), of(Function::Abs, -3, 0)), (least, 3));
                 assert_eq!((of(Function::Sign, least, 0), of(Function::Relu, -3, 0)), (-1, 0));
                 assert_eq!((of(Function::Neg, least, 0), of(Function::BitwiseNot, 0, 0)), (least, -1));

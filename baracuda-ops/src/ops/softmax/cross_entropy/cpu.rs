@@ -20,7 +20,7 @@ pub(super) fn backward(valid: &Valid) -> Accepted<'_> {
 
 /// What the target of a line says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(in crate::ops::softmax) enum Target {
     Class(u64),
     Ignored,
     OutOfRange,
@@ -29,9 +29,13 @@ pub(super) enum Target {
 impl Target {
     pub(super) fn of(fields: &Fields, lines: &Lines, targets: Tensor<'_>, line: u64) -> Self {
         let number = targets.load_integer(lines.offset(At::Targets as usize, line));
+        Self::new(number, fields.ignore_index, lines.dim)
+    }
+
+    pub(in crate::ops::softmax) fn new(number: i64, ignored: Option<i64>, classes: u64) -> Self {
         match u64::try_from(number) {
-            _ if fields.ignore_index == Some(number) => Self::Ignored,
-            Ok(class) if class < lines.dim => Self::Class(class),
+            _ if ignored == Some(number) => Self::Ignored,
+            Ok(class) if class < classes => Self::Class(class),
             _ => Self::OutOfRange,
         }
     }

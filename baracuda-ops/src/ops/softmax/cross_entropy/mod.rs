@@ -79,7 +79,7 @@ use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kern
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
-mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fast;
@@ -199,6 +199,24 @@ fn without(axis: usize, values: &[u64]) -> Vec<u64> {
     others.map(|(_, &value)| value).collect()
 }
 
+/// Whether targets of a type are classes.
+pub(super) fn is_index(targets: DType) -> bool {
+    matches!(targets, DType::I64 | DType::I32 | DType::U32)
+}
+
+/// Refuses to ignore what no target is.
+pub(super) fn check_ignored(op: &'static str, targets: DType, ignored: Option<i64>) -> Result<()> {
+    let range = match targets {
+        DType::I32 => i32::MIN.into()..=i32::MAX.into(),
+        DType::U32 => 0..=u32::MAX.into(),
+        _ => i64::MIN..=i64::MAX,
+    };
+    let Some(ignored) = ignored else { return Ok(()) };
+    require(op, "ignore_index", range.contains(&ignored), || {
+        format!("must be a number of {targets}, the type of targets; got {ignored}")
+    })
+}
+
 impl Fields {
     fn normalise(&mut self, &Op { name: op, .. }: &Op<Direction>) -> Result<()> {
         relay(op, &mut self.layouts, [("x", &mut self.x)])
@@ -218,29 +236,19 @@ impl Fields {
         require(op, "z_loss", z_loss.get() >= 0.0, || format!("must be at least 0; got {}", z_loss.get()))?;
         in_range(op, "label_smoothing", *label_smoothing, x)?;
         in_range(op, "z_loss", *z_loss, x)?;
-        let range = match targets {
-            DType::I64 => i64::MIN..=i64::MAX,
-            DType::I32 => i32::MIN.into()..=i32::MAX.into(),
-            DType::U32 => 0..=u32::MAX.into(),
-            _ => {
-                let of_x = x.dtype();
-                require(op, "targets", [of_x, DType::F32].contains(targets), || {
-                    let beside = if of_x == DType::F32 { String::new() } else { format!("{of_x} or ") };
-                    format!(
-                        "must be i64, i32 or u32, the class of each line, or {beside}f32, the probability of each class; got {targets}"
-                    )
-                })?;
-                demand(op, "missing", !self.missing, "counts targets that are no classes; these are probabilities")?;
-                return require(op, "ignore_index", self.ignore_index.is_none(), || {
-                    format!(
-                        "is for targets that are classes; those of {targets} are probabilities, and every line counts"
-                    )
-                });
-            }
-        };
-        let Some(ignored) = self.ignore_index else { return Ok(()) };
-        require(op, "ignore_index", range.contains(&ignored), || {
-            format!("must be a number of {targets}, the type of targets; got {ignored}")
+        if is_index(*targets) {
+            return check_ignored(op, *targets, self.ignore_index);
+        }
+        let of_x = x.dtype();
+        require(op, "targets", [of_x, DType::F32].contains(targets), || {
+            let beside = if of_x == DType::F32 { String::new() } else { format!("{of_x} or ") };
+            format!(
+                "must be i64, i32 or u32, the class of each line, or {beside}f32, the probability of each class; got {targets}"
+            )
+        })?;
+        demand(op, "missing", !self.missing, "counts targets that are no classes; these are probabilities")?;
+        require(op, "ignore_index", self.ignore_index.is_none(), || {
+            format!("is for targets that are classes; those of {targets} are probabilities, and every line counts")
         })
     }
 
