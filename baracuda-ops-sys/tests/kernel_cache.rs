@@ -205,6 +205,7 @@ fn code_for_sm_90a_is_there_as_machine_code_and_as_ptx() {
 fn a_build_of_some_files_finds_what_one_of_all_has_kept() {
     let mut world = World::new("some");
     // The one file with code for another architecture.
+    fs::write(world.root.join("toolkit.h"), "80: 1\n90: 1\n90a: 1\nhost: 1\n").unwrap();
     world.write("other.cu", &format!("// Compiled for sm_90a in place of sm_90.\n{KERNEL}"));
     assert_eq!(world.build().0, ["kernel.cu", "other.cu"]);
     world.left_out = Some("other.cu");
