@@ -37,7 +37,7 @@ const SOFTWARE_BYTES: u64 = 1 << 20;
 const SOFTWARE_SAMPLES: u64 = 1 << 16;
 /// The most bytes of operands of a case that the CPU runs where there is no CUDA device: larger ones are there to reach its kernels, and
 /// show nothing of the reference that smaller ones do not.
-const REFERENCE_BYTES: u64 = 16 << 20;
+const REFERENCE_BYTES: u64 = 4 << 20;
 
 /// One trial.
 pub struct Entry {
