@@ -327,7 +327,9 @@ fn extents_of_0_are_supported_planned_and_run_alike() {
         for is_large in [false, true] {
             let some = whole.iter().filter(|case| !is_large || case.is_core);
             let cases = distinct(some.flat_map(|case| emptied(case, is_large)).collect());
-            assert!(!cases.is_empty(), "{}", subject.name);
+            // Without rows its weight is there, and so is its large extent.
+            let has_none = is_large && subject.name.starts_with("linear_cross_entropy");
+            assert_eq!(cases.is_empty(), has_none, "{}", subject.name);
             for (case, target) in cases.iter().flat_map(|case| TARGETS.iter().map(move |target| (case, target))) {
                 let served = is_served_as_it_is_said(case, target, is_large);
                 failures.extend(served.err().map(|error| format!("{}: {case:?}: {error:#}", target.name)));

@@ -982,7 +982,7 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             };
             let is_wanted = |slot: &Slot| slot.access == Access::In && !is_given(slot);
             let wanted = names(&|slot| !are_positions && is_wanted(slot));
-            check(&descriptor, &steps, &arriving, &wanted).unwrap();
+            check(&descriptor, &steps, &arriving, &wanted).unwrap_or_else(|e| panic!("{descriptor:?}: {e:#}"));
             // Of operands none of which is of a floating-point type there are no steps.
             if steps.is_empty() { descriptor } else { steps.swap_remove(random.usize(..steps.len())).descriptor }
         }
@@ -993,6 +993,26 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
             is_informative(&error);
             descriptor
         }
+    }
+}
+
+/// Elements twice as far apart.
+fn spread(desc: &TensorDesc) -> Result<TensorDesc, Error> {
+    let strides: Vec<u64> = desc.strides().iter().map(|stride| stride.saturating_mul(2)).collect();
+    TensorDesc::strided(desc.dtype(), desc.dims(), &strides)
+}
+
+#[test]
+fn steps_find_operands_where_a_layout_puts_them() {
+    let mut random = Rng::with_seed(17);
+    for subject in SUBJECTS {
+        let mut laid = 0;
+        for case in (subject.cases)().into_iter().step_by(5) {
+            let slots = case.descriptor.slots().iter();
+            let spread = slots.filter_map(|slot| case.descriptor.layout(slot.name, spread(&slot.desc).ok()?).ok());
+            laid += spread.map(|descriptor| step_of(descriptor, &mut random)).count();
+        }
+        assert!(laid > 100, "{}: {laid}", subject.name);
     }
 }
 

@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 44] = [
+    const EXAMPLES: [(&str, &str, &str); 46] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -369,6 +369,8 @@ mod tests {
         ("softmax_backward", r#""axis":1"#, "dx"),
         ("cross_entropy", r#""axis":3,"targets":"i64","reduction":"none""#, "loss"),
         ("cross_entropy_backward", r#""axis":1,"targets":"i64""#, "dx"),
+        ("linear_cross_entropy", r#""weight":{"dtype":"f32","dims":[5,3]},"targets":"i64""#, "x"),
+        ("linear_cross_entropy_backward", r#""weight":{"dtype":"f32","dims":[5,3]},"targets":"i64","dx":true"#, "dx"),
         (
             "attention",
             r#""k":{"dtype":"f32","dims":[2,4,6,5]},"v":{"dtype":"f32","dims":[2,4,6,5]},"stats":true"#,

@@ -103,9 +103,10 @@ impl<F: Fields> Valid<F> {
         })
     }
 
-    /// The backward with these fields: `dy` lies as `y` does.
-    pub(crate) fn backward_of(&self, op: Op<F::Kind>, y: usize) -> Result<Self> {
+    /// The backward with these fields, which `lay` gives forward's layout of x: `dy` lies as `y` does.
+    pub(crate) fn backward_of(&self, op: Op<F::Kind>, y: usize, lay: impl FnOnce(&mut F)) -> Result<Self> {
         let mut fields = self.fields.clone();
+        lay(&mut fields);
         let layouts = self.slots.at(y).map(|y| ("dy".to_string(), y.desc));
         *fields.layouts() = Layouts::new();
         fields.layouts().extend(layouts);

@@ -121,7 +121,7 @@ fn f_bessel_j1(x: vec4<f32>) -> vec4<f32> {
     let size = f_abs(x);
     let far = bessel_wave_of_difference(size, bessel_parts_of_order_1(size));
     let value = select(far, size * bessel_j1_near(bessel_place(size)), size <= vec4<f32>(5.0));
-    return unless_nan(select(value, -value, bitcast<vec4<u32>>(x) > vec4<u32>(0x80000000u)), x);
+    return unless_nan(select(value, -value, bitcast<vec4<u32>>(x) >= vec4<u32>(0x80000000u)), x);
 }
 
 // Of the second kind: of 0 -infinity, below it NaN.

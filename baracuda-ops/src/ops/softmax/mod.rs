@@ -356,9 +356,10 @@ impl SoftmaxDescriptor {
     /// # Errors
     /// None that a valid forward leads to.
     pub fn backward(&self) -> Result<SoftmaxBackwardDescriptor> {
-        let ForwardFields { x, axis, log, scale, output, .. } = self.0.fields;
+        let ForwardFields { axis, log, scale, output, .. } = self.0.fields;
+        let x = self.0.slots.always(forward::X).desc;
         let masked = log && self.0.fields.is_masked();
-        let y = self.0.slots.at(forward::Y).map_or(x, |slot| slot.desc);
+        let y = self.0.slots.always(forward::Y).desc;
         let (input, layouts) = (output.map(|_| x.dtype()), Layouts::from([("dx".into(), beside(&x)?)]));
         let fields = BackwardFields { y, axis, log, scale, input, masked, layouts };
         Valid::new(SoftmaxBackwardDescriptor::OP, fields).map(SoftmaxBackwardDescriptor)

@@ -425,7 +425,7 @@ impl Valid<ForwardFields> {
         layouts.extend(self.slots.all_at(kept).map(|slot| (slot.name.to_string(), slot.desc)));
         layouts.extend(self.slots.at(forward::Y).map(|slot| ("dy".to_string(), slot.desc)));
         let fields = BackwardFields {
-            x: forward.x,
+            x: self.slots.always(forward::X).desc,
             groups: forward.groups,
             weight: forward.weight,
             bias: forward.bias.filter(|_| recomputes || dbias),
@@ -453,7 +453,7 @@ impl Valid<ForwardFields> {
         let mut roles = Vec::new();
         if !self.fields.stats && !self.fields.inference {
             derivation.explain("forward writes its statistics only with `stats`");
-            let plain = ForwardFields::plain(self.fields.x, self.fields.groups);
+            let plain = ForwardFields::plain(self.slots.always(forward::X).desc, self.fields.groups);
             let fields = ForwardFields { eps: self.fields.eps, stats: true, ..plain };
             let again = derivation.push(forward(Self::new(self.op, fields)?), &roles);
             roles.extend(["mean", "rstd"].into_iter().filter_map(|name| Some((name, again.role(name)?.clone()))));

@@ -203,7 +203,10 @@ impl LocalResponseNormDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn backward(&self) -> Result<LocalResponseNormBackwardDescriptor> {
-        self.0.backward_of(LocalResponseNormBackwardDescriptor::OP, forward::Y).map(LocalResponseNormBackwardDescriptor)
+        let x = self.0.slots.always(forward::X).desc;
+        self.0
+            .backward_of(LocalResponseNormBackwardDescriptor::OP, forward::Y, |fields| fields.x = x)
+            .map(LocalResponseNormBackwardDescriptor)
     }
 }
 

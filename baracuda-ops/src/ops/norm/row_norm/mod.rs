@@ -220,7 +220,7 @@ impl Valid<ForwardFields> {
         let dx = wants("x") || wants("residual");
         let forward = &self.fields;
         let desc = |operand| self.slots.at(operand).map_or(forward.x, |slot| slot.desc);
-        let x = if forward.residual { desc(forward::H) } else { forward.x };
+        let x = desc(if forward.residual { forward::H } else { forward::X });
         let mut layouts = Layouts::from([("dy".into(), desc(forward::Y))]);
         let kept = self.slots.all_at(&[forward::MEAN, forward::RSTD, forward::WEIGHT]);
         layouts.extend(kept.map(|slot| (slot.name.to_string(), slot.desc)));

@@ -167,7 +167,10 @@ impl ActivationDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn backward(&self) -> Result<ActivationBackwardDescriptor> {
-        self.0.backward_of(ActivationBackwardDescriptor::OP, forward::Y).map(ActivationBackwardDescriptor)
+        let x = self.0.slots.always(forward::X).desc;
+        self.0
+            .backward_of(ActivationBackwardDescriptor::OP, forward::Y, |fields| fields.x = x)
+            .map(ActivationBackwardDescriptor)
     }
 }
 

@@ -249,7 +249,7 @@ impl ResizeDescriptor {
     /// # Errors
     /// As [`layout`](Self::layout).
     pub fn backward(&self) -> Result<ResizeBackwardDescriptor> {
-        self.0.backward_of(ResizeBackwardDescriptor::OP, forward::Y).map(ResizeBackwardDescriptor)
+        self.0.backward_of(ResizeBackwardDescriptor::OP, forward::Y, |_| ()).map(ResizeBackwardDescriptor)
     }
 }
 
