@@ -423,6 +423,11 @@ mod tests {
     fn every_descriptor_names_its_fields_each_once() {
         assert!(EXAMPLES.iter().map(|example| example.0).eq(OPS.iter().map(|op| op.name)));
         for (op, fields, operand) in EXAMPLES {
+            let is_of_matrices = op.starts_with("linear_cross_entropy");
+            let fitted = |text: &str| match is_of_matrices {
+                true => text.replace("[2,4,3]", "[4,3]").replace("[24,3,1]", "[6,1]"),
+                false => text.to_string(),
+            };
             let x = match op {
                 "softmax_backward" | "index_add" | "scatter" => X.replace("\"x\"", "\"y\""),
                 "search_sorted" => X.replace("\"x\"", "\"sorted\""),
@@ -433,17 +438,17 @@ mod tests {
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
                 "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
                 "pointwise" | "reduce" | "concat" => X.replace("\"x\":", "\"inputs\":[") + "]",
-                _ => X.into(),
+                _ => fitted(X),
             };
-            let layout = format!(r#""{operand}":{LAYOUT}"#);
+            let layout = format!(r#""{operand}":{}"#, fitted(LAYOUT));
             let layouts = format!(r#""layouts":{{{layout}}}"#);
             let json = format!("{{{x},{fields},{layouts}}}");
             let text = |json: &str| format!(r#"{{"descriptor":{json},"op":"{op}"}}"#);
             let descriptor = AnyDescriptor::parse(op, &json).unwrap_or_else(|error| panic!("{json}: {error}"));
             assert_eq!(serde_json::from_str::<AnyDescriptor>(&text(&json)).unwrap(), descriptor);
 
-            let entries = [&x, &layouts, &layout, r#""dtype":"f32""#, r#""dims":[2,4,3]"#, r#""strides":[24,3,1]"#];
-            for entry in entries {
+            let (dims, strides) = (fitted(r#""dims":[2,4,3]"#), fitted(r#""strides":[24,3,1]"#));
+            for entry in [&x, &layouts, &layout, r#""dtype":"f32""#, &dims, &strides] {
                 let twice = json.replacen(entry, &format!("{entry},{entry}"), 1);
                 let key = entry.split('"').nth(1).unwrap();
                 let expected = format!("duplicate field `{key}`");

@@ -746,7 +746,7 @@ functions! {
     }] beside |[x, ..]| double::bessel_wave(x).min(1.0);
     /// The Bessel function of the first kind and order 1; of an infinity 0. The ulps are those of `x / 2` and, where that is less, of its waves' size
     /// `sqrt(2 / (pi |x|))`: it has roots.
-    BesselJ1 = "bessel_j1"(x) Special, libm::j1(x), [|b, at| {
+    BesselJ1 = "bessel_j1"(x) Special, libm::j1(x.abs()) * x.signum(), [|b, at| {
         // J0(x) - J1(x) / x, of 0 1/2.
         let of_zero = b.of(Function::BesselJ0, at.x[0]);
         let slope = b.less_quotient(of_zero, at);
