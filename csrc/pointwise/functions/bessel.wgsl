@@ -142,6 +142,7 @@ fn f_bessel_y1(x: vec4<f32>) -> vec4<f32> {
     let size = f_abs(x);
     let t = bessel_place(size);
     let near = ((0.63661975 * f_log(size)) * (size * bessel_j1_near(t)) + size * bessel_y1_rest(t)) - f_div(vec4<f32>(0.63661975), size);
-    let far = -bessel_wave_of_sum(size, bessel_parts_of_order_1(size));
+    let wave = bessel_wave_of_sum(size, bessel_parts_of_order_1(size));
+    let far = select(-wave, wave, magnitudes(size) == vec4<u32>(0x7f800000u));
     return bessel_above_zero(select(far, near, size <= vec4<f32>(5.0)), x);
 }
