@@ -330,7 +330,12 @@ fn extents_of_0_are_supported_planned_and_run_alike() {
             // Without rows its weight is there, and so is its large extent.
             let has_none = is_large && subject.name.starts_with("linear_cross_entropy");
             assert_eq!(cases.is_empty(), has_none, "{}", subject.name);
-            for (case, target) in cases.iter().flat_map(|case| TARGETS.iter().map(move |target| (case, target))) {
+            let tries = cases.iter().enumerate().flat_map(|case| TARGETS.iter().map(move |target| (case, target)));
+            for ((at, case), target) in tries {
+                // A software adapter compiles shaders for many of them: it runs one in four.
+                if target.is_software() && !at.is_multiple_of(4) {
+                    continue;
+                }
                 let served = is_served_as_it_is_said(case, target, is_large);
                 failures.extend(served.err().map(|error| format!("{}: {case:?}: {error:#}", target.name)));
             }

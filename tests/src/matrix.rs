@@ -18,11 +18,11 @@ use crate::target::{TARGETS, Target, target};
 
 /// An adapter that is software compiles shaders for a CPU, half a second each. Beside the cases that show every form of a shader, it runs
 /// one in so many of those that run in every mode.
-const SOFTWARE_CORE: u64 = 8;
+const SOFTWARE_CORE: u64 = 24;
 /// The same where a further device would compile the shaders again.
-const SOFTWARE_AGAIN: u64 = 24;
+const SOFTWARE_AGAIN: u64 = 48;
 /// The same of the cases that run in `values` alone.
-const SOFTWARE_VALUES: u64 = 64;
+const SOFTWARE_VALUES: u64 = 128;
 /// The same in modes that try the ways of running a plan, which cases of an op have in common.
 const SOFTWARE_WAYS: u64 = 64;
 /// The CPU runs one in so many cases in such a mode.

@@ -434,13 +434,13 @@ fn run_backward(run: TypedRun<'_, '_>) -> Result<(), Error> {
 
 /// What the support table asks for.
 fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
-    let plain = Setup::plain(dtype, [512, 1024, 256]);
+    let plain = Setup::plain(dtype, [128, 1024, 128]);
     vec![
         ("mean", plain.clone()),
         ("each row", plain.clone().each()),
         ("targets of i32", Setup { targets: DType::I32, ..plain.clone() }),
-        ("rows apart", Setup { x: strided(dtype, &[512, 256], &[512, 1]), ..plain.clone() }),
-        ("weight transposed", Setup { weight: strided(dtype, &[1024, 256], &[1, 1024]), ..plain.clone() }),
+        ("rows apart", Setup { x: strided(dtype, &[128, 128], &[256, 1]), ..plain.clone() }),
+        ("weight transposed", Setup { weight: strided(dtype, &[1024, 128], &[1, 1024]), ..plain.clone() }),
         ("frozen weight", Setup { wanted: &["x"], ..plain }),
         ("8192 rows, 128256 classes, width 4096", Setup::plain(dtype, [8192, 128_256, 4096])),
     ]
