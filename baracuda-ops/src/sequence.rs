@@ -14,7 +14,7 @@ use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::kernel::{self, Accepted, Ask, Build, BuildError, Built, Candidate, Exec};
 use crate::options::{Choice, Determinism, Math, PlanOptions, WorkspaceReq};
-use crate::plan::{Descriptor, KernelName, form_name};
+use crate::plan::{Descriptor, form_name};
 use crate::slots::{Access, Slot};
 use crate::tensor::{DEFAULT_ALIGN_BYTES, TensorDesc};
 
@@ -22,6 +22,8 @@ use crate::tensor::{DEFAULT_ALIGN_BYTES, TensorDesc};
 use crate::backend::cuda;
 #[cfg(feature = "wgpu")]
 use crate::backend::wgpu;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use crate::plan::KernelName;
 
 /// Tensors in the workspace, and their rows, begin at multiples of so many bytes: the largest alignment that a device of wgpu asks of a binding.
 const ALIGN: u64 = 256;
@@ -328,7 +330,7 @@ fn on_cpu(runs: Vec<Run>, parts: Vec<BuiltPart>, begin: u64) -> Result<Built, Bu
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
         _ => Err(BuildError::Refused("it runs on the CPU".into())),
     };
-    let kernels = parts.into_iter().map(kernel).collect::<Result<Vec<_>, _>>()?;
+    let kernels = parts.into_iter().map(kernel).collect::<Result<Vec<_>, BuildError>>()?;
     Ok(Built(Exec::Cpu(Box::new(move |operands| {
         runs.iter().try_for_each(|run| {
             let (descriptor, kernel) = &kernels[run.part];

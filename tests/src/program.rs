@@ -1112,7 +1112,8 @@ fn corners_of_power<'a>(x: &'a Allowed, y: &'a Allowed) -> impl Iterator<Item = 
 
 /// Where a Bessel function has its extremes, on both sides the two nearest to 0 within a range: by Newton's steps with its differential equation.
 fn turning_points_of_waves(name: &str, least: f64, most: f64) -> Vec<f64> {
-    let (order, first, of): (f64, f64, fn([f64; 4], f64) -> [f64; 2]) = match name {
+    type Of = fn([f64; 4], f64) -> [f64; 2];
+    let (order, first, of): (f64, f64, Of) = match name {
         "bessel_j0" => (0.0, 3.83, |[j0, j1, ..], _| [j0, -j1]),
         "bessel_j1" => (1.0, 1.84, |[j0, j1, ..], x| [j1, j0 - j1 / x]),
         "bessel_y0" => (0.0, 2.2, |[.., y0, y1], _| [y0, -y1]),
