@@ -47,7 +47,7 @@ pub struct Entry {
     pub mode: Mode,
     /// The target.
     pub target: &'static Target,
-    /// Whether wgpu serves the case, and no case before it that does runs in this mode, on this target, with this type.
+    /// Whether the target serves the case, and no case before it that it serves runs in this mode, on this target, with this type.
     is_first: bool,
     /// Whether it is the trial in `values` that shows a form of its shaders: the smallest of those that have it.
     shows_form: bool,
@@ -163,8 +163,8 @@ pub fn entries() -> Vec<Entry> {
     for subject in SUBJECTS {
         let mut kinds = HashSet::new();
         for case in (subject.cases)().into_iter().map(Arc::new) {
-            let is_served = !case.must_be_refused_by(Backend::Wgpu);
             for target in TARGETS.iter() {
+                let is_served = !case.must_be_refused_by(target.backend);
                 for mode in Mode::ALL.into_iter().filter(|m| m.applies(&case, target)) {
                     let is_first = is_served && kinds.insert((case.dtype(), case.is_core, mode, target.name));
                     entries.push(Entry { case: case.clone(), mode, target, is_first, shows_form: false });
