@@ -75,11 +75,12 @@ typedef struct {
  * of a row give is merged in their order.
  * K and V of `vectors` here: rows are whole vectors of 16 bytes, and start at multiples of one. */
 typedef struct {
-    uint32_t padded;        /* elements of a row in shared memory, at least depth and value_depth: 64, 128 or 256 */
-    uint32_t rows;          /* 4 or 8 */
-    uint32_t vectors;       /* as in bops_attention_choice */
-    uint32_t parts;         /* of the keys */
-    uint32_t keys_per_part; /* a multiple of the keys of a tile, of which 16 KiB hold rows of `padded` elements */
+    uint32_t padded;  /* elements of a row in shared memory, at least depth and value_depth: 64, 128 or 256 */
+    uint32_t rows;    /* 4 or 8, on tensor cores 16 */
+    uint32_t vectors; /* as in bops_attention_choice */
+    uint32_t parts;   /* of the keys */
+    uint32_t
+        keys_per_part; /* a multiple of the keys of a tile, of which 16 KiB hold rows of `padded` elements; on tensor cores of 64, with `padded` 64 of 128 */
 } bops_attention_split_choice;
 
 /* Tensor cores: elements are f16 or bf16. Rows of q, k, v and y are whole vectors of 16 bytes, and start at multiples of one; there are no pages. */
@@ -116,6 +117,10 @@ BOPS_FORM(bops_attention_mma, bops_dtype, bops_attention_params, bops_attention_
 /* The specialisation is the type of q. The workspace holds, of the type of sums, for each query and part a row of value_depth sums of weighted values, rounded up
  * to a multiple of 4, and behind all of these for each query and part the largest score and the sum of exponentials of differences from it. */
 BOPS_FORM(bops_attention_split, bops_dtype, bops_attention_params, bops_attention_split_choice, bops_attention_operands)
+
+/* As bops_attention_split, of f16 and bf16 on tensor cores. Rows of k and v are whole vectors of 16 bytes, and start at multiples of one. The largest scores in the
+ * workspace are exponents of two. */
+BOPS_FORM(bops_attention_split_mma, bops_dtype, bops_attention_params, bops_attention_split_choice, bops_attention_operands)
 
 /* The workspace holds the sum of dy * y of each query, a dense [samples, heads, queries] of the type of sums, which the first of these forms writes and the
  * others read. */

@@ -268,7 +268,7 @@ typedef struct {
 } bops_pointwise_source;
 
 /* What Rust chose.
- * extents: that the walk may have: 4, of walks that are not long; 8: all, one position to an access.
+ * extents: 4: accesses of 16 bytes of walks that are not long, of any extents; 8: one position to an access.
  * slots: 8 in registers; or with 8 extents 0, where values lie in local memory. */
 typedef struct {
     uint32_t extents, slots;

@@ -2651,6 +2651,19 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_attention_split_mma_prepare(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_split_choice,
+    ) -> bops_status;
+    pub fn bops_attention_split_mma_launch(
+        of: *const bops_dtype,
+        params: *const bops_attention_params,
+        choice: *const bops_attention_split_choice,
+        operands: *const bops_attention_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_attention_backward_delta_prepare(
         of: *const bops_dtype,
         params: *const bops_attention_backward_params,
@@ -4150,6 +4163,10 @@ pub mod forms {
     pub mod bops_attention_split {
         pub use super::super::bops_attention_split_launch as launch;
         pub use super::super::bops_attention_split_prepare as prepare;
+    }
+    pub mod bops_attention_split_mma {
+        pub use super::super::bops_attention_split_mma_launch as launch;
+        pub use super::super::bops_attention_split_mma_prepare as prepare;
     }
     pub mod bops_attention_backward_delta {
         pub use super::super::bops_attention_backward_delta_launch as launch;

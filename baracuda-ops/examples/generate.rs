@@ -18,10 +18,11 @@ mod graph;
 #[allow(dead_code, reason = "the example transformer uses more of it")]
 mod letters;
 use graph::{Graph, Result, Tensor, arguments};
-use letters::{Context, LENGTH, Model, Text, frequencies, saved_path};
+use letters::{Context, Model, SMALL, Text, saved_path};
 
 /// Likely letters are drawn more often than the model says where it is below 1.
 const TEMPERATURE: f64 = 0.7;
+const LENGTH: u64 = SMALL.length;
 
 /// The number of a letter that follows, and what it means for the caches: their row, which is used again after [`LENGTH`] letters, how many rows have
 /// something, and the position.
@@ -56,12 +57,13 @@ struct Writer {
 
 impl Writer {
     fn new(device: &Device, file: Vec<u8>, letters: u64) -> Result<Self> {
-        let mut model = Model::new(device, Some(file));
+        let mut model = Model::new(device, SMALL, DType::F32, Some(file));
         let graph = &mut model.graph;
         let letter = graph.tensor(&[0i32], &[1, 1], false)?;
         let [number, row] = [graph.tensor(&[0u32], &[1], false)?, graph.tensor(&[0u32], &[1], false)?];
         let (length, position) = (graph.tensor(&[1u32], &[1], false)?, graph.tensor(&[0f32], &[1], false)?);
-        let frequency = graph.tensor(&frequencies(), &[frequencies().len() as u64], false)?;
+        let frequencies = SMALL.frequencies();
+        let frequency = graph.tensor(&frequencies, &[frequencies.len() as u64], false)?;
         let seed = graph.tensor(&[20u32, 25], &[2], false)?;
         let logits = model.logits(letter, letters, Context::Caches { position, frequency, row, length })?;
 
@@ -83,40 +85,15 @@ impl Writer {
     }
 
     /// What runs the plans of a letter.
-    fn step<'w>(&'w self, device: &'w Device, scratch: &'w Buffer) -> Result<Box<dyn FnMut() -> Result<()> + 'w>> {
-        #[cfg(feature = "cuda")]
-        if device.backend() == baracuda_ops::Backend::Cuda {
-            return self.captured(device, scratch);
-        }
-        let mut queue = device.queue();
-        Ok(Box::new(move || self.graph.run(&mut queue, 0..self.graph.plans.len(), scratch)))
-    }
-
-    /// Replays a graph of what a letter launches.
-    #[cfg(feature = "cuda")]
-    fn captured<'w>(&'w self, device: &'w Device, scratch: &'w Buffer) -> Result<Box<dyn FnMut() -> Result<()> + 'w>> {
-        use baracuda_ops::cudarc::driver::{CudaContext, sys};
-        // The primary context, in which the device has its memory.
-        let stream = CudaContext::new(0)?.new_stream()?;
-        let mut queue = baracuda_ops::Queue::cudarc(device, &stream)?;
-        stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
-        let ran = self.graph.run(&mut queue, 0..self.graph.plans.len(), scratch);
-        let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0))?;
-        ran?;
-        let graph = graph.ok_or("the stream captured no graph")?;
-        Ok(Box::new(move || {
-            // What the host wrote, and then what it reads, is in the order of another stream.
-            device.queue().finish()?;
-            graph.launch()?;
-            Ok(stream.synchronize()?)
-        }))
+    fn step(&self) -> Result<Box<dyn FnMut() -> Result<()> + '_>> {
+        self.graph.step(0..self.graph.plans.len())
     }
 }
 
 /// Compares logits letter by letter with those of a whole piece, of two times as many letters as caches have rows.
 fn compare(device: &Device, file: Vec<u8>, text: &Text) -> Result<()> {
     let piece = &text.parts().1[..2 * LENGTH as usize];
-    let mut whole = Model::new(device, Some(file.clone()));
+    let mut whole = Model::new(device, SMALL, DType::F32, Some(file.clone()));
     let x = whole.graph.tensor(piece, &[1, piece.len() as u64], false)?;
     let logits = whole.logits_of_pieces(x, text.count())?;
     let (scratch, mut queue) = (whole.graph.scratch()?, device.queue());
@@ -124,8 +101,7 @@ fn compare(device: &Device, file: Vec<u8>, text: &Text) -> Result<()> {
     let expected: Vec<f32> = queue.download(&whole.graph.memory[logits.memory])?;
 
     let writer = Writer::new(device, file, text.count())?;
-    let scratch = writer.graph.scratch()?;
-    let mut step = writer.step(device, &scratch)?;
+    let mut step = writer.step()?;
     let (mut worst, mut greatest) = (0f32, 0f32);
     for (&letter, expected) in piece.iter().zip(expected.chunks(text.count() as usize)) {
         writer.look_at(device, letter)?;
@@ -161,8 +137,7 @@ fn main() -> Result<()> {
         return Err("the prompt has no letter of the text that the model has learned from".into());
     }
     let writer = Writer::new(&device, file, text.count())?;
-    let scratch = writer.graph.scratch()?;
-    let (mut step, mut queue) = (writer.step(&device, &scratch)?, device.queue());
+    let (mut step, mut queue) = (writer.step()?, device.queue());
     println!("{device}: {} plans a letter\n", writer.graph.plans.len());
     for &letter in &prompt {
         writer.look_at(&device, letter)?;

@@ -162,7 +162,11 @@ impl<'d> Candidate<'d> {
     ) -> Self {
         Self::new((), move |_| {
             let kernel = kernel();
-            Ok(Built(Exec::Cpu(Box::new(move |operands| kernel(operands).outcome()))))
+            Ok(Built(Exec::Cpu(Box::new(move |operands| {
+                let outcome = kernel(operands).outcome();
+                cpu::settle();
+                outcome
+            }))))
         })
     }
 }

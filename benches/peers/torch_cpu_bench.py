@@ -216,6 +216,11 @@ def torch_us(cell):
     return time_us([lambda g=g: torch.autograd.grad(g[0], g[1], g[2], retain_graph=True) for g in graphs])
 
 
+def model():
+    with open("/proc/cpuinfo") as file:
+        return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+
+
 def key(line):
     return line["op"], line["pass"], tuple(line["shape"]), line["dtype"]
 
@@ -267,7 +272,7 @@ def main():
             mine, theirs = map(statistics.median, times[at])
             share = lambda us: round(line["bytes"] / us / 1e3, 1)
             peer = {"peer": f"torch-cpu-{torch.__version__.split('+')[0]}", "us": round(theirs, 3), "gbps": share(theirs), "tflops": round(line["flops"] / theirs / 1e6, 2)}
-            line = {**line, "us": round(mine, 3), "gbps": share(mine), "tflops": round(line["flops"] / mine / 1e6, 2)}
+            line = {**line, "device": model(), "us": round(mine, 3), "gbps": share(mine), "tflops": round(line["flops"] / mine / 1e6, 2)}
             for one in (line, {**{k: v for k, v in line.items() if k not in ("kernel", "choice", "library", "commit", "dirty")}, **peer}):
                 if out:
                     print(json.dumps(one), file=out, flush=True)

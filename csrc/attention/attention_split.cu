@@ -1,7 +1,7 @@
 // Attention of few queries: y = softmax(scores) v, where reading keys and values is the work. The keys of a sample are split in parts. A block takes the queries of
 // all heads that share a head of keys through one part, so that each key is read once, and writes the largest score, the sum of exponentials and the sums of
 // weighted values; a second kernel merges the parts in their order (Dao et al., Flash-Decoding for long-context inference, 2023).
-#include "attention.cuh"
+#include "split.cuh"
 
 namespace bops {
 namespace attention {
@@ -11,8 +11,7 @@ constexpr int split_threads = 128, stages = 4;
 // Blocks of an SM, as many as its shared memory has room for. ptxas, which does not know how much they take, would else make registers spill for more of them.
 constexpr int split_blocks = 3;
 constexpr int chunk_bytes = 16, stage_bytes = 16384; // of an access, and of a tile of keys, or of values, in shared memory
-constexpr int merge_threads = 256;
-constexpr int keys_of_group = 8; // of a tile, of which a thread adds up the values
+constexpr int keys_of_group = 8;                     // of a tile, of which a thread adds up the values
 
 // per_chunk, chunks: elements of a chunk and chunks of a row in shared memory. keys: of a tile. lanes: threads that share two keys of a tile, of whose products with
 // queries each adds up some chunks. groups: of keys, in each of which a thread has a chunk of the values.
@@ -33,19 +32,6 @@ template <typename T, int padded, int rows> struct split_memory {
     int from[rows], to[rows]; // the keys of the block's part that a row sees, from the first on and without the last
     static_assert(split_tile<sizeof(T), padded>::groups * rows * padded * sizeof(A) <= stages * stage_bytes, "sums of groups fit");
 };
-
-struct split_arguments {
-    bops_attention_params of;
-    bops_attention_operands at;
-    uint32_t vectors, parts, keys_per_part, row_tiles, width;
-    void *workspace;
-};
-
-// Where the workspace has the largest scores and the sums of exponentials: behind the rows of all queries and parts.
-template <typename A> __device__ __forceinline__ A *statistics(const split_arguments &a) {
-    const uint64_t rows = uint64_t(a.of.samples) * a.of.heads * a.of.queries;
-    return static_cast<A *>(a.workspace) + rows * a.parts * a.width;
-}
 
 // The chunk of a row of keys: threads that read the same chunk of neighbouring rows at once find them in other banks.
 template <int lanes> __device__ __forceinline__ int mixed(int row, int chunk) { return chunk ^ (row * lanes & 7); }
@@ -287,65 +273,6 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
     }
 }
 
-// Combines a value of all threads of a block; each of them gets the result.
-template <typename A, typename F> __device__ __forceinline__ A across_block(A value, A *warps, const F &combine) {
-    value = across_row<32>(value, combine);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = warps[0];
-    for (int warp = 1; warp < merge_threads / 32; ++warp) value = combine(value, warps[warp]);
-    return value;
-}
-
-// One block a query: groups of threads take turns at the parts, and are added up in their order.
-template <typename A, int padded> __global__ void __launch_bounds__(merge_threads, 2)
-    attention_split_merge(const __grid_constant__ split_arguments a) {
-    constexpr int across = padded / 4, groups = merge_threads / across;
-    __shared__ A sums[groups][padded], totals[groups], warps[merge_threads / 32];
-    const bops_attention_params &p = a.of;
-    const uint64_t row = blockIdx.x;
-    const A *const of_parts = statistics<A>(a) + row * a.parts * 2;
-    const A *const values = static_cast<const A *>(a.workspace) + row * a.parts * a.width;
-    const int thread = int(threadIdx.x), column = thread % across * 4;
-    // 1. The largest score.
-    A top = -A(INFINITY);
-    for (uint32_t part = uint32_t(thread); part < a.parts; part += merge_threads) top = max(top, of_parts[part * uint64_t(2)]);
-    top = across_block(top, warps, [](A x, A y) { return max(x, y); });
-    const A about = top == -A(INFINITY) ? A(0) : top;
-    // 2. Sums about it. A part whose sum of exponentials is 0 saw nothing and wrote no values; of NaN it did.
-    four<A> sum = {};
-    A total = 0;
-#pragma unroll 2
-    for (uint32_t part = uint32_t(thread) / across; part < a.parts; part += groups) {
-        const A factor = exponential(of_parts[part * uint64_t(2)] - about), of_part = of_parts[part * uint64_t(2) + 1];
-        total += factor * of_part;
-        if (of_part == A(0) || column >= int(a.width)) continue;
-        const four<A> value = load_four(values + uint64_t(part) * a.width + column);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) sum.at[c] += factor * value.at[c];
-    }
-    *reinterpret_cast<four<A> *>(&sums[thread / across][column]) = sum;
-    if (column == 0) totals[thread / across] = total;
-    __syncthreads();
-    if (thread >= across) return;
-        // 3. The outputs.
-#pragma unroll
-    for (int n = 1; n < groups; ++n) {
-        total = n == 1 ? totals[0] + totals[1] : total + totals[n];
-#pragma unroll
-        for (int c = 0; c < 4; ++c) sum.at[c] += sums[n][column + c];
-    }
-    const uint64_t head = row / p.queries % p.heads, sample = row / p.queries / p.heads, query = row % p.queries;
-    const A factor = total == A(0) ? A(0) : A(1) / total;
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sum.at[c] *= factor;
-    char *const y = static_cast<char *>(a.at.y) + (sample * p.y.sample + head * p.y.head) * bytes_of<A>(p.dtype);
-    store_four<A>(y, query * p.y.row, p.y.column, uint32_t(column), int(p.value_depth) - column, p.dtype, a.vectors & BOPS_ATTENTION_Y, A(0), sum);
-    if (a.at.lse != nullptr && thread == 0)
-        static_cast<A *>(a.at.lse)[sample * p.lse.sample + head * p.lse.head + query * p.lse.row] =
-            total == A(0) ? -A(INFINITY) : top + logarithm_of(total);
-}
-
 template <typename Action> bops_status with_split(bops_dtype dtype, const bops_attention_params &p, const bops_attention_split_choice &c,
                                                   const bops_attention_operands &o, void *workspace, const Action &action) {
     return for_float(dtype, [&](auto tag) -> bops_status {
@@ -358,7 +285,7 @@ template <typename Action> bops_status with_split(bops_dtype dtype, const bops_a
                 const bops_status status =
                     action(attention_split<T, padded, rows>, shape_of(blocks, split_threads, sizeof(split_memory<T, padded, rows>)), a);
                 if (status != 0) return status;
-                return action(attention_split_merge<accumulator_t<T>, padded>, shape_of(queries, merge_threads, 0), a);
+                return action(attention_split_merge<accumulator_t<T>, padded, false>, shape_of(queries, merge_threads, 0), a);
             });
         });
     });

@@ -4,14 +4,14 @@
 namespace bops {
 namespace {
 
-// E: the elements.
-template <typename E, int extents, int slots> __global__ void __launch_bounds__(pointwise_threads, 2)
+// E: the elements. may_be_long: whether numbers of accesses may reach 2^31.
+template <typename E, bool may_be_long, int slots> __global__ void __launch_bounds__(pointwise_threads, 2)
     pointwise_source(const __grid_constant__ bops_pointwise_source_params params, const __grid_constant__ bops_pointwise_source_operands operands) {
     using A = typename E::A;
     const uint64_t elements = params.walk.elements, access = uint64_t(blockIdx.x) * pointwise_threads + threadIdx.x, first = access * E::width;
     if (first >= elements) return;
     const uint64_t left = elements - first;
-    const place<extents, extents != 4> at(params.walk, access, E::width);
+    const place<BOPS_POINTWISE_EXTENTS, may_be_long> at(params.walk, access, E::width);
     values<A, E::width, slots> values;
     constexpr int most_inputs = values.most < BOPS_POINTWISE_INPUTS ? values.most : BOPS_POINTWISE_INPUTS;
     // 1. The inputs, all before any output is stored: they may lie in the same place.
@@ -51,8 +51,8 @@ template <typename Action> bops_status with_kernel(bops_dtype computing, const b
     const auto walked = [&](auto tag) {
         using A = typename decltype(tag)::type;
         constexpr int width = 16 / int(sizeof(A));
-        if (choice.extents == 4) return run(pointwise_source<mixed<A, width>, 4, 8>, width);
-        return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_source<mixed<A, 1>, BOPS_POINTWISE_EXTENTS, slots>, 1); });
+        if (choice.extents == 4) return run(pointwise_source<mixed<A, width>, false, 8>, width);
+        return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_source<mixed<A, 1>, true, slots>, 1); });
     };
     switch (computing) {
     case BOPS_F64: return walked(type_tag<double>{});

@@ -54,7 +54,7 @@ pub(crate) struct Tensor {
 impl Tensor {
     /// The same memory, with other extents.
     pub(crate) fn viewed(self, dims: &[u64]) -> Result<Self> {
-        Ok(Self { desc: TensorDesc::contiguous(DType::F32, dims)?, ..self })
+        Ok(Self { desc: TensorDesc::contiguous(self.desc.dtype(), dims)?, ..self })
     }
 }
 
@@ -63,19 +63,45 @@ pub(crate) struct Graph {
     device: Device,
     pub(crate) memory: Vec<Buffer>,
     is_wanted: Vec<bool>,
+    /// What learns in the place of a tensor, which is its copy in another type.
+    masters: HashMap<usize, Tensor>,
     ops: Vec<(AnyDescriptor, Vec<usize>)>,
     pub(crate) plans: Vec<(AnyPlan, Vec<usize>)>,
 }
 
 impl Graph {
     pub(crate) fn new(device: &Device) -> Self {
-        Self { device: device.clone(), memory: vec![], is_wanted: vec![], ops: vec![], plans: vec![] }
+        Self {
+            device: device.clone(),
+            memory: vec![],
+            is_wanted: vec![],
+            masters: HashMap::new(),
+            ops: vec![],
+            plans: vec![],
+        }
     }
 
     /// A tensor with these elements, densely laid out. `is_wanted`: its gradient is.
     pub(crate) fn tensor<E: Element>(&mut self, values: &[E], dims: &[u64], is_wanted: bool) -> Result<Tensor> {
         let buffer = self.device.upload(values)?;
         Ok(Tensor { memory: self.push(buffer, is_wanted), desc: TensorDesc::contiguous(E::DTYPE, dims)? })
+    }
+
+    /// A tensor that learns, in a type. What learns of one of 16 bits is a tensor of f32, of which it is a copy.
+    pub(crate) fn parameter(&mut self, values: &[f32], dims: &[u64], dtype: DType) -> Result<Tensor> {
+        if dtype == DType::F32 {
+            return self.tensor(values, dims, true);
+        }
+        let master = self.tensor(values, dims, false)?;
+        let desc = TensorDesc::contiguous(dtype, dims)?;
+        let copy = Tensor { memory: self.push(self.device.alloc_for(&desc)?, true), desc };
+        let cast = PointwiseDescriptor::cast(master.desc, dtype)?;
+        let at = self.plans.len();
+        self.plan(&AnyDescriptor::new(cast), vec![master.memory, copy.memory])?;
+        self.run(&mut self.device.queue(), at..at + 1, &self.device.alloc(0)?)?;
+        self.plans.truncate(at);
+        self.masters.insert(copy.memory, master);
+        Ok(copy)
     }
 
     fn push(&mut self, buffer: Buffer, is_wanted: bool) -> usize {
@@ -141,7 +167,8 @@ impl Graph {
                     for input in inputs {
                         // Of a tensor that several ops read, the gradients add up.
                         if let Some(&other) = gradients.get(&of[input]) {
-                            let flat = TensorDesc::contiguous(DType::F32, &[slot.span_bytes / 4])?;
+                            let dtype = slot.desc.dtype();
+                            let flat = TensorDesc::contiguous(dtype, &[slot.span_bytes / dtype.size_bytes()])?;
                             let add = AnyDescriptor::new(PointwiseDescriptor::binary(Function::Add, flat, flat)?);
                             let sum = self.push(self.device.alloc(slot.span_bytes)?, false);
                             self.plan(&add, vec![other, gradient, sum])?;
@@ -156,8 +183,8 @@ impl Graph {
         Ok(gradients)
     }
 
-    /// Plans a step of all parameters at once. The program reads a parameter, its gradient, `states` tensors that are 0 at first, and scalars that all
-    /// parameters share; it writes the parameter and its states.
+    /// Plans a step of all parameters, which are of one type, at once. The program reads a parameter, its gradient, `states` tensors that are 0 at first,
+    /// and scalars that all parameters share; it writes the parameter, its states, and the copy of a parameter that has a master.
     pub(crate) fn update(
         &mut self,
         program: Program,
@@ -166,22 +193,26 @@ impl Graph {
         states: usize,
         shared: &[Tensor],
     ) -> Result<()> {
-        let (mut sets, mut tensors) = (Vec::new(), Vec::new());
+        let (mut sets, mut tensors, mut types) = (Vec::new(), Vec::new(), vec![DType::F32; 1 + states]);
         for p in parameters {
+            let copy = self.masters.get(&p.memory).map(|_| p);
+            let learning = *self.masters.get(&p.memory).unwrap_or(p);
             let zeros = vec![0f32; p.desc.elements() as usize];
             let state = |_| Ok(self.tensor(&zeros, p.desc.dims(), false)?.memory);
             let states = (0..states).map(state).collect::<Result<Vec<_>>>()?;
-            let mut set = vec![p.desc; 2 + states.len()];
-            tensors.extend([p.memory, gradients[&p.memory]].iter().chain(&states));
+            let mut set = vec![learning.desc; 2 + states.len()];
+            set[1] = p.desc;
+            tensors.extend([learning.memory, gradients[&p.memory]].iter().chain(&states));
             // The first set has the scalars.
             if sets.is_empty() {
                 set.extend(shared.iter().map(|scalar| scalar.desc));
                 tensors.extend(shared.iter().map(|scalar| scalar.memory));
+                types.extend(copy.map(|copy| copy.desc.dtype()));
             }
-            tensors.extend([p.memory].iter().chain(&states));
+            tensors.extend([learning.memory].iter().chain(&states).chain(copy.map(|copy| &copy.memory)));
             sets.push(set);
         }
-        let update = PointwiseDescriptor::new(program, sets.remove(0))?.sets(sets)?;
+        let update = PointwiseDescriptor::new(program, sets.remove(0))?.outputs(types)?.sets(sets)?;
         self.plan(&AnyDescriptor::new(update), tensors)
     }
 
@@ -198,7 +229,33 @@ impl Graph {
         let clock = PointwiseDescriptor::new(adam.clock()?, vec![step.desc, learning_rate.desc])?;
         let clocked = [step, learning_rate, step].into_iter().chain(shared).map(|scalar| scalar.memory).collect();
         self.plan(&AnyDescriptor::new(clock), clocked)?;
+        let adam = Adam { copy: !self.masters.is_empty(), ..adam };
         self.update(adam.program()?, parameters, gradients, 2, &shared)
+    }
+
+    /// Makes some of the plans a step that runs again and again. On CUDA it is captured once, in the stream of this thread, whose order is that of what the
+    /// device writes and reads.
+    pub(crate) fn step(&self, plans: Range<usize>) -> Result<Box<dyn FnMut() -> Result<()> + '_>> {
+        let scratch = self.scratch()?;
+        #[cfg(feature = "cuda")]
+        if self.device.backend() == baracuda_ops::Backend::Cuda {
+            use baracuda_ops::cudarc::driver::{CudaContext, sys};
+            // The primary context, in which the device has its memory.
+            let stream = CudaContext::new(0)?.per_thread_stream();
+            let mut queue = Queue::cudarc(&self.device, &stream)?;
+            stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
+            let ran = self.run(&mut queue, plans, &scratch);
+            let captured = stream.end_capture(sys::CUgraphInstantiate_flags(0))?;
+            ran?;
+            let captured = captured.ok_or("the stream captured no graph")?;
+            return Ok(Box::new(move || {
+                // What the plans work in lives as long as the graph.
+                let _ = &scratch;
+                Ok(captured.launch()?)
+            }));
+        }
+        let mut queue = self.device.queue();
+        Ok(Box::new(move || self.run(&mut queue, plans.clone(), &scratch)))
     }
 
     /// Memory for any plan to work in.

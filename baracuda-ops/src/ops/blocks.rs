@@ -49,6 +49,7 @@ impl<'a> Run<'a> {
         if values.is_empty() {
             return;
         }
+        self.prefetch(at + values.len() as u64, values.len());
         widest(Read { run: *self, at, values });
     }
 
@@ -58,9 +59,18 @@ impl<'a> Run<'a> {
         'a: 'r,
     {
         if self.step == 1 && self.tensor.desc().dtype() == crate::DType::F32 {
+            self.prefetch(at + length as u64, length);
             return elements::<f32>(&self.tensor, self.first + at, length);
         }
         self.read(at, length, room)
+    }
+
+    /// Asks for a block from element `at` on, which is read soon.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, at: u64, length: usize) {
+        if self.step == 1 {
+            self.tensor.prefetch(self.first + at, length);
+        }
     }
 
     /// Elements of f32 that lie side by side, where they lie. Nobody writes them while they are used.
@@ -460,17 +470,20 @@ pub(super) fn scale_and_add(values: &mut [f32], scale: f64, bias: Option<&[f32]>
     widest(Scale(values, scale, bias));
 }
 
-/// Each value becomes its share of the sum of exponentials, `exp(scale (x - extreme)) / sum`.
+/// Each value becomes its share of the sum of exponentials, `exp(scale (x - extreme)) / sum`. `next`: what is read next.
 #[inline(never)]
-pub(super) fn softmax(values: &mut [f32], extreme: f32, scale: f64) {
-    struct Softmax<'a>(&'a mut [f32], f32, f64);
+pub(super) fn softmax(values: &mut [f32], extreme: f32, scale: f64, next: Option<Run<'_>>) {
+    struct Softmax<'a>(&'a mut [f32], f32, f64, Option<Run<'a>>);
     impl Widest for Softmax<'_> {
         type Output = ();
         #[inline(always)]
         fn run<const FUSED: bool>(self) {
-            let Self(values, extreme, scale) = self;
+            let Self(values, extreme, scale, next) = self;
             let mut total = 0.0;
-            for block in values.chunks_mut(BLOCK) {
+            for (block, at) in values.chunks_mut(BLOCK).zip((0..).step_by(BLOCK)) {
+                if let Some(next) = &next {
+                    next.prefetch(at, block.len());
+                }
                 exponentials::<FUSED>(block, extreme, scale);
                 total += sums([&*block], |[e]: [f32; 1]| [e])[0];
             }
@@ -478,7 +491,7 @@ pub(super) fn softmax(values: &mut [f32], extreme: f32, scale: f64) {
             values.iter_mut().for_each(|e| *e *= share);
         }
     }
-    widest(Softmax(values, extreme, scale));
+    widest(Softmax(values, extreme, scale, next));
 }
 
 /// Each value becomes the logarithm of its share of the sum of exponentials, `scale (x - extreme) - log(sum)`.

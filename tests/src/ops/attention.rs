@@ -396,11 +396,21 @@ fn paged(dtype: DType, add: &mut impl FnMut(Setup, Data, bool)) {
     }
 }
 
-/// Few keys, of which every two choices of two options occur together, by the form that splits them.
+/// Few keys, of which every two choices of two options occur together, by the forms that split them.
 fn split(cases: &[Case]) -> Vec<Case> {
     let is_small = |case: &&Case| case.slots()[0].desc.elements() <= 2048 && case.data == Data::Normal;
-    let pinned = |case: &Case| case.clone().core(false).with(PlanOptions::default().kernel("attention_split"));
-    cases.iter().filter(is_small).step_by(3).map(pinned).collect()
+    let pinned = |case: &Case, form| case.clone().core(false).with(PlanOptions::default().kernel(form));
+    let simt = cases.iter().filter(is_small).step_by(3).map(|case| pinned(case, "attention_split"));
+    let has_chunks = |slot: &Slot| {
+        let (desc, width) = (&slot.desc, 16 / slot.desc.dtype().size_bytes());
+        let [rest @ .., 1] = desc.strides() else { return false };
+        width == 8 && desc.dims().ends_with(&[desc.dims()[3] / 8 * 8]) && rest.iter().all(|stride| stride % 8 == 0)
+    };
+    let is_taken = |case: &&Case| {
+        is_small(case) && case.slots().iter().filter(|slot| ["k", "v"].contains(&slot.name)).all(has_chunks)
+    };
+    let mma = cases.iter().filter(is_taken).map(|case| pinned(case, "attention_split_mma"));
+    simt.chain(mma).collect()
 }
 
 /// Cases that tensor cores would take, by the form that adds up in f32 alone.

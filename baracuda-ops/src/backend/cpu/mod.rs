@@ -12,7 +12,7 @@ use super::Located;
 use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::error::{Error, Result};
 use crate::narrow::{single, to_usize};
-use crate::slots::{MAX_SLOTS, Slot};
+use crate::slots::{Access, MAX_SLOTS, Slot};
 use crate::tensor::TensorDesc;
 
 mod loans;
@@ -114,6 +114,10 @@ impl<'a> Operands<'a> {
         self.located
     }
 
+    fn starts_at(&self, index: usize, start: NonNull<u8>) -> bool {
+        index < MAX_SLOTS && self.located.at(index).address() == start.as_ptr() as u64
+    }
+
     /// The operand of a row of the family's table, or of a slot of another set, if it is declared and not empty.
     pub(crate) fn get(&self, index: usize) -> Option<Tensor<'a>> {
         let slot = match index.checked_sub(MAX_SLOTS) {
@@ -125,12 +129,35 @@ impl<'a> Operands<'a> {
             }
         };
         let start = NonNull::new(self.located.at(index).address() as *mut u8)?;
+        let is_streamed = cfg!(target_arch = "x86_64")
+            && slot.access == Access::Out
+            && slot.span_bytes >= STREAMED_BYTES
+            && !self.slots.iter().any(|other| other.index != index && self.starts_at(other.index, start));
         Some(Tensor {
             start,
             desc: &slot.desc,
             elements: slot.span_bytes / slot.desc.dtype().size_bytes(),
+            is_streamed,
             borrow: PhantomData,
         })
+    }
+}
+
+/// Outputs of at least so many bytes are written past the caches: the first elements have left most caches when a later run reads them.
+const STREAMED_BYTES: u64 = 16 << 20;
+/// Tensors of fewer bytes are likely to be in a near cache.
+#[cfg(target_arch = "x86_64")]
+const PREFETCHED_BYTES: u64 = 256 << 10;
+/// Bytes of a line of a cache.
+pub(crate) const LINE_BYTES: usize = 64;
+
+/// Orders stores past the caches before all that this thread does next.
+#[inline(always)]
+pub(crate) fn settle() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
     }
 }
 
@@ -140,6 +167,7 @@ pub(crate) struct Tensor<'a> {
     start: NonNull<u8>,
     desc: &'a TensorDesc,
     elements: u64,
+    is_streamed: bool,
     borrow: PhantomData<&'a [u8]>,
 }
 
@@ -154,13 +182,43 @@ impl<'a> Tensor<'a> {
         assert!(desc.span_bytes() <= size_of_val(memory) as u64);
         // A slice is never null.
         let start = NonNull::from(memory).cast();
-        Self { start, desc, elements: desc.span_bytes() / desc.dtype().size_bytes(), borrow: PhantomData }
+        let elements = desc.span_bytes() / desc.dtype().size_bytes();
+        Self { start, desc, elements, is_streamed: false, borrow: PhantomData }
+    }
+
+    /// The same tensor, whose elements are read again soon after they were written.
+    pub(crate) fn kept(self) -> Self {
+        Self { is_streamed: false, ..self }
     }
 }
 
 impl Tensor<'_> {
     pub(crate) fn desc(&self) -> &TensorDesc {
         self.desc
+    }
+
+    /// Whether its elements, each of which is written once and not read, go to memory past the caches: a store to a line that no cache has would read it first,
+    /// and what is read soon would make room for it. Whoever writes so calls [`settle`] before another thread may read.
+    pub(crate) fn is_streamed(&self) -> bool {
+        self.is_streamed
+    }
+
+    /// Asks for elements that are read soon, so that they arrive while others are computed. Beyond the tensor nothing is read.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, first: u64, count: usize) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let size = to_usize(self.desc.dtype().size_bytes());
+            if first >= self.elements || self.elements < PREFETCHED_BYTES / size as u64 {
+                return;
+            }
+            let start = self.start.as_ptr().wrapping_add(to_usize(first) * size);
+            for at in (0..count * size).step_by(LINE_BYTES) {
+                // SAFETY: a prefetch reads nothing.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at).cast_const().cast()) };
+            }
+        }
     }
 
     /// Whether both begin at one address.

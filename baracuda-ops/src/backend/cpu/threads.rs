@@ -5,7 +5,7 @@
 //! another of that pool's tasks begun in its middle, as happens where runs compute in the caller's pool. Nor does a run rely on helpers:
 //! it ends where all of them are busy, where none could be started, and where a helper itself calls it.
 
-use super::{Shortage, held, room};
+use super::{Shortage, held, room, settle};
 use crate::narrow::to_usize;
 use std::any::Any;
 use std::cell::Cell;
@@ -200,6 +200,7 @@ impl Helpers {
                     (first..first + part(first)).for_each(&task);
                 }
             });
+            settle();
         };
         self.share(helpers, &part_after_part);
     }

@@ -28,7 +28,7 @@ fn is_plain(geometry: &Geometry) -> bool {
 }
 
 /// Whether the type is one that is multiplied, and the operands can be copied in chunks of 16 bytes.
-fn check(dtype: DType, slots: &Slots, operands: &[(usize, &str)]) -> Result<(), Reason> {
+pub(super) fn check(dtype: DType, slots: &Slots, operands: &[(usize, &str)]) -> Result<(), Reason> {
     Reason::unless(matches!(dtype, DType::F16 | DType::BF16), || format!("it has no instruction for {dtype}"))?;
     for &(row, name) in operands {
         Reason::unless(slots.at(row).is_none_or(|slot| has_chunks(&slot.desc)), || {

@@ -66,7 +66,7 @@
 //! T. Dao et al., "Flash-Decoding for long-context inference", 2023, for parts of keys; W. Kwon et al., "Efficient Memory Management for Large Language Model Serving
 //! with PagedAttention", 2023, for pages.
 //!
-//! Kernels: on CUDA `attention_split` for few queries, `attention_mma` for f16 and bf16 on tensor cores, `attention_simt`, `attention_backward_mma` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_split` for few
+//! Kernels: on CUDA `attention_split_mma` and `attention_split` for few queries, `attention_mma` for f16 and bf16 on tensor cores, `attention_simt`, `attention_backward_mma` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_split` for few
 //! queries, `attention_tiled` and `attention_backward_tiled` (the `.wgsl` files there), on the CPU `attention_fast` and `attention_backward_fast` (`fast.rs`) for types other than f64, and the reference in
 //! `cpu.rs`.
 
@@ -544,7 +544,7 @@ descriptor! {
     AttentionDescriptor(ForwardFields): "attention", ();
     args: AttentionArgs of forward;
     plan: AttentionPlan;
-    kernels: kernels!(cuda: {"split" => split::forward, "mma" => mma::forward, "simt" => cuda::forward};
+    kernels: kernels!(cuda: {"split_mma" => split::forward_mma, "split" => split::forward, "mma" => mma::forward, "simt" => cuda::forward};
         wgpu: {"split" => wgpu::forward_split, "tiled" => wgpu::forward}; cpu: cpu::forward; before: {"fast" => fast::forward});
     gradients: ["y"] => ["q", "k", "v", "bias"], derive;
     flops: |valid: &Valid<ForwardFields>| valid.derived.flops([1, 1]);

@@ -98,7 +98,8 @@ fn compute_forward(fields: &ForwardFields, lines: &Lines, operands: &Operands<'_
             } else if fields.log {
                 log_softmax(shown, extreme, scale);
             } else {
-                softmax(shown, extreme, scale);
+                let next = (line + 1 < lines.count).then(|| lines.run(x, 1, line + 1));
+                softmax(shown, extreme, scale, next);
             }
             hidden.fill(blank);
             lines.run(y, 0, line).write(0, &values);
@@ -115,6 +116,7 @@ fn compute_backward(fields: &BackwardFields, lines: &Lines, operands: &Operands<
     };
     let (is_log, scale) = (fields.log, fields.scale.get());
     threads::for_each(lines.count, lines.count * lines.dim, |line| {
+        let next = (line + 1 < lines.count).then(|| [lines.run(y, 1, line + 1), lines.run(dy, 2, line + 1)]);
         let (y, dy, dx) = (lines.run(y, 1, line), lines.run(dy, 2, line), lines.run(dx, 0, line));
         let [mut of_y, mut of_dy] = [EMPTY; 2];
         let mut sum = 0.0;
@@ -127,6 +129,7 @@ fn compute_backward(fields: &BackwardFields, lines: &Lines, operands: &Operands<
         }
         for (at, length) in blocks(lines.dim) {
             let (y, dy) = (y.read(at, length, &mut of_y), dy.read(at, length, &mut of_dy));
+            next.iter().flatten().for_each(|next| next.prefetch(at, length));
             softmax_gradient(y, dy, sum, scale, is_log);
             if fields.is_masked() {
                 dy.iter_mut().zip(&*y).filter(|(_, y)| **y == f32::NEG_INFINITY).for_each(|(dx, _)| *dx = 0.0);

@@ -85,6 +85,10 @@ impl<'a> Rows<'a> {
         Self { tensor, outer, step }
     }
 
+    fn count(&self) -> u64 {
+        self.tensor.desc().dims()[..self.outer].iter().product()
+    }
+
     fn row(&self, mut index: u64) -> Run<'a> {
         let desc = self.tensor.desc();
         let mut first = 0;
@@ -115,11 +119,13 @@ fn compute_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outc
     let (rows, cols): (u64, u64) = (x.dims()[..outer].iter().product(), x.dims()[outer..].iter().product());
     let rows_of = |operand| operands.get(operand).map(|tensor| Rows::new(tensor, outer));
     let parameter = |operand| operands.get(operand).map(|tensor| Rows::new(tensor, 0).row(0));
-    let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
+    let (input, residual, y) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y));
+    let h = operands.get(H).map(|tensor| Rows::new(tensor.kept(), outer));
     let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
     let (weight, bias) = (parameter(WEIGHT), parameter(BIAS));
     threads::for_each(rows, x.elements(), |row| {
         let [mut values, mut scales, mut shifts] = [EMPTY; 3];
+        let next = [input, residual].map(|tensor| tensor.filter(|_| row + 1 < rows).map(|tensor| tensor.row(row + 1)));
         let [input, residual, y, h] = [input, residual, y, h].map(|rows| rows.map(|rows| rows.row(row)));
         if let (Some(input), Some(residual), Some(h)) = (&input, &residual, &h) {
             for (at, length) in blocks(cols) {
@@ -144,6 +150,7 @@ fn compute_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) -> Outc
         let rstd = Statistics { mean, correction: 0.0, var }.rstd(eps.get());
         if let (Some(run), Some(y)) = (&normalised, &y) {
             for (at, length) in blocks(cols) {
+                next.iter().flatten().for_each(|next| next.prefetch(at, length));
                 let values = run.read(at, length, &mut values);
                 let scale = weight.as_ref().map(|weight| weight.view(at, length, &mut scales));
                 let shift = bias.as_ref().map(|bias| bias.view(at, length, &mut shifts));
@@ -202,7 +209,10 @@ impl Gradient<'_> {
         let n = self.cols as f64;
         let g = if self.kind == RowNorm::Layer { sum_g / n } else { 0.0 };
         let means = Means { mean, rstd, g, gx: sum_gx / n };
+        let next = [&self.dy, &self.x]
+            .map(|rows| rows.as_ref().filter(|rows| row + 1 < rows.count()).map(|rows| rows.row(row + 1)));
         for (at, length) in blocks(self.cols) {
+            next.iter().flatten().for_each(|next| next.prefetch(at, length));
             let g = dy.read(at, length, &mut of_dy);
             if let Some(weight) = &self.weight {
                 multiply(g, weight.view(at, length, &mut others), self.offset);

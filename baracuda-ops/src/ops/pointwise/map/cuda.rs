@@ -93,12 +93,13 @@ impl Lying {
     /// The most extents that kernels for accesses to `width` neighbours have, 1 or [`VECTOR_EXTENTS`], if they serve: along the innermost extent each
     /// operand is repeated or has neighbours, in whole accesses that are aligned; the last access of the only extent may be shorter.
     fn vectors(&self, width: u64) -> Option<usize> {
-        self.vectors_beside(width, self.operands.len())
+        let fits = self.are_vectors(width, self.operands.len()) && self.rank() <= VECTOR_EXTENTS;
+        fits.then_some(if self.rank() <= 1 { 1 } else { VECTOR_EXTENTS })
     }
 
-    /// The same if operands from `sources` on lie in no memory.
-    fn vectors_beside(&self, width: u64, sources: usize) -> Option<usize> {
-        let (inner, outer) = self.walk.dims.split_last()?;
+    /// The same for any extents, if operands from `sources` on lie in no memory.
+    fn are_vectors(&self, width: u64, sources: usize) -> bool {
+        let Some((inner, outer)) = self.walk.dims.split_last() else { return false };
         let serves = |(at, (operand, strides)): (usize, (&TensorDesc, &Vec<u64>))| match strides.split_last() {
             Some((0, _)) => true,
             Some((1, _)) if at >= sources => true,
@@ -108,14 +109,8 @@ impl Lying {
             }
             _ => false,
         };
-        if !self.operands.iter().zip(&self.walk.strides).enumerate().all(serves) {
-            return None;
-        }
-        if outer.is_empty() {
-            return Some(1);
-        }
-        let is_short = !self.is_long(width) && self.rank() <= VECTOR_EXTENTS;
-        (is_short && inner.is_multiple_of(width)).then_some(VECTOR_EXTENTS)
+        self.operands.iter().zip(&self.walk.strides).enumerate().all(serves)
+            && (outer.is_empty() || (!self.is_long(width) && inner.is_multiple_of(width)))
     }
 
     /// Whether the number of an access may need more than 31 bits.
@@ -343,7 +338,7 @@ pub(super) fn source<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let lying = Lying::new(in_memory.chain(valid.derived.sources.iter().copied()).collect());
     let has_registers = code.slots <= 8;
     let full = VEC_BYTES / computing.size_bytes();
-    let is_vector = has_registers && lying.vectors_beside(full, outputs + inputs).is_some() && !lying.is_long(full);
+    let is_vector = has_registers && lying.are_vectors(full, outputs + inputs) && !lying.is_long(full);
     let (width, extents) = if is_vector { (full, VECTOR_EXTENTS) } else { (1, EXTENTS) };
     let slots = if has_registers { 8 } else { 0 };
     let choice = sys::bops_pointwise_source_choice { extents: word(extents as u64), slots };

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 
 use super::Valid;
 use super::sets::Tensors;
-use crate::backend::cpu::{Operands, Outcome, Shortage, Tensor, odd, room, rounded, threads};
+use crate::backend::cpu::{LINE_BYTES, Operands, Outcome, Shortage, Tensor, odd, room, rounded, threads};
 use crate::dtype::{Bool, DType, Element, F8E4M3, F8E5M2};
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::{single, to_usize};
@@ -327,6 +327,9 @@ pub(in crate::ops) fn load<T: Converted>(
     values: &mut [T],
 ) {
     for Segment { first, step, places } in Segments::new(walk, operand, block) {
+        if step == 1 {
+            tensor.prefetch(first + places.len() as u64, places.len());
+        }
         T::read(tensor, first, step, &mut values[places]);
     }
 }
@@ -383,9 +386,15 @@ impl Converted for f32 {
     fn write(tensor: &Tensor<'_>, first: u64, step: u64, values: &[Self]) {
         match tensor.desc().dtype() {
             DType::F64 => write(tensor, first, step, values, f64::from),
-            DType::F16 if step == 1 => elements_mut::<f16>(tensor, first, values.len()).convert_from_f32_slice(values),
+            DType::F16 if step == 1 => {
+                write_side_by_side(tensor, first, values, |to: &mut [f16], from| to.convert_from_f32_slice(from));
+            }
             DType::F16 => write(tensor, first, step, values, f16::from_f32),
+            DType::BF16 if step == 1 => write_side_by_side(tensor, first, values, |to, from| {
+                to.iter_mut().zip(from).for_each(|(to, from)| *to = to_bf16(*from));
+            }),
             DType::BF16 => write(tensor, first, step, values, to_bf16),
+            DType::F32 if step == 1 => write_side_by_side(tensor, first, values, <[f32]>::copy_from_slice),
             DType::F32 => write(tensor, first, step, values, |value: f32| value),
             DType::Bool => write(tensor, first, step, values, |value| Bool::new(value != 0.0)),
             DType::I64 => write(tensor, first, step, values, |value| value as i64),
@@ -535,6 +544,47 @@ fn write<E: Element, T: Copy>(tensor: &Tensor<'_>, first: u64, step: u64, values
     }
 }
 
+/// Writes elements side by side, which `fill` makes of values, past the caches if the tensor is of that kind.
+#[inline(always)]
+fn write_side_by_side<E: Element>(tensor: &Tensor<'_>, first: u64, values: &[f32], fill: impl Fn(&mut [E], &[f32])) {
+    let elements = elements_mut::<E>(tensor, first, values.len());
+    if !tensor.is_streamed() {
+        return fill(elements, values);
+    }
+    // Lines are written whole.
+    let head = elements.as_ptr().align_offset(LINE_BYTES).min(values.len());
+    let whole = (values.len() - head) / (LINE_BYTES / size_of::<E>()) * (LINE_BYTES / size_of::<E>());
+    let (before, rest) = elements.split_at_mut(head);
+    let (lines, after) = rest.split_at_mut(whole);
+    let (of_before, rest) = values.split_at(head);
+    let (of_lines, of_after) = rest.split_at(whole);
+    fill(before, of_before);
+    fill(after, of_after);
+    let mut room = [E::zeroed(); BLOCK];
+    for (lines, values) in lines.chunks_mut(BLOCK).zip(of_lines.chunks(BLOCK)) {
+        let filled = &mut room[..lines.len()];
+        fill(filled, values);
+        stream(lines, filled);
+    }
+}
+
+/// Copies lines past the caches.
+#[inline(always)]
+fn stream<E: Element>(lines: &mut [E], from: &[E]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        let words = size_of_val(lines).min(size_of_val(from)) / size_of::<__m128i>();
+        let (to, from) = (lines.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+        for word in 0..words {
+            // SAFETY: both slices have so many words, and lines begin at multiples of their size. Every x86-64 processor has the instructions.
+            unsafe { _mm_stream_si128(to.add(word), _mm_loadu_si128(from.add(word))) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    lines.copy_from_slice(from);
+}
+
 /// Rounds to nearest, ties to even.
 #[inline(always)]
 fn to_bf16(value: f32) -> bf16 {
@@ -567,5 +617,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn large_outputs_are_written_whole_wherever_they_begin() {
+        fn check<E: Element + PartialEq + std::fmt::Debug>(number: impl Fn(f32) -> E) {
+            use crate::{
+                AnyDescriptor, Device, Mem, MemMut, Operand, PlanOptions, PointwiseDescriptor, TensorDesc, Workspace,
+            };
+            let count = (16 << 20) / size_of::<E>() + 37;
+            let x: Vec<E> = (0..count).map(|at| number((at % 251) as f32)).collect();
+            let desc = TensorDesc::contiguous(E::DTYPE, &[count as u64]).unwrap();
+            let negate = AnyDescriptor::new(PointwiseDescriptor::unary(Function::Neg, desc).unwrap());
+            let device = Device::cpu();
+            let plan = negate.plan(&device, &PlanOptions::default()).unwrap();
+            for skipped in [0, 3, 31] {
+                let mut y = vec![number(7.0); count + 64];
+                let output = MemMut::host(&mut y[skipped..skipped + count]);
+                let mut operands = [Operand::from(Mem::host(&x)), Operand::from(output)];
+                plan.run(&mut device.queue(), &mut operands, Workspace::none()).unwrap();
+                let is_right = |(at, y): (usize, &E)| match at.checked_sub(skipped) {
+                    Some(at) if at < count => *y == number(-((at % 251) as f32)),
+                    _ => *y == number(7.0),
+                };
+                assert!(y.iter().enumerate().all(is_right), "{} skipped {skipped}", E::DTYPE);
+            }
+        }
+        check(|value| value);
+        check(f16::from_f32);
+        check(bf16::from_f32);
     }
 }

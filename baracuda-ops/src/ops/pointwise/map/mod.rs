@@ -628,6 +628,11 @@ descriptor! {
     /// # Errors
     /// As [`new`](Self::new); the function must have two arguments.
     fn binary(function: Function, x: TensorDesc, y: TensorDesc) = Fields::minimal(Program::of(function), vec![x, y]);
+    /// A tensor in another type: a program without instructions.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    fn cast(x: TensorDesc, to: DType) = Fields { outputs: vec![to], ..Fields::minimal(Program::identity(), vec![x]) };
 }
 
 shared_steps! { PointwiseDescriptor: layout }

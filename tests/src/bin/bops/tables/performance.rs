@@ -32,8 +32,8 @@ pub(super) fn render(is_check: bool) -> Result<(String, Vec<(String, String)>)> 
     let mut text = String::from(
         "# How fast each op is\n\nRendered by `bops tables` from docs/data. Times are medians in microseconds, on random data, with \
          operands that rotate past three times the L2 cache: CUDA from replays of a captured graph, wgpu from timestamps around many \
-         dispatches. \"share of copy\" compares bytes per second with our own copy kernel on the same device at the nearest size; \
-         \"best other\" is the fastest other library measured on the same kind of GPU. Figures are those of the commit beside them; kernels \
+         dispatches, the CPU from the host's clock, in turns with PyTorch (`benches/peers/torch_cpu_bench.py`). \"share of copy\" compares bytes per second with our own copy kernel on the same device at the nearest size; \
+         \"best other\" is the fastest other library measured on the same kind of device. Figures are those of the commit beside them; kernels \
          may have changed since.\n",
     );
     let mut runs: Vec<PathBuf> =
@@ -44,7 +44,7 @@ pub(super) fn render(is_check: bool) -> Result<(String, Vec<(String, String)>)> 
         let lines: Vec<Line> = read(run)?;
         // bench-MACHINE.jsonl, or a backend of it alone, bench-MACHINE-cuda.jsonl, beside peers-MACHINE.jsonl.
         let stem = name(run).replace(".jsonl", "");
-        let stem = ["-cuda", "-wgpu"].iter().find_map(|backend| stem.strip_suffix(backend)).unwrap_or(&stem);
+        let stem = ["-cuda", "-wgpu", "-cpu"].iter().find_map(|backend| stem.strip_suffix(backend)).unwrap_or(&stem);
         let peers: Vec<Peer> = read(&run.with_file_name(format!("{}.jsonl", stem.replacen("bench-", "peers-", 1))))?;
         let Some(first) = lines.first() else { continue };
         let commits: std::collections::BTreeSet<_> = lines.iter().map(|l| (&l.origin.commit, l.origin.dirty)).collect();
@@ -58,7 +58,7 @@ pub(super) fn render(is_check: bool) -> Result<(String, Vec<(String, String)>)> 
             commit(&first.origin),
             name(run)
         );
-        for peer in ["baracuda-cuda", "baracuda-wgpu"] {
+        for peer in ["baracuda-cuda", "baracuda-wgpu", "baracuda-cpu"] {
             let rows = comparison(peer, &lines, &peers);
             if !rows.is_empty() {
                 let title = format!("{peer}, times as fast as the best other library: {}", first.origin.device);

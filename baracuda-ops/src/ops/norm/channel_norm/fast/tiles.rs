@@ -77,7 +77,9 @@ impl<'a> Field<'a> {
     {
         let is_f32 = self.tensor.desc().dtype() == DType::F32;
         if is_f32 && self.is_dense(block) {
-            return self.run(tile, block.line, block.at).slice(block.elements());
+            let (run, count) = (self.run(tile, block.line, block.at), block.elements());
+            run.prefetch(count as u64, count);
+            return run.slice(count);
         }
         self.read(tile, block, room)
     }
