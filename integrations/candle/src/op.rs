@@ -8,13 +8,17 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use baracuda_ops::{Access, AnyDescriptor, CopyDescriptor, Role, Slot, Step, TensorDesc};
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
 use candle_core::op::BackpropOp;
 use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Storage, StorageRef, Tensor,
 };
 
 use crate::error::refused;
-use crate::storage::{self, Input, Source};
+#[cfg(feature = "cuda")]
+use crate::storage::on_cuda;
+use crate::storage::{self, Input, Source, on_cpu};
 
 /// A call of an op: its operands under their names in the descriptor.
 pub(crate) struct Call<'a> {
@@ -270,14 +274,6 @@ pub(crate) fn tensor(op: &'static str, storage: Storage, desc: &TensorDesc) -> R
     Ok(made(copied, shape(desc)))
 }
 
-/// A storage of the CPU, where candle asks for one.
-fn on_cpu((storage, shape): (Storage, Shape)) -> Result<(CpuStorage, Shape)> {
-    match storage {
-        Storage::Cpu(storage) => Ok((storage, shape)),
-        _ => Err(Error::msg("a run on the CPU writes to its memory").bt()),
-    }
-}
-
 impl CustomOp1 for Op {
     fn name(&self) -> &'static str {
         self.op
@@ -285,6 +281,11 @@ impl CustomOp1 for Op {
 
     fn cpu_fwd(&self, x: &CpuStorage, of_x: &Layout) -> Result<(CpuStorage, Shape)> {
         self.run_forward(&[(Source::Cpu(x), of_x)]).and_then(on_cpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, x: &CudaStorage, of_x: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.run_forward(&[(Source::Cuda(x), of_x)]).and_then(on_cuda)
     }
 
     fn bwd(&self, x: &Tensor, res: &Tensor, grad_res: &Tensor) -> Result<Option<Tensor>> {
@@ -300,6 +301,11 @@ impl CustomOp2 for Op {
 
     fn cpu_fwd(&self, x: &CpuStorage, of_x: &Layout, y: &CpuStorage, of_y: &Layout) -> Result<(CpuStorage, Shape)> {
         self.run_forward(&[(Source::Cpu(x), of_x), (Source::Cpu(y), of_y)]).and_then(on_cpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, x: &CudaStorage, of_x: &Layout, y: &CudaStorage, of_y: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.run_forward(&[(Source::Cuda(x), of_x), (Source::Cuda(y), of_y)]).and_then(on_cuda)
     }
 
     fn bwd(&self, x: &Tensor, y: &Tensor, res: &Tensor, grad_res: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
@@ -323,6 +329,19 @@ impl CustomOp3 for Op {
         of_z: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
         self.run_forward(&[(Source::Cpu(x), of_x), (Source::Cpu(y), of_y), (Source::Cpu(z), of_z)]).and_then(on_cpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &CudaStorage,
+        of_x: &Layout,
+        y: &CudaStorage,
+        of_y: &Layout,
+        z: &CudaStorage,
+        of_z: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.run_forward(&[(Source::Cuda(x), of_x), (Source::Cuda(y), of_y), (Source::Cuda(z), of_z)]).and_then(on_cuda)
     }
 
     fn bwd(
