@@ -65,7 +65,17 @@ impl Call<'_> {
             .iter()
             .map(|tensor| storage::describe(op, tensor.dtype(), tensor.layout()))
             .collect::<Result<Vec<_>>>()?;
-        let described = |descs: &[TensorDesc]| describe(descs, !wanted.is_empty()).map_err(refused(op));
+        let described = |descs: &[TensorDesc]| {
+            let mut forward = describe(descs, !wanted.is_empty()).map_err(refused(op))?;
+            // Operands whose descriptors follow from others begin at multiples of 16 bytes, unless their layouts say that they may not.
+            for (name, desc) in names.iter().zip(descs) {
+                let lies = |slot: &&Slot| slot.name == *name && slot.desc.strides() == desc.strides();
+                if forward.slots().iter().find(lies).is_some_and(|slot| slot.desc.align_bytes() > desc.align_bytes()) {
+                    forward = forward.layout(name, *desc).map_err(refused(op))?;
+                }
+            }
+            Ok::<_, Error>(forward)
+        };
         let mut forward = described(&descs)?;
         let mut is_changed = false;
         for (at, (name, tensor)) in names.iter().zip(&tensors).enumerate() {
