@@ -56,20 +56,34 @@ pub(crate) fn refused(op: &'static str) -> impl Fn(baracuda_ops::Error) -> Error
     }
 }
 
+/// The element types that both have.
+const DTYPES: [(DType, baracuda_ops::DType); 8] = [
+    (DType::F64, baracuda_ops::DType::F64),
+    (DType::F32, baracuda_ops::DType::F32),
+    (DType::F16, baracuda_ops::DType::F16),
+    (DType::BF16, baracuda_ops::DType::BF16),
+    (DType::I64, baracuda_ops::DType::I64),
+    (DType::I32, baracuda_ops::DType::I32),
+    (DType::U32, baracuda_ops::DType::U32),
+    (DType::U8, baracuda_ops::DType::U8),
+];
+
 /// An element type of candle as one of baracuda-ops.
 ///
 /// # Errors
 /// [`Error::UnsupportedDTypeForOp`] of the types that baracuda-ops does not have.
 pub(crate) fn dtype(op: &'static str, dtype: DType) -> candle_core::Result<baracuda_ops::DType> {
-    Ok(match dtype {
-        DType::F64 => baracuda_ops::DType::F64,
-        DType::F32 => baracuda_ops::DType::F32,
-        DType::F16 => baracuda_ops::DType::F16,
-        DType::BF16 => baracuda_ops::DType::BF16,
-        DType::I64 => baracuda_ops::DType::I64,
-        DType::I32 => baracuda_ops::DType::I32,
-        DType::U32 => baracuda_ops::DType::U32,
-        DType::U8 => baracuda_ops::DType::U8,
-        other => return Err(Error::UnsupportedDTypeForOp(other, op).bt()),
-    })
+    let found = DTYPES.iter().find(|(stored, _)| *stored == dtype);
+    found.map(|(_, dtype)| *dtype).ok_or_else(|| Error::UnsupportedDTypeForOp(dtype, op).bt())
+}
+
+/// The element type of candle's storage for one of baracuda-ops.
+///
+/// # Errors
+/// candle does not have it.
+pub(crate) fn stored_dtype(op: &'static str, dtype: baracuda_ops::DType) -> candle_core::Result<DType> {
+    let found = DTYPES.iter().find(|(_, own)| *own == dtype);
+    found
+        .map(|(stored, _)| *stored)
+        .ok_or_else(|| Error::msg(format!("baracuda-candle {op}: candle has no {dtype}")).bt())
 }

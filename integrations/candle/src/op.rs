@@ -8,13 +8,17 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use baracuda_ops::{Access, AnyDescriptor, CopyDescriptor, Role, Slot, Step, TensorDesc};
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
 use candle_core::op::BackpropOp;
 use candle_core::{
     CpuStorage, CustomOp1, CustomOp2, CustomOp3, Error, Layout, Result, Shape, Storage, StorageRef, Tensor,
 };
 
 use crate::error::refused;
-use crate::storage::{self, Input, Source};
+#[cfg(feature = "cuda")]
+use crate::storage::on_cuda;
+use crate::storage::{self, Input, Source, on_cpu};
 
 /// A call of an op: its operands under their names in the descriptor.
 pub(crate) struct Call<'a> {
@@ -61,7 +65,17 @@ impl Call<'_> {
             .iter()
             .map(|tensor| storage::describe(op, tensor.dtype(), tensor.layout()))
             .collect::<Result<Vec<_>>>()?;
-        let described = |descs: &[TensorDesc]| describe(descs, !wanted.is_empty()).map_err(refused(op));
+        let described = |descs: &[TensorDesc]| {
+            let mut forward = describe(descs, !wanted.is_empty()).map_err(refused(op))?;
+            // Operands whose descriptors follow from others begin at multiples of 16 bytes, unless their layouts say that they may not.
+            for (name, desc) in names.iter().zip(descs) {
+                let lies = |slot: &&Slot| slot.name == *name && slot.desc.strides() == desc.strides();
+                if forward.slots().iter().find(lies).is_some_and(|slot| slot.desc.align_bytes() > desc.align_bytes()) {
+                    forward = forward.layout(name, *desc).map_err(refused(op))?;
+                }
+            }
+            Ok::<_, Error>(forward)
+        };
         let mut forward = described(&descs)?;
         let mut is_changed = false;
         for (at, (name, tensor)) in names.iter().zip(&tensors).enumerate() {
@@ -270,14 +284,6 @@ pub(crate) fn tensor(op: &'static str, storage: Storage, desc: &TensorDesc) -> R
     Ok(made(copied, shape(desc)))
 }
 
-/// A storage of the CPU, where candle asks for one.
-fn on_cpu((storage, shape): (Storage, Shape)) -> Result<(CpuStorage, Shape)> {
-    match storage {
-        Storage::Cpu(storage) => Ok((storage, shape)),
-        _ => Err(Error::msg("a run on the CPU writes to its memory").bt()),
-    }
-}
-
 impl CustomOp1 for Op {
     fn name(&self) -> &'static str {
         self.op
@@ -285,6 +291,11 @@ impl CustomOp1 for Op {
 
     fn cpu_fwd(&self, x: &CpuStorage, of_x: &Layout) -> Result<(CpuStorage, Shape)> {
         self.run_forward(&[(Source::Cpu(x), of_x)]).and_then(on_cpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, x: &CudaStorage, of_x: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.run_forward(&[(Source::Cuda(x), of_x)]).and_then(on_cuda)
     }
 
     fn bwd(&self, x: &Tensor, res: &Tensor, grad_res: &Tensor) -> Result<Option<Tensor>> {
@@ -300,6 +311,11 @@ impl CustomOp2 for Op {
 
     fn cpu_fwd(&self, x: &CpuStorage, of_x: &Layout, y: &CpuStorage, of_y: &Layout) -> Result<(CpuStorage, Shape)> {
         self.run_forward(&[(Source::Cpu(x), of_x), (Source::Cpu(y), of_y)]).and_then(on_cpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, x: &CudaStorage, of_x: &Layout, y: &CudaStorage, of_y: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.run_forward(&[(Source::Cuda(x), of_x), (Source::Cuda(y), of_y)]).and_then(on_cuda)
     }
 
     fn bwd(&self, x: &Tensor, y: &Tensor, res: &Tensor, grad_res: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
@@ -323,6 +339,19 @@ impl CustomOp3 for Op {
         of_z: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
         self.run_forward(&[(Source::Cpu(x), of_x), (Source::Cpu(y), of_y), (Source::Cpu(z), of_z)]).and_then(on_cpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(
+        &self,
+        x: &CudaStorage,
+        of_x: &Layout,
+        y: &CudaStorage,
+        of_y: &Layout,
+        z: &CudaStorage,
+        of_z: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.run_forward(&[(Source::Cuda(x), of_x), (Source::Cuda(y), of_y), (Source::Cuda(z), of_z)]).and_then(on_cuda)
     }
 
     fn bwd(

@@ -5,12 +5,14 @@
 //! and have no gradients themselves.
 //!
 //! # Errors
-//! Where baracuda-ops refuses: [`cause`](crate::cause) tells what. Shapes that do not fit the op, tensors of several devices, or of another than the CPU.
+//! Where baracuda-ops refuses: [`cause`](crate::cause) tells what. Shapes that do not fit the op, tensors of several devices, or of one that is neither the
+//! CPU nor, with the feature `cuda`, of CUDA.
 
 use baracuda_ops::{
-    Activation as Function, ActivationDescriptor, AnyDescriptor, ConvDescriptor, ConvWindow, CrossEntropyDescriptor,
-    Descriptor, GemmDescriptor, GemmFactor, GroupNormDescriptor, LayerNormDescriptor, PointwiseDescriptor,
-    RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, stock,
+    Activation as Function, ActivationDescriptor, AnyDescriptor, AttentionDescriptor, CausalMask, ConvDescriptor,
+    ConvWindow, CrossEntropyDescriptor, Descriptor, GemmDescriptor, GemmFactor, GroupNormDescriptor,
+    IndexSelectDescriptor, LayerNormDescriptor, PointwiseDescriptor, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc,
+    stock,
 };
 use candle_core::shape::Dim;
 use candle_core::{D, DType, Error, Module, Result, Tensor};
@@ -187,6 +189,35 @@ pub fn masked_softmax(xs: &Tensor, scale: f64, causal: bool, bias: Option<&Tenso
         }
         Ok(AnyDescriptor::new(softmax))
     })
+}
+
+/// Attention of queries `[batch, queries, heads, extent]` to keys and values `[batch, keys, their heads, extent]`, whose heads divide those of the queries:
+/// `softmax(scale q k^T) v`, laid out as the queries. `causal` masks keys after the query, of which the last sees all. No tensor of queries by keys is in
+/// memory.
+///
+/// # Errors
+/// As [all](self).
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, scale: f64, causal: bool) -> Result<Tensor> {
+    let (batch, queries, heads, _) = q.dims4()?;
+    let [q, k, v] = [q, k, v].map(|tensor| tensor.transpose(1, 2));
+    let (q, k, v) = (q?, k?, v?);
+    let inputs = vec![("q", &q), ("k", &k), ("v", &v)];
+    let y =
+        Call { op: "attention", inputs, constants: Vec::new(), output: "y" }.apply(|descs, saves| -> Described {
+            let mut attention = AttentionDescriptor::new(descs[0], descs[1], descs[2])?.scale(scale)?;
+            if causal {
+                attention = attention.causal(CausalMask::BottomRight)?;
+            }
+            // [batch, heads, queries, extent] by extents, the heads of a query next to each other by strides.
+            if let Some(y) = attention.slots().iter().find(|slot| slot.name == "y").map(|slot| slot.desc) {
+                let &[batch, heads, queries, extent] = y.dims() else { return Ok(AnyDescriptor::new(attention)) };
+                let y = TensorDesc::contiguous(y.dtype(), &[batch, queries, heads, extent])?.permute(&[0, 2, 1, 3])?;
+                attention = attention.layout("y", y)?;
+            }
+            Ok(AnyDescriptor::new(if saves { attention.stats()? } else { attention }))
+        })?;
+    // candle takes the elements of y in the order in which they lie.
+    y.reshape((batch, queries, heads, v.dim(3)?))
 }
 
 /// The function of baracuda-ops that an activation of candle-nn is, if there is one.
@@ -437,11 +468,25 @@ pub fn cross_entropy<A: Dim>(
     })
 }
 
-/// The rows of a table `[rows, columns]` that indices of any extents name, u32, i64, i32 or u8: `[.., columns]`. The gradient of the table is composed of
-/// candle's own `index_add`.
+/// The rows of a table `[rows, columns]` that indices of any extents name, u32, i64, i32 or u8: `[.., columns]`. On CUDA, where the host does not see the
+/// indices, one that is no row of the table makes a row of NaN, and its gradient goes nowhere.
 ///
 /// # Errors
-/// As [all](self), and if an index is no row of the table.
+/// As [all](self), and on the CPU if an index is no row of the table.
 pub fn embedding(table: &Tensor, indices: &Tensor) -> Result<Tensor> {
-    crate::embedding::rows(table, indices)
+    const OP: &str = "embedding";
+    let (rows, _) = table.dims2()?;
+    let indices = if indices.dtype() == DType::U8 { &indices.to_dtype(DType::U32)? } else { indices };
+    if indices.device().is_cpu() && indices.dtype().is_int() {
+        let named = indices.to_dtype(DType::I64)?.flatten_all()?.to_vec1::<i64>()?;
+        let missing = named.iter().filter(|&&row| usize::try_from(row).map_or(true, |row| row >= rows)).count();
+        if missing > 0 {
+            candle_core::bail!("baracuda-candle {OP}: {missing} indices are no rows of a table of {rows}");
+        }
+    }
+    let (inputs, constants) = (vec![("x", table)], vec![("indices", indices)]);
+    Call { op: OP, inputs, constants, output: "y" }.apply(|descs, _| -> Described {
+        let select = IndexSelectDescriptor::new(descs[0], 0, descs[1])?;
+        Ok(AnyDescriptor::new(if descs[0].dtype().is_float() { select.fill(f64::NAN)? } else { select }))
+    })
 }

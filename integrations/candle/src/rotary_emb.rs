@@ -5,13 +5,18 @@
 //! that needs one is refused. Layouts may be any.
 
 use baracuda_ops::{AnyDescriptor, Function, PointwiseDescriptor, Program, TensorDesc};
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
+use candle_core::backend::BackendStorage;
 use candle_core::op::BackpropOp;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor};
 
 pub use candle_nn::rotary_emb::*;
 
 use crate::error::refused;
-use crate::storage::{self, Input, Source};
+#[cfg(feature = "cuda")]
+use crate::storage::on_cuda;
+use crate::storage::{self, Input, Source, on_cpu};
 
 /// Of `[batch, heads, positions, extent]`, pairs in halves.
 ///
@@ -157,11 +162,12 @@ impl CustomOp1 for Turn {
     }
 
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        use candle_core::backend::BackendStorage;
-        match self.run(Source::Cpu(x), x.dtype(), layout)? {
-            Storage::Cpu(y) => Ok((y, layout.shape().clone())),
-            _ => candle_core::bail!("a run on the CPU writes to its memory"),
-        }
+        on_cpu((self.run(Source::Cpu(x), x.dtype(), layout)?, layout.shape().clone()))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn cuda_fwd(&self, x: &CudaStorage, layout: &Layout) -> Result<(CudaStorage, Shape)> {
+        on_cuda((self.run(Source::Cuda(x), x.dtype(), layout)?, layout.shape().clone()))
     }
 
     /// The gradient is what arrives, turned back.

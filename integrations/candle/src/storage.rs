@@ -2,19 +2,36 @@
 
 use std::sync::LazyLock;
 
-use baracuda_ops::{
-    Access, AnyDescriptor, AnyPlan, DType, Device, Element, Mem, MemMut, Operand, PlanCache, PlanOptions, Slot,
-    TensorDesc, Workspace,
-};
-use candle_core::{CpuStorage, Error, Layout, Result, Storage};
+use baracuda_ops::{Access, AnyDescriptor, AnyPlan, DType, Device, PlanCache, PlanOptions, Slot, TensorDesc};
+#[cfg(feature = "cuda")]
+use candle_core::CudaStorage;
+use candle_core::{CpuStorage, Error, Layout, Result, Shape, Storage};
 
 use crate::error::{dtype, refused};
 
+/// `$use` of the elements of a storage, where they have one of the types that candle and baracuda-ops share, those of [`dtype`]; else an error.
+macro_rules! elements_of {
+    ($op:ident, $slot:ident, $Storage:ident, $storage:expr, $elements:ident => $use:expr) => {
+        match $storage {
+            $Storage::F64($elements) => Ok($use),
+            $Storage::F32($elements) => Ok($use),
+            $Storage::F16($elements) => Ok($use),
+            $Storage::BF16($elements) => Ok($use),
+            $Storage::I64($elements) => Ok($use),
+            $Storage::I32($elements) => Ok($use),
+            $Storage::U32($elements) => Ok($use),
+            $Storage::U8($elements) => Ok($use),
+            _ => Err(mismatch($op, $slot, "another type")),
+        }
+    };
+}
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+
 /// Plans of all devices, by device and descriptor.
 static PLANS: LazyLock<PlanCache> = LazyLock::new(|| PlanCache::with_capacity(1024));
-
-/// The host: one handle for all of candle's CPU devices, which are one.
-static CPU: LazyLock<Device> = LazyLock::new(Device::cpu);
 
 /// The plans that the functions of this crate have made, at most 1024: to look at what the cache has done, or to drop them.
 pub fn plans() -> &'static PlanCache {
@@ -25,6 +42,8 @@ pub fn plans() -> &'static PlanCache {
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Cpu(&'a CpuStorage),
+    #[cfg(feature = "cuda")]
+    Cuda(&'a CudaStorage),
 }
 
 impl<'a> Source<'a> {
@@ -33,6 +52,8 @@ impl<'a> Source<'a> {
     pub(crate) fn of(op: &'static str, storage: &'a Storage) -> Result<Self> {
         match storage {
             Storage::Cpu(storage) => Ok(Self::Cpu(storage)),
+            #[cfg(feature = "cuda")]
+            Storage::Cuda(storage) => Ok(Self::Cuda(storage)),
             other => Err(elsewhere(op, &other.device())),
         }
     }
@@ -41,16 +62,19 @@ impl<'a> Source<'a> {
 /// The device of baracuda-ops that stands for one of candle's.
 ///
 /// # Errors
-/// This crate does not run there.
+/// This crate does not run there, or has no kernels for the GPU.
 pub(crate) fn device(op: &'static str, device: &candle_core::Device) -> Result<Device> {
     match device {
-        candle_core::Device::Cpu => Ok(CPU.clone()),
+        candle_core::Device::Cpu => Ok(cpu::device()),
+        #[cfg(feature = "cuda")]
+        candle_core::Device::Cuda(device) => cuda::device(op, device),
         other => Err(elsewhere(op, other)),
     }
 }
 
 fn elsewhere(op: &'static str, device: &candle_core::Device) -> Error {
-    Error::msg(format!("baracuda-candle {op}: runs on candle's CPU device, got {:?}", device.location())).bt()
+    let known = if cfg!(feature = "cuda") { "CPU and CUDA devices" } else { "CPU device" };
+    Error::msg(format!("baracuda-candle {op}: runs on candle's {known}, got {:?}", device.location())).bt()
 }
 
 /// A storage with the place of the first element.
@@ -82,28 +106,22 @@ pub(crate) fn plan(op: &'static str, descriptor: &AnyDescriptor, device: &Device
     descriptor.cached_plan(&PLANS, device, &PlanOptions::default()).map_err(refused(op))
 }
 
-/// Runs an op: `inputs` in the order of the descriptor's slots, none where the slot is an output. The outputs are new storages, in the order of their
-/// slots, each of as many elements as the slot spans.
+/// Runs an op on the device of its inputs: `inputs` in the order of the descriptor's slots, none where the slot is an output. The outputs are new storages, in
+/// the order of their slots, each of as many elements as the slot spans. On CUDA the run is enqueued on candle's stream, and the host does not wait for it.
 ///
 /// # Errors
-/// What baracuda-ops refuses, or a storage that ends before the operand does.
+/// What baracuda-ops refuses, inputs of several devices, or a storage that ends before the operand does.
 pub(crate) fn run(op: &'static str, descriptor: &AnyDescriptor, inputs: &[Option<Input<'_>>]) -> Result<Vec<Storage>> {
-    let plan = plan(op, descriptor, &CPU)?;
-    let written = |slot: &&Slot| slot.access != Access::In;
-    let mut outputs = plan.slots().iter().filter(written).map(|slot| allocate(op, slot)).collect::<Result<Vec<_>>>()?;
-    let mut fresh = outputs.iter_mut();
-    let mut operands = Vec::with_capacity(inputs.len());
-    for (slot, input) in plan.slots().iter().zip(inputs) {
-        operands.push(match input {
-            Some(Input { storage: Source::Cpu(storage), offset }) => read(op, storage, *offset, slot)?,
-            None => write(op, fresh.next(), slot)?,
-        });
+    match inputs.iter().flatten().next().map(|input| input.storage) {
+        Some(Source::Cpu(_)) => cpu::run(op, descriptor, inputs),
+        #[cfg(feature = "cuda")]
+        Some(Source::Cuda(storage)) => cuda::run(op, descriptor, &storage.device, inputs),
+        None => Err(Error::msg(format!("baracuda-candle {op}: has no inputs")).bt()),
     }
-    let mut scratch = vec![0i64; elements(plan.workspace().bytes, DType::I64)];
-    let workspace = if scratch.is_empty() { Workspace::none() } else { Workspace::new(&mut scratch) };
-    plan.run(&mut CPU.queue(), &mut operands, workspace).map_err(refused(op))?;
-    drop(operands);
-    Ok(outputs.into_iter().map(Storage::Cpu).collect())
+}
+
+fn is_written(slot: &&Slot) -> bool {
+    slot.access != Access::In
 }
 
 /// How many elements take so many bytes.
@@ -112,66 +130,34 @@ pub(crate) fn elements(bytes: u64, dtype: DType) -> usize {
     usize::try_from(bytes.div_ceil(dtype.size_bytes())).unwrap_or(usize::MAX)
 }
 
-/// A storage for the elements from a slot's first to its last.
-fn allocate(op: &'static str, slot: &Slot) -> Result<CpuStorage> {
-    fn zeros<T: Copy>(zero: T, slot: &Slot) -> Vec<T> {
-        vec![zero; elements(slot.span_bytes, slot.desc.dtype())]
-    }
-    Ok(match slot.desc.dtype() {
-        DType::F64 => CpuStorage::F64(zeros(0.0, slot)),
-        DType::F32 => CpuStorage::F32(zeros(0.0, slot)),
-        DType::F16 => CpuStorage::F16(zeros(half::f16::ZERO, slot)),
-        DType::BF16 => CpuStorage::BF16(zeros(half::bf16::ZERO, slot)),
-        DType::I64 => CpuStorage::I64(zeros(0, slot)),
-        DType::I32 => CpuStorage::I32(zeros(0, slot)),
-        DType::U32 => CpuStorage::U32(zeros(0, slot)),
-        DType::U8 => CpuStorage::U8(zeros(0, slot)),
-        other => return Err(mismatch(op, slot, other)),
-    })
+/// How many elements there are from a slot's first to its last.
+fn span(slot: &Slot) -> usize {
+    elements(slot.span_bytes, slot.desc.dtype())
 }
 
-fn mismatch(op: &'static str, slot: &Slot, got: impl std::fmt::Debug) -> Error {
+fn mismatch(op: &'static str, slot: &Slot, got: &str) -> Error {
     let (name, expected) = (slot.name, slot.desc.dtype());
-    Error::msg(format!("baracuda-candle {op}: operand {name} is {expected}, got {got:?}")).bt()
+    Error::msg(format!("baracuda-candle {op}: operand {name} is {expected} of the device of the first, got {got}")).bt()
 }
 
-fn read<'a>(op: &'static str, storage: &'a CpuStorage, offset: usize, slot: &Slot) -> Result<Operand<'a>> {
-    fn part<'a, T: Element>(op: &'static str, values: &'a [T], offset: usize, slot: &Slot) -> Result<Operand<'a>> {
-        let count = elements(slot.span_bytes, slot.desc.dtype());
-        let end = offset.saturating_add(count);
-        match values.get(offset..end) {
-            Some(values) => Ok(Mem::host(values).into()),
-            None if count == 0 => Ok(Mem::host::<T>(&[]).into()),
-            None => {
-                let (name, held) = (slot.name, values.len());
-                let words = format!("operand {name} ends at element {end} of a storage of {held}");
-                Err(Error::msg(format!("baracuda-candle {op}: {words}")).bt())
-            }
-        }
-    }
+fn too_short(op: &'static str, slot: &Slot, offset: usize, held: usize) -> Error {
+    let (name, end) = (slot.name, offset.saturating_add(span(slot)));
+    Error::msg(format!("baracuda-candle {op}: operand {name} ends at element {end} of a storage of {held}")).bt()
+}
+
+/// A result as the storage of the CPU that candle asks for.
+pub(crate) fn on_cpu((storage, shape): (Storage, Shape)) -> Result<(CpuStorage, Shape)> {
     match storage {
-        CpuStorage::F64(values) => part(op, values, offset, slot),
-        CpuStorage::F32(values) => part(op, values, offset, slot),
-        CpuStorage::F16(values) => part(op, values, offset, slot),
-        CpuStorage::BF16(values) => part(op, values, offset, slot),
-        CpuStorage::I64(values) => part(op, values, offset, slot),
-        CpuStorage::I32(values) => part(op, values, offset, slot),
-        CpuStorage::U32(values) => part(op, values, offset, slot),
-        CpuStorage::U8(values) => part(op, values, offset, slot),
-        _ => Err(mismatch(op, slot, "a type that baracuda-ops does not have")),
+        Storage::Cpu(storage) => Ok((storage, shape)),
+        _ => Err(Error::msg("a run on the CPU writes to its memory").bt()),
     }
 }
 
-fn write<'a>(op: &'static str, storage: Option<&'a mut CpuStorage>, slot: &Slot) -> Result<Operand<'a>> {
-    Ok(match storage {
-        Some(CpuStorage::F64(values)) => MemMut::host(values).into(),
-        Some(CpuStorage::F32(values)) => MemMut::host(values).into(),
-        Some(CpuStorage::F16(values)) => MemMut::host(values).into(),
-        Some(CpuStorage::BF16(values)) => MemMut::host(values).into(),
-        Some(CpuStorage::I64(values)) => MemMut::host(values).into(),
-        Some(CpuStorage::I32(values)) => MemMut::host(values).into(),
-        Some(CpuStorage::U32(values)) => MemMut::host(values).into(),
-        Some(CpuStorage::U8(values)) => MemMut::host(values).into(),
-        _ => return Err(mismatch(op, slot, "no storage")),
-    })
+/// A result as the storage of CUDA that candle asks for.
+#[cfg(feature = "cuda")]
+pub(crate) fn on_cuda((storage, shape): (Storage, Shape)) -> Result<(CudaStorage, Shape)> {
+    match storage {
+        Storage::Cuda(storage) => Ok((storage, shape)),
+        _ => Err(Error::msg("a run on CUDA writes to its memory").bt()),
+    }
 }

@@ -1,10 +1,15 @@
-//! Values and gradients of every function beside candle's composition of single ops and finite differences, in every type and layout.
+//! Values and gradients of every function beside candle's composition of single ops and finite differences, in every type and layout, on every device.
 
 mod common;
 
 use baracuda_candle::{Activation, Conv1dConfig, Conv2dConfig, Module, ops, rotary_emb};
 use candle_core::{D, DType, Device, IndexOp, Result, Tensor};
-use common::{compare, differentiate, random};
+use common::{compare, devices, differentiate, random};
+
+/// A tensor on the device of those that a function was given.
+fn beside(tensor: &Tensor, given: &[Tensor]) -> Result<Tensor> {
+    tensor.to_device(given[0].device())
+}
 
 /// LayerNorm, or with `remove_mean` off RMSNorm, of single ops.
 fn composed_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, remove_mean: bool) -> Result<Tensor> {
@@ -238,7 +243,7 @@ fn rope() -> Result<()> {
         [random((5, 3), 26)?, random((5, 3), 27)?].map(|angle| angle.to_dtype(DType::BF16)?.to_dtype(DType::F64));
     let [cos, sin] = angles;
     let (cos, sin) = (cos?, sin?);
-    let of = |angle: &Tensor, x: &Tensor| angle.to_dtype(x.dtype());
+    let of = |angle: &Tensor, x: &Tensor| angle.to_dtype(x.dtype())?.to_device(x.device());
     let composed = |t: &[Tensor]| composed_rope(&t[0], &cos, &sin);
     compare("rope", &x, &|t| rotary_emb::rope(&t[0], &of(&cos, &t[0])?, &of(&sin, &t[0])?), &composed)?;
     // Positions before heads.
@@ -278,23 +283,34 @@ fn cross_entropy() -> Result<()> {
         let log = candle_nn::ops::log_softmax(&t[0], 1)?;
         log.gather(&targets.unsqueeze(1)?, 1)?.squeeze(1)?.neg()
     };
-    compare("cross_entropy", &x, &|t| ops::cross_entropy(&t[0], &targets, 1, Mean, None), &|t| each(t)?.mean_all())?;
-    compare("cross_entropy, sum", &x, &|t| ops::cross_entropy(&t[0], &targets, 1, Sum, None), &|t| each(t)?.sum_all())?;
-    compare("cross_entropy, each", &x, &|t| ops::cross_entropy(&t[0], &targets, 1, Each, None), &each)?;
-    compare("loss", &x, &|t| baracuda_candle::loss::cross_entropy(&t[0], &targets), &|t| {
+    compare("cross_entropy", &x, &|t| ops::cross_entropy(&t[0], &beside(&targets, t)?, 1, Mean, None), &|t| {
+        each(t)?.mean_all()
+    })?;
+    compare("cross_entropy, sum", &x, &|t| ops::cross_entropy(&t[0], &beside(&targets, t)?, 1, Sum, None), &|t| {
+        each(t)?.sum_all()
+    })?;
+    compare("cross_entropy, each", &x, &|t| ops::cross_entropy(&t[0], &beside(&targets, t)?, 1, Each, None), &each)?;
+    compare("loss", &x, &|t| baracuda_candle::loss::cross_entropy(&t[0], &beside(&targets, t)?), &|t| {
         candle_nn::loss::cross_entropy(&t[0], &targets)
     })?;
     // The second line does not count.
     let kept = |t: &[Tensor]| each(t)?.gather(&Tensor::new(&[0u32, 2], &Device::Cpu)?, 0)?.mean_all();
-    compare("cross_entropy, ignored", &x, &|t| ops::cross_entropy(&t[0], &targets, 1, Mean, Some(0)), &kept)?;
+    compare(
+        "cross_entropy, ignored",
+        &x,
+        &|t| ops::cross_entropy(&t[0], &beside(&targets, t)?, 1, Mean, Some(0)),
+        &kept,
+    )?;
     // Classes along the first axis, targets of every type that they may have, one of them a view.
     for dtype in [DType::I64, DType::I32, DType::U8] {
         let targets = Tensor::stack(&[&targets, &targets], 1)?.to_dtype(dtype)?.i((.., 0))?;
-        let swapped = |t: &[Tensor]| ops::cross_entropy(&t[0].t()?, &targets, 0, Mean, None);
+        let swapped = |t: &[Tensor]| ops::cross_entropy(&t[0].t()?, &beside(&targets, t)?, 0, Mean, None);
         differentiate("cross_entropy along the first axis", &x, &swapped)?;
     }
-    let y = ops::cross_entropy(&x[0].to_dtype(DType::BF16)?, &targets, 1, Mean, None)?;
-    assert_eq!(y.dtype(), DType::F32);
+    for device in devices()? {
+        let (x, targets) = (x[0].to_dtype(DType::BF16)?.to_device(device)?, targets.to_device(device)?);
+        assert_eq!(ops::cross_entropy(&x, &targets, 1, Mean, None)?.dtype(), DType::F32);
+    }
     Ok(())
 }
 
@@ -304,10 +320,50 @@ fn embedding() -> Result<()> {
     for dtype in [DType::U32, DType::I64, DType::U8] {
         let indices = Tensor::new(&[[4u32, 0, 4], [1, 1, 2]], &Device::Cpu)?.to_dtype(dtype)?;
         let composed = |t: &[Tensor]| t[0].index_select(&indices.flatten_all()?, 0)?.reshape((2, 3, 3));
-        compare("embedding", &table, &|t| ops::embedding(&t[0], &indices), &composed)?;
+        compare("embedding", &table, &|t| ops::embedding(&t[0], &beside(&indices, t)?), &composed)?;
         // Indices that lie transposed.
         let composed = |t: &[Tensor]| t[0].index_select(&indices.t()?.flatten_all()?, 0)?.reshape((3, 2, 3));
-        compare("embedding", &table, &|t| ops::embedding(&t[0], &indices.t()?), &composed)?;
+        compare("embedding", &table, &|t| ops::embedding(&t[0], &beside(&indices, t)?.t()?), &composed)?;
     }
     Ok(())
+}
+
+/// Attention of single ops, of the extents that [`ops::attention`] takes, as many keys as queries.
+fn composed_attention(t: &[Tensor], scale: f64, is_causal: bool) -> Result<Tensor> {
+    let heads = t[0].dim(2)?;
+    // Each head of keys and values as often as queries share it.
+    let spread = |x: &Tensor| {
+        let (batch, length, own, extent) = x.dims4()?;
+        let x = x.transpose(1, 2)?.unsqueeze(2)?.repeat((1, 1, heads / own, 1, 1))?;
+        x.reshape((batch, heads, length, extent))
+    };
+    let (q, k, v) = (spread(&t[0])?, spread(&t[1])?, spread(&t[2])?);
+    let mut scores = (q.matmul(&k.t()?)? * scale)?;
+    if is_causal {
+        let (queries, keys) = (q.dim(2)?, k.dim(2)?);
+        let hidden = |at: usize| if at % keys + queries > at / keys + keys { f64::NEG_INFINITY } else { 0.0 };
+        let mask: Vec<f64> = (0..queries * keys).map(hidden).collect();
+        scores = scores.broadcast_add(&Tensor::from_vec(mask, (queries, keys), &Device::Cpu)?)?;
+    }
+    candle_nn::ops::softmax(&scores, D::Minus1)?.matmul(&v)?.transpose(1, 2)
+}
+
+#[test]
+fn attention() -> Result<()> {
+    let inputs = [random((2, 4, 4, 8), 30)?, random((2, 5, 2, 8), 31)?, random((2, 5, 2, 6), 32)?];
+    for is_causal in [false, true] {
+        compare("attention", &inputs, &|t| ops::attention(&t[0], &t[1], &t[2], 0.5, is_causal), &|t| {
+            composed_attention(t, 0.5, is_causal)
+        })?;
+    }
+    // Queries, keys and values side by side in one tensor.
+    let parts = |t: &[Tensor]| [0, 1, 2].map(|part| t[0].i((.., .., part)));
+    let side_by_side = |t: &[Tensor]| {
+        let [q, k, v] = parts(t);
+        ops::attention(&q?, &k?, &v?, 0.5, true)
+    };
+    compare("attention in one tensor", &[random((2, 4, 3, 2, 8), 33)?], &side_by_side, &|t| {
+        let [q, k, v] = parts(t);
+        composed_attention(&[q?, k?, v?], 0.5, true)
+    })
 }

@@ -4,7 +4,7 @@ mod common;
 
 use baracuda_candle::{Conv2dConfig, baracuda_ops, cause, ops, rotary_emb};
 use candle_core::{DType, Device, Error, Result, Tensor, Var};
-use common::random;
+use common::{devices, random};
 
 /// The error of a call that has to be refused.
 fn refusal(called: Result<Tensor>) -> Result<Error> {
@@ -48,8 +48,48 @@ fn shapes_that_do_not_fit_are_named() -> Result<()> {
     refusal(ops::gated_silu(&x, &random((1, 8), 1)?))?;
     refusal(ops::linear(&x, &weight, None, None))?;
     refusal(rotary_emb::rope(&random((1, 1, 2, 4), 1)?, &random((2, 3), 1)?, &random((2, 2), 1)?))?;
-    refusal(ops::embedding(&x, &Tensor::new(&[0u32, 2], &Device::Cpu)?))?;
-    refusal(ops::embedding(&x, &Tensor::new(&[-1i64], &Device::Cpu)?))?;
+    refusal(ops::attention(
+        &random((1, 2, 3, 4), 1)?,
+        &random((1, 2, 2, 4), 1)?,
+        &random((1, 2, 2, 4), 1)?,
+        1.0,
+        true,
+    ))?;
+    Ok(())
+}
+
+#[test]
+fn indices_that_are_no_rows_are_refused_or_make_nan() -> Result<()> {
+    for device in devices()? {
+        let table = Var::from_tensor(&random((2, 3), 1)?.to_device(device)?)?;
+        let indices = [Tensor::new(&[1i64, 2], device)?, Tensor::new(&[1i64, -1], device)?];
+        for indices in indices {
+            let rows = ops::embedding(&table, &indices);
+            if device.is_cpu() {
+                assert!(refusal(rows)?.to_string().contains("1 indices are no rows of a table of 2"));
+                continue;
+            }
+            let rows = rows?;
+            let numbers = rows.to_vec2::<f64>()?;
+            assert!(
+                numbers[0].iter().all(|number| number.is_finite()) && numbers[1].iter().all(|number| number.is_nan())
+            );
+            let gradients = rows.backward()?;
+            let Some(gradient) = gradients.get(&table) else { candle_core::bail!("no gradient") };
+            assert_eq!(gradient.to_vec2::<f64>()?, [[0.0; 3], [1.0; 3]]);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn tensors_of_several_devices_are_refused() -> Result<()> {
+    for device in devices()?.iter().filter(|device| !device.is_cpu()) {
+        let [x, weight] = [random((2, 8), 1)?, random(8, 1)?];
+        let error = refusal(ops::rms_norm(&x.to_device(device)?, &weight, 1e-5))?.to_string();
+        assert!(error.contains("operand weight"), "{error}");
+        refusal(ops::embedding(&x.to_device(device)?, &Tensor::new(&[0u32], &Device::Cpu)?))?;
+    }
     Ok(())
 }
 
