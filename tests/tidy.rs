@@ -69,7 +69,7 @@ const SHARED_FILES: &[(&str, &str)] = &[
 ];
 
 /// Ops that are sequences of others, and have no kernels on GPUs.
-const SEQUENCES: &[&str] = &["linear_cross_entropy"];
+const SEQUENCES: &[&str] = &["conv_transpose", "linear_cross_entropy"];
 
 /// The op whose CUDA kernels another op runs.
 fn kernels_of(op: &str) -> String {

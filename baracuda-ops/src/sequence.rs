@@ -116,7 +116,8 @@ impl Sequence {
         self.place(TensorDesc::strided(dtype, &[rows, columns], &[step, 1])?)
     }
 
-    fn place(&mut self, desc: TensorDesc) -> Result<Tensor> {
+    /// A new tensor in the workspace that lies as told.
+    pub(crate) fn place(&mut self, desc: TensorDesc) -> Result<Tensor> {
         let tensor = Tensor { desc, base: Base::Workspace, offset: self.used };
         self.used = self.used.saturating_add(desc.span_bytes()).div_ceil(ALIGN).saturating_mul(ALIGN);
         self.room = self.room.max(self.used);

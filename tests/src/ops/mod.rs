@@ -19,6 +19,7 @@ mod batch_norm;
 mod channel_norm;
 mod concat;
 mod conv;
+mod conv_transpose;
 mod copy;
 mod cross_entropy;
 mod gemm;
@@ -91,6 +92,7 @@ pub static SUBJECTS: &[Subject] = &[
     conv::BACKWARD_DATA,
     conv::BACKWARD_WEIGHT,
     conv::BACKWARD_BIAS,
+    conv_transpose::FORWARD,
 ];
 
 /// One op.

@@ -12,7 +12,7 @@ use crate::tensor::TensorDesc;
 
 window_fields! {
     /// The fields of the gradient of the data.
-    DataFields: dy, weight, dx;
+    DataFields<Pass, Shape>: dy, weight, dx;
     beta: Real = default,
 }
 
@@ -33,9 +33,9 @@ impl DataFields {
 descriptor! {
     /// The gradient of x of a [`ConvDescriptor`](super::ConvDescriptor). See the [formulas and operands](super).
     ///
-    /// It is the transposed convolution of dy, as decoders use it to make images larger. Its weight `[Co, Ci / groups, kernel..]` has the channels
-    /// that come in first, as in PyTorch's `ConvTranspose2d`. With a stride above 1 several extents have a convolution of the extents of dy,
-    /// so that those of dx are given, which is what others call output padding:
+    /// It is the transposed convolution of dy, which with a bias, an activation and output padding is
+    /// [`ConvTransposeDescriptor`](super::conv_transpose::ConvTransposeDescriptor). With a stride above 1 several extents have a convolution of the extents of
+    /// dy, so that those of dx are given:
     ///
     /// ```
     /// use baracuda_ops::{ConvBackwardDataDescriptor, ConvWindow, DType, TensorDesc};

@@ -12,7 +12,7 @@ use crate::tensor::TensorDesc;
 
 window_fields! {
     /// The fields of the gradient of the weight.
-    WeightFields: x, dy, dweight;
+    WeightFields<Pass, Shape>: x, dy, dweight;
     beta: Real = default,
 }
 
