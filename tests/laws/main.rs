@@ -519,6 +519,13 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("a layer of another rank", linear(&[3], DType::I64).err());
     add("a layer whose targets are probabilities", linear(&[5, 3], DType::F32).err());
     add("a layer without a wanted gradient", linear(&[5, 3], DType::I64).and_then(|d| d.backward(&[])).err());
+    let backward = || plain.clone().stats().and_then(|d| d.backward(&["x"])).unwrap();
+    add("no such gradient to add up", backward().accumulate(&["dweight"]).err());
+    add("an input that is to be added up", backward().accumulate(&["dy"]).err());
+    let forward = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":1,"accumulate":["y"]}"#;
+    add("a forward that adds up", AnyDescriptor::parse("softmax", forward).err());
+    let bias = || ConvBackwardBiasDescriptor::new(x(&[2, 3, 4])).unwrap();
+    add("a beta beside a sum", bias().beta(0.5).and_then(|d| d.accumulate(&["dbias"])).err());
     let asked = r#"{"x":{"dtype":"f32","dims":[2,3]},"weight":{"dtype":"f32","dims":[5,3]},"targets":"i64","dx":true}"#;
     add("a gradient that forward is asked for", AnyDescriptor::parse("linear_cross_entropy", asked).err());
     add("eps that is zero in f32", plain.clone().eps(1e-50).err());

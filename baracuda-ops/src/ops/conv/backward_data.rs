@@ -5,6 +5,7 @@ use super::{ConvWindow, Pass, Shape, declare_gradient, leave_out, product_kernel
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::args;
+use crate::ops::accumulation::by_beta;
 use crate::ops::fields::relay;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::SlotsBuilder;
@@ -21,7 +22,7 @@ impl DataFields {
         let Self { dy, weight, dx, layouts, .. } = self;
         relay(op.name, layouts, [("dy", dy), ("weight", weight), ("dx", dx)])?;
         self.normalise_window(self.dx.rank());
-        Ok(())
+        by_beta(op.name, &mut self.accumulate, "dx", &mut self.beta)
     }
 
     fn declare(&self, op: &Op<Pass>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
@@ -67,7 +68,7 @@ impl Contracting for ConvBackwardDataDescriptor {
     }
 }
 
-shared_steps! { ConvBackwardDataDescriptor: beta, layout }
+shared_steps! { ConvBackwardDataDescriptor: beta, accumulate_by_beta, layout }
 
 steps! { ConvBackwardDataDescriptor
     /// The type of the gradient, whose layout does not change.
