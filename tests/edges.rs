@@ -402,6 +402,27 @@ fn windows_that_reach_beyond_32_bits_are_served() {
     }
 }
 
+/// Where padding cuts off nearly all of an extent that needs more than 32 bits, and where no product reaches the end of y, or any of it.
+#[test]
+fn transposed_windows_that_reach_far_are_served() {
+    for (spatial, kernel, window) in [
+        (3, 2, r#""stride":[2147483647],"padding":[[2147483640,2147483600]],"output_padding":[50]"#),
+        (2, 3, r#""dilation":[1073741823],"padding":[[2147483640,1]]"#),
+        (4, 1, r#""dilation":[1099511627776],"padding":[[7,0]],"output_padding":[20]"#),
+        (1, 2, r#""dilation":[5],"padding":[[6,0]],"output_padding":[4]"#),
+    ] {
+        let x = format!(r#""x":{{"dtype":"f32","dims":[2,2,{spatial}]}}"#);
+        let weight = format!(r#""weight":{{"dtype":"f32","dims":[2,3,{kernel}]}}"#);
+        for options in ["", r#","bias":"f32""#] {
+            let forward =
+                AnyDescriptor::parse_line(&format!("conv_transpose {{{x},{weight},{window}{options}}}")).unwrap();
+            is_served_everywhere(&forward.line());
+            let steps = forward.gradients(&["y"], &["x", "weight"]).unwrap();
+            steps.iter().for_each(|step| is_served_everywhere(&step.descriptor.line()));
+        }
+    }
+}
+
 /// No device may refuse the case.
 fn is_served_everywhere(line: &str) {
     let case = Case::parse(line).unwrap();

@@ -532,6 +532,17 @@ const FORWARDS: &[Forwards] = &[
         ],
         options: &[BIAS, &["", r#""pre":"f64""#], ACTIVATIONS],
     },
+    Forwards {
+        op: "conv_transpose",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[2,2,3]},"weight":{"dtype":"f64","dims":[2,3,2]}"#,
+            r#""x":{"dtype":"f64","dims":[1,4,2,3],"strides":[24,1,12,4]},"weight":{"dtype":"f64","dims":[4,1,2,2],"strides":[4,1,2,1]},"groups":2,"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,1]],"output_padding":[1,1]"#,
+            r#""x":{"dtype":"f64","dims":[2,2,2,2],"strides":[0,4,2,1]},"weight":{"dtype":"f64","dims":[2,2,2,2]},"layouts":{"y":{"dtype":"f64","dims":[2,2,3,3],"strides":[18,1,6,2]}}"#,
+            r#""x":{"dtype":"f64","dims":[1,2,3]},"weight":{"dtype":"f64","dims":[2,2,2]},"dilation":[3],"output_padding":[2]"#,
+            r#""x":{"dtype":"f64","dims":[1,1,1,2,2]},"weight":{"dtype":"f64","dims":[1,2,1,2,2]},"padding":[[0,0],[1,1],[0,1]],"stride":[1,2,2]"#,
+        ],
+        options: &[BIAS, &["", r#""pre":"f64""#], ACTIVATIONS],
+    },
 ];
 
 /// Forwards of types that differ between operands.
@@ -578,6 +589,9 @@ const MIXED: &[&str] = &[
     r#"conv {"x":{"dtype":"f16","dims":[2,3,5]},"weight":{"dtype":"f16","dims":[4,3,2]},"bias":"f32","activation":"gelu_erf","pre":"f32"}"#,
     r#"conv {"x":{"dtype":"f16","dims":[2,3,5]},"weight":{"dtype":"f16","dims":[4,3,2]},"bias":"f16","activation":"sigmoid","pre":"f32"}"#,
     r#"conv {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[4,3,2]},"bias":"f32","y":"f32"}"#,
+    r#"conv_transpose {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[3,4,2]},"stride":[2],"bias":"f32","activation":"silu","y":"f32","pre":"bf16"}"#,
+    r#"conv_transpose {"x":{"dtype":"f16","dims":[2,3,5]},"weight":{"dtype":"f16","dims":[3,4,2]},"bias":"f16","activation":"sigmoid","pre":"f32"}"#,
+    r#"conv_transpose {"x":{"dtype":"bf16","dims":[2,3,5]},"weight":{"dtype":"bf16","dims":[3,4,2]},"dilation":[3],"output_padding":[2],"bias":"bf16","y":"f32"}"#,
 ];
 
 /// Reductions and programs whose outputs compute in another type than their inputs: each reduction, alone, of what a program makes, and with a finish; and

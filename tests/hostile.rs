@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend,
     BatchNormDescriptor, Buffer, CausalMask, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor,
-    ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow, Coordinates, CopyDescriptor,
-    CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function, GatherDescriptor, GemmDescriptor,
-    GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor,
-    LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut,
-    NonzeroDescriptor, OPS, Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor,
-    PoolWindow, Pooling, Program, ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan,
-    ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc,
-    TopKDescriptor, Workspace,
+    ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvTransposeDescriptor, ConvWindow,
+    Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function,
+    GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor,
+    IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LinearCrossEntropyDescriptor,
+    LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS, Operand, PadDescriptor, PadMode,
+    PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction,
+    ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor,
+    Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -239,6 +239,15 @@ fn attention(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         return Ok(AnyDescriptor::new(if random.bool() { backward.dbias(eps(random))? } else { backward }));
     }
     Ok(AnyDescriptor::new(d))
+}
+
+/// Sometimes a descriptor with an operand that is added to what is there, which may be no gradient.
+fn accumulating(descriptor: AnyDescriptor, random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let share = if descriptor.name().contains("_backward") { 4 } else { 64 };
+    if random.u32(..share) > 0 {
+        return Ok(descriptor);
+    }
+    descriptor.accumulate(&[descriptor.slots()[random.usize(..descriptor.slots().len())].name])
 }
 
 /// A builder's calls in random order and number.
@@ -910,13 +919,17 @@ fn conv(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         1 => number(random, 1),
         _ => 1,
     };
+    let is_transposed = random.u32(..4) == 0;
     let weight = if random.u32(..6) == 0 {
         tensor(random)?
     } else {
-        let filters = groups.saturating_mul(number(random, 1));
+        let of_group = number(random, 1);
         let kernel: Vec<u64> = (0..x.rank().saturating_sub(2)).map(|_| number(random, 1)).collect();
-        let dims = [&[filters, channels.checked_div(groups).unwrap_or(1)], &kernel[..]].concat();
-        TensorDesc::contiguous(x.dtype(), &dims)?
+        let channels = match is_transposed {
+            true => [channels, of_group],
+            false => [groups.saturating_mul(of_group), channels.checked_div(groups).unwrap_or(1)],
+        };
+        TensorDesc::contiguous(x.dtype(), &[&channels, &kernel[..]].concat())?
     };
     let mut window = ConvWindow::new().groups(groups);
     for _ in 0..random.u32(..4) {
@@ -933,6 +946,23 @@ fn conv(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     }
     let name =
         |random: &mut Rng| pick(random, &["x", "weight", "bias", "y", "pre", "dy", "dx", "dweight", "dbias", ""]);
+    if is_transposed {
+        let further: Vec<u64> = (0..axes).map(|_| number(random, 0)).collect();
+        let further = if random.bool() { &further } else { &[][..] };
+        let mut d = ConvTransposeDescriptor::with_output_padding(x, weight, window, further)?;
+        for _ in 0..random.u32(..6) {
+            d = match random.u32(..5) {
+                0 => d.bias(parameter(random, x.dtype()))?,
+                1 => d.activation(pick(random, &Activation::ALL))?,
+                2 => d.y(parameter(random, x.dtype()))?,
+                3 => d.pre(parameter(random, x.dtype()))?,
+                _ => d.layout(name(random), other(random, x)?)?,
+            };
+        }
+        let any = AnyDescriptor::new(d);
+        let mut steps = if random.bool() { any.gradients_all()? } else { Vec::new() };
+        return Ok(if steps.is_empty() { any } else { steps.swap_remove(random.usize(..steps.len())).descriptor });
+    }
     if random.u32(..4) == 0 {
         let other = [tensor(random)?, tensor(random)?];
         return Ok(match random.u32(..3) {
@@ -1028,7 +1058,7 @@ fn descriptors() {
     let options = PlanOptions::default();
     let mut accepted = 0;
     for i in 0..DESCRIPTORS {
-        let descriptor = match descriptor(&mut random) {
+        let descriptor = match descriptor(&mut random).and_then(|descriptor| accumulating(descriptor, &mut random)) {
             Ok(descriptor) => descriptor,
             Err(error) => {
                 is_informative(&error);
@@ -1427,6 +1457,7 @@ fn layouts_of_nothing_are_planned_or_refused_without_overflow() {
             format!(r#"conv_backward_weight {{"x":{x},"dy":{x},"dweight":{{"dtype":"f32","dims":[0,0,1,1]}}}}"#),
             format!(r#"conv_backward_data {{"dy":{x},"weight":{{"dtype":"f32","dims":[0,0,1,1]}},"dx":{x}}}"#),
             format!(r#"conv_backward_bias {{"dy":{x}}}"#),
+            format!(r#"conv_transpose {{"x":{x},"weight":{{"dtype":"f32","dims":[0,4,1,1]}},"bias":"f32"}}"#),
             format!(r#"gemm {{"a":{x},"b":{{"dtype":"f32","dims":[4,5]}},"bias":"f32"}}"#),
             format!(
                 r#"gemm_backward {{"a":{x},"b":{{"dtype":"f32","dims":[4,5]}},"activation":"silu","da":{{"dtype":"f32"}},"db":{{"dtype":"f32"}}}}"#
@@ -1541,6 +1572,7 @@ fn arguments_of_runs() {
             r#"conv_backward_data {"dy":{"dtype":"bf16","dims":[1,2,4]},"weight":{"dtype":"bf16","dims":[2,3,3]},"dx":{"dtype":"f32","dims":[1,3,4]},"padding":[[1,1]],"beta":0.5}"#,
             r#"conv_backward_weight {"x":{"dtype":"f16","dims":[2,2,6]},"dy":{"dtype":"f16","dims":[2,4,3]},"dweight":{"dtype":"f16","dims":[4,1,2]},"stride":[2],"groups":2}"#,
             r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[2,3,4]}}"#,
+            r#"conv_transpose {"x":{"dtype":"bf16","dims":[1,2,3]},"weight":{"dtype":"bf16","dims":[2,3,2]},"stride":[2],"bias":"f32","activation":"silu","pre":"f32"}"#,
             r#"gemm {"a":{"dtype":"f32","dims":[3,4]},"b":{"dtype":"f32","dims":[4,5]},"bias":"f32","activation":"silu","pre":"f32"}"#,
             r#"gemm_backward {"a":{"dtype":"bf16","dims":[2,3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"silu","saved":"recompute","da":{"dtype":"bf16"},"db":{"dtype":"f32","beta":1.0},"dbias":{"dtype":"f32"}}"#,
         ];

@@ -69,7 +69,7 @@ const SHARED_FILES: &[(&str, &str)] = &[
 ];
 
 /// Ops that are sequences of others, and have no kernels on GPUs.
-const SEQUENCES: &[&str] = &["linear_cross_entropy"];
+const SEQUENCES: &[&str] = &["conv_transpose", "linear_cross_entropy"];
 
 /// The op whose CUDA kernels another op runs.
 fn kernels_of(op: &str) -> String {
@@ -348,10 +348,11 @@ fn fields_of<'t>(page: &'t str, heading: &str, op: &str) -> Vec<&'t str> {
     rows.flat_map(|row| quoted(row.split(" |").next().unwrap_or_default())).collect()
 }
 
-/// Where a page's list of an op's fields disagrees with an error, which lists those that the op knows. All ops have `layouts`, which no list repeats.
+/// Where a page's list of an op's fields disagrees with an error, which lists those that the op knows. All ops have `layouts`, and those
+/// that compute gradients `accumulate`, which no list repeats.
 fn differing_fields(error: &str, listed: &[&str]) -> Option<String> {
     let known = error.split_once("expected ").unwrap_or_default().1;
-    let known: BTreeSet<&str> = quoted(known).filter(|field| *field != "layouts").collect();
+    let known: BTreeSet<&str> = quoted(known).filter(|field| !["accumulate", "layouts"].contains(field)).collect();
     let named: BTreeSet<&str> = listed.iter().copied().collect();
     let is_equal = known == named && named.len() == listed.len();
     (!is_equal).then(|| format!("the op knows {known:?}, the page lists {listed:?}"))

@@ -83,6 +83,25 @@ impl AnyDescriptor {
         self.0.with_layout(operand, desc)
     }
 
+    /// The descriptor with the gradients of these names added to what is there, as the typed descriptors' `accumulate`: for a tape that adds up gradients of
+    /// several uses.
+    ///
+    /// ```
+    /// use baracuda_ops::{Access, AnyDescriptor};
+    /// let json = r#"{"x": {"dtype": "f32", "dims": [8, 64]}, "normalized_dims": 1, "weight": "f32", "dx": true, "dweight": true}"#;
+    /// let backward = AnyDescriptor::parse("layer_norm_backward", json)?.accumulate(&["dweight"])?;
+    /// let access = |name| backward.slots().iter().find(|slot| slot.name == name).map(|slot| slot.access);
+    /// assert_eq!((access("dx"), access("dweight")), (Some(Access::Out), Some(Access::InOut)));
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidJson`](crate::Error::InvalidJson), with [`Error::InvalidDescriptor`](crate::Error::InvalidDescriptor) as its source, for a name that is
+    /// not that of a gradient which the descriptor declares, or for an op that computes none.
+    pub fn accumulate(&self, gradients: &[&str]) -> Result<Self> {
+        self.0.with_accumulated(gradients)
+    }
+
     /// As [`Descriptor::flops`].
     pub fn flops(&self) -> u64 {
         self.0.flops()
@@ -228,6 +247,7 @@ trait Erased: Send + Sync {
     fn hash_into(&self, state: &mut dyn Hasher);
     fn json(&self) -> Value;
     fn with_layout(&self, operand: &str, desc: TensorDesc) -> Result<AnyDescriptor>;
+    fn with_accumulated(&self, gradients: &[&str]) -> Result<AnyDescriptor>;
     fn steps(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>>;
     fn all_steps(&self) -> Result<Vec<Step>>;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
@@ -283,6 +303,13 @@ impl<D: Descriptor> Erased for D {
         let mut json = plan::json(self);
         // Data that was validated always serialises.
         json["layouts"][operand] = serde_json::to_value(desc).unwrap_or_default();
+        D::from_value(&json).map(AnyDescriptor::new)
+    }
+
+    fn with_accumulated(&self, gradients: &[&str]) -> Result<AnyDescriptor> {
+        let mut json = plan::json(self);
+        let known = json["accumulate"].as_array().cloned().unwrap_or_default();
+        json["accumulate"] = known.into_iter().chain(gradients.iter().map(|&name| name.into())).collect();
         D::from_value(&json).map(AnyDescriptor::new)
     }
 

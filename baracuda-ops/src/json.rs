@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 46] = [
+    const EXAMPLES: [(&str, &str, &str); 47] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -411,6 +411,7 @@ mod tests {
             "dy",
         ),
         ("conv_backward_bias", r#""beta":0.5"#, "dy"),
+        ("conv_transpose", r#""weight":{"dtype":"f32","dims":[4,4,1]},"bias":"f32""#, "y"),
     ];
 
     fn refusal(op: &str, json: &str) -> String {

@@ -54,6 +54,7 @@ pub use ops::attention::{
     AttentionArgs, AttentionBackwardArgs, AttentionBackwardDescriptor, AttentionBackwardPlan, AttentionDescriptor,
     AttentionPlan, CausalMask,
 };
+pub use ops::conv::conv_transpose::{ConvTransposeArgs, ConvTransposeDescriptor, ConvTransposePlan};
 pub use ops::conv::{
     ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan, ConvBackwardDataArgs,
     ConvBackwardDataDescriptor, ConvBackwardDataPlan, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor,

@@ -7,6 +7,7 @@ use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::json::Document;
 use crate::ops::attention::{AttentionBackwardDescriptor, AttentionDescriptor};
+use crate::ops::conv::conv_transpose::ConvTransposeDescriptor;
 use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
@@ -78,6 +79,7 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ConvBackwardDataDescriptor>(),
     OpEntry::of::<ConvBackwardWeightDescriptor>(),
     OpEntry::of::<ConvBackwardBiasDescriptor>(),
+    OpEntry::of::<ConvTransposeDescriptor>(),
 ];
 
 /// One op of the list.

@@ -18,6 +18,7 @@ use crate::gradients::{self, Derivation, Differentiable, Step};
 use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
 use crate::options::{Determinism, PlanInfo, PlanOptions, WorkspaceReq};
+use crate::sequence::Sequence;
 use crate::slots::{Access, Names, OperandEntry, Slot, WORKSPACE};
 use crate::tensor::TensorDesc;
 
@@ -111,6 +112,11 @@ pub trait Descriptor:
     /// The kernels of the op, in the order in which they are tried.
     #[doc(hidden)]
     fn kernels() -> &'static [&'static dyn Kernel<Self>];
+    /// What runs in place of the kernels, led by one of them, if gradients are added to what is there.
+    #[doc(hidden)]
+    fn accumulation(&self) -> Result<Option<&Sequence>, Reason> {
+        Ok(None)
+    }
     /// Floating-point operations of the formula where they, not bytes, are what counts.
     fn flops(&self) -> u64 {
         0
@@ -306,7 +312,10 @@ fn admit<'d, D: Descriptor>(
         families::compiled(D::MODULE)?;
     }
     bounded(descriptor, kernel.backend())?;
-    let candidate = kernel.accept(descriptor, options, props, ask)?;
+    let candidate = match descriptor.accumulation()? {
+        Some(sequence) => sequence.led_by(kernel, options, props, ask)?,
+        None => kernel.accept(descriptor, options, props, ask)?,
+    };
     if candidate.determinism < options.determinism {
         return Err(match candidate.determinism {
             Determinism::Any => "its results may differ from run to run".into(),

@@ -66,6 +66,16 @@ impl Tensor {
         Ok(Self { desc: TensorDesc::strided(dtype, dims, strides)?.align(align)?, ..self })
     }
 
+    /// So many bytes of it, as a place in the whole.
+    #[cfg(feature = "wgpu")]
+    fn piece(&self, offset: u64, bytes: u64) -> wgpu::Place {
+        let offset = self.offset + offset;
+        match self.base {
+            Base::Operand(index) => wgpu::Place::Piece { index, offset, bytes },
+            Base::Workspace => wgpu::Place::Workspace { offset, bytes },
+        }
+    }
+
     fn within<'a>(&self, whole: &Located<'a>) -> Location<'a> {
         if self.desc.is_empty() {
             return Location::default();
@@ -81,7 +91,7 @@ impl Tensor {
 
 /// Parts in the order in which they run, and the tensors between them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sequence {
+pub struct Sequence {
     /// Each once, however often it runs.
     parts: Vec<AnyDescriptor>,
     runs: Vec<Run>,
@@ -116,7 +126,8 @@ impl Sequence {
         self.place(TensorDesc::strided(dtype, &[rows, columns], &[step, 1])?)
     }
 
-    fn place(&mut self, desc: TensorDesc) -> Result<Tensor> {
+    /// A new tensor in the workspace that lies as told.
+    pub(crate) fn place(&mut self, desc: TensorDesc) -> Result<Tensor> {
         let tensor = Tensor { desc, base: Base::Workspace, offset: self.used };
         self.used = self.used.saturating_add(desc.span_bytes()).div_ceil(ALIGN).saturating_mul(ALIGN);
         self.room = self.room.max(self.used);
@@ -135,10 +146,17 @@ impl Sequence {
 
     /// Runs an op next. `operands` has one for each of its slots, which lies as the slot says, and may have others. An op that writes nothing is left out.
     pub(crate) fn push(&mut self, descriptor: impl Descriptor, operands: &[(&str, Tensor)]) {
-        if writes_nothing(Descriptor::slots(&descriptor)) {
-            return;
+        if !writes_nothing(Descriptor::slots(&descriptor)) {
+            self.run(AnyDescriptor::new(descriptor), operands);
         }
-        let descriptor = AnyDescriptor::new(descriptor);
+    }
+
+    /// Runs an op first, also if it writes nothing, by the kernel that [`led_by`](Self::led_by) is told.
+    pub(crate) fn lead(&mut self, descriptor: impl Descriptor, operands: &[(&str, Tensor)]) {
+        self.run(AnyDescriptor::new(descriptor), operands);
+    }
+
+    fn run(&mut self, descriptor: AnyDescriptor, operands: &[(&str, Tensor)]) {
         let part = self.parts.iter().position(|part| *part == descriptor).unwrap_or_else(|| {
             self.parts.push(descriptor);
             self.parts.len() - 1
@@ -160,11 +178,40 @@ impl Sequence {
 
     /// How it would serve, with the first kernel of each part that does.
     fn candidate<'d>(&'d self, call: &'static str, options: &PlanOptions, props: &DeviceProps) -> Accepted<'d> {
+        let parts = self.asked(options, props, 0)?;
+        self.candidate_of(parts, call, props)
+    }
+
+    /// How it would serve with this kernel of the first part, whose type of descriptor is `D`, and the first kernel of each other part that does.
+    pub(crate) fn led_by<'d, D: Descriptor>(
+        &'d self,
+        kernel: &dyn kernel::Kernel<D>,
+        options: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Accepted<'d> {
+        let leading = self.parts.first().and_then(|first| Some((first, first.downcast::<D>()?)));
+        let (descriptor, typed) = leading.ok_or_else(|| Reason::from("another op leads"))?;
+        let form = kernel.accept(typed, &self.for_parts(options, None), props, ask)?;
+        let mut parts = vec![Part { descriptor, name: kernel.name(), forms: vec![form] }];
+        parts.extend(self.asked(options, props, 1)?);
+        self.candidate_of(parts, kernel.name(), props)
+    }
+
+    /// What parts are asked: to leave room for the tensors between them, and to have no more than `most` of workspace.
+    fn for_parts(&self, options: &PlanOptions, most: Option<u64>) -> PlanOptions {
         let limit = options.workspace_limit.map(|limit| limit.saturating_sub(self.room));
-        let within = |workspace_limit| PlanOptions { kernel: None, workspace_limit, ..options.clone() };
-        let (lean, rich) = (within(Some(limit.unwrap_or(u64::MAX).min(SCRATCH))), within(limit));
+        PlanOptions { kernel: None, workspace_limit: limit.into_iter().chain(most).min(), ..options.clone() }
+    }
+
+    /// The parts from the one with a number on, as they would serve.
+    fn asked<'d>(&'d self, options: &PlanOptions, props: &DeviceProps, from: usize) -> Result<Vec<Part<'d>>, Reason> {
+        let (lean, rich) = (self.for_parts(options, Some(SCRATCH)), self.for_parts(options, None));
         let part = |part| Part::new(part, &lean, props).or_else(|_| Part::new(part, &rich, props));
-        let parts = self.parts.iter().map(part).collect::<Result<Vec<_>, Reason>>()?;
+        self.parts[from..].iter().map(part).collect()
+    }
+
+    fn candidate_of<'d>(&'d self, parts: Vec<Part<'d>>, call: &'static str, props: &DeviceProps) -> Accepted<'d> {
         let align = if props.backend() == Backend::Cpu { DEFAULT_ALIGN_BYTES } else { ALIGN };
         let scratch = parts.iter().map(Part::workspace).fold(WorkspaceReq { bytes: 0, align }, WorkspaceReq::max);
         let begin = self.room.checked_next_multiple_of(scratch.align);
@@ -251,18 +298,13 @@ impl Run {
     /// A place of the part in the whole.
     #[cfg(feature = "wgpu")]
     fn moved(&self, place: wgpu::Place, begin: u64) -> Option<wgpu::Place> {
+        let operand = |index| self.operands.iter().find(|(at, _)| *at == index).map(|(_, tensor)| tensor);
         match place {
-            wgpu::Place::Operand(index) => {
-                let (_, Tensor { desc, base, offset }) = *self.operands.iter().find(|(at, _)| *at == index)?;
-                let bytes = desc.span_bytes();
-                Some(match base {
-                    Base::Operand(index) => wgpu::Place::Piece { index, offset, bytes },
-                    Base::Workspace => wgpu::Place::Workspace { offset, bytes },
-                })
-            }
+            wgpu::Place::Operand(index) => operand(index).map(|tensor| tensor.piece(0, tensor.desc.span_bytes())),
+            wgpu::Place::Piece { index, offset, bytes } => operand(index).map(|tensor| tensor.piece(offset, bytes)),
             wgpu::Place::Workspace { offset, bytes } => Some(wgpu::Place::Workspace { offset: begin + offset, bytes }),
-            // Of parts of several sets, or that are sequences, there are none.
-            wgpu::Place::OfSet(..) | wgpu::Place::Piece { .. } => None,
+            // Parts of several sets there are none.
+            wgpu::Place::OfSet(..) => None,
         }
     }
 }

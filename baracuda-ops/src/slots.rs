@@ -1,6 +1,6 @@
 //! How descriptors declare their operands.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -405,6 +405,24 @@ impl<'l> SlotsBuilder<'l> {
     pub(crate) fn keep_apart(&mut self, is_shared: impl Fn(usize) -> bool) {
         self.slots.iter_mut().filter(|slot| is_shared(slot.index)).for_each(|slot| slot.is_of_positions = false);
         self.partners.retain(|pair| !pair.iter().any(|&index| is_shared(index)));
+    }
+
+    /// Makes outputs of these names operands that are read as well, which lie in the place of no other.
+    pub(crate) fn accumulate(&mut self, names: &BTreeSet<String>) -> Result<()> {
+        for name in names {
+            let is_gradient = |slot: &&mut Slot| slot.access == Access::Out && slot.desc.dtype().is_float();
+            let found = self.slots.iter_mut().filter(is_gradient).find(|slot| slot.name == name);
+            let Some(slot) = found else {
+                let gradients = |slot: &&Slot| slot.access != Access::In && slot.desc.dtype().is_float();
+                let known: Vec<&str> = self.slots.iter().filter(gradients).map(|slot| slot.name).collect();
+                let rule = format!("{name} is no gradient that is declared; these are {}", known.join(", "));
+                return Err(self.invalid("accumulate", rule));
+            };
+            (slot.access, slot.is_of_positions) = (Access::InOut, false);
+            let index = slot.index;
+            self.partners.retain(|pair| !pair.contains(&index));
+        }
+        Ok(())
     }
 
     /// Lets `b` lie at the range of `a`, in place of the partner that the table names.

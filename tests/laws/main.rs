@@ -7,12 +7,12 @@ use std::process::{Command, ExitCode};
 use baracuda_ops::{
     Activation, AnyDescriptor, AnyPlan, AttentionDescriptor, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor,
     Bound, Buffer, CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor,
-    ConvDescriptor, ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, Error,
-    Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved, GroupNormArgs, GroupNormBackwardArgs,
-    GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs,
-    LayerNormBackwardArgs, LayerNormDescriptor, LinearCrossEntropyDescriptor, LocalResponseNormArgs,
-    LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions, PointwiseArgs,
-    PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs,
+    ConvDescriptor, ConvTransposeDescriptor, ConvWindow, CopyArgs, CopyDescriptor, CrossEntropyDescriptor, DType,
+    Descriptor, Device, Error, Function, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor, GemmSaved,
+    GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs, InstanceNormBackwardArgs,
+    InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs, LayerNormDescriptor, LinearCrossEntropyDescriptor,
+    LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem, MemMut, Operand, Plan, PlanCache, PlanOptions,
+    PointwiseArgs, PointwiseDescriptor, Program, Queue, ReduceDescriptor, Reduction, RmsNormArgs, RmsNormBackwardArgs,
     RmsNormDescriptor, SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, Start, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
@@ -302,6 +302,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
     channel_norms(&mut add);
     products(&mut add);
     convolutions(&mut add);
+    transposed_convolutions(&mut add);
     programs(&mut add);
     texts(&mut add);
     operands(&mut add);
@@ -413,6 +414,33 @@ fn convolutions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("padding of one side", AnyDescriptor::parse("conv", &format!(r#"{image},"padding":[1]}}"#)).err());
 }
 
+/// Refusals of transposed convolutions.
+fn transposed_convolutions(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let window = ConvWindow::new;
+    let of =
+        |x: TensorDesc, weight: TensorDesc, window: ConvWindow| ConvTransposeDescriptor::new(x, weight, window).err();
+    let (image, weight) = (x(&[2, 6, 5, 7]), x(&[6, 4, 3, 3]));
+    add("transposed convolution without extents", of(x(&[2, 6]), x(&[6, 4]), window()));
+    add("rank of a transposed weight", of(image, x(&[6, 4, 3]), window()));
+    add("transposed image without a batch", of(x(&[6, 5, 7]), weight, window()));
+    add("type of a transposed weight", of(image, TensorDesc::contiguous(DType::F16, &[6, 4, 3, 3]).unwrap(), window()));
+    add("weight of a convolution", of(image, x(&[4, 6, 3, 3]), window()));
+    add("groups of a transposed convolution", of(image, weight, window().groups(4)));
+    add("no groups of a transposed convolution", of(image, weight, window().groups(0)));
+    add("channels without end", of(x(&[2, 0, 5]), x(&[0, 1 << 40, 3]), window().groups(1 << 40)));
+    add("strides of a transposed convolution", of(image, weight, window().stride(&[2])));
+    add("empty kernel of a transposed convolution", of(image, x(&[6, 4, 0, 3]), window()));
+    add("image without columns", of(x(&[2, 6, 5, 0]), weight, window()));
+    add("padding that leaves nothing", of(image, weight, window().padding_per_side(&[[0, 0], [4, 5]])));
+    add("extent without end", of(x(&[1, 1, 1 << 40]), x(&[1, 1, 1]), window().stride(&[1 << 30])));
+    let further = |further: &[u64]| {
+        ConvTransposeDescriptor::with_output_padding(image, weight, window().stride(&[2, 2]), further)
+    };
+    add("output padding of a stride", further(&[1, 2]).err());
+    add("output padding of one extent", further(&[1]).err());
+    add("type of a transposed convolution's y", further(&[]).and_then(|d| d.y(DType::BF16)).err());
+}
+
 /// Refusals of attention.
 fn attentions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let of = |dims: &[u64]| TensorDesc::contiguous(DType::F16, dims).unwrap();
@@ -491,6 +519,13 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("a layer of another rank", linear(&[3], DType::I64).err());
     add("a layer whose targets are probabilities", linear(&[5, 3], DType::F32).err());
     add("a layer without a wanted gradient", linear(&[5, 3], DType::I64).and_then(|d| d.backward(&[])).err());
+    let backward = || plain.clone().stats().and_then(|d| d.backward(&["x"])).unwrap();
+    add("no such gradient to add up", backward().accumulate(&["dweight"]).err());
+    add("an input that is to be added up", backward().accumulate(&["dy"]).err());
+    let forward = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":1,"accumulate":["y"]}"#;
+    add("a forward that adds up", AnyDescriptor::parse("softmax", forward).err());
+    let bias = || ConvBackwardBiasDescriptor::new(x(&[2, 3, 4])).unwrap();
+    add("a beta beside a sum", bias().beta(0.5).and_then(|d| d.accumulate(&["dbias"])).err());
     let asked = r#"{"x":{"dtype":"f32","dims":[2,3]},"weight":{"dtype":"f32","dims":[5,3]},"targets":"i64","dx":true}"#;
     add("a gradient that forward is asked for", AnyDescriptor::parse("linear_cross_entropy", asked).err());
     add("eps that is zero in f32", plain.clone().eps(1e-50).err());

@@ -247,15 +247,19 @@ def convert_conv(node, folder):
 def convert_conv_transpose(node, folder):
     """(op, descriptor, inputs, outputs) of a ConvTranspose node."""
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    dy, weight, *bias = named_tensors(node.input, folder, "input")
-    (dx,) = named_tensors(node.output, folder, "output")
+    x, weight, *bias = named_tensors(node.input, folder, "input")
+    (y,) = named_tensors(node.output, folder, "output")
+    tensors = {"x": x, "weight": weight}
+    descriptor = {slot: {"dtype": dtype_of(t), "dims": list(t.shape)} for slot, t in tensors.items()}
+    descriptor |= window(attributes, y.shape[2:], x.shape[2:], weight.shape[2:], True)
+    # The attribute, or what extents that are asked for leave over.
+    numbers = zip(y.shape[2:], x.shape[2:], weight.shape[2:], descriptor["stride"], descriptor["dilation"], descriptor["padding"])
+    descriptor["output_padding"] = [o - ((i - 1) * s - sum(sides) + d * (k - 1) + 1) for o, i, k, s, d, sides in numbers]
     if bias and bias[0] is not None:
-        raise OutOfScope("a bias: the gradient of the data has none")
-    tensors = {"dy": dy, "weight": weight}
-    descriptor = {slot: {"dtype": dtype_of(t), "dims": list(t.shape)} for slot, t in (tensors | {"dx": dx}).items()}
-    descriptor |= window(attributes, dx.shape[2:], dy.shape[2:], weight.shape[2:], True)
+        tensors["bias"] = bias[0]
+        descriptor["bias"] = dtype_of(bias[0])
     inputs = {slot: (dtype_of(t), t.astype(np.float64)) for slot, t in tensors.items()}
-    return "conv_backward_data", descriptor, inputs, {"dx": dx.astype(np.float64)}
+    return "conv_transpose", descriptor, inputs, {"y": y.astype(np.float64)}
 
 
 def main(argv):

@@ -9,7 +9,7 @@ use baracuda_ops::{
 };
 use serde::de::IgnoredAny;
 
-use crate::ops::{has_elements, subject, with_all_outputs};
+use crate::ops::{before_accumulation, has_elements, subject, with_all_outputs};
 use crate::values::{Tensors, greatest, scatter};
 
 /// What the main input looks like. Other operands are random where the op does not say otherwise.
@@ -620,7 +620,10 @@ impl Case {
         let mut inputs = Tensors::default();
         for slot in self.slots().iter().filter(|s| s.access != Access::Out) {
             let mut random = Random::of(&format!("{} {} {round}", self.data_line(), slot.name));
-            let values = (subject.input)(self, slot, &mut random, &inputs)?;
+            let values = match before_accumulation(&self.descriptor, slot, &mut random)? {
+                Some(before) => before,
+                None => (subject.input)(self, slot, &mut random, &inputs)?,
+            };
             // Through memory: rounds, and lets repeated elements agree.
             let mut bytes = vec![0; slot.span_bytes as usize];
             scatter(&slot.desc, &values, &mut bytes);

@@ -1,5 +1,6 @@
 //! The ops, by family.
 
+mod accumulation;
 pub mod activation;
 #[cfg(test)]
 mod agreement;

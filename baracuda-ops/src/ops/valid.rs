@@ -1,15 +1,18 @@
 //! Descriptors as validated fields, and the declarations that follow from an op's name, args and fields.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::mem;
 
 use crate::backend::cpu;
 use crate::dtype::Real;
-use crate::error::Result;
+use crate::error::{Reason, Result};
 use crate::kernel::Candidate;
-use crate::ops::fields::real;
+use crate::ops::accumulation;
+use crate::ops::fields::{demand, real};
 use crate::plan::Descriptor;
+use crate::sequence::{Lazy, Sequence};
 use crate::slots::{Layouts, OperandEntry, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -56,12 +59,30 @@ pub(crate) trait Fields: Clone + Debug + Eq + Hash {
     }
     /// Layouts other than the default.
     fn layouts(&mut self) -> &mut Layouts;
+    /// The gradients that are added to what is there.
+    fn accumulate(&self) -> &Accumulate;
+    /// As [`accumulate`](Self::accumulate), to change them.
+    fn accumulate_mut(&mut self) -> &mut Accumulate;
     /// Brings what can be said in several ways into one, so that equal requests compare equal: a field that says its default is left out.
     fn normalise(&mut self, _: &Op<Self::Kind>) -> Result<()> {
         Ok(())
     }
     /// Checks the fields and declares the operands.
     fn declare(&self, op: &Op<Self::Kind>, slots: &mut SlotsBuilder<'_>) -> Result<Self::Derived>;
+}
+
+/// Names of gradients that are added to what is there.
+pub(crate) type Accumulate = BTreeSet<String>;
+
+/// Whether an op computes gradients, which can be added to what is there.
+fn is_gradient(op: &str) -> bool {
+    op.contains("_backward")
+}
+
+/// The fields that an op refuses, since other ops alone have them.
+pub(crate) fn lacks<D: Described>() -> Vec<&'static str> {
+    let of_kind = <D::Fields as Fields>::lacks(D::OP.kind).iter().copied();
+    of_kind.chain((!is_gradient(D::OP.name)).then_some("accumulate")).collect()
 }
 
 /// Validated fields, with the slots that follow from them.
@@ -71,6 +92,7 @@ pub(crate) struct Valid<F: Fields> {
     pub(crate) fields: F,
     pub(crate) derived: F::Derived,
     pub(crate) slots: Slots,
+    accumulation: Lazy,
 }
 
 impl<F: Fields> Valid<F> {
@@ -79,9 +101,33 @@ impl<F: Fields> Valid<F> {
         let mut layouts = mem::take(fields.layouts());
         let mut slots = SlotsBuilder::new(op.name, op.table, op.operands, &mut layouts);
         let derived = fields.declare(&op, &mut slots)?;
+        let is_asked = !fields.accumulate().is_empty();
+        demand(
+            op.name,
+            "accumulate",
+            !is_asked || is_gradient(op.name),
+            "is of ops that compute gradients, which this one does not",
+        )?;
+        slots.accumulate(fields.accumulate())?;
         let slots = slots.finish()?;
         *fields.layouts() = layouts;
-        Ok(Self { op, fields, derived, slots })
+        Ok(Self { op, fields, derived, slots, accumulation: Lazy::default() })
+    }
+
+    /// Adds gradients to what is there.
+    pub(crate) fn accumulate(self, gradients: &[&str]) -> Result<Self> {
+        self.with(|fields| fields.accumulate_mut().extend(gradients.iter().map(|&name| name.into())))
+    }
+
+    /// What runs in place of the op's kernels if gradients are added to what is there, of a type of descriptor.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn accumulation<D: Descriptor>(&self, descriptor: fn(Self) -> D) -> Result<Option<&Sequence>, Reason> {
+        if self.fields.accumulate().is_empty() {
+            return Ok(None);
+        }
+        self.accumulation.get(|| accumulation::sequence(self, descriptor)).map(Some)
     }
 
     /// Changes fields and validates again.
@@ -137,7 +183,7 @@ pub(crate) trait Described: Descriptor {
     fn valid(&self) -> &Valid<Self::Fields>;
 }
 
-/// The fields of a descriptor, in the order of its JSON, which ends in `layouts`. After its type a field may have `= default`, the
+/// The fields of a descriptor, in the order of its JSON, which ends in `accumulate` and `layouts`. After its type a field may have `= default`, the
 /// default of that type, or `= one`: such fields are left out of the JSON where they have this value. `minimal` takes the other
 /// fields, and gives these their defaults. `Fields<..>` are implemented by methods of the same names: `declare`, and `normalise` if
 /// it is named; `lacks` names a function.
@@ -160,6 +206,14 @@ macro_rules! fields {
 
             fn layouts(&mut self) -> &mut $crate::slots::Layouts {
                 &mut self.layouts
+            }
+
+            fn accumulate(&self) -> &$crate::ops::valid::Accumulate {
+                &self.accumulate
+            }
+
+            fn accumulate_mut(&mut self) -> &mut $crate::ops::valid::Accumulate {
+                &mut self.accumulate
             }
 
             $(fn $normalise(&mut self, op: &$crate::ops::valid::Op<$Kind>) -> $crate::error::Result<()> {
@@ -203,13 +257,15 @@ macro_rules! fields {
         pub(crate) struct $Fields {
             $($struct)*
             #[serde(default, skip_serializing_if = "crate::ops::fields::is_default")]
+            pub(crate) accumulate: $crate::ops::valid::Accumulate,
+            #[serde(default, skip_serializing_if = "crate::ops::fields::is_default")]
             pub(crate) layouts: $crate::slots::Layouts,
         }
 
         impl $Fields {
             /// The fields with the default of every field that has one.
             pub(crate) fn minimal($($param)*) -> Self {
-                Self { $($init)* layouts: Default::default() }
+                Self { $($init)* accumulate: Default::default(), layouts: Default::default() }
             }
         }
     };
@@ -256,8 +312,8 @@ macro_rules! descriptor {
 
         impl<'de> serde::Deserialize<'de> for $Descriptor {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let lacks = <$Fields as $crate::ops::valid::Fields>::lacks($kind);
-                let $crate::json::Document(fields) = $crate::json::Document::without(lacks, deserializer)?;
+                let lacks = $crate::ops::valid::lacks::<Self>();
+                let $crate::json::Document(fields) = $crate::json::Document::without(&lacks, deserializer)?;
                 $crate::json::Object(fields).try_into().map_err(serde::de::Error::custom)
             }
         }
@@ -281,14 +337,18 @@ macro_rules! descriptor {
                 &self.0.slots
             }
 
+            fn accumulation(&self) -> Result<Option<&$crate::sequence::Sequence>, $crate::error::Reason> {
+                self.0.accumulation(Self)
+            }
+
             fn from_json(json: &str) -> Result<Self, Error> {
-                let lacks = <$Fields as $crate::ops::valid::Fields>::lacks($kind);
-                $crate::json::parse::<Self, $Fields>(Self::NAME, lacks, json)
+                let lacks = $crate::ops::valid::lacks::<Self>();
+                $crate::json::parse::<Self, $Fields>(Self::NAME, &lacks, json)
             }
 
             fn from_value(json: &serde_json::Value) -> Result<Self, Error> {
-                let lacks = <$Fields as $crate::ops::valid::Fields>::lacks($kind);
-                $crate::json::read::<Self, $Fields>(Self::NAME, lacks, json)
+                let lacks = $crate::ops::valid::lacks::<Self>();
+                $crate::json::read::<Self, $Fields>(Self::NAME, &lacks, json)
             }
 
             $(
@@ -479,6 +539,21 @@ macro_rules! shared_steps {
         /// # Errors
         /// [`Error::InvalidDescriptor`] if beta is, unless operands are f64, neither 0 nor a normal number of f32.
         beta(beta: f64) = |it| it.real("beta", beta, |f, beta| f.beta = beta);
+    } };
+    (accumulate $D:ident) => { steps! { $D
+        /// Adds the gradients of these names to what is there, each after it has been rounded to its type. They may lie in the place of no other operand, and
+        /// [`Determinism::BatchInvariant`](crate::Determinism::BatchInvariant) is refused.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] for a name that is not that of a gradient which the descriptor declares.
+        accumulate(gradients: &[&str]) = |it| it.accumulate(gradients);
+    } };
+    (accumulate_by_beta $D:ident) => { steps! { $D
+        /// Adds the gradients of these names to what is there: each has a beta of 1.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] for a name that is not that of a gradient which the descriptor declares, or if another beta than 0 is said.
+        accumulate(gradients: &[&str]) = |it| it.accumulate(gradients);
     } };
     (y $D:ident) => { steps! { $D
         /// Gives `y` other strides than x's.

@@ -7,8 +7,8 @@ use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, PlanOptions
 use serde_json::Value;
 
 use super::{
-    CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, huge_of_norm, json_of,
-    run_in_f64, strided,
+    CHAIN, Contract, FLOATS, RunTyped, Subject, accumulating, channels_last as last, dense, features, huge_of_norm,
+    json_of, run_in_f64, strided,
 };
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
@@ -126,7 +126,7 @@ pub(super) const fn forward_subject<F: Family>(name: &'static str, run_typed: Ru
 pub(super) const fn backward_subject<F: Family>(name: &'static str, run_typed: RunTyped) -> Subject {
     Subject {
         name,
-        cases: backward_cases::<F>,
+        cases: || accumulating(backward_cases::<F>()),
         is_cpu_only,
         may_be_constant,
         input: backward_input,

@@ -7,7 +7,7 @@ use baracuda_ops::{
 };
 
 use super::cross_entropy::{largest_and_log_sum, sum, target};
-use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, dense, features, json_of, strided};
+use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, accumulating, dense, features, json_of, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
@@ -26,7 +26,7 @@ pub(super) const FORWARD: Subject = Subject {
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "linear_cross_entropy_backward",
-    cases: || cases(backward),
+    cases: || accumulating(cases(backward)),
     is_cpu_only: |_| false,
     may_be_constant,
     input,

@@ -9,7 +9,9 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::{Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
+use super::{
+    Contract, FLOATS, Subject, TypedRun, accumulating, channels_last, dense, features, json_of, run_in_f64, strided,
+};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
@@ -28,7 +30,7 @@ pub(super) const FORWARD: Subject = Subject {
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "local_response_norm_backward",
-    cases: || cases(backward),
+    cases: || accumulating(cases(backward)),
     is_cpu_only,
     may_be_constant: |_| false,
     input,

@@ -10,7 +10,7 @@ use baracuda_ops::{
 use serde_json::Value;
 
 use crate::case::{Case, Huge, Random};
-use crate::judge::{By, Expected};
+use crate::judge::{By, Expected, budget};
 use crate::values::Tensors;
 
 mod activation;
@@ -19,6 +19,7 @@ mod batch_norm;
 mod channel_norm;
 mod concat;
 mod conv;
+mod conv_transpose;
 mod copy;
 mod cross_entropy;
 mod gemm;
@@ -91,6 +92,7 @@ pub static SUBJECTS: &[Subject] = &[
     conv::BACKWARD_DATA,
     conv::BACKWARD_WEIGHT,
     conv::BACKWARD_BIAS,
+    conv_transpose::FORWARD,
 ];
 
 /// One op.
@@ -130,11 +132,74 @@ impl Subject {
         by: By,
     ) -> Result<Vec<Expected>> {
         if has_elements(descriptor) {
-            return (self.expect)(descriptor, inputs, outputs, by);
+            return match without_accumulation(descriptor)? {
+                Some((plain, added)) => self.expected_sums(&plain, &added, inputs, outputs, by),
+                None => (self.expect)(descriptor, inputs, outputs, by),
+            };
         }
         let empty = |slot: &Slot| Expected { name: slot.name.into(), values: Vec::new(), budgets: Vec::new() };
         Ok(descriptor.slots().iter().filter(|slot| slot.access != Access::In).map(empty).collect())
     }
+
+    /// What gradients should be of which some are added to what is there: the gradient, rounded to its type, and one rounded sum.
+    fn expected_sums(
+        &self,
+        plain: &AnyDescriptor,
+        added: &[String],
+        inputs: &Tensors,
+        outputs: &Tensors,
+        by: By,
+    ) -> Result<Vec<Expected>> {
+        let mut all = (self.expect)(plain, inputs, outputs, by)?;
+        for expected in all.iter_mut().filter(|expected| added.contains(&expected.name)) {
+            let before = inputs.values(&expected.name).with_context(|| format!("no {} before", expected.name))?;
+            let dtype = outputs.get(&expected.name).with_context(|| format!("no {}", expected.name))?.dtype;
+            let Expected { values, budgets, .. } = expected;
+            for ((value, own), before) in values.iter_mut().zip(budgets).zip(before) {
+                *value += before;
+                *own = *own * (1.0 + 2.0 * dtype.unit_roundoff())
+                    + budget(dtype, dtype.accumulator(), *value, value.abs());
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The descriptor that only writes its gradients, and the names of those that this one adds to what is there behind its kernels, if there are any.
+///
+/// # Errors
+/// A descriptor that has no JSON.
+fn without_accumulation(descriptor: &AnyDescriptor) -> Result<Option<(AnyDescriptor, Vec<String>)>> {
+    let mut json = json_of(descriptor)?;
+    let Some(added) = json.as_object_mut().and_then(|fields| fields.remove("accumulate")) else { return Ok(None) };
+    Ok(Some((AnyDescriptor::parse(descriptor.name(), &json.to_string())?, serde_json::from_value(added)?)))
+}
+
+/// What a gradient is added to, if a slot is that of one which is added behind the op's kernels.
+///
+/// # Errors
+/// A descriptor that has no JSON.
+pub fn before_accumulation(descriptor: &AnyDescriptor, slot: &Slot, random: &mut Random) -> Result<Option<Vec<f64>>> {
+    let added = without_accumulation(descriptor)?.is_some_and(|(_, added)| added.iter().any(|name| name == slot.name));
+    Ok(added.then(|| (0..slot.desc.elements()).map(|_| random.normal()).collect()))
+}
+
+/// The cases of a backward, and some of them of each type again with gradients that are added to what is there: all of them and the last in turn.
+fn accumulating(cases: Vec<Case>) -> Vec<Case> {
+    const STEP: usize = 24;
+    let is_plain = |case: &&Case| case.options.workspace_limit.is_none();
+    let mut more = Vec::new();
+    for dtype in FLOATS {
+        let of_type: Vec<&Case> = cases.iter().filter(|case| case.dtype() == dtype).filter(is_plain).collect();
+        for (at, case) in of_type.into_iter().step_by(STEP).enumerate() {
+            let gradients: Vec<&str> =
+                case.slots().iter().filter(|slot| slot.access == Access::Out).map(|slot| slot.name).collect();
+            let from = if at % 2 == 0 { 0 } else { gradients.len() - 1 };
+            let descriptor = case.descriptor.accumulate(&gradients[from..]).expect("gradients are added");
+            more.push(Case { descriptor, is_core: at < 2, may_be_constant: true, ..case.clone() });
+        }
+    }
+    cases.into_iter().chain(more).collect()
 }
 
 /// Whether some output has elements.

@@ -8,7 +8,9 @@ use baracuda_ops::{
 use serde_json::Value;
 
 use super::movement::{exact, index, number};
-use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
+use super::{
+    CHAIN, Contract, FLOATS, Subject, TypedRun, accumulating, channels_last, dense, features, json_of, strided,
+};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected};
 use crate::values::Tensors;
@@ -27,7 +29,7 @@ pub(super) const FORWARD: Subject = Subject {
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "pool_backward",
-    cases: || cases(backward),
+    cases: || accumulating(cases(backward)),
     is_cpu_only: |_| false,
     may_be_constant,
     input,

@@ -11,7 +11,7 @@ use baracuda_ops::{
 use serde_json::Value;
 
 use super::movement::{index, number};
-use super::{Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, strided};
+use super::{Contract, FLOATS, Subject, TypedRun, accumulating, channels_last, dense, features, json_of, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected};
 use crate::values::Tensors;
@@ -33,7 +33,7 @@ pub(super) const FORWARD: Subject = Subject {
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "resize_backward",
-    cases: || cases(backward),
+    cases: || accumulating(cases(backward)),
     contracts: BACKWARD_CONTRACTS,
     run_typed: |run: TypedRun<'_, '_>| {
         let args = ResizeBackwardArgs::new(run.input("dy"), run.output("dx"));

@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 use baracuda_ops::{AnyDescriptor, Backend, DType, Error, PlanOptions, Slot, TensorDesc};
 use serde_json::Value;
 
-use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, huge_of_norm, json_of, run_in_f64, strided};
+use super::{
+    CHAIN, Contract, FLOATS, RunTyped, Subject, accumulating, dense, huge_of_norm, json_of, run_in_f64, strided,
+};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
@@ -91,7 +93,7 @@ pub(super) const fn forward_subject<F: Family>(name: &'static str, run_typed: Ru
 pub(super) const fn backward_subject<F: Family>(name: &'static str, run_typed: RunTyped) -> Subject {
     Subject {
         name,
-        cases: backward_cases::<F>,
+        cases: || accumulating(backward_cases::<F>()),
         is_cpu_only,
         may_be_constant,
         input: backward_input,

@@ -9,7 +9,10 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::{CHAIN, Contract, FLOATS, Subject, TypedRun, channels_last, dense, features, json_of, run_in_f64, strided};
+use super::{
+    CHAIN, Contract, FLOATS, Subject, TypedRun, accumulating, channels_last, dense, features, json_of, run_in_f64,
+    strided,
+};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{By, Expected, budget};
 use crate::values::Tensors;
@@ -28,7 +31,7 @@ pub(super) const FORWARD: Subject = Subject {
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "softmax_backward",
-    cases: || cases(backward),
+    cases: || accumulating(cases(backward)),
     is_cpu_only,
     may_be_constant,
     input: backward_input,

@@ -77,6 +77,7 @@ use crate::error::{Error, Result};
 use crate::gradients::{Derivation, one_step};
 use crate::json::{self, Object};
 use crate::operands::{args, operands};
+use crate::ops::accumulation::by_beta;
 use crate::ops::fields::{beside, demand, float, in_range, is_zero, relay, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Access, Layouts, SlotsBuilder};
@@ -189,9 +190,10 @@ impl From<Object<GradientFields>> for Gradient {
     }
 }
 
-/// The fields of forward, of which backward has all but `pages` and `stats`, and others behind them. In brackets: optional operands that fields describe.
+/// The fields of forward, of which backward has all but `pages` and `stats`, and others behind them. In brackets: optional operands that fields describe,
+/// and gradients.
 macro_rules! attention_fields {
-    ($(#[$doc:meta])* $Fields:ident [$($described:ident),*] { $($other:tt)* }) => {
+    ($(#[$doc:meta])* $Fields:ident [$($described:ident),*] [$($gradient:ident),*] { $($other:tt)* }) => {
         fields! {
             $(#[$doc])*
             $Fields: Fields<Kind = (), Derived = Geometry> + normalise {
@@ -230,6 +232,11 @@ macro_rules! attention_fields {
                 if self.causal != CausalMask::None {
                     self.window_right = self.window_right.filter(|&right| right < 0);
                 }
+                $(
+                    if let Some(Gradient { beta }) = &mut self.$gradient {
+                        by_beta(op.name, &mut self.accumulate, stringify!($gradient), beta)?;
+                    }
+                )*
                 Ok(())
             }
 
@@ -252,7 +259,7 @@ macro_rules! attention_fields {
 
 attention_fields! {
     /// The fields of a forward descriptor.
-    ForwardFields [bias, pages] {
+    ForwardFields [bias, pages] [] {
         pages: Option<TensorDesc> = default,
         stats: bool = default,
     }
@@ -260,7 +267,7 @@ attention_fields! {
 
 attention_fields! {
     /// The fields of a backward descriptor.
-    BackwardFields [bias] {
+    BackwardFields [bias] [dq, dk, dv, dbias] {
         dq: Option<Gradient> = default,
         dk: Option<Gradient> = default,
         dv: Option<Gradient> = default,
@@ -681,6 +688,7 @@ impl AttentionBackwardDescriptor {
 }
 
 attention_steps!(AttentionBackwardDescriptor);
+shared_steps! { AttentionBackwardDescriptor: accumulate_by_beta }
 
 steps! { AttentionBackwardDescriptor
     /// Asks for the gradient of `q`, added to `beta` times what is there; a beta of 0 reads nothing.

@@ -5,6 +5,7 @@ use super::{MAX_AXES, access, backward_bias_kernels, table};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::args;
+use crate::ops::accumulation::by_beta;
 use crate::ops::fields::{float, in_range, relay, require};
 use crate::ops::valid::{Described, Op, descriptor, fields, shared_steps, steps};
 use crate::slots::SlotsBuilder;
@@ -24,7 +25,7 @@ impl BiasFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         relay(op.name, &mut self.layouts, [("dy", &mut self.dy)])?;
         self.dbias = self.dbias.filter(|&dtype| dtype != self.dy.dtype());
-        Ok(())
+        by_beta(op.name, &mut self.accumulate, "dbias", &mut self.beta)
     }
 
     fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
@@ -70,7 +71,7 @@ impl ConvBackwardBiasDescriptor {
     }
 }
 
-shared_steps! { ConvBackwardBiasDescriptor: beta, layout }
+shared_steps! { ConvBackwardBiasDescriptor: beta, accumulate_by_beta, layout }
 
 steps! { ConvBackwardBiasDescriptor
     /// The type of the gradient, dy's unless told otherwise.

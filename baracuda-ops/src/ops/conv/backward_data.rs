@@ -5,6 +5,7 @@ use super::{ConvWindow, Pass, Shape, declare_gradient, leave_out, product_kernel
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::args;
+use crate::ops::accumulation::by_beta;
 use crate::ops::fields::relay;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::SlotsBuilder;
@@ -12,7 +13,7 @@ use crate::tensor::TensorDesc;
 
 window_fields! {
     /// The fields of the gradient of the data.
-    DataFields: dy, weight, dx;
+    DataFields<Pass, Shape>: dy, weight, dx;
     beta: Real = default,
 }
 
@@ -21,7 +22,7 @@ impl DataFields {
         let Self { dy, weight, dx, layouts, .. } = self;
         relay(op.name, layouts, [("dy", dy), ("weight", weight), ("dx", dx)])?;
         self.normalise_window(self.dx.rank());
-        Ok(())
+        by_beta(op.name, &mut self.accumulate, "dx", &mut self.beta)
     }
 
     fn declare(&self, op: &Op<Pass>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
@@ -33,9 +34,9 @@ impl DataFields {
 descriptor! {
     /// The gradient of x of a [`ConvDescriptor`](super::ConvDescriptor). See the [formulas and operands](super).
     ///
-    /// It is the transposed convolution of dy, as decoders use it to make images larger. Its weight `[Co, Ci / groups, kernel..]` has the channels
-    /// that come in first, as in PyTorch's `ConvTranspose2d`. With a stride above 1 several extents have a convolution of the extents of dy,
-    /// so that those of dx are given, which is what others call output padding:
+    /// It is the transposed convolution of dy, which with a bias, an activation and output padding is
+    /// [`ConvTransposeDescriptor`](super::conv_transpose::ConvTransposeDescriptor). With a stride above 1 several extents have a convolution of the extents of
+    /// dy, so that those of dx are given:
     ///
     /// ```
     /// use baracuda_ops::{ConvBackwardDataDescriptor, ConvWindow, DType, TensorDesc};
@@ -67,7 +68,7 @@ impl Contracting for ConvBackwardDataDescriptor {
     }
 }
 
-shared_steps! { ConvBackwardDataDescriptor: beta, layout }
+shared_steps! { ConvBackwardDataDescriptor: beta, accumulate_by_beta, layout }
 
 steps! { ConvBackwardDataDescriptor
     /// The type of the gradient, whose layout does not change.

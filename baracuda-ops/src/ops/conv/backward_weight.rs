@@ -5,6 +5,7 @@ use super::{ConvWindow, Pass, Shape, declare_gradient, leave_out, product_kernel
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::args;
+use crate::ops::accumulation::by_beta;
 use crate::ops::fields::relay;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::SlotsBuilder;
@@ -12,7 +13,7 @@ use crate::tensor::TensorDesc;
 
 window_fields! {
     /// The fields of the gradient of the weight.
-    WeightFields: x, dy, dweight;
+    WeightFields<Pass, Shape>: x, dy, dweight;
     beta: Real = default,
 }
 
@@ -21,7 +22,7 @@ impl WeightFields {
         let Self { x, dy, dweight, layouts, .. } = self;
         relay(op.name, layouts, [("x", x), ("dy", dy), ("dweight", dweight)])?;
         self.normalise_window(self.x.rank());
-        Ok(())
+        by_beta(op.name, &mut self.accumulate, "dweight", &mut self.beta)
     }
 
     fn declare(&self, op: &Op<Pass>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
@@ -52,7 +53,7 @@ impl Contracting for ConvBackwardWeightDescriptor {
     }
 }
 
-shared_steps! { ConvBackwardWeightDescriptor: beta, layout }
+shared_steps! { ConvBackwardWeightDescriptor: beta, accumulate_by_beta, layout }
 
 steps! { ConvBackwardWeightDescriptor
     /// The type of the gradient, whose layout does not change.

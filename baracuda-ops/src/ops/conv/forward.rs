@@ -3,11 +3,11 @@
 use super::geometry::{Contracting, Contraction};
 use super::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvWindow, Pass, Shape,
-    gradient_of, leave_out, lying_as, product_kernels, table, window_fields,
+    gradient_of, gradient_of_pre, leave_out, lying_as, product_kernels, table, window_fields,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::gradients::{Derivation, Role};
+use crate::gradients::Derivation;
 use crate::operands::args;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, float, relay, require};
@@ -18,7 +18,7 @@ use crate::tensor::TensorDesc;
 
 window_fields! {
     /// The fields of the convolution.
-    ForwardFields: x, weight;
+    ForwardFields<Pass, Shape>: x, weight;
     bias: Option<DType> = default,
     activation: Activation = default,
     /// None is the type of x.
@@ -144,7 +144,17 @@ impl ConvDescriptor {
     }
 
     fn derive_gradients(&self, derivation: &mut Derivation) -> Result<()> {
-        let dy = [("dy", self.derive_gradient_of_pre(derivation)?)];
+        let y = self.output();
+        let saves_pre = self.0.slots.at(table::PRE).is_some_and(|pre| pre.desc == y);
+        let dy = gradient_of_pre(derivation, self.0.fields.activation, y, saves_pre, || {
+            let linear = self.0.clone().with(|fields| {
+                fields.activation = Activation::Identity;
+                fields.pre = None;
+                fields.layouts.remove("pre");
+            });
+            linear.map(Self)
+        })?;
+        let dy = [("dy", dy)];
         if derivation.wants("x") {
             derivation.push(self.data()?, &dy);
         }
@@ -155,33 +165,6 @@ impl ConvDescriptor {
             derivation.push(self.bias_sums()?, &dy);
         }
         Ok(())
-    }
-
-    /// The role of the gradient of the pre-activation, which is computed in the type and layout of y from what forward writes in these: `pre`, or
-    /// y where its function has a derivative of the output. Else the convolution without its activation computes the pre-activation again.
-    fn derive_gradient_of_pre(&self, derivation: &mut Derivation) -> Result<Role> {
-        let (activation, y) = (self.0.fields.activation, self.output());
-        if activation.is_identity() {
-            return Ok(Role::GradientOf("y"));
-        }
-        let backward = ActivationBackwardDescriptor::new(y, activation)?;
-        let (backward, saved) = if self.0.slots.at(table::PRE).is_some_and(|pre| pre.desc == y) {
-            (backward, ("x", Role::Forward("pre")))
-        } else if activation.has_gradient_from_output() {
-            (backward.from_y()?, ("y", Role::Forward("y")))
-        } else {
-            let linear = self.0.clone().with(|fields| {
-                fields.activation = Activation::Identity;
-                fields.pre = None;
-                fields.layouts.remove("pre");
-            });
-            let pre = derivation.intermediate();
-            derivation.push(Self(linear?), &[("y", pre.clone())]);
-            (backward, ("x", pre))
-        };
-        let dpre = derivation.intermediate();
-        derivation.push(backward, &[saved, ("dx", dpre.clone())]);
-        Ok(dpre)
     }
 
     /// Refuses to make one op of what is two: the gradient of y is that of the pre-activation only without an activation.

@@ -1,6 +1,7 @@
 //! How kernels see the op: forward and the gradients of the data and of the weight are one contraction, whose first factor is gathered by
 //! windows and whose second is a matrix with strides; the gradient of the bias is a sum for each channel.
 
+use super::conv_transpose;
 use super::forward::ForwardFields;
 use super::{MAX_AXES, Pass, Shape, is_channels_last, table};
 use crate::dtype::{DType, Real};
@@ -197,16 +198,27 @@ impl Contraction {
         let pre = slots.at(table::PRE).map(|slot| View { slot }.of_images(shape.channels_out));
         let bias = slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_out));
         let epilogue = Epilogue::forward(bias, fields.activation, pre);
-        Self::new(Pass::Forward, shape, slots, epilogue)
+        Self::new(Pass::Forward, Pass::Forward.tensors(), shape, slots, epilogue)
+    }
+
+    /// `y[n, g, c, o]` of a transposed convolution: the gradient of the data with x in the place of dy, which ends as forward does.
+    pub(super) fn transposed(valid: &conv_transpose::Valid) -> Self {
+        let (fields, shape, slots) = (&valid.fields, &valid.derived.shape, &valid.slots);
+        let pre = slots.at(table::PRE).map(|slot| View { slot }.of_images(shape.channels_in));
+        let bias = slots.at(table::BIAS).map(|slot| vector(slot, shape.channels_in));
+        let epilogue = Epilogue::forward(bias, fields.activation, pre);
+        Self::new(Pass::Data, [table::Y, table::WEIGHT, table::X], shape, slots, epilogue)
     }
 
     /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c, or `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
     pub(super) fn gradient<F: Fields<Kind = Pass, Derived = Shape>>(valid: &Valid<F>, beta: Real) -> Self {
-        Self::new(valid.op.kind, &valid.derived, &valid.slots, Epilogue::gradient(beta.get()))
+        let pass = valid.op.kind;
+        Self::new(pass, pass.tensors(), &valid.derived, &valid.slots, Epilogue::gradient(beta.get()))
     }
 
-    fn new(pass: Pass, shape: &Shape, slots: &Slots, epilogue: Epilogue<Strided>) -> Self {
-        let [x, weight, y] = pass.tensors().map(|index| View { slot: slots.always(index) });
+    /// `tensors`: the rows of what has the extents of x, of the weight and of y.
+    fn new(pass: Pass, tensors: [usize; 3], shape: &Shape, slots: &Slots, epilogue: Epilogue<Strided>) -> Self {
+        let [x, weight, y] = tensors.map(|index| View { slot: slots.always(index) });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         let axes = shape.axes.map(|axis| {
             let [stride, dilation, before] = [axis.stride, axis.dilation, axis.before].map(signed);

@@ -60,7 +60,9 @@
 //! where the formula is not: kernels may multiply the weight by a zero of the padding. If N, Co or an extent of y is 0, forward writes nothing; if Ci
 //! is 0, y is `act(bias)`. A gradient that is a sum over nothing, such as that of the weight if N is 0, is `beta * grad`.
 //!
-//! Out of scope: negative padding, padding with values other than 0, output padding other than through the extents of dx, 8-bit types, complex numbers.
+//! The transposed convolution with a bias, an activation and output padding is an op of its own, [`conv_transpose`].
+//!
+//! Out of scope: negative padding, padding with values other than 0, 8-bit types, complex numbers.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field and the numbers that do not fit: groups that do not divide the channels, a padded extent
 //! smaller than the dilated kernel, extents of dx from which no convolution makes dy. Paddings, strides and reaches of the dilated kernel are
@@ -107,11 +109,14 @@
 
 use crate::dtype::{DType, Real};
 use crate::error::Result;
+use crate::gradients::{Derivation, Role};
 use crate::kernel::Kernel;
 use crate::operands::operands;
+use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, float, in_range, require};
+use crate::ops::pointwise::ActivationBackwardDescriptor;
 use crate::ops::valid::{Op, kernels};
-use crate::plan::{Function, form_name};
+use crate::plan::{Descriptor, Function, form_name};
 use crate::slots::{Access, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -119,6 +124,7 @@ mod backward_bias;
 mod backward_data;
 mod backward_weight;
 mod channelwise;
+pub mod conv_transpose;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -245,12 +251,57 @@ impl ConvWindow {
     }
 }
 
-/// The fields of one of the three products: its tensors, the fields of a [`ConvWindow`], then the others.
+/// The numbers of a window along one axis.
+#[derive(Clone, Copy)]
+struct WindowAxis {
+    stride: u64,
+    dilation: u64,
+    before: u64,
+    after: u64,
+    /// Elements of x from the first of a window to the last.
+    reach: u64,
+}
+
+impl ConvWindow {
+    /// Refuses lists that have not one entry for each of so many spatial extents.
+    fn check_counts(&self, op: &'static str, count: usize) -> Result<()> {
+        let Self { stride, dilation, padding, .. } = self;
+        for (field, given) in [("stride", stride.len()), ("dilation", dilation.len()), ("padding", padding.len())] {
+            require(op, field, given == 0 || given == count, || {
+                format!("must have one entry for each of the {count} spatial extents, got {given}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The numbers along axis `at`, each below the limit, for a kernel of the weight that has this name.
+    fn axis(&self, op: &'static str, weight: &'static str, kernel: u64, at: usize) -> Result<WindowAxis> {
+        let of_axis = |list: &[u64]| list.get(at).copied().unwrap_or(1);
+        let (stride, dilation) = (of_axis(&self.stride), of_axis(&self.dilation));
+        let [before, after] = self.padding.get(at).copied().unwrap_or([0; 2]);
+        require(op, weight, kernel > 0, || format!("must have a kernel of at least 1 along axis {at}, got 0"))?;
+        require(op, "stride", (1..LIMIT).contains(&stride), || {
+            format!("must be from 1 to {} along axis {at}, got {stride}", LIMIT - 1)
+        })?;
+        require(op, "dilation", dilation > 0, || format!("must be at least 1 along axis {at}, got 0"))?;
+        let steps = kernel - 1;
+        let reach = dilation.saturating_mul(steps);
+        require(op, "dilation", reach < LIMIT, || {
+            format!("times (kernel - 1) must be below {LIMIT} along axis {at}, got {dilation} times {steps}")
+        })?;
+        require(op, "padding", before.max(after) < LIMIT, || {
+            format!("must be below {LIMIT} along axis {at}, got [{before}, {after}]")
+        })?;
+        Ok(WindowAxis { stride, dilation, before, after, reach })
+    }
+}
+
+/// The fields of an op of windows: its tensors, the fields of a [`ConvWindow`], then the others.
 macro_rules! window_fields {
-    ($(#[$doc:meta])* $Fields:ident: $($tensor:ident),*; $($other:tt)*) => {
+    ($(#[$doc:meta])* $Fields:ident<$Kind:ty, $Derived:ty>: $($tensor:ident),*; $($other:tt)*) => {
         fields! {
             $(#[$doc])*
-            $Fields: Fields<Kind = Pass, Derived = Shape> + normalise {
+            $Fields: Fields<Kind = $Kind, Derived = $Derived> + normalise {
                 $($tensor: TensorDesc,)*
                 /// One for each spatial extent; none where each is 1.
                 stride: Vec<u64> = default,
@@ -331,6 +382,11 @@ struct SpatialAxis {
 impl SpatialAxis {
     /// In place of an axis that the tensors do not have.
     const NONE: Self = Self { input: 1, kernel: 1, output: 1, stride: 1, dilation: 1, before: 0 };
+
+    /// With one kernel element the dilation has no effect, and may be any number.
+    fn new([input, kernel, output]: [u64; 3], stride: u64, dilation: u64, before: u64) -> Self {
+        Self { input, kernel, output, stride, dilation: if kernel == 1 { 1 } else { dilation }, before }
+    }
 }
 
 impl Shape {
@@ -341,9 +397,7 @@ impl Shape {
         (weight_name, weight): (&'static str, &TensorDesc),
         window: &ConvWindow,
     ) -> Result<Self> {
-        let ConvWindow { stride, dilation, padding, groups } = window;
-        let groups = *groups;
-        let rank = x.rank();
+        let (groups, rank) = (window.groups, x.rank());
         require(op, x_name, (3..=2 + MAX_AXES).contains(&rank), || {
             format!("must be [N, C, spatial..] of rank 3 to {}, got rank {rank}", 2 + MAX_AXES)
         })?;
@@ -375,32 +429,11 @@ impl Shape {
             format!("must have Ci / groups = {channels} / {groups} = {of_group} channels, got {of_filter}{help}")
         })?;
         let count = rank - 2;
-        for (field, given) in [("stride", stride.len()), ("dilation", dilation.len()), ("padding", padding.len())] {
-            require(op, field, given == 0 || given == count, || {
-                format!("must have one entry for each of the {count} spatial extents, got {given}")
-            })?;
-        }
+        window.check_counts(op, count)?;
         let mut axes = [SpatialAxis::NONE; MAX_AXES];
         for at in 0..count {
             let (input, kernel) = (x.dims()[2 + at], weight.dims()[2 + at]);
-            let of_axis = |list: &[u64]| list.get(at).copied().unwrap_or(1);
-            let (stride, dilation) = (of_axis(stride), of_axis(dilation));
-            let [before, after] = padding.get(at).copied().unwrap_or([0; 2]);
-            require(op, weight_name, kernel > 0, || {
-                format!("must have a kernel of at least 1 along axis {at}, got 0")
-            })?;
-            require(op, "stride", (1..LIMIT).contains(&stride), || {
-                format!("must be from 1 to {} along axis {at}, got {stride}", LIMIT - 1)
-            })?;
-            require(op, "dilation", dilation > 0, || format!("must be at least 1 along axis {at}, got 0"))?;
-            let steps = kernel - 1;
-            let reach = dilation.saturating_mul(steps);
-            require(op, "dilation", reach < LIMIT, || {
-                format!("times (kernel - 1) must be below {LIMIT} along axis {at}, got {dilation} times {steps}")
-            })?;
-            require(op, "padding", before.max(after) < LIMIT, || {
-                format!("must be below {LIMIT} along axis {at}, got [{before}, {after}]")
-            })?;
+            let WindowAxis { stride, dilation, before, after, reach } = window.axis(op, weight_name, kernel, at)?;
             // Kernels count coordinates in numbers with a sign.
             let padded = input.saturating_add(before + after);
             require(op, "padding", padded <= i64::MAX as u64, || {
@@ -412,12 +445,16 @@ impl Shape {
                 )
             })?;
             let output = (padded - reach - 1) / stride + 1;
-            // With one kernel element the dilation has no effect, and may be any number.
-            let dilation = if kernel == 1 { 1 } else { dilation };
-            axes[MAX_AXES - count + at] = SpatialAxis { input, kernel, output, stride, dilation, before };
+            axes[MAX_AXES - count + at] = SpatialAxis::new([input, kernel, output], stride, dilation, before);
         }
         let (channels_in, channels_out) = (channels / groups, filters / groups);
         Ok(Self { samples: x.dims()[0], groups, channels_in, channels_out, axes, rank: count })
+    }
+
+    /// The extents of x.
+    fn input(&self) -> Vec<u64> {
+        let spatial = self.axes[MAX_AXES - self.rank..].iter().map(|axis| axis.input);
+        [self.samples, self.groups * self.channels_in].into_iter().chain(spatial).collect()
     }
 
     /// The extents of y.
@@ -487,6 +524,33 @@ fn retyped(op: &'static str, name: &'static str, desc: &TensorDesc, dtype: DType
     let laid = TensorDesc::strided(dtype, desc.dims(), desc.strides());
     let laid = laid.and_then(|laid| laid.align(desc.align_bytes().max(dtype.size_bytes())));
     laid.map_err(|error| error.of_operand(op, name))
+}
+
+/// The role of the gradient of the pre-activation, which is computed in the type and layout of y from what forward writes in these: `pre`, or y where its
+/// function has a derivative of the output. Else forward without its activation, `linear`, computes the pre-activation again.
+fn gradient_of_pre<D: Descriptor>(
+    derivation: &mut Derivation,
+    activation: Activation,
+    y: TensorDesc,
+    saves_pre: bool,
+    linear: impl FnOnce() -> Result<D>,
+) -> Result<Role> {
+    if activation.is_identity() {
+        return Ok(Role::GradientOf("y"));
+    }
+    let backward = ActivationBackwardDescriptor::new(y, activation)?;
+    let (backward, saved) = if saves_pre {
+        (backward, ("x", Role::Forward("pre")))
+    } else if activation.has_gradient_from_output() {
+        (backward.from_y()?, ("y", Role::Forward("y")))
+    } else {
+        let pre = derivation.intermediate();
+        derivation.push(linear()?, &[("y", pre.clone())]);
+        (backward, ("x", pre))
+    };
+    let dpre = derivation.intermediate();
+    derivation.push(backward, &[saved, ("dx", dpre.clone())]);
+    Ok(dpre)
 }
 
 /// The access of a gradient that is added to `beta` times its previous value.

@@ -8,6 +8,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::gradients::wanted_among;
 use crate::operands::{args, operands};
+use crate::ops::accumulation::by_beta;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, demand, relay, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
@@ -73,6 +74,11 @@ impl BackwardFields {
         (self.a, self.b) = (unrepeated(op.name, "a", self.a)?, unrepeated(op.name, "b", self.b)?);
         for dtype in [&mut self.out, &mut self.pre] {
             *dtype = dtype.filter(|&dtype| dtype != self.a.dtype());
+        }
+        for (name, gradient) in [("da", &mut self.da), ("db", &mut self.db), ("dbias", &mut self.dbias)] {
+            if let Some(Gradient { beta, .. }) = gradient {
+                by_beta(op.name, &mut self.accumulate, name, beta)?;
+            }
         }
         Ok(())
     }
@@ -188,7 +194,7 @@ impl GemmBackwardDescriptor {
     }
 }
 
-shared_steps! { GemmBackwardDescriptor: layout }
+shared_steps! { GemmBackwardDescriptor: accumulate_by_beta, layout }
 
 steps! { GemmBackwardDescriptor
     /// Forward's alpha.

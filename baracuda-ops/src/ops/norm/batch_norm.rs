@@ -31,8 +31,8 @@
 //! | `bias` | `[C]` | of x, or f32; weight's, if there is one | in | `bias` with an activation, unless `from_y` |
 //! | `mean`, `rstd` | `[C]` | f32, or f64 for f64 | in | in training |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in | in inference |
-//! | `dx`, `dresidual` | of x | of x | out | `dx`, `dresidual` |
-//! | `dweight`, `dbias` | `[C]` | of the parameter | out | `dweight`, `dbias` |
+//! | `dx`, `dresidual` | of x | of x | out; accumulated in and out | `dx`, `dresidual` |
+//! | `dweight`, `dbias` | `[C]` | of the parameter | out; accumulated in and out | `dweight`, `dbias` |
 //!
 //! Units: all values are plain numbers.
 //!
@@ -156,7 +156,7 @@ descriptor! {
     fn inference(x: TensorDesc, eps: f64) = BackwardFields::inference(x, real(Self::OP.name, "eps", eps)?);
 }
 
-shared_steps! { BatchNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }
+shared_steps! { BatchNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, accumulate, layout }
 
 steps! { BatchNormBackwardDescriptor
     /// Forward had a residual; `gradient` asks for its gradient. The residual itself is an operand with an activation.

@@ -21,8 +21,8 @@
 //! | `weight` | `[C]` | of x, or f32 | in | `weight` |
 //! | `bias` | `[C]` | of x, or f32; weight's, if there is one | in | `bias` with an activation |
 //! | `mean`, `rstd` | `[N, groups]` | f32, or f64 for f64 | in | always |
-//! | `dx` | of x | of x | out | `dx` |
-//! | `dweight`, `dbias` | `[C]` | of the parameter | out | `dweight`, `dbias` |
+//! | `dx` | of x | of x | out; accumulated in and out | `dx` |
+//! | `dweight`, `dbias` | `[C]` | of the parameter | out; accumulated in and out | `dweight`, `dbias` |
 //!
 //! Units: all values are plain numbers.
 //!
@@ -114,7 +114,7 @@ descriptor! {
     fn new(x: TensorDesc, groups: u64) = BackwardFields::plain(x, Some(groups));
 }
 
-shared_steps! { GroupNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }
+shared_steps! { GroupNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, accumulate, layout }
 
 args! {
     /// Operands of [`GroupNormDescriptor`]; their shapes and types are in the [tables](self).

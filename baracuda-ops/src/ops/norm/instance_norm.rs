@@ -26,8 +26,8 @@
 //! | `bias` | `[C]` | of x, or f32; weight's, if there is one | in | `bias` with an activation |
 //! | `mean`, `rstd` | `[N, C]` | f32, or f64 for f64 | in | with the statistics of the input |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in | in inference |
-//! | `dx` | of x | of x | out | `dx` |
-//! | `dweight`, `dbias` | `[C]` | of the parameter | out | `dweight`, `dbias` |
+//! | `dx` | of x | of x | out; accumulated in and out | `dx` |
+//! | `dweight`, `dbias` | `[C]` | of the parameter | out; accumulated in and out | `dweight`, `dbias` |
 //!
 //! Units: all values are plain numbers.
 //!
@@ -131,7 +131,7 @@ descriptor! {
     fn inference(x: TensorDesc, eps: f64) = BackwardFields::inference(x, real(Self::OP.name, "eps", eps)?);
 }
 
-shared_steps! { InstanceNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }
+shared_steps! { InstanceNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, accumulate, layout }
 
 args! {
     /// Operands of [`InstanceNormDescriptor`]; their shapes and types are in the [tables](self).

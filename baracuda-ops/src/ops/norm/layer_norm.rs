@@ -24,8 +24,8 @@
 //! | `weight` | the last k extents | of x, or f32 | in | `weight` |
 //! | `mean`, `rstd` | the other extents | f32, or f64 for f64 | in | always |
 //! | `dh` | of x | of x | in | `dh`: the gradient that reaches `h` from elsewhere |
-//! | `dx` | of x | of x | out | `dx` |
-//! | `dweight`, `dbias` | the last k extents | of the parameter | out | `dweight`, `dbias` |
+//! | `dx` | of x | of x | out; accumulated in and out | `dx` |
+//! | `dweight`, `dbias` | the last k extents | of the parameter | out; accumulated in and out | `dweight`, `dbias` |
 //!
 //! Units: all values are plain numbers.
 //!
@@ -117,7 +117,7 @@ descriptor! {
     fn new(x: TensorDesc, normalized_dims: usize) = BackwardFields::plain(x, normalized_dims);
 }
 
-shared_steps! { LayerNormBackwardDescriptor: gradient_weight, dh, layout }
+shared_steps! { LayerNormBackwardDescriptor: gradient_weight, dh, accumulate, layout }
 
 steps! { LayerNormBackwardDescriptor
     /// Asks for the gradient of a bias of the given type.

@@ -23,8 +23,8 @@
 //! | `weight` | the last k extents | of x, or f32 | in | `weight` |
 //! | `rstd` | the other extents | f32, or f64 for f64 | in | always |
 //! | `dh` | of x | of x | in | `dh`: the gradient that reaches `h` from elsewhere |
-//! | `dx` | of x | of x | out | `dx` |
-//! | `dweight` | the last k extents | of the weight | out | `dweight` |
+//! | `dx` | of x | of x | out; accumulated in and out | `dx` |
+//! | `dweight` | the last k extents | of the weight | out; accumulated in and out | `dweight` |
 //!
 //! Units: all values are plain numbers.
 //!
@@ -110,7 +110,7 @@ descriptor! {
     fn new(x: TensorDesc, normalized_dims: usize) = BackwardFields::plain(x, normalized_dims);
 }
 
-shared_steps! { RmsNormBackwardDescriptor: gradient_weight, weight_offset, dh, layout }
+shared_steps! { RmsNormBackwardDescriptor: gradient_weight, weight_offset, dh, accumulate, layout }
 
 args! {
     /// Operands of [`RmsNormDescriptor`]; their shapes and types are in the [tables](self).

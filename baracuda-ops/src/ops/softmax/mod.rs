@@ -22,7 +22,7 @@
 //! |---|---|---|---|---|
 //! | `y` | any | f64, f32, f16, bf16 | in | always; what forward wrote |
 //! | `dy` | of y | of y | in | always |
-//! | `dx` | of y | of y, or f16 or bf16 where y is f32 | out | always |
+//! | `dx` | of y | of y, or f16 or bf16 where y is f32 | out; accumulated in and out | always |
 //!
 //! Units: all values are plain numbers.
 //!
@@ -70,7 +70,7 @@ use crate::ops::fields::{below_rank, beside, float, in_range, relay, require};
 use crate::ops::pointwise::map::PointwiseDescriptor;
 use crate::ops::pointwise::program::Program;
 use crate::ops::reduce::{ReduceDescriptor, Reduction};
-use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
+use crate::ops::valid::{Accumulate, Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 use masked::Lines;
@@ -361,7 +361,8 @@ impl SoftmaxDescriptor {
         let masked = log && self.0.fields.is_masked();
         let y = self.0.slots.always(forward::Y).desc;
         let (input, layouts) = (output.map(|_| x.dtype()), Layouts::from([("dx".into(), beside(&x)?)]));
-        let fields = BackwardFields { y, axis, log, scale, input, masked, layouts };
+        let accumulate = Accumulate::new();
+        let fields = BackwardFields { y, axis, log, scale, input, masked, accumulate, layouts };
         Valid::new(SoftmaxBackwardDescriptor::OP, fields).map(SoftmaxBackwardDescriptor)
     }
 }
@@ -421,7 +422,7 @@ descriptor! {
     fn new(y: TensorDesc, axis: usize) = BackwardFields::minimal(y, axis);
 }
 
-shared_steps! { SoftmaxBackwardDescriptor: layout }
+shared_steps! { SoftmaxBackwardDescriptor: accumulate, layout }
 
 steps! { SoftmaxBackwardDescriptor
     /// As [`SoftmaxDescriptor::log`]: `y` is the logarithm of softmax.

@@ -14,7 +14,7 @@ use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{batch_of_channels, beside, default_eps, demand, float, in_range, parameters, require};
-use crate::ops::valid::{Described, Op, Valid, fields, kernels};
+use crate::ops::valid::{Accumulate, Described, Op, Valid, fields, kernels};
 use crate::plan::Descriptor;
 use crate::slots::Access;
 use crate::slots::{Layouts, SlotsBuilder};
@@ -438,6 +438,7 @@ impl Valid<ForwardFields> {
             dresidual,
             dweight: wants("weight") && forward.weight.is_some(),
             dbias,
+            accumulate: Accumulate::new(),
             layouts,
         };
         Valid::new(self.op.kind.backward(), fields)

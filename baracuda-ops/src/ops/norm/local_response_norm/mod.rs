@@ -22,7 +22,7 @@
 //! | backward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `dy`, `x` | of x | of x | in | always |
-//! | `dx` | of x | of x | out | always |
+//! | `dx` | of x | of x | out; accumulated in and out | always |
 //!
 //! Units: all values are plain numbers; `size` counts channels.
 //!
@@ -249,7 +249,7 @@ descriptor! {
     fn new(x: TensorDesc, size: u64) = Fields::plain(x, size);
 }
 
-shared_steps! { LocalResponseNormBackwardDescriptor: layout }
+shared_steps! { LocalResponseNormBackwardDescriptor: accumulate, layout }
 
 steps! { LocalResponseNormBackwardDescriptor
     /// As [`LocalResponseNormDescriptor::alpha`].

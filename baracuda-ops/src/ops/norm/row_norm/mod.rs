@@ -12,7 +12,7 @@ use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
 use crate::ops::pointwise::ActivationDescriptor;
-use crate::ops::valid::{Described, Op, Valid, fields};
+use crate::ops::valid::{Accumulate, Described, Op, Valid, fields};
 use crate::plan::Descriptor;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -233,6 +233,7 @@ impl Valid<ForwardFields> {
             dweight: wants("weight") && forward.weight.is_some(),
             dbias: forward.bias.filter(|_| wants("bias")),
             dh: dh && dx && forward.residual,
+            accumulate: Accumulate::new(),
             layouts,
         };
         Valid::new(self.op.kind.backward(), fields)

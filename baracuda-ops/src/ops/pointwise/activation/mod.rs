@@ -16,7 +16,7 @@
 //! | `dy` | of x | of x | in | always |
 //! | `x` | any, rank 0 to 8 | f64, f32, f16, bf16 | in | an activation other than identity, unless `from_y` |
 //! | `y` | of x | of x | in | `from_y` |
-//! | `dx` | of x | of x | out | always |
+//! | `dx` | of x | of x | out; accumulated in and out | always |
 //!
 //! Units: all values are plain numbers.
 //!
@@ -189,7 +189,7 @@ descriptor! {
     fn new(x: TensorDesc, activation: Activation) = Fields::minimal(x, activation);
 }
 
-shared_steps! { ActivationBackwardDescriptor: layout }
+shared_steps! { ActivationBackwardDescriptor: accumulate, layout }
 
 steps! { ActivationBackwardDescriptor
     /// Computes the derivative from forward's output, so that x need not be kept. `y` has the shape and, unless told otherwise, the

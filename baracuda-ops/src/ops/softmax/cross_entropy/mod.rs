@@ -40,7 +40,7 @@
 //! | `dloss` | that of targets for `none`, else rank 0 | f64 where x is f64, else f32 | in | always |
 //! | `divisor` | rank 0 | of dloss | in | `reduction` mean; what forward wrote |
 //! | `logsumexp` | that of targets | of dloss | in | `stats`; what forward wrote |
-//! | `dx` | of x | of x | out | always |
+//! | `dx` | of x | of x | out; accumulated in and out | always |
 //!
 //! Units: logits and losses are natural logarithms; targets are positions along the axis, from 0 on.
 //!
@@ -422,7 +422,7 @@ descriptor! {
     fn new(x: TensorDesc, axis: usize, targets: DType) = Fields::minimal(x, axis, targets);
 }
 
-shared_steps! { CrossEntropyBackwardDescriptor: layout }
+shared_steps! { CrossEntropyBackwardDescriptor: accumulate, layout }
 
 steps! { CrossEntropyBackwardDescriptor
     /// As [`CrossEntropyDescriptor::ignore_index`].

@@ -27,8 +27,8 @@
 //! | `dloss` | `[N]` for `none`, else rank 0 | f64 where T is f64, else f32 | in | always |
 //! | `divisor` | rank 0 | of dloss | in | `reduction` mean; what forward wrote |
 //! | `logsumexp` | `[N]` | of dloss | in | always; what forward wrote |
-//! | `dx` | of x | T | out | `dx` |
-//! | `dweight` | of weight | T | out | `dweight` |
+//! | `dx` | of x | T | out; accumulated in and out | `dx` |
+//! | `dweight` | of weight | T | out; accumulated in and out | `dweight` |
 //!
 //! Units: logits and losses are natural logarithms; targets are positions among the rows of the weight, from 0 on.
 //!
@@ -319,7 +319,7 @@ impl Sequenced for LinearCrossEntropyBackwardDescriptor {
     }
 }
 
-shared_steps! { LinearCrossEntropyBackwardDescriptor: layout }
+shared_steps! { LinearCrossEntropyBackwardDescriptor: accumulate, layout }
 
 steps! { LinearCrossEntropyBackwardDescriptor
     /// As [`LinearCrossEntropyDescriptor::ignore_index`].

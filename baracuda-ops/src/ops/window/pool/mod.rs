@@ -27,7 +27,7 @@
 //! | `offsets` | of dy | as in forward | in | `pooling` max; what forward wrote |
 //! | `x` | `[N, C, spatial..]` | T | in | `pooling` norm1 or norm2 |
 //! | `y` | of dy | T | in | `pooling` norm2; what forward wrote |
-//! | `dx` | `[N, C, spatial..]` | T | out | always |
+//! | `dx` | `[N, C, spatial..]` | T | out; accumulated in and out | always |
 //!
 //! Units: values are plain numbers; kernels, strides, dilations and padding count elements along their axis. Offsets are places within the window, in row-major
 //! order of all its places, those of the padding among them; of adaptive windows in that of its own. Indices are positions within the spatial extents of x, in
@@ -480,7 +480,7 @@ descriptor! {
     fn new(x: TensorDesc, pooling: Pooling, window: PoolWindow) = Fields::of(x, pooling, window);
 }
 
-shared_steps! { PoolBackwardDescriptor: layout }
+shared_steps! { PoolBackwardDescriptor: accumulate, layout }
 
 steps! { PoolBackwardDescriptor
     /// As [`PoolDescriptor::exclude_padding`].

@@ -25,7 +25,7 @@
 //! | backward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `dy` | that of y | that of x | in | always |
-//! | `dx` | that of x | that of x | out | always |
+//! | `dx` | that of x | that of x | out; accumulated in and out | always |
 //!
 //! Units: coordinates are rational numbers, compared and rounded down exactly, so that every backend takes the same elements; weights are of the type in which
 //! sums are.
@@ -267,7 +267,7 @@ descriptor! {
 }
 
 shared_steps! { ResizeDescriptor: layout }
-shared_steps! { ResizeBackwardDescriptor: layout }
+shared_steps! { ResizeBackwardDescriptor: accumulate, layout }
 
 /// The step of both descriptors.
 macro_rules! resize_steps {
