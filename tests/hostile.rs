@@ -1225,9 +1225,10 @@ fn a_wrong_value_is_named_by_its_path() {
                     *json.pointer_mut(&pointer).unwrap() = wrong.clone();
                     json.to_string()
                 };
-                // A program is looked at as a whole: its names belong together, and one that nothing uses may be any.
+                // A program is looked at as a whole: its names belong together, and one that nothing uses may be any. So are the names of gradients.
                 let program = ["program", "finish"].into_iter().find(|field| path.starts_with(&format!("{field}.")));
-                let (is_name, path) = (program.is_some(), program.unwrap_or(&path));
+                let gradients = path.starts_with("accumulate[").then_some("accumulate");
+                let (is_name, path) = (program.is_some(), program.or(gradients).unwrap_or(&path));
                 for text in wrong.iter().map(of_wrong) {
                     let Err(error) = AnyDescriptor::parse(subject.name, &text) else {
                         assert!(is_name && text.contains(r#""wrong""#), "{text} was accepted");

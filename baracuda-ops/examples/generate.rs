@@ -9,8 +9,8 @@ use std::io::{Write, stdout};
 use std::time::Instant;
 
 use baracuda_ops::{
-    AnyDescriptor, Buffer, DType, Device, Distribution, Function, PointwiseDescriptor, Program, ReduceDescriptor,
-    Reduction, TensorDesc,
+    AnyDescriptor, DType, Device, Distribution, Function, PointwiseDescriptor, Program, ReduceDescriptor, Reduction,
+    TensorDesc,
 };
 
 #[allow(dead_code, reason = "other examples use more of it")]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::backend::{Device, DeviceProps};
 use crate::cache::PlanCache;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gradients::Step;
 use crate::json::{Document, Tree};
 use crate::kernel::Candidate;
@@ -78,7 +78,7 @@ impl AnyDescriptor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`](crate::Error::InvalidDescriptor) for an operand that is not declared, another shape or type, or a layout that the operand cannot have.
+    /// [`Error::InvalidDescriptor`] for an operand that is not declared, another shape or type, or a layout that the operand cannot have.
     pub fn layout(&self, operand: &str, desc: TensorDesc) -> Result<Self> {
         self.0.with_layout(operand, desc)
     }
@@ -96,8 +96,8 @@ impl AnyDescriptor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidJson`](crate::Error::InvalidJson), with [`Error::InvalidDescriptor`](crate::Error::InvalidDescriptor) as its source, for a name that is
-    /// not that of a gradient which the descriptor declares, or for an op that computes none.
+    /// [`Error::InvalidDescriptor`] for a name that is not that of a gradient which the descriptor declares, or for an op that
+    /// computes none.
     pub fn accumulate(&self, gradients: &[&str]) -> Result<Self> {
         self.0.with_accumulated(gradients)
     }
@@ -262,6 +262,14 @@ trait Erased: Send + Sync {
     ) -> Result<Vec<(&'static str, Candidate<'d>)>>;
 }
 
+/// A descriptor whose JSON this library has written and then changed: what is wrong with it is the rule that it breaks, and not the JSON.
+fn changed<D: Descriptor>(json: &Value) -> Result<AnyDescriptor> {
+    D::from_value(json).map(AnyDescriptor::new).map_err(|error| match &error {
+        Error::InvalidJson { source, .. } => source.downcast_ref::<Error>().cloned().unwrap_or(error),
+        _ => error,
+    })
+}
+
 impl<D: Descriptor> Erased for D {
     fn name(&self) -> &'static str {
         D::NAME
@@ -303,14 +311,14 @@ impl<D: Descriptor> Erased for D {
         let mut json = plan::json(self);
         // Data that was validated always serialises.
         json["layouts"][operand] = serde_json::to_value(desc).unwrap_or_default();
-        D::from_value(&json).map(AnyDescriptor::new)
+        changed::<D>(&json)
     }
 
     fn with_accumulated(&self, gradients: &[&str]) -> Result<AnyDescriptor> {
         let mut json = plan::json(self);
         let known = json["accumulate"].as_array().cloned().unwrap_or_default();
         json["accumulate"] = known.into_iter().chain(gradients.iter().map(|&name| name.into())).collect();
-        D::from_value(&json).map(AnyDescriptor::new)
+        changed::<D>(&json)
     }
 
     fn steps(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {
