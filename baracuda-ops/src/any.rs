@@ -315,10 +315,7 @@ impl<D: Descriptor> Erased for D {
     }
 
     fn with_accumulated(&self, gradients: &[&str]) -> Result<AnyDescriptor> {
-        let mut json = plan::json(self);
-        let known = json["accumulate"].as_array().cloned().unwrap_or_default();
-        json["accumulate"] = known.into_iter().chain(gradients.iter().map(|&name| name.into())).collect();
-        changed::<D>(&json)
+        self.accumulated(gradients).map(AnyDescriptor::new)
     }
 
     fn steps(&self, arriving: &[&str], wanted: &[&str]) -> Result<Vec<Step>> {

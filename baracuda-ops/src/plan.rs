@@ -114,9 +114,10 @@ pub trait Descriptor:
     fn kernels() -> &'static [&'static dyn Kernel<Self>];
     /// What runs in place of the kernels, led by one of them, if gradients are added to what is there.
     #[doc(hidden)]
-    fn accumulation(&self) -> Result<Option<&Sequence>, Reason> {
-        Ok(None)
-    }
+    fn accumulation(&self) -> Result<Option<&Sequence>, Reason>;
+    /// As [`AnyDescriptor::accumulate`].
+    #[doc(hidden)]
+    fn accumulated(&self, gradients: &[&str]) -> Result<Self>;
     /// Floating-point operations of the formula where they, not bytes, are what counts.
     fn flops(&self) -> u64 {
         0

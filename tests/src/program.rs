@@ -1078,7 +1078,11 @@ impl Arithmetic {
         let Allowed { least, most, infinity, minus_infinity, nan, .. } = allowed;
         let value = if allowed.has_finite() { allowed.value.clamp(least, most) } else { allowed.value };
         match (allowed.kinds(), allowed.has_finite()) {
-            (1, true) => return (value, (value - least).max(most - value) + margin(value)),
+            // The ends of the range are rounded as well, by more than the value if they are further from 0.
+            (1, true) => {
+                let [below, above] = [value - least + margin(least), most - value + margin(most)];
+                return (value, below.max(above).max(margin(value)));
+            }
             (1, false) if !nan => return (if infinity { f64::INFINITY } else { f64::NEG_INFINITY }, 0.0),
             (1, false) => return (f64::NAN, 0.0),
             _ => {}

@@ -341,6 +341,10 @@ macro_rules! descriptor {
                 self.0.accumulation(Self)
             }
 
+            fn accumulated(&self, gradients: &[&str]) -> Result<Self, Error> {
+                self.0.clone().accumulate(gradients).map(Self)
+            }
+
             fn from_json(json: &str) -> Result<Self, Error> {
                 let lacks = $crate::ops::valid::lacks::<Self>();
                 $crate::json::parse::<Self, $Fields>(Self::NAME, &lacks, json)
