@@ -56,7 +56,7 @@ fn main() -> Result<()> {
     println!("{device}: {count} parameters, {} plans of which {forward} are forward's", graph.plans.len());
     let (mut queue, start) = (device.queue(), Instant::now());
     let (mut look, mut learn) = (graph.step(0..forward)?, graph.step(0..graph.plans.len())?);
-    let mut read = |text: &[u32], random: &mut Random| -> Result<()> {
+    let read = |text: &[u32], random: &mut Random| -> Result<()> {
         let starts = (0..BATCH).map(|_| (random.next() * (text.len() - LENGTH as usize) as f32) as usize);
         let pieces: Vec<&[u32]> = starts.map(|start| &text[start..=start + LENGTH as usize]).collect();
         show(graph, &device, &pieces, [x, next])
