@@ -114,7 +114,8 @@ impl<'a> Operands<'a> {
         self.located
     }
 
-    fn starts_at(&self, index: usize, start: NonNull<u8>) -> bool {
+    /// Whether an operand of the family's table begins at an address.
+    fn begins_at(&self, index: usize, start: NonNull<u8>) -> bool {
         index < MAX_SLOTS && self.located.at(index).address() == start.as_ptr() as u64
     }
 
@@ -132,7 +133,9 @@ impl<'a> Operands<'a> {
         let is_streamed = cfg!(target_arch = "x86_64")
             && slot.access == Access::Out
             && slot.span_bytes >= STREAMED_BYTES
-            && !self.slots.iter().any(|other| other.index != index && self.starts_at(other.index, start));
+            // Those of other sets lie in the place of inputs, as optimizers update parameters.
+            && !slot.is_further()
+            && !self.slots.iter().any(|other| other.index != index && self.begins_at(other.index, start));
         Some(Tensor {
             start,
             desc: &slot.desc,
