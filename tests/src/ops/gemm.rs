@@ -1113,9 +1113,13 @@ pub(super) fn magnitudes(values: &[f64], dtype: DType, by: By) -> Vec<f64> {
 }
 
 /// What a sum of `terms` products may be off by since a device takes subnormal numbers of f32 as 0, in units of `u_A`: through wgpu that can be
-/// each product, or each sum of some of them.
+/// each product, or each sum of some of them, and so it can where processors multiply tiles of bf16.
 pub(super) fn flushed(terms: f64, dtype: DType, by: By) -> f64 {
-    let flushes = by.backend == Backend::Wgpu && matches!(dtype, DType::F32 | DType::BF16);
+    let flushes = match by.backend {
+        Backend::Wgpu => matches!(dtype, DType::F32 | DType::BF16),
+        Backend::Cpu => dtype == DType::BF16 && by.kernel.contains("_fast"),
+        Backend::Cuda => false,
+    };
     if flushes { terms * f64::from(f32::MIN_POSITIVE) / DType::F32.unit_roundoff() } else { 0.0 }
 }
 

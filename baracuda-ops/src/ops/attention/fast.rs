@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use half::bf16;
+
 use super::cpu::{At, Inputs, row, store, values, without_queries};
 use super::geometry::{Geometry, Mask};
 use super::{BackwardFields, ForwardFields, Gradient, MOST_DEPTH, Valid, backward, forward};
@@ -17,12 +19,12 @@ use crate::error::Reason;
 use crate::kernel::Accepted;
 use crate::narrow::{single, to_usize};
 use crate::ops::blocks::{Run, extreme, sums};
-use crate::ops::gemm::packed::{BLOCK, COLS, PITCH, Right, Sums};
+use crate::ops::gemm::packed::{COLS, Right, Sums, Word};
 use crate::ops::pointwise::map::fast::{Converted as _, Widest, widest};
 use crate::ops::pointwise::program::{exp, fma, tanh};
 
 /// Rows of a block of scores, whole panels of the products' rows, and columns, which are the terms of the next product.
-const EXTENTS: [usize; 2] = [112, 2 * BLOCK];
+const EXTENTS: [usize; 2] = [112, 2 * f32::BLOCK];
 const ROWS: u64 = EXTENTS[0] as u64;
 const LINE: u64 = EXTENTS[1] as u64;
 // A row of queries, keys or values has room in a line.
@@ -87,16 +89,9 @@ impl<'a> Rows<'a> {
 /// The products of rows with rows, a row of `to` for each of `left`, at a distance of [`LINE`].
 fn scores(left: Rows<'_>, right: Rows<'_>, [rows, cols]: [usize; 2], to: &mut [f32]) {
     let mut sums = Sums::new([rows, cols], [left.dtype(), right.dtype()]);
-    let pack = sums.pack();
-    let [[left_row, left_step], [right_row, right_step]] = [left.strides, right.strides];
-    for first in (0..left.depth).step_by(BLOCK) {
-        let terms = to_usize((left.depth - first).min(BLOCK as u64));
-        let [of_left, of_right] = sums.packed(Right::Panels);
-        let at = left.first + first * left_step;
-        pack.copy(&left.tensor, at, [rows, terms], [left_row, left_step], of_left, PITCH);
-        let at = right.first + first * right_step;
-        pack.panels(&right.tensor, at, [terms, cols], [right_step, right_row], 0, of_right);
-        sums.add(terms, Right::Panels);
+    match sums.are_tiled() {
+        true => add_scores::<bf16>(left, right, [rows, cols], &mut sums),
+        false => add_scores::<f32>(left, right, [rows, cols], &mut sums),
     }
     sums.end();
     for (row, to) in to.chunks_mut(to_usize(LINE)).enumerate().take(rows) {
@@ -106,15 +101,29 @@ fn scores(left: Rows<'_>, right: Rows<'_>, [rows, cols]: [usize; 2], to: &mut [f
     }
 }
 
+fn add_scores<W: Word>(left: Rows<'_>, right: Rows<'_>, [rows, cols]: [usize; 2], sums: &mut Sums) {
+    let pack = sums.pack();
+    let [[left_row, left_step], [right_row, right_step]] = [left.strides, right.strides];
+    for first in (0..left.depth).step_by(W::BLOCK) {
+        let terms = to_usize((left.depth - first).min(W::BLOCK as u64));
+        let [of_left, of_right] = sums.packed::<W>(Right::Panels);
+        let at = left.first + first * left_step;
+        pack.copy(&left.tensor, at, [rows, terms], [left_row, left_step], of_left, W::PITCH);
+        let at = right.first + first * right_step;
+        pack.panels(&right.tensor, at, [terms, cols], [right_step, right_row], 0, of_right);
+        sums.add(terms, Right::Panels);
+    }
+}
+
 /// Adds to each row of `to` the rows of a tensor with the weights of a row of [`LINE`] numbers.
 fn add_weighted(weights: &[f32], right: Rows<'_>, [rows, terms]: [usize; 2], to: &mut [f32]) {
     let depth = to_usize(right.depth);
     let mut sums = Sums::new([rows, depth], [DType::F32, right.dtype()]);
     let pack = sums.pack();
-    for first in (0..terms).step_by(BLOCK) {
-        let count = (terms - first).min(BLOCK);
-        let [of_left, of_right] = sums.packed(Right::Panels);
-        for (packed, weights) in of_left.chunks_mut(PITCH).zip(weights.chunks(to_usize(LINE))).take(rows) {
+    for first in (0..terms).step_by(f32::BLOCK) {
+        let count = (terms - first).min(f32::BLOCK);
+        let [of_left, of_right] = sums.packed::<f32>(Right::Panels);
+        for (packed, weights) in of_left.chunks_mut(f32::PITCH).zip(weights.chunks(to_usize(LINE))).take(rows) {
             packed[..count].copy_from_slice(&weights[first..first + count]);
         }
         let at = right.first + first as u64 * right.strides[0];

@@ -12,7 +12,7 @@ use super::cpu::At;
 use super::geometry::{Contracting, Contraction};
 use super::packed;
 use super::walk::{Phase, Phases};
-use super::windows::{Lines, Windows};
+use super::windows::{Inside, Lines, Windows};
 use crate::backend::cpu::{Operands, Outcome, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -287,9 +287,17 @@ impl Sums<'_> {
         copy.resize(length(rows) * length(terms), 0.0);
         let tuples = fixed_range.clone().map(|index| fixed.indices.at(index));
         let lines = Lines { to: copy.as_mut_slice(), pitch: length(range) };
-        windows.gather((&fixed, tuples), (&along, &along.runs(range)), lines, |offset, stride, line| {
-            self.copy(offset, stride, line);
-        });
+        windows.gather(
+            (&fixed, tuples),
+            (&along, &along.runs(range)),
+            lines,
+            |Inside { offset, stride, range }, line| {
+                line[..range.start].fill(0.0);
+                line[range.end..].fill(0.0);
+                let line = &mut line[range];
+                self.copy(offset, stride, line);
+            },
+        );
         let stride = length(range).cast_signed();
         (copy.as_ptr(), if is_along_terms { [stride, 1] } else { [1, stride] })
     }

@@ -5,14 +5,17 @@
 
 use std::ops::Range;
 
+use half::bf16;
+
 use super::MAX_AXES;
 use super::cpu::At;
 use super::geometry::{Contraction, Strided};
 use super::walk::{Phase, Phases};
-use super::windows::{Lines, Run, Windows};
+use super::windows::{Inside, Lines, Run, Windows};
 use crate::backend::cpu::{Operands, Outcome, Tensor, threads};
 use crate::narrow::to_usize;
-use crate::ops::gemm::packed::{BLOCK, COLS, Finish, Line, PITCH, Pack, Places, Right, Sums, tile_of};
+use crate::ops::gemm::packed::{COLS, Finish, Line, Pack, Places, Right, Sums, Word, tile_of};
+use crate::ops::pointwise::map::fast::{Widest, widest};
 
 /// Computes one contraction.
 pub(super) fn contract(contraction: &Contraction, operands: &Operands<'_>) -> Outcome {
@@ -23,7 +26,11 @@ pub(super) fn contract(contraction: &Contraction, operands: &Operands<'_>) -> Ou
     let sums = |tile: &Tile, part: u64| {
         let mut sums = Sums::new(tile.extents(), [contraction.gathered.dtype, contraction.plain.dtype]);
         if let Some((gathered, plain)) = &factors {
-            tile.add_terms(&tiling.terms_of(tile, part), gathered, plain, &mut sums);
+            let terms = tiling.terms_of(tile, part);
+            match sums.are_tiled() {
+                true => tile.add_terms::<bf16>(&terms, gathered, plain, &mut sums),
+                false => tile.add_terms::<f32>(&terms, gathered, plain, &mut sums),
+            }
         }
         sums.end();
         sums
@@ -34,7 +41,7 @@ pub(super) fn contract(contraction: &Contraction, operands: &Operands<'_>) -> Ou
             let Some(tile) = tiling.tile(index) else { return };
             let sums = sums(&tile, 0);
             // SAFETY: each element is of one tile, and each tile is one task.
-            unsafe { tile.finish(&finish, |line, panel| sums.line(line, panel)) };
+            widest(Finished { tile: &tile, finish: &finish, sums: |line, panel| sums.line(line, panel) });
         });
         return Ok(());
     }
@@ -50,10 +57,9 @@ pub(super) fn contract(contraction: &Contraction, operands: &Operands<'_>) -> Ou
             all.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
         let [_, cols] = tile.extents();
+        let sums = |line: usize, panel: usize| &all[line * cols..][panel * COLS..cols.min((panel + 1) * COLS)];
         // SAFETY: each element is of one tile, and each tile is one task.
-        unsafe {
-            tile.finish(&finish, |line, panel| &all[line * cols..][panel * COLS..cols.min((panel + 1) * COLS)]);
-        }
+        widest(Finished { tile: &tile, finish: &finish, sums });
     });
     Ok(())
 }
@@ -108,7 +114,7 @@ impl<'c> Tiling<'c> {
         let matrices = groups.saturating_mul(phases.count);
         let few = extents[0].div_ceil(Self::OF_FEW[0]) * extents[1].div_ceil(Self::OF_FEW[1]);
         let parts = (Self::TASKS / few.saturating_mul(matrices).max(1)).min(terms / Self::LEAST_TERMS).max(1);
-        let of_part = terms.div_ceil(parts).next_multiple_of(BLOCK as u64).max(1);
+        let of_part = terms.div_ceil(parts).next_multiple_of(f32::BLOCK as u64).max(1);
         let parts = terms.div_ceil(of_part).max(1);
         let tile = if parts == 1 { tile_of(matrices, extents, terms) } else { Self::OF_FEW };
         Self { phases, groups, is_transposed, extents, tile, parts, terms: of_part }
@@ -172,14 +178,13 @@ impl Tile {
         if self.is_transposed { [cols, rows] } else { [rows, cols] }
     }
 
-    fn add_terms(&self, terms: &Range<u64>, gathered: &Tensor<'_>, plain: &Tensor<'_>, sums: &mut Sums) {
+    fn add_terms<W: Word>(&self, terms: &Range<u64>, gathered: &Tensor<'_>, plain: &Tensor<'_>, sums: &mut Sums) {
         let contraction = &self.phase.contraction;
         let windows = Windows { contraction, group: self.group };
         let (of_rows, of_terms) = (windows.rows(), windows.terms());
         let pack = sums.pack();
-        let copy = |offset: u64, stride: u64, line: &mut [f32]| {
-            let length = line.len();
-            pack.copy(gathered, offset, [1, length], [0, stride], line, length);
+        let copy = |Inside { offset, stride, range }: Inside, line: &mut [W]| {
+            pack.padded(gathered, offset, stride, range, line);
         };
         // Of the side that windows keep while they move along the other one.
         let (right, tuples, runs) = if self.is_transposed {
@@ -187,10 +192,10 @@ impl Tile {
         } else {
             (Right::Panels, self.rows.clone().map(|row| of_rows.indices.at(row)).collect(), Vec::new())
         };
-        for first in terms.clone().step_by(BLOCK) {
-            let block = first..terms.end.min(first + BLOCK as u64);
+        for first in terms.clone().step_by(W::BLOCK) {
+            let block = first..terms.end.min(first + W::BLOCK as u64);
             let pitch = sums.line_pitch();
-            let [left, to_right] = sums.packed(right);
+            let [left, to_right] = sums.packed::<W>(right);
             let (to_plain, of_block) = if self.is_transposed {
                 let lines = Lines { to: to_right, pitch };
                 let tuples = block.clone().map(|term| of_terms.indices.at(term));
@@ -198,7 +203,7 @@ impl Tile {
                 (left, of_terms.runs(&block))
             } else {
                 let of_block = of_terms.runs(&block);
-                let (tuples, lines) = (tuples.iter().copied(), Lines { to: left, pitch: PITCH });
+                let (tuples, lines) = (tuples.iter().copied(), Lines { to: left, pitch: W::PITCH });
                 windows.gather((&of_rows, tuples), (&of_terms, &of_block), lines, copy);
                 (to_right, of_block)
             };
@@ -208,7 +213,7 @@ impl Tile {
     }
 
     /// Packs the plain factor of runs of terms.
-    fn pack_plain(&self, pack: Pack, tensor: &Tensor<'_>, runs: &[Run], to: &mut [f32]) {
+    fn pack_plain<W: Word>(&self, pack: Pack, tensor: &Tensor<'_>, runs: &[Run], to: &mut [W]) {
         let Phase { contraction: Contraction { plain, terms, .. }, plain_start, .. } = &self.phase;
         let step = if terms.lead_last { plain.lead } else { plain.axes[MAX_AXES - 1] };
         let offset = |run: &Run| plain_start + plain.offset(self.group, run.first, self.cols.start);
@@ -223,7 +228,7 @@ impl Tile {
                 (count, after) = (count + next.length, others);
             }
             if self.is_transposed {
-                pack.copy(tensor, start, [cols, count], [plain.column, step], &mut to[term..], PITCH);
+                pack.copy(tensor, start, [cols, count], [plain.column, step], &mut to[term..], W::PITCH);
             } else {
                 pack.panels(tensor, start, [count, cols], [step, plain.column], term, to);
             }
@@ -245,6 +250,7 @@ impl Tile {
     ///
     /// # Safety
     /// No other thread uses these elements of the outputs meanwhile.
+    #[inline(always)]
     unsafe fn finish<'s>(&self, finish: &Finish<'_>, sums: impl Fn(usize, usize) -> &'s [f32]) {
         let Phase { contraction: Contraction { rows, out, epilogue, .. }, out_start, .. } = &self.phase;
         let bias = |column: u64, stride: u64| {
@@ -279,8 +285,10 @@ impl Tile {
         // Outputs and pre-activations are images, whose lead is the slowest digit, but for gradients of weights whose channels are last.
         let stride = |of: &Strided| if rows.lead_last { of.lead } else { of.axes[MAX_AXES - 1] };
         let stride_beside = if rows.lead_last { |of: &Strided| of.lead } else { |of: &Strided| of.axes[MAX_AXES - 1] };
-        for span in self.spans() {
-            for (line, column) in self.cols.clone().enumerate() {
+        let spans = self.spans();
+        // Lines of outputs lie far apart, and spans of a line close together.
+        for (line, column) in self.cols.clone().enumerate() {
+            for span in &spans {
                 let places = Places {
                     out: place(out, *out_start, span.at, column, stride(out)),
                     bias: bias(column, 0),
@@ -306,6 +314,23 @@ impl Tile {
             }
         }
         spans
+    }
+}
+
+/// The sums of a tile, and what the epilogue does with them.
+struct Finished<'t, F> {
+    tile: &'t Tile,
+    finish: &'t Finish<'t>,
+    sums: F,
+}
+
+impl<'s, F: Fn(usize, usize) -> &'s [f32]> Widest for Finished<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) {
+        // SAFETY: who made this is alone at the elements of the tile.
+        unsafe { self.tile.finish(self.finish, self.sums) };
     }
 }
 

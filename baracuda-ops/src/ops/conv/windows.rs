@@ -49,28 +49,23 @@ impl<'a> Windows<'a> {
         self.terms().worth(self.contraction) > self.rows().worth(self.contraction)
     }
 
-    /// Copies a line along `runs` for each of some tuples of the other side. `copy` is given the offset of the first element in the tensor, the distance of
-    /// elements, and where they go.
-    pub(super) fn gather<T: Copy + Default>(
+    /// Copies a line along `runs` for each of some tuples of the other side. `copy` is given which elements of a run are inside the tensor, and where all of
+    /// them go; it fills the others with zeros.
+    pub(super) fn gather<T>(
         &self,
         (fixed, tuples): (&Side<'_>, impl Iterator<Item = At>),
         (along, runs): (&Side<'_>, &[Run]),
         lines: Lines<'_, T>,
-        copy: impl Fn(u64, u64, &mut [T]),
+        copy: impl Fn(Inside, &mut [T]),
     ) {
+        let starts: Vec<_> = runs.iter().map(|run| (self.start(along, run.first), run.length)).collect();
         let length = runs.iter().map(|run| run.length).sum();
         for (line, at) in lines.to.chunks_mut(lines.pitch).zip(tuples) {
             let base = self.base(fixed, at);
             let mut rest = &mut line[..length];
-            for run in runs {
-                let (here, after) = rest.split_at_mut(run.length);
-                let inside = self.inside(along, run, &base);
-                here[..inside.range.start].fill(T::default());
-                here[inside.range.end..].fill(T::default());
-                let inside_line = &mut here[inside.range];
-                if !inside_line.is_empty() {
-                    copy(inside.offset, inside.stride, inside_line);
-                }
+            for (start, length) in &starts {
+                let (here, after) = rest.split_at_mut(*length);
+                copy(self.meet(along, start, *length, &base), here);
                 rest = after;
             }
         }
@@ -79,42 +74,55 @@ impl<'a> Windows<'a> {
     /// What a tuple of one side contributes.
     pub(super) fn base(&self, fixed: &Side<'_>, at: At) -> Base {
         let gathered = &self.contraction.gathered;
-        Base {
-            offset: self.group * gathered.group + at.lead * fixed.lead,
-            coordinates: std::array::from_fn(|axis| {
-                fixed.of[axis] * signed(at.axes[axis]) + gathered.axes[axis].offset
-            }),
-        }
+        self.contribution(fixed, at, self.group * gathered.group, gathered.axes.map(|axis| axis.offset))
+    }
+
+    /// What the first tuple of a run of the other side does.
+    fn start(&self, along: &Side<'_>, first: At) -> Base {
+        self.contribution(along, first, 0, [0; MAX_AXES])
+    }
+
+    fn contribution(&self, side: &Side<'_>, at: At, offset: u64, coordinates: [i64; MAX_AXES]) -> Base {
+        let axes = &self.contraction.gathered.axes;
+        let coordinates: [i64; MAX_AXES] =
+            std::array::from_fn(|axis| side.of[axis] * signed(at.axes[axis]) + coordinates[axis]);
+        // Coordinates below 0 make it wrap around, and those of the other side back.
+        let along = |(axis, &coordinate): (&Axis, &i64)| axis.stride.wrapping_mul(coordinate.cast_unsigned());
+        let offset = offset + at.lead * side.lead;
+        Base { offset: axes.iter().zip(&coordinates).map(along).fold(offset, u64::wrapping_add), coordinates }
     }
 
     /// The elements of a run that are inside the tensor, with a tuple of the other side.
     pub(super) fn inside(&self, along: &Side<'_>, run: &Run, base: &Base) -> Inside {
+        self.meet(along, &self.start(along, run.first), run.length, base)
+    }
+
+    #[inline(always)]
+    fn meet(&self, along: &Side<'_>, start: &Base, length: usize, base: &Base) -> Inside {
+        const LAST: usize = MAX_AXES - 1;
         let axes = &self.contraction.gathered.axes;
-        let mut offset = base.offset + run.first.lead * along.lead;
-        let first: [i64; MAX_AXES] =
-            std::array::from_fn(|axis| base.coordinates[axis] + along.of[axis] * signed(run.first.axes[axis]));
+        let coordinates: [i64; MAX_AXES] = std::array::from_fn(|axis| base.coordinates[axis] + start.coordinates[axis]);
+        let offset = base.offset.wrapping_add(start.offset);
         // 1. The axes along which the run does not move.
-        let fixed = if along.indices.lead_last { MAX_AXES } else { MAX_AXES - 1 };
-        for (axis, &number) in axes.iter().zip(&first).take(fixed) {
-            match u64::try_from(number) {
-                Ok(coordinate) if coordinate < axis.extent => offset += coordinate * axis.stride,
-                _ => return Inside { offset, stride: 1, range: 0..0 },
-            }
+        let is_outside = |axis: usize| coordinates[axis].cast_unsigned() >= axes[axis].extent;
+        if (0..LAST).any(is_outside) || (along.indices.lead_last && is_outside(LAST)) {
+            return Inside { offset: 0, stride: 1, range: 0..0 };
         }
-        if fixed == MAX_AXES {
-            return Inside { offset, stride: along.lead, range: 0..run.length };
+        if along.indices.lead_last {
+            return Inside { offset, stride: along.lead, range: 0..length };
         }
         // 2. The axis along which it moves. The elements inside the tensor are one range.
-        let (axis, factor, first) = (&axes[MAX_AXES - 1], along.of[MAX_AXES - 1], first[MAX_AXES - 1]);
-        let range = range_inside(axis, first, factor, run.length);
-        let coordinate = (first + signed(range.start as u64) * factor).unsigned_abs();
-        let (stride, offset) = (factor.unsigned_abs() * axis.stride, offset + coordinate * axis.stride);
-        Inside { offset, stride, range }
+        let factor = along.of[LAST];
+        let range = range_inside(&axes[LAST], coordinates[LAST], factor, length);
+        let stride = factor.unsigned_abs() * axes[LAST].stride;
+        // Several have a positive factor.
+        Inside { offset: offset.wrapping_add(stride.wrapping_mul(range.start as u64)), stride, range }
     }
 }
 
 /// What a tuple of one side contributes to offsets and to coordinates.
 pub(super) struct Base {
+    /// Of the element at these coordinates, which may lie outside the tensor.
     offset: u64,
     coordinates: [i64; MAX_AXES],
 }
@@ -127,6 +135,7 @@ pub(super) struct Inside {
 }
 
 /// Which of `length` coordinates, from a first one on at the distance of a factor, are inside an axis. Several have a positive factor.
+#[inline(always)]
 fn range_inside(axis: &Axis, first: i64, factor: i64, length: usize) -> Range<usize> {
     let extent = signed(axis.extent);
     if length == 1 {

@@ -8,6 +8,7 @@ use crate::backend::cpu::Tensor;
 use crate::dtype::{DType, Element};
 use crate::narrow::{single, to_usize};
 use crate::ops::activation::Activation;
+use crate::ops::pointwise::map::fast::to_bf16;
 use crate::ops::pointwise::program::activations::{Saved, activate, gradient};
 
 /// An epilogue with its operands: that of a product, or of a convolution.
@@ -42,6 +43,7 @@ impl Finish<'_> {
     ///
     /// # Safety
     /// No other thread uses these elements of the outputs meanwhile.
+    #[inline(always)]
     pub(in crate::ops) unsafe fn line(&self, sums: &[f32], places: &Places) {
         let (mut buffer, mut other) = ([0.0; COLS], [0.0; COLS]);
         let (values, other) = (&mut buffer[..sums.len()], &mut other[..sums.len()]);
@@ -63,7 +65,9 @@ impl Finish<'_> {
                 // SAFETY: by the contract.
                 unsafe { store(pre, places.beside, values) };
             }
-            activate(self.activation, values);
+            if !self.activation.is_identity() {
+                activate(self.activation, values);
+            }
             if self.beta != 0.0 {
                 let beta = single(self.beta);
                 load(&self.out, places.out, other);
@@ -76,14 +80,22 @@ impl Finish<'_> {
 }
 
 /// Elements of f32, f16 or bf16, widened.
+#[inline(always)]
 pub(in crate::ops) fn load(from: &Tensor<'_>, line: Line, to: &mut [f32]) {
     match from.desc().dtype() {
         DType::F16 => load_as(from, line, to, |from, to| from.convert_to_f32_slice(to), f16::to_f32),
-        DType::BF16 => load_as(from, line, to, |from, to| from.convert_to_f32_slice(to), bf16::to_f32),
+        DType::BF16 => load_as(
+            from,
+            line,
+            to,
+            |from, to| to.iter_mut().zip(from).for_each(|(to, from)| *to = from_bf16(*from)),
+            from_bf16,
+        ),
         _ => load_as(from, line, to, |from, to| to.copy_from_slice(from), |value: f32| value),
     }
 }
 
+#[inline(always)]
 fn load_as<T: Element>(
     from: &Tensor<'_>,
     line: Line,
@@ -103,7 +115,13 @@ fn load_as<T: Element>(
     }
 }
 
+#[inline(always)]
+fn from_bf16(element: bf16) -> f32 {
+    f32::from_bits(u32::from(element.to_bits()) << 16)
+}
+
 /// The first element of a line that is inside the tensor.
+#[inline(always)]
 fn inside<T: Element>(tensor: &Tensor<'_>, line: Line, count: usize) -> Option<*mut T> {
     let last = (count as u64).checked_sub(1)?;
     // Strides are not negative, so that all elements lie between the first and the last; `element` checks both.
@@ -115,12 +133,19 @@ fn inside<T: Element>(tensor: &Tensor<'_>, line: Line, count: usize) -> Option<*
 ///
 /// # Safety
 /// No other thread uses these elements meanwhile.
+#[inline(always)]
 pub(in crate::ops) unsafe fn store(to: &Tensor<'_>, line: Line, values: &[f32]) {
     // SAFETY: by the contract.
     unsafe {
         match to.desc().dtype() {
             DType::F16 => store_as(to, line, values, |values, to| to.convert_from_f32_slice(values), f16::from_f32),
-            DType::BF16 => store_as(to, line, values, |values, to| to.convert_from_f32_slice(values), bf16::from_f32),
+            DType::BF16 => store_as(
+                to,
+                line,
+                values,
+                |from, to| to.iter_mut().zip(from).for_each(|(to, from)| *to = to_bf16(*from)),
+                to_bf16,
+            ),
             _ => store_as(to, line, values, |values, to| to.copy_from_slice(values), |value: f32| value),
         }
     }
@@ -128,6 +153,7 @@ pub(in crate::ops) unsafe fn store(to: &Tensor<'_>, line: Line, values: &[f32]) 
 
 /// # Safety
 /// As [`store`].
+#[inline(always)]
 unsafe fn store_as<T: Element>(
     to: &Tensor<'_>,
     line: Line,

@@ -5,6 +5,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use half::{bf16, f16};
 
@@ -233,6 +234,13 @@ pub(super) trait Narrow: Copy {
     /// `from` points to eight elements.
     #[cfg(target_arch = "x86_64")]
     unsafe fn load8(from: *const Self) -> __m256;
+
+    /// The elements of up to 16 neighbours that a mask has; the others are 0.
+    ///
+    /// # Safety
+    /// `from` points to the elements of the mask.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn load_masked(from: *const Self, mask: u16) -> __m512;
 }
 
 impl Narrow for f32 {
@@ -245,6 +253,14 @@ impl Narrow for f32 {
     unsafe fn load8(from: *const Self) -> __m256 {
         // SAFETY: by the contract.
         unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[inline]
+    unsafe fn load_masked(from: *const Self, mask: u16) -> __m512 {
+        // SAFETY: by the contract.
+        unsafe { _mm512_maskz_loadu_ps(mask, from) }
     }
 }
 
@@ -259,6 +275,19 @@ impl Narrow for bf16 {
         // SAFETY: by the contract.
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())))) }
     }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[inline]
+    unsafe fn load_masked(from: *const Self, mask: u16) -> __m512 {
+        // SAFETY: by the contract.
+        unsafe {
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+                mask,
+                from.cast(),
+            ))))
+        }
+    }
 }
 
 impl Narrow for f16 {
@@ -272,6 +301,42 @@ impl Narrow for f16 {
         // SAFETY: by the contract.
         unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
     }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[inline]
+    unsafe fn load_masked(from: *const Self, mask: u16) -> __m512 {
+        // SAFETY: by the contract.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())) }
+    }
+}
+
+/// Copies neighbours to a range of a line, and zeros to the rest of it, by masked vectors; says whether the processor has them.
+///
+/// # Safety
+/// `from` points to as many elements as the range, which is inside the line.
+pub(super) unsafe fn padded<T: Narrow>(isa: Isa, from: *const T, range: &Range<usize>, line: &mut [f32]) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn vectors<T: Narrow>(from: *const T, range: &Range<usize>, line: &mut [f32]) {
+        for at in (0..line.len()).step_by(16) {
+            let first = |count: usize| if count < 16 { (1u16 << count) - 1 } else { u16::MAX };
+            let mask = first(range.end.saturating_sub(at)) & !first(range.start.saturating_sub(at));
+            // SAFETY: the lanes of the mask are elements of the range, and those that are stored are in the line.
+            unsafe {
+                let numbers = T::load_masked(from.wrapping_add(at).wrapping_sub(range.start), mask);
+                _mm512_mask_storeu_ps(line.as_mut_ptr().add(at), first(line.len() - at), numbers);
+            }
+        }
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
+        // SAFETY: by the contract.
+        unsafe { vectors(from, range, line) };
+        return true;
+    }
+    let _ = (isa, from, range, line);
+    false
 }
 
 /// Copies `lines` by `length` elements to f32.

@@ -1,34 +1,38 @@
 //! Sums of products in f32 from packed factors: what products and convolutions on the CPU share.
 //!
-//! A task computes a tile of the output. It packs a [`BLOCK`] of terms of both factors, widened to f32, into memory that belongs to its thread, and adds
-//! their products to sums there. Once all terms are in, the epilogue takes the sums line by line.
+//! A task computes a tile of the output. It packs a block of terms of both factors, widened to f32, into memory that belongs to its thread, and adds
+//! their products to sums there. Once all terms are in, the epilogue takes the sums line by line. Where the processor multiplies tiles of bf16
+//! ([`tiles`]), factors of that type stay as they are.
 //!
-//! Accumulation: in f32, in chains of [`CHAIN`] products, chains of as many of these, and one more chain. The order of the terms of a sum depends on
-//! neither the tile nor the number of threads, so neither do the bits.
+//! Accumulation: in f32, in chains of [`CHAIN`] products, chains of as many of these, and one more chain; of bf16 in tiles as [`tiles`] says. The order of
+//! the terms of a sum depends on neither the tile nor the number of threads, so neither do the bits.
 
 use std::cell::Cell;
 use std::mem;
 
+use half::bf16;
+
 use super::chains::CHAIN;
-use crate::backend::cpu::{Tensor, threads};
+use crate::backend::cpu::threads;
 use crate::dtype::DType;
-use crate::narrow::to_usize;
-use half::{bf16, f16};
 
 mod dpre;
 mod finish;
 mod isa;
+mod pack;
 mod pairs;
 mod product;
+mod tiles;
 
 pub(super) use dpre::{elementwise, stored_column_sums};
 pub(in crate::ops) use finish::{Finish, Line, Places, load, store};
-pub(in crate::ops) use isa::{COLS, PITCH};
-use isa::{Isa, add_dot, add_multiplied, add_scaled, widen};
+pub(in crate::ops) use isa::COLS;
+use isa::{Isa, PITCH};
+pub(in crate::ops) use pack::{Pack, Word};
 pub(super) use product::multiply_values;
 
-/// Terms that are packed at once. The rows of a tile of the left factor and a panel of the right one are 24 KiB, which the first cache holds.
-pub(in crate::ops) const BLOCK: usize = 128;
+/// Terms of f32 that are packed at once. The rows of a tile of the left factor and a panel of the right one are 24 KiB, which the first cache holds.
+const BLOCK: usize = 128;
 
 /// Most rows and columns of a task: its packed factors and its sums are 1.7 MiB, which the second cache of a server's core holds.
 const MOST: [u64; 2] = [38 * isa::ROWS as u64, 512];
@@ -86,7 +90,7 @@ fn numbers(memory: &mut Vec<CacheLine>, count: usize) -> &mut [f32] {
 /// How a block of the right factor is packed.
 #[derive(Clone, Copy)]
 pub(in crate::ops) enum Right {
-    /// Panels of [`COLS`] columns, each [`BLOCK`] rows of which follow one another.
+    /// Panels of [`COLS`] columns, each block of rows of which follow one another.
     Panels,
     /// Rows of all columns, at the distance [`Sums::line_pitch`].
     Lines,
@@ -101,8 +105,18 @@ pub(in crate::ops) struct Sums {
     /// Chains that were added up since the last were moved to `high`.
     chains: usize,
     has_high: bool,
-    /// Whether both factors are of bf16, whose products some processors add two at a time.
-    are_bf16: bool,
+    factors: Factors,
+}
+
+/// How factors are multiplied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Factors {
+    /// As f32.
+    Single,
+    /// As f32, or two at a time where that makes the same bits.
+    Paired,
+    /// As bf16, in tiles.
+    Tiled,
 }
 
 impl Sums {
@@ -111,8 +125,17 @@ impl Sums {
 
     /// Sums of no terms, of products of factors of two types.
     pub(in crate::ops) fn new([rows, cols]: [usize; 2], factors: [DType; 2]) -> Self {
-        let are_bf16 = factors == [DType::BF16; 2] && rows >= Self::LEAST_PAIRED && pairs::are_exact();
-        Self { isa: Isa::detect(), rows, cols, memory: MEMORY.take(), chains: 0, has_high: false, are_bf16 }
+        let factors = match factors {
+            [DType::BF16, DType::BF16] if tiles::are_exact() => Factors::Tiled,
+            [DType::BF16, DType::BF16] if rows >= Self::LEAST_PAIRED && pairs::are_exact() => Factors::Paired,
+            _ => Factors::Single,
+        };
+        Self { isa: Isa::detect(), rows, cols, memory: MEMORY.take(), chains: 0, has_high: false, factors }
+    }
+
+    /// Whether factors are packed as bf16, and else as f32.
+    pub(in crate::ops) fn are_tiled(&self) -> bool {
+        self.factors == Factors::Tiled
     }
 
     /// The copies that fill its memory.
@@ -124,22 +147,37 @@ impl Sums {
         self.cols.div_ceil(COLS)
     }
 
-    /// The distance of the rows of the right factor in lines: an odd number of cache lines.
+    /// Rows whose sums of a panel of columns follow one another.
+    fn panel_rows(&self) -> usize {
+        if self.are_tiled() { tiles::ROWS } else { isa::ROWS }
+    }
+
+    /// The distance of the rows of the right factor in lines: an odd number of cache lines, of bf16 for two rows.
     pub(in crate::ops) fn line_pitch(&self) -> usize {
         self.col_panels() * COLS + 16
     }
 
-    /// Where a block is to be packed: the rows of the left factor at the distance [`PITCH`], and the right one as the layout says.
-    pub(in crate::ops) fn packed(&mut self, right: Right) -> [&mut [f32]; 2] {
+    /// Where a block is to be packed: the rows of the left factor at the distance [`Word::PITCH`], and the right one as the layout says.
+    pub(in crate::ops) fn packed<W: Word>(&mut self, right: Right) -> [&mut [W]; 2] {
+        let lengths = self.lengths(right);
+        let Memory { left, right, .. } = &mut self.memory;
+        [numbers(left, lengths[0]), numbers(right, lengths[1])].map(bytemuck::cast_slice_mut)
+    }
+
+    /// Numbers of f32 in the memory of both packed factors.
+    fn lengths(&self, right: Right) -> [usize; 2] {
         let of_right = match right {
             Right::Panels => self.col_panels() * COLS * BLOCK,
             Right::Lines => self.line_pitch() * BLOCK,
         };
-        [numbers(&mut self.memory.left, self.rows * PITCH), numbers(&mut self.memory.right, of_right)]
+        [self.rows.next_multiple_of(self.panel_rows()) * PITCH, of_right]
     }
 
-    /// Adds the products of the block that was packed, whose number of terms is 1 to [`BLOCK`].
+    /// Adds the products of the block that was packed, whose number of terms is 1 to [`Word::BLOCK`].
     pub(in crate::ops) fn add(&mut self, terms: usize, right: Right) {
+        if self.are_tiled() {
+            return self.add_tiles(terms, right);
+        }
         assert!((1..=BLOCK).contains(&terms));
         let chains = terms.div_ceil(CHAIN);
         if self.chains + chains > CHAIN {
@@ -150,9 +188,9 @@ impl Sums {
             Right::Lines => (COLS, self.line_pitch()),
         };
         // What follows is in steps, of one term or of two.
-        let are_paired = self.are_bf16 && self.pair(terms, right);
+        let are_paired = self.factors == Factors::Paired && self.pair(terms, right);
         let (steps, chain_steps) = if are_paired { (terms.div_ceil(2), CHAIN / 2) } else { (terms, CHAIN) };
-        let [left, right] = self.packed(right).map(|packed| packed.as_ptr());
+        let [left, right] = self.packed::<f32>(right).map(|packed| packed.as_ptr());
         let count = self.count();
         let sums = numbers(&mut self.memory.sums, count).as_mut_ptr();
         let offsets: [usize; CHAIN] = std::array::from_fn(|step| step * pitch);
@@ -183,10 +221,33 @@ impl Sums {
         self.chains += chains;
     }
 
+    /// [`add`](Self::add) of what is packed as bf16.
+    fn add_tiles(&mut self, terms: usize, right: Right) {
+        assert!((1..=bf16::BLOCK).contains(&terms));
+        let groups = terms.div_ceil(tiles::TERMS);
+        if self.chains + groups > CHAIN {
+            self.move_high();
+        }
+        let (rows, cols, panels, pitch) = (self.rows, self.cols, self.col_panels(), self.line_pitch());
+        let (lengths, count, is_first) = (self.lengths(right), self.count(), self.chains == 0);
+        let Memory { left, right: of_right, sums, .. } = &mut self.memory;
+        let left = bytemuck::cast_slice_mut(numbers(left, lengths[0]));
+        let words: &mut [bf16] = bytemuck::cast_slice_mut(numbers(of_right, lengths[1]));
+        let right = match right {
+            Right::Panels => tiles::Right { words, panels, panel: COLS * bf16::BLOCK, pitch: 2 * COLS },
+            Right::Lines => {
+                tiles::interleave(words, pitch, cols, terms);
+                tiles::Right { words, panels, panel: 2 * COLS, pitch: 2 * pitch }
+            }
+        };
+        tiles::Block::new(left, rows, right, terms).add(&mut numbers(sums, count)[..count], is_first);
+        self.chains += groups;
+    }
+
     /// Turns the terms of the block that was packed into pairs, where that changes no sum.
     fn pair(&mut self, terms: usize, right: Right) -> bool {
         let (rows, cols, count, pitch) = (self.rows, self.cols, self.col_panels(), self.line_pitch());
-        let [left, numbers] = self.packed(right);
+        let [left, numbers] = self.packed::<f32>(right);
         let panels = match right {
             Right::Panels => pairs::Panels { numbers, count, length: COLS * BLOCK, pitch: COLS, cols: COLS },
             Right::Lines => pairs::Panels { numbers, count: 1, length: pitch * BLOCK, pitch, cols },
@@ -196,7 +257,7 @@ impl Sums {
 
     /// Sums in memory.
     fn count(&self) -> usize {
-        self.rows.next_multiple_of(isa::ROWS) * self.col_panels() * COLS
+        self.rows.next_multiple_of(self.panel_rows()) * self.col_panels() * COLS
     }
 
     /// Adds the sums of a full level to the next one, and begins anew.
@@ -227,8 +288,8 @@ impl Sums {
 
     /// The sums of a row in the panel of columns with a number.
     pub(in crate::ops) fn line(&self, row: usize, col_panel: usize) -> &[f32] {
-        let row_panels = self.rows.div_ceil(isa::ROWS);
-        let start = (col_panel * row_panels + row / isa::ROWS) * isa::ROWS + row % isa::ROWS;
+        let panel_rows = self.panel_rows();
+        let start = col_panel * self.rows.next_multiple_of(panel_rows) + row;
         let halves: &[CacheLine] = &self.memory.sums[start * COLS / 16..(start + 1) * COLS / 16];
         // SAFETY: cache lines are f32 without gaps.
         let all = unsafe { std::slice::from_raw_parts(halves.as_ptr().cast::<f32>(), COLS) };
@@ -239,136 +300,5 @@ impl Sums {
 impl Drop for Sums {
     fn drop(&mut self) {
         MEMORY.set(mem::take(&mut self.memory));
-    }
-}
-
-/// Calls a function with a pointer to some neighbouring elements of a tensor.
-macro_rules! by_type {
-    ($from:expr, $offset:expr, $count:expr, |$first:ident| $call:expr) => {{
-        let (from, offset): (&Tensor<'_>, u64) = ($from, $offset);
-        let Some(last) = ($count as u64).checked_sub(1) else { return };
-        // SAFETY: `element` checks that the first and the last element are inside the tensor, which nobody writes to; `detect` has found the instructions.
-        unsafe {
-            match from.desc().dtype() {
-                DType::F16 => {
-                    from.element::<f16>(offset + last);
-                    let $first = from.element::<f16>(offset).cast_const();
-                    $call
-                }
-                DType::BF16 => {
-                    from.element::<bf16>(offset + last);
-                    let $first = from.element::<bf16>(offset).cast_const();
-                    $call
-                }
-                _ => {
-                    from.element::<f32>(offset + last);
-                    let $first = from.element::<f32>(offset).cast_const();
-                    $call
-                }
-            }
-        }
-    }};
-}
-
-/// Elements of f32, f16 or bf16, widened to f32.
-#[derive(Clone, Copy)]
-pub(in crate::ops) struct Pack(Isa);
-
-impl Pack {
-    pub(in crate::ops) fn detect() -> Self {
-        Self(Isa::detect())
-    }
-
-    /// Copies `lines` by `length` elements of a tensor from an offset on, with the strides of lines and of elements.
-    pub(in crate::ops) fn copy(
-        self,
-        from: &Tensor<'_>,
-        offset: u64,
-        [lines, length]: [usize; 2],
-        strides: [u64; 2],
-        to: &mut [f32],
-        to_pitch: usize,
-    ) {
-        if lines == 0 || length == 0 {
-            return;
-        }
-        assert!((lines - 1) * to_pitch + length <= to.len());
-        let last = offset + (lines as u64 - 1) * strides[0] + (length as u64 - 1) * strides[1];
-        // An extent of 1 has no stride.
-        let strides =
-            [(lines, strides[0]), (length, strides[1])].map(|(n, stride)| if n == 1 { 1 } else { to_usize(stride) });
-        let (extents, to) = ([lines, length], to.as_mut_ptr());
-        // SAFETY: strides are not negative, so that all elements lie between the first and the last, which `element` finds in the tensor; nobody writes to
-        // inputs; `to` is long enough, and `detect` has found the instructions.
-        unsafe {
-            match from.desc().dtype() {
-                DType::F16 => {
-                    from.element::<f16>(last);
-                    widen(self.0, extents, from.element::<f16>(offset), strides, to, to_pitch);
-                }
-                DType::BF16 => {
-                    from.element::<bf16>(last);
-                    widen(self.0, extents, from.element::<bf16>(offset), strides, to, to_pitch);
-                }
-                _ => {
-                    from.element::<f32>(last);
-                    widen(self.0, extents, from.element::<f32>(offset), strides, to, to_pitch);
-                }
-            }
-        }
-    }
-
-    /// Adds `factor` times neighbouring elements of a tensor, from an offset on, to as many sums.
-    pub(in crate::ops) fn add_scaled(self, sums: &mut [f32], factor: f32, from: &Tensor<'_>, offset: u64) {
-        by_type!(from, offset, sums.len(), |first| add_scaled(self.0, sums, factor, first));
-    }
-
-    /// Adds the products of factors and of neighbouring elements of a tensor, from an offset on, to as many sums.
-    pub(in crate::ops) fn add_multiplied(self, sums: &mut [f32], factors: &[f32], from: &Tensor<'_>, offset: u64) {
-        by_type!(from, offset, sums.len(), |first| add_multiplied(self.0, sums, factors, first));
-    }
-
-    /// Adds the products of factors and of as many neighbouring elements of a tensor, from an offset on, to eight sums, each of which takes every eighth one.
-    pub(in crate::ops) fn add_dot(self, sums: &mut [f32; 8], factors: &[f32], from: &Tensor<'_>, offset: u64) {
-        by_type!(from, offset, factors.len(), |first| add_dot(self.0, sums, factors, first));
-    }
-
-    /// One sum for each place of a grid: of the products of factors and of the elements at offsets from the place, in chains. Sums of the last [`COLS`]
-    /// places may be of anything.
-    pub(in crate::ops) fn of_grid(self, grid: &[f32], offsets: &[usize], factors: &[f32], sums: &mut [f32]) {
-        let last = offsets.iter().max().map_or(0, |&offset| offset + sums.len());
-        assert!(last <= grid.len() && offsets.len() == factors.len() && sums.len().is_multiple_of(COLS));
-        if offsets.is_empty() {
-            sums.fill(0.0);
-        }
-        for (panel, sums) in sums.chunks_exact_mut(COLS).enumerate() {
-            for (chain, (offsets, factors)) in offsets.chunks(CHAIN).zip(factors.chunks(CHAIN)).enumerate() {
-                // SAFETY: there is a factor for each offset, and from each offset on as many elements as there are sums, of which a panel has `COLS`.
-                unsafe {
-                    let from = grid.as_ptr().add(panel * COLS);
-                    self.0.add_products(1, factors.as_ptr(), (from, offsets), sums.as_mut_ptr(), chain == 0);
-                }
-            }
-        }
-    }
-
-    /// As [`copy`](Self::copy), of `terms` by `cols` elements of a right factor, in panels from a term of the block on.
-    pub(in crate::ops) fn panels(
-        self,
-        from: &Tensor<'_>,
-        offset: u64,
-        [terms, cols]: [usize; 2],
-        strides: [u64; 2],
-        first_term: usize,
-        to: &mut [f32],
-    ) {
-        for (panel, to) in (0..cols.div_ceil(COLS)).zip(to.chunks_exact_mut(COLS * BLOCK)) {
-            let first = panel * COLS;
-            let (cols, to) = (COLS.min(cols - first), &mut to[first_term * COLS..]);
-            if cols < COLS {
-                to[..terms * COLS].fill(0.0);
-            }
-            self.copy(from, offset + first as u64 * strides[1], [terms, cols], strides, to, COLS);
-        }
     }
 }

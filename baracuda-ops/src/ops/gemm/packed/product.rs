@@ -1,11 +1,14 @@
 //! Products of matrices of f32, f16 and bf16.
 
+use half::bf16;
+
 use super::super::cpu::{At, Values, offset};
 use super::super::geometry::Product;
 use super::finish::Line;
-use super::{BLOCK, COLS, Finish, PITCH, Places, Right, Sums, tile_of};
+use super::{COLS, Finish, Places, Right, Sums, Word, tile_of};
 use crate::backend::cpu::threads;
 use crate::narrow::to_usize;
+use crate::ops::pointwise::map::fast::{Widest, widest};
 
 /// Computes one product.
 pub(in crate::ops::gemm) fn multiply_values(product: &Product, values: Values<'_>) {
@@ -37,10 +40,13 @@ pub(in crate::ops::gemm) fn multiply_values(product: &Product, values: Values<'_
         let first = At { z: task / (row_tiles * col_tiles), m: first_m, n: first_n };
         let extents = [(m - first_m).min(tile[0]), (n - first_n).min(tile[1])].map(to_usize);
         let mut sums = Sums::new(extents, factors);
-        add_terms(product, values, first, extents, &mut sums);
+        match sums.are_tiled() {
+            true => add_terms::<bf16>(product, values, first, extents, &mut sums),
+            false => add_terms::<f32>(product, values, first, extents, &mut sums),
+        }
         sums.end();
-        // SAFETY: tiles share no element of the outputs, and each is one task.
-        unsafe { finish_tile(product, is_transposed, &finish, first, extents, &sums) };
+        // SAFETY: tiles share no element of the outputs, and each is one task, so that no other thread uses these elements meanwhile.
+        widest(Finished { product, is_transposed, finish: &finish, first, extents, sums: &sums });
     });
 }
 
@@ -51,7 +57,7 @@ fn is_better_transposed(product: &Product) -> bool {
 }
 
 /// Adds all terms to the sums of a tile.
-fn add_terms(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2], sums: &mut Sums) {
+fn add_terms<W: Word>(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2], sums: &mut Sums) {
     let Product { left, right, batch, summed, k, .. } = product;
     if product.terms() == 0 {
         return;
@@ -63,11 +69,11 @@ fn add_terms(product: &Product, values: Values<'_>, first: At, [rows, cols]: [us
     for s in 0..summed.count() {
         let left_start = left_start + offset(summed, &left.summed, s);
         let right_start = right_start + offset(summed, &right.summed, s);
-        for first_k in (0..*k).step_by(BLOCK) {
-            let terms = to_usize((k - first_k).min(BLOCK as u64));
-            let [packed_left, packed_right] = sums.packed(Right::Panels);
+        for first_k in (0..*k).step_by(W::BLOCK) {
+            let terms = to_usize((k - first_k).min(W::BLOCK as u64));
+            let [packed_left, packed_right] = sums.packed::<W>(Right::Panels);
             let start = left_start + first_k * left.cols;
-            pack.copy(&left_tensor, start, [rows, terms], [left.rows, left.cols], packed_left, PITCH);
+            pack.copy(&left_tensor, start, [rows, terms], [left.rows, left.cols], packed_left, W::PITCH);
             let start = right_start + first_k * right.rows;
             pack.panels(&right_tensor, start, [terms, cols], [right.rows, right.cols], 0, packed_right);
             sums.add(terms, Right::Panels);
@@ -75,32 +81,37 @@ fn add_terms(product: &Product, values: Values<'_>, first: At, [rows, cols]: [us
     }
 }
 
-/// Does what the epilogue says with the sums of a tile. The bias of a transposed product belongs to its rows.
-///
-/// # Safety
-/// No other thread uses these elements of the outputs meanwhile.
-unsafe fn finish_tile(
-    product: &Product,
+/// The sums of a tile, and what the epilogue does with them. The bias of a transposed product belongs to its rows.
+struct Finished<'t> {
+    product: &'t Product,
     is_transposed: bool,
-    finish: &Finish<'_>,
+    finish: &'t Finish<'t>,
     first: At,
-    [rows, cols]: [usize; 2],
-    sums: &Sums,
-) {
-    let Product { batch, out, epilogue, .. } = product;
-    for row in 0..rows {
-        for panel in 0..cols.div_ceil(COLS) {
-            let at = At { m: first.m + row as u64, n: first.n + (panel * COLS) as u64, ..first };
-            let bias = epilogue.bias.map_or_else(Line::default, |bias| match is_transposed {
-                true => Line { offset: at.m * bias.stride, stride: 0 },
-                false => Line { offset: at.n * bias.stride, stride: bias.stride },
-            });
-            let beside = epilogue
-                .beside
-                .map_or_else(Line::default, |matrix| Line { offset: matrix.at(batch, at), stride: matrix.cols });
-            let places = Places { out: Line { offset: out.at(batch, at), stride: out.cols }, bias, beside };
-            // SAFETY: the caller is alone at these elements.
-            unsafe { finish.line(sums.line(row, panel), &places) };
+    extents: [usize; 2],
+    sums: &'t Sums,
+}
+
+impl Widest for Finished<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<const FUSED: bool>(self) {
+        let Self { product: Product { batch, out, epilogue, .. }, is_transposed, finish, first, extents, sums } = self;
+        let [rows, cols] = extents;
+        for row in 0..rows {
+            for panel in 0..cols.div_ceil(COLS) {
+                let at = At { m: first.m + row as u64, n: first.n + (panel * COLS) as u64, ..first };
+                let bias = epilogue.bias.map_or_else(Line::default, |bias| match is_transposed {
+                    true => Line { offset: at.m * bias.stride, stride: 0 },
+                    false => Line { offset: at.n * bias.stride, stride: bias.stride },
+                });
+                let beside = epilogue
+                    .beside
+                    .map_or_else(Line::default, |matrix| Line { offset: matrix.at(batch, at), stride: matrix.cols });
+                let places = Places { out: Line { offset: out.at(batch, at), stride: out.cols }, bias, beside };
+                // SAFETY: who made this is alone at these elements.
+                unsafe { finish.line(sums.line(row, panel), &places) };
+            }
         }
     }
 }

@@ -587,7 +587,7 @@ fn stream<E: Element>(lines: &mut [E], from: &[E]) {
 
 /// Rounds to nearest, ties to even.
 #[inline(always)]
-fn to_bf16(value: f32) -> bf16 {
+pub(in crate::ops) fn to_bf16(value: f32) -> bf16 {
     let bits = value.to_bits();
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
     bf16::from_bits(low_half(if value.is_nan() { bits >> 16 | 0x40 } else { rounded }))
