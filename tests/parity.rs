@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         eprintln!("{missing}");
         return ExitCode::FAILURE;
     }
+    let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.list && !args.ignored && !args.exact;
     let records = Arc::new(Mutex::new(Vec::new()));
     let (mut left_out, mut large) = (0, 0);
     let seed = random::seed();
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
             _ => left_out += usize::from(is_left_out),
         }
         let is_ignored = is_left_out || entry.target.device.is_err();
-        if is_ignored {
+        if is_ignored && is_whole {
             let must_be_refused = entry.case.must_be_refused_by(entry.target.backend);
             let words = if must_be_refused { floor::MUST_BE_REFUSED } else { "" };
             records.lock().unwrap().push(entry.record(Ended::Ignored, words.into(), 0.0));
@@ -76,7 +77,9 @@ fn main() -> ExitCode {
         args.test_threads.get_or_insert(4 * cores);
     }
     let conclusion = libtest_mimic::run(&args, trials);
-    let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.list && !args.ignored && !args.exact;
+    if args.list {
+        return ExitCode::SUCCESS;
+    }
     let mut failed = conclusion.has_failed();
     let records: Vec<Record> = std::mem::take(&mut *records.lock().unwrap());
     let is_whole = is_whole && conclusion.num_filtered_out == 0;

@@ -569,6 +569,15 @@ impl Case {
         if self.is_pinned_elsewhere(backend) {
             return true;
         }
+        match backend {
+            Backend::Cpu => false,
+            Backend::Cuda => self.is_cpu_only,
+            Backend::Wgpu => self.is_cpu_only || self.is_beyond_words(),
+        }
+    }
+
+    /// Whether it computes with types that WGSL lacks, or counts further than its words of 32 bits do.
+    fn is_beyond_words(&self) -> bool {
         // Moves and orders take elements of 8 bytes as two words.
         let is_scatter = ["index_add", "scatter"].contains(&self.descriptor.name());
         let is_move = ["copy", "pad", "concat", "index_select", "gather", "nonzero", "sort", "top_k", "search_sorted"]
@@ -583,15 +592,17 @@ impl Case {
         // What is combined has no elements of 64 bits; indices may have.
         let combines_long = is_scatter && !is_move && self.dtype() == DType::I64;
         // Reductions write integers of 8 bytes as two words, but products of integers, and read none.
-        let line = self.descriptor.line();
-        let is_product = line.contains(r#":"prod""#) && !line.contains(r#""lt""#);
+        let is_product = || {
+            let line = self.descriptor.line();
+            line.contains(r#":"prod""#) && !line.contains(r#""lt""#)
+        };
         let is_long_reduction = self.descriptor.name() == "reduce"
             && self.slots().iter().any(|slot| slot.desc.dtype() == DType::I64)
             && self
                 .slots()
                 .iter()
                 .filter(|slot| slot.access == Access::In)
-                .any(|slot| slot.desc.dtype() == DType::I64 || (is_product && slot.desc.dtype().is_integer()));
+                .any(|slot| slot.desc.dtype() == DType::I64 || (slot.desc.dtype().is_integer() && is_product()));
         // Scans write indices of 64 bits as two words.
         let is_number = |s: &Slot| self.descriptor.name() == "scan" && s.name != "indices";
         let lacks_wide = |s: &Slot| s.desc.dtype() == DType::I64 && is_number(s);
@@ -600,13 +611,10 @@ impl Case {
         let counts_beyond_words = self.descriptor.name() != "cross_entropy"
             && self.slots().iter().any(|slot| slot.name == "missing")
             && named.map_or(&[][..], |slot| slot.desc.dims()).iter().any(|&dim| dim > u64::from(u32::MAX));
-        let has_missing_types =
-            is_long_reduction || combines_long || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s));
-        match backend {
-            Backend::Cpu => false,
-            Backend::Cuda => self.is_cpu_only,
-            Backend::Wgpu => self.is_cpu_only || has_missing_types || counts_beyond_words,
-        }
+        is_long_reduction
+            || combines_long
+            || counts_beyond_words
+            || self.slots().iter().any(|s| lacks(s.desc.dtype()) || lacks_wide(s))
     }
 
     /// The element type that names the case in tables: that of the first operand.

@@ -47,6 +47,8 @@ pub struct Entry {
     pub mode: Mode,
     /// The target.
     pub target: &'static Target,
+    /// The case's repro line, which its trials share.
+    line: Arc<str>,
     /// Whether the target serves the case, and no case before it that it serves runs in this mode, on this target, with this type.
     is_first: bool,
     /// Whether it is the trial in `values` that shows a form of its shaders: the smallest of those that have it.
@@ -56,12 +58,18 @@ pub struct Entry {
 impl Entry {
     /// A trial that no list holds.
     pub fn random(case: Arc<Case>, target: &'static Target) -> Self {
-        Self { case, mode: Mode::Random, target, is_first: false, shows_form: false }
+        let line = case.line().into();
+        Self { case, mode: Mode::Random, target, line, is_first: false, shows_form: false }
+    }
+
+    /// The repro line of its case.
+    pub fn line(&self) -> &str {
+        &self.line
     }
 
     /// `<op>/<mode>/<backend>/<repro line>`
     pub fn name(&self) -> String {
-        format!("{}/{}/{}/{}", self.case.descriptor.name(), self.mode.name(), self.target.name, self.case.line())
+        format!("{}/{}/{}/{}", self.case.descriptor.name(), self.mode.name(), self.target.name, self.line)
     }
 
     /// Whether the trial is left out on its device, which is there; none is where the environment has `BOPS_EVERY`.
@@ -78,7 +86,7 @@ impl Entry {
     /// `share` that show it again.
     fn is_way_again(&self, share: u64) -> bool {
         let is_way = !matches!(self.mode, Mode::Values | Mode::Bitwise | Mode::Sanitize);
-        is_way && !self.is_first && !hash(&self.case.line()).is_multiple_of(share)
+        is_way && !self.is_first && !hash(&self.line).is_multiple_of(share)
     }
 
     /// Whether the case is one for a CUDA device, and there is none.
@@ -94,9 +102,7 @@ impl Entry {
         }
         if SEQUENCES.contains(&self.case.descriptor.name()) {
             let is_asked = self.mode == Mode::Values && self.target.name == "wgpu";
-            return self.is_first
-                || self.shows_form
-                || is_asked && hash(&self.case.line()).is_multiple_of(SOFTWARE_SEQUENCES);
+            return self.is_first || self.shows_form || is_asked && hash(&self.line).is_multiple_of(SOFTWARE_SEQUENCES);
         }
         let is_again = self.target.name == "wgpu-plain";
         let share = match self.case.is_core {
@@ -111,14 +117,14 @@ impl Entry {
         let is_hard = is_hard && self.case.is_core || self.case.data.is_structured();
         let is_hard = is_hard && self.mode == Mode::Values && !is_again;
         // Through an activation, forms that read vectors and such that do not have to agree.
-        let is_activated = self.case.descriptor.line().contains("\"activation\"");
         let has_vectors = self.case.slots()[0].desc.dims().ends_with(&[16, 16]);
-        let crosses_forms = self.case.is_core && self.mode == Mode::Bitwise && is_activated && has_vectors;
+        let crosses_forms =
+            self.case.is_core && self.mode == Mode::Bitwise && has_vectors && self.line.contains("\"activation\"");
         self.is_first
             || self.shows_form
             || is_hard
             || crosses_forms
-            || is_small && hash(&self.case.line()).is_multiple_of(share)
+            || is_small && hash(&self.line).is_multiple_of(share)
     }
 
     /// A record of the trial.
@@ -128,7 +134,7 @@ impl Entry {
             mode: self.mode.name().into(),
             target: self.target.name.into(),
             dtype: self.case.dtype().name().into(),
-            case: self.case.line(),
+            case: self.line.to_string(),
             ended,
             words,
             units,
@@ -163,11 +169,13 @@ pub fn entries() -> Vec<Entry> {
     for subject in SUBJECTS {
         let mut kinds = HashSet::new();
         for case in (subject.cases)().into_iter().map(Arc::new) {
+            let line: Arc<str> = case.line().into();
             for target in TARGETS.iter() {
                 let is_served = !case.must_be_refused_by(target.backend);
                 for mode in Mode::ALL.into_iter().filter(|m| m.applies(&case, target)) {
                     let is_first = is_served && kinds.insert((case.dtype(), case.is_core, mode, target.name));
-                    entries.push(Entry { case: case.clone(), mode, target, is_first, shows_form: false });
+                    let (case, line) = (case.clone(), line.clone());
+                    entries.push(Entry { case, mode, target, line, is_first, shows_form: false });
                 }
             }
         }

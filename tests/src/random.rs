@@ -52,16 +52,16 @@ pub fn seed() -> String {
 pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
     let mut entries = Vec::new();
     for target in TARGETS.iter().filter(|t| t.device.is_ok() && t.name != "wgpu-plain") {
+        let is_asked = |e: &&Entry| e.mode == Mode::Values && e.target.name == target.name;
+        let asked: Vec<&Entry> = listed.iter().filter(is_asked).collect();
         for subject in SUBJECTS {
             let mut random = Rng::with_seed(hash(&format!("{seed} {} {}", subject.name, target.name)));
-            let of_lists = listed.iter().filter(|e| {
-                let is_of_both = e.target.name == target.name && e.case.descriptor.name() == subject.name;
-                let is_kind = e.mode == Mode::Values && is_template(&e.case, target);
-                is_of_both && is_kind && (!target.is_software() || e.is_for_software())
-            });
-            let mut templates: Vec<&Case> = of_lists.map(|e| &*e.case).collect();
+            let is_run = |e: &Entry| !target.is_software() || e.is_for_software();
+            let of_op = asked.iter().filter(|e| e.case.descriptor.name() == subject.name);
+            let mut templates: Vec<&Entry> =
+                of_op.copied().filter(|e| is_run(e) && is_template(&e.case, target)).collect();
             // The order of trials depends on which devices are there.
-            templates.sort_by_key(|case| case.line());
+            templates.sort_by_key(|entry| entry.line());
             random.shuffle(&mut templates);
             if target.is_software() {
                 templates.truncate(SOFTWARE_KINDS);
@@ -74,8 +74,11 @@ pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
             let mut cases = Vec::new();
             // Some of what chance makes is no valid descriptor.
             for template in templates.iter().cycle().take(100 * count) {
-                let Ok(case) = variation(template, most, &mut random) else { continue };
-                if cases.len() < count && !case.must_be_refused_by(target.backend) && seen.insert(case.line()) {
+                if cases.len() == count {
+                    break;
+                }
+                let Ok(case) = variation(&template.case, most, &mut random) else { continue };
+                if !case.must_be_refused_by(target.backend) && seen.insert(case.line()) {
                     cases.push(case);
                 }
             }
