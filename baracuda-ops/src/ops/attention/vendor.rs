@@ -85,7 +85,7 @@ impl Planned {
             scale: single(valid.derived.scale.get()),
             gradients: None,
             is_reproducible: options.determinism != Determinism::Any,
-            workspace_bytes: workspace_bytes(options),
+            workspace_bytes: workspace_bytes(options, 0),
         };
         let indices = [Q, K, V, Y].map(|row| slots.always(row)).into_iter().chain(lse).map(|slot| slot.index);
         Ok(Self { problem, indices: indices.collect() })
@@ -124,11 +124,15 @@ impl Planned {
             format!("dy has to lie as y: strides {:?} and {:?}", dy.strides(), y.strides())
         })?;
         check_lse(slots.always(LSE))?;
+        let Geometry { samples, heads, queries, keys, depth, value_depth, .. } = *geometry;
         if is_reproducible {
-            let Geometry { samples, heads, queries, keys, .. } = *geometry;
             let scores = [samples, heads, queries, keys].into_iter().fold(1, u64::saturating_mul);
             check_reach(scores, || "the number of scores, whose gradients it keeps".into())?;
         }
+        // Sums in f32: of dy and y, of dq, and of each head's dk and dv.
+        let of_queries = queries.saturating_mul(if is_reproducible { 1 } else { 1 + depth });
+        let of_keys = if geometry.group() > 1 { keys.saturating_mul(depth + value_depth) } else { 0 };
+        let sums = [samples, heads, of_queries.saturating_add(of_keys)].into_iter().fold(4, u64::saturating_mul);
         let problem = AttentionProblem {
             q: q?,
             k: k?,
@@ -139,7 +143,7 @@ impl Planned {
             scale: single(geometry.scale.get()),
             gradients: Some(Gradients { dy, dq: dq?, dk: dk?, dv: dv? }),
             is_reproducible,
-            workspace_bytes: workspace_bytes(options),
+            workspace_bytes: workspace_bytes(options, sums),
         };
         let indices = [Q, K, V, Y, LSE, DY, DQ, DK, DV].map(|row| slots.always(row).index);
         Ok(Self { problem, indices: indices.into() })
@@ -183,8 +187,10 @@ impl Planned {
 /// Operands of a backward: q, k, v, y, lse, and four gradients.
 const MOST_OPERANDS: usize = 9;
 
-fn workspace_bytes(options: &PlanOptions) -> u64 {
-    options.workspace_limit.unwrap_or(WORKSPACE_BYTES) / WORKSPACE_ALIGN * WORKSPACE_ALIGN
+/// The most workspace of a run. Where the options set no limit, bytes that grow as operands do are not counted.
+fn workspace_bytes(options: &PlanOptions, beside: u64) -> u64 {
+    let limit = options.workspace_limit.unwrap_or(WORKSPACE_BYTES.saturating_add(beside));
+    limit / WORKSPACE_ALIGN * WORKSPACE_ALIGN
 }
 
 /// Whether scores are what cuDNN can state, and the mask in its terms.
@@ -358,6 +364,8 @@ mod tests {
         let name = |index: &usize| descriptor.slots().iter().find(|slot| slot.index == *index).unwrap().name;
         assert!(indices.iter().map(name).eq(["q", "k", "v", "y", "lse", "dy", "dq", "dk", "dv"]));
         assert_eq!(problem.gradients.unwrap().dv.dims, [2, 2, 40, 128, 1]);
+        // Two heads share one of keys.
+        assert_eq!(problem.workspace_bytes, WORKSPACE_BYTES + 4 * 2 * 4 * (24 + 40 * 192));
     }
 
     #[test]
@@ -400,7 +408,9 @@ mod tests {
         let long = backward(&of([1, 32, 32, 16384, 16384, 64, 64]));
         refused(planned_backward(&long, &options), "the number of scores, whose gradients it keeps is 8589934592");
         let any = options.determinism(Determinism::Any);
-        assert!(!planned_backward(&long, &any).unwrap().problem.is_reproducible);
+        let problem = planned_backward(&long, &any).unwrap().problem;
+        assert!(!problem.is_reproducible);
+        assert_eq!(problem.workspace_bytes, WORKSPACE_BYTES + 4 * 32 * 16384 * 65);
         let wide = backward(&of([1, 2, 2, 256, 256, 136, 64]));
         assert!(planned_backward(&wide, &any).is_ok());
         let a100 = example("A100");

@@ -8,7 +8,7 @@
 //! of all scores in the workspace, and every run computes the same bits. Where the product writes sums in f32, which are then rounded, blocks of keys add
 //! to them in any order. No note of an engine tells the two apart.
 //!
-//! Source: as [`super`], "Attention" in the documentation of the cuDNN graph API, and NVIDIA/cudnn-frontend 1.15 to 1.22 for which graphs these are.
+//! Source: as [`super`], "Attention" in the documentation of the cuDNN graph API, and NVIDIA/cudnn-frontend 1.23 for which graphs these are.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
