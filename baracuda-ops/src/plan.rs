@@ -141,6 +141,13 @@ pub(crate) enum Function<D> {
     Cuda(for<'d> fn(&'d D, &cuda::Props) -> Accepted<'d>),
     #[cfg(feature = "cuda")]
     CudaForm(&'static str, for<'d> fn(&'d D, &cuda::Props, Ask) -> Accepted<'d>),
+    /// Through a vendor's library, which the second function names with its version.
+    #[cfg(feature = "cuda")]
+    CudaVendor(
+        &'static str,
+        for<'d> fn(&'d D, &PlanOptions, &cuda::Props, Ask) -> Accepted<'d>,
+        fn(&Device) -> Option<String>,
+    ),
     #[cfg(feature = "wgpu")]
     Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
     #[cfg(feature = "wgpu")]
@@ -157,7 +164,7 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) => KernelName::<D>::WGSL,
             #[cfg(feature = "cuda")]
-            Self::CudaForm(name, _) => name,
+            Self::CudaForm(name, _) | Self::CudaVendor(name, ..) => name,
             #[cfg(feature = "wgpu")]
             Self::WgpuForm(name, _) => name,
         }
@@ -167,27 +174,37 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         match self {
             Self::Cpu(_) | Self::CpuForm(..) => Backend::Cpu,
             #[cfg(feature = "cuda")]
-            Self::Cuda(_) | Self::CudaForm(..) => Backend::Cuda,
+            Self::Cuda(_) | Self::CudaForm(..) | Self::CudaVendor(..) => Backend::Cuda,
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) | Self::WgpuForm(..) => Backend::Wgpu,
         }
     }
 
     #[cfg_attr(
-        not(any(feature = "cuda", feature = "wgpu")),
-        expect(unused_variables, reason = "the CPU has no properties")
+        not(feature = "cuda"),
+        expect(unused_variables, reason = "the options are for vendors' libraries, and the CPU has no properties")
     )]
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+    fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
         match self {
             Self::Cpu(accept) | Self::CpuForm(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]
             Self::Cuda(accept) => accept(descriptor, cuda::Props::of(props)?),
             #[cfg(feature = "cuda")]
             Self::CudaForm(_, accept) => accept(descriptor, cuda::Props::of(props)?, ask),
+            #[cfg(feature = "cuda")]
+            Self::CudaVendor(_, accept, _) => accept(descriptor, options, cuda::Props::of(props)?, ask),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(accept) => accept(descriptor, wgpu::Props::of(props)?),
             #[cfg(feature = "wgpu")]
             Self::WgpuForm(_, accept) => accept(descriptor, wgpu::Props::of(props)?, ask),
+        }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn library(&self, device: &Device) -> Option<String> {
+        match self {
+            Self::CudaVendor(_, _, library) => library(device),
+            _ => None,
         }
     }
 }

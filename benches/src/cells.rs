@@ -70,7 +70,7 @@ impl Cell {
         let has_pinned = all().any(|descriptor| is_of(&descriptor));
         all().map(move |descriptor| {
             let mut options = options.clone().math(self.math);
-            if descriptor.name().starts_with("conv") {
+            if descriptor.name().starts_with("conv") || descriptor.name() == "attention_backward" {
                 // As PyTorch asks for.
                 options = options.determinism(Determinism::Any);
             }

@@ -389,9 +389,12 @@ pub(crate) use descriptor;
 
 /// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in; or for each of them a
 /// function of the validated fields, which through wgpu makes the dispatches; or forms, by their names behind the op's, which such
-/// functions are that are told how they are asked.
+/// functions are that are told how they are asked. On CUDA one of them can be a vendor's, `of` the library that serves it.
 macro_rules! kernels {
-    (cuda: {$($cuda_form:literal => $cuda:path),*}; wgpu: {$($wgpu_form:literal => $wgpu:path),*};
+    (cuda: {
+        $($cuda_form:literal => $cuda:path),*
+        $(; $vendor_form:literal => $vendor:path, of $library:path; $($later_form:literal => $later:path),*)?
+    }; wgpu: {$($wgpu_form:literal => $wgpu:path),*};
         cpu: $cpu:expr $(; before: {$($cpu_form:literal => $cpu_path:path),*})?) => {
         const {
             &[
@@ -402,6 +405,21 @@ macro_rules! kernels {
                         |descriptor, props, ask| $cuda(Described::valid(descriptor), props, ask),
                     ),
                 )*
+                $(
+                    #[cfg(feature = "cuda")]
+                    &$crate::plan::Function::CudaVendor(
+                        $crate::plan::form_name!(Self, $vendor_form),
+                        |descriptor, options, props, ask| $vendor(Described::valid(descriptor), options, props, ask),
+                        $library,
+                    ),
+                    $(
+                        #[cfg(feature = "cuda")]
+                        &$crate::plan::Function::CudaForm(
+                            $crate::plan::form_name!(Self, $later_form),
+                            |descriptor, props, ask| $later(Described::valid(descriptor), props, ask),
+                        ),
+                    )*
+                )?
                 $(
                     #[cfg(feature = "wgpu")]
                     &$crate::plan::Function::WgpuForm(

@@ -638,7 +638,7 @@ impl Products {
     fn of(descriptor: &AnyDescriptor, by: By) -> Self {
         let dtype = descriptor.slots()[0].desc.dtype();
         let unit = dtype.accumulator().unit_roundoff();
-        if by.kernel.ends_with("_mma") {
+        if ["_mma", "_cudnn"].iter().any(|form| by.kernel.ends_with(form)) {
             Self {
                 has_cores: true,
                 rounded: dtype.unit_roundoff() / unit,

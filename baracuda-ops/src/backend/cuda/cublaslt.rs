@@ -81,9 +81,9 @@ type Set = unsafe extern "C" fn(*mut c_void, c_int, *const c_void, usize) -> Sta
 
 /// Functions of a library that is opened at run time: of each the symbol and the type, which is that of the header.
 macro_rules! functions {
-    ($(#[$doc:meta])* $Functions:ident { $($(#[$of:meta])* $function:ident = $symbol:literal: $type:ty,)* }) => {
+    ($(#[$doc:meta])* $vis:vis $Functions:ident { $($(#[$of:meta])* $function:ident = $symbol:literal: $type:ty,)* }) => {
         $(#[$doc])*
-        struct $Functions {
+        $vis struct $Functions {
             $($(#[$of])* $function: $type,)*
         }
 

@@ -1,19 +1,20 @@
-//! cuDNN, opened at run time: its functions, handles of a device, and convolutions whose engine is fixed.
+//! cuDNN, opened at run time: its functions, handles of a device, and graphs of operations whose engine is fixed.
 //!
-//! A convolution is a graph of operations: the convolution, and in forward what is added to it and applied to it, with values in between that have
-//! no memory. The heuristics propose engines for the graph, from the fastest they know on; the first is taken that is exact and reproducible enough
-//! by its numerical notes, that [`ERRATA`] do not name, that needs no more workspace than there may be, and whose call can be recorded.
+//! A [`Problem`] states itself as a [`Graph`], with values in between that have no memory: a convolution ([`conv`]) or attention ([`attention`]). The
+//! heuristics propose engines for the graph, from the fastest they know on; the first is taken that the problem admits by its numerical notes, that needs
+//! no more workspace than there may be, and whose call can be recorded.
+//!
+//! Reasons of refusals have what the library last said of itself; with `CUDNN_LOGLEVEL_DBG=2` and `CUDNN_LOGDEST_DBG=stderr` in the environment it says
+//! of every engine why it does not serve.
 //!
 //! Two threads may neither use one handle nor execute one plan at the same time: runs borrow a handle of the device, and a plan is locked.
 //!
 //! Before cuDNN 9.28 recorded calls of engines that are compiled at run time are valid as long as the plan lives.
 //!
-//! Source: the cuDNN documentation, and `cudnn_graph.h` of 9.28, in which what is used has been the same since 9.0. For [`ERRATA`]
-//! pytorch/pytorch#188288.
+//! Source: the cuDNN documentation, and `cudnn_graph.h` of 9.28, in which what is used has been the same since 9.0.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
-use std::ops::Range;
 use std::ptr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -21,12 +22,16 @@ use super::cublaslt::{dummy, file, functions};
 use super::{Current, Device, LEGACY_STREAM};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
-use crate::narrow::single;
-use crate::ops::conv::pass::Pass;
+use crate::narrow::to_usize;
+
+pub(crate) mod attention;
+pub(crate) mod conv;
 
 /// What an engine may use of the workspace where the options set no limit.
 pub(crate) const WORKSPACE_BYTES: u64 = 256 << 20;
-/// Extents of a tensor: samples, channels, and up to three spatial ones.
+/// What the workspace is aligned to, and each of its parts.
+pub(crate) const WORKSPACE_ALIGN: u64 = 256;
+/// Extents of a tensor of a convolution: samples, channels, and up to three spatial ones.
 pub(crate) const MAX_RANK: usize = 5;
 /// The library whose functions are those of this file.
 const MAJOR: usize = 9;
@@ -34,20 +39,21 @@ const MAJOR: usize = 9;
 const MOST_HANDLES: usize = 4;
 /// Memory spent on recording a call whose engine wants addresses that exist.
 const MOST_RECORDING_BYTES: u64 = 1 << 30;
+/// Tensors of a graph that have addresses.
+const MOST_ADDRESSES: usize = 24;
+/// The longest text that the library has of an error, and the longest that is told of it.
+const MESSAGE_BYTES: usize = 4096;
+const TOLD_BYTES: usize = 200;
 
 /// A `cudnnStatus_t`.
 type Status = c_int;
 
 // Numbers of cudnn_graph.h. Descriptors:
 const POINTWISE: c_int = 0;
-const CONVOLUTION: c_int = 1;
 const ENGINE: c_int = 2;
 const ENGINE_CONFIG: c_int = 3;
 const HEURISTICS: c_int = 4;
 const EXECUTION_PLAN: c_int = 5;
-const CONVOLUTION_FORWARD: c_int = 10;
-const CONVOLUTION_BACKWARD_FILTER: c_int = 11;
-const CONVOLUTION_BACKWARD_DATA: c_int = 12;
 const POINTWISE_OPERATION: c_int = 13;
 const OPERATION_GRAPH: c_int = 15;
 const VARIANT_PACK: c_int = 16;
@@ -55,14 +61,6 @@ const TENSOR: c_int = 17;
 // Attributes:
 const POINTWISE_MODE: c_int = 0;
 const POINTWISE_MATH_PRECISION: c_int = 1;
-const POINTWISE_NAN_PROPAGATION: c_int = 2;
-const CONVOLUTION_COMPUTE_TYPE: c_int = 100;
-const CONVOLUTION_MODE: c_int = 101;
-const CONVOLUTION_DILATIONS: c_int = 102;
-const CONVOLUTION_STRIDES: c_int = 103;
-const CONVOLUTION_POST_PADDINGS: c_int = 104;
-const CONVOLUTION_PRE_PADDINGS: c_int = 105;
-const CONVOLUTION_SPATIAL_DIMS: c_int = 106;
 const HEURISTICS_MODE: c_int = 200;
 const HEURISTICS_GRAPH: c_int = 201;
 const HEURISTICS_RESULTS: c_int = 202;
@@ -70,12 +68,6 @@ const ENGINE_CONFIG_ENGINE: c_int = 300;
 const EXECUTION_PLAN_HANDLE: c_int = 400;
 const EXECUTION_PLAN_CONFIG: c_int = 401;
 const EXECUTION_PLAN_WORKSPACE_BYTES: c_int = 402;
-/// Of the forward convolution alpha; beta, the convolution, the weight, x and y follow.
-const FORWARD_ALPHA: c_int = 700;
-/// As [`FORWARD_ALPHA`], of the gradient of the data, which is x there, and of y.
-const DATA_ALPHA: c_int = 706;
-/// As [`FORWARD_ALPHA`], of the gradient of the weight, which is the weight there, and of y.
-const FILTER_ALPHA: c_int = 712;
 const POINTWISE_OPERATION_DESC: c_int = 750;
 const POINTWISE_OPERATION_X: c_int = 751;
 const POINTWISE_OPERATION_B: c_int = 752;
@@ -98,13 +90,12 @@ const ENGINE_NUMERICAL_NOTES: c_int = 1303;
 const DATA_FLOAT: DataType = Number(0);
 const DATA_DOUBLE: DataType = Number(1);
 const DATA_HALF: DataType = Number(2);
+const DATA_INT32: DataType = Number(4);
 const DATA_BFLOAT16: DataType = Number(9);
-const CROSS_CORRELATION: Number<7> = Number(1);
+const DATA_BOOLEAN: DataType = Number(11);
 const MODE_FALLBACK: HeuristicsMode = Number(2);
 const MODE_A: HeuristicsMode = Number(3);
 const POINTWISE_ADD: PointwiseMode = Number(0);
-const POINTWISE_RELU: PointwiseMode = Number(100);
-const PROPAGATE_NAN: Number<10> = Number(1);
 // Numerical notes. Those that are not named here are of engines that round what they multiply, sum in less than the compute type, or transform:
 // DOWN_CONVERT_INPUTS (1), REDUCED_PRECISION_REDUCTION (2), FFT (3), WINOGRAD (5 to 8).
 const NOTE_TENSOR_CORE: Note = Number(0);
@@ -172,10 +163,12 @@ unsafe impl Element for f64 {
 
 functions! {
     /// The functions that are used. The library is never closed: it has opened others, which stay, and so do the kernels that they have registered.
-    Functions {
+    pub(crate) Functions {
         version = "cudnnGetVersion": unsafe extern "C" fn() -> usize,
         /// The version of the CUDA runtime in it: 1000 times major plus 10 times minor.
         runtime = "cudnnGetCudartVersion": unsafe extern "C" fn() -> usize,
+        /// What the library last said of an error on this thread, which it forgets by that.
+        last_error = "cudnnGetLastErrorString": unsafe extern "C" fn(*mut c_char, usize),
         create = "cudnnCreate": unsafe extern "C" fn(*mut *mut c_void) -> Status,
         destroy = "cudnnDestroy": unsafe extern "C" fn(*mut c_void) -> Status,
         set_stream = "cudnnSetStream": unsafe extern "C" fn(*mut c_void, *mut c_void) -> Status,
@@ -222,37 +215,54 @@ calls! {
     Execute = "cudnnBackendExecute",
 }
 
+impl Functions {
+    /// What the library last said of an error on this thread: the reason in it, if it names one.
+    fn said(&self) -> Option<String> {
+        let mut text = vec![0u8; MESSAGE_BYTES];
+        // SAFETY: there is room for as many bytes as are said.
+        unsafe { (self.last_error)(text.as_mut_ptr().cast(), text.len()) };
+        let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+        let text = String::from_utf8_lossy(&text[..end]);
+        let reason = text.split_once("Reason: ").map_or(&*text, |(_, reason)| reason);
+        let line = reason.lines().map(str::trim).find(|line| !line.is_empty())?;
+        Some(line.chars().take(TOLD_BYTES).collect())
+    }
+
+    fn check(&self, call: Call, about: Option<c_int>, status: Status) -> Result<(), Failure> {
+        if status == 0 { Ok(()) } else { Err(Failure { call, about, status, said: self.said() }) }
+    }
+}
+
 /// A call of the library that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Failure {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
     call: Call,
     /// The number of the attribute or, if the call has none, of the kind of descriptor.
     about: Option<c_int>,
     status: Status,
+    /// What the library says of it.
+    said: Option<String>,
 }
 
 /// Greater than every status.
 const STATUSES: i32 = 100_000;
 
 impl Failure {
-    fn check(call: Call, about: Option<c_int>, status: Status) -> Result<(), Self> {
-        if status == 0 { Ok(()) } else { Err(Self { call, about, status }) }
-    }
-
     /// The error as a launch's status: less than 0, and read by [`failed`].
-    fn code(self) -> i32 {
+    fn code(&self) -> i32 {
         -((1 + self.call as i32) * STATUSES + self.status.clamp(1, STATUSES - 1))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { call, about, status } = self;
+        let Self { call, about, status, said } = self;
         f.write_str(call.name())?;
         if let Some(about) = about {
             write!(f, " {about}")?;
         }
-        write!(f, " failed with cudnnStatus_t {status}")
+        write!(f, " failed with cudnnStatus_t {status}")?;
+        said.as_ref().map_or(Ok(()), |said| write!(f, ": {said}"))
     }
 }
 
@@ -284,7 +294,7 @@ impl Descriptor {
         let mut raw = ptr::null_mut();
         // SAFETY: the pointer is valid; the descriptor is destroyed in `Drop`.
         let status = unsafe { (functions.create_descriptor)(kind, &mut raw) };
-        Failure::check(Call::CreateDescriptor, Some(kind), status)?;
+        functions.check(Call::CreateDescriptor, Some(kind), status)?;
         Ok(Self { raw, kind, functions: functions.clone() })
     }
 
@@ -293,7 +303,7 @@ impl Descriptor {
         // SAFETY: the values are those of the type, and as many as are said; they are copied.
         let status =
             unsafe { (self.functions.set_attribute)(self.raw, attribute, T::TYPE, count, values.as_ptr().cast()) };
-        Failure::check(Call::SetAttribute, Some(attribute), status)
+        self.functions.check(Call::SetAttribute, Some(attribute), status)
     }
 
     /// Reads as many values as there is room for. Returns how many there are.
@@ -303,14 +313,14 @@ impl Descriptor {
         let mut count = 0;
         // SAFETY: there is room for as many values of the type as are said.
         let status = unsafe { (self.functions.get_attribute)(self.raw, attribute, T::TYPE, room, &mut count, to) };
-        Failure::check(Call::GetAttribute, Some(attribute), status)?;
+        self.functions.check(Call::GetAttribute, Some(attribute), status)?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
     fn finalized(self) -> Result<Self, Failure> {
         // SAFETY: the descriptor exists.
         let status = unsafe { (self.functions.finalize)(self.raw) };
-        Failure::check(Call::Finalize, Some(self.kind), status)?;
+        self.functions.check(Call::Finalize, Some(self.kind), status)?;
         Ok(self)
     }
 
@@ -340,7 +350,7 @@ impl Handle {
         let mut raw = ptr::null_mut();
         // SAFETY: the pointer is valid; the handle is destroyed in `Drop`.
         let status = unsafe { (functions.create)(&mut raw) };
-        Failure::check(Call::Create, None, status)?;
+        functions.check(Call::Create, None, status)?;
         Ok(Self { raw, functions: functions.clone() })
     }
 }
@@ -444,8 +454,8 @@ impl Cudnn {
         unsafe { (self.functions.version)() }
     }
 
-    /// Fixes the engine of a convolution, and loads its kernels: the call is recorded and the record dropped.
-    pub(crate) fn plan(self: &Arc<Self>, device: &Device, problem: &ConvProblem) -> Result<Plan, BuildError> {
+    /// Fixes the engine of a problem, and loads its kernels: the call is recorded and the record dropped.
+    pub(crate) fn plan(self: &Arc<Self>, device: &Device, problem: &impl Problem) -> Result<Plan, BuildError> {
         let _current = Current::set(device.0.context)?;
         let refused = |failure: Failure| BuildError::Refused(failure.into());
         {
@@ -458,9 +468,9 @@ impl Cudnn {
             }
         }
         let capability = device.0.props.capability;
-        let warm_up = |execution: &Execution| self.warm_up(device, problem, execution);
+        let warm_up = |execution: &Execution| self.warm_up(device, execution);
         let engine = self.choose(problem, capability, warm_up).map_err(BuildError::Refused)?;
-        let (workspace_bytes, launches) = (engine.execution.workspace_bytes, engine.launches);
+        let (workspace_bytes, launches) = (engine.execution.workspace_bytes(), engine.launches);
         Ok(Plan {
             engine: Some(Mutex::new(engine)),
             workspace_bytes,
@@ -473,15 +483,17 @@ impl Cudnn {
     /// The first engine that may run the problem and that `warm_up` accepts.
     fn choose(
         &self,
-        problem: &ConvProblem,
+        problem: &impl Problem,
         capability: u32,
         warm_up: impl Fn(&Execution) -> Result<u32, String>,
     ) -> Result<Engine, Reason> {
         let handle = lock(&self.builder);
         let version = self.version();
-        let graph = self.graph(handle.raw, problem)?;
+        let graph = problem.graph(&self.functions, handle.raw)?;
         let mut refused = Refused::default();
         for mode in [MODE_A, MODE_FALLBACK] {
+            // What was said before is of something else.
+            let _ = self.functions.said();
             let configs = match self.configs(&graph, mode) {
                 Ok(configs) => configs,
                 Err(failure) => {
@@ -489,16 +501,19 @@ impl Cudnn {
                     continue;
                 }
             };
+            if configs.is_empty() {
+                refused.last = self.functions.said().or(refused.last);
+            }
             for config in configs {
                 refused.offered += 1;
                 let mut attempt = || {
                     let traits = Traits::of(&config).map_err(|failure| failure.to_string())?;
-                    if !traits.serves(problem, capability, version) {
+                    if !problem.admits(&traits, capability, version) {
                         refused.barred += 1;
                         return Ok(None);
                     }
-                    let execution = self.execution(handle.raw, &config, problem).map_err(|f| f.to_string())?;
-                    if execution.workspace_bytes > problem.workspace_bytes {
+                    let execution = self.execution(handle.raw, &config, &graph.tensors).map_err(|f| f.to_string())?;
+                    if execution.workspace_bytes() > problem.workspace_bytes() {
                         refused.large += 1;
                         return Ok(None);
                     }
@@ -509,10 +524,10 @@ impl Cudnn {
                     Ok(Some((traits, execution, launches))) => {
                         tracing::debug!(
                             target: "baracuda_ops",
-                            pass = ?problem.pass,
+                            problem = problem.name(),
                             engine = traits.index,
                             notes = ?traits.notes(),
-                            workspace_bytes = execution.workspace_bytes,
+                            workspace_bytes = execution.workspace_bytes(),
                             "cuDNN engine chosen"
                         );
                         return Ok(Engine { execution, launches, _config: config, _graph: graph });
@@ -522,88 +537,7 @@ impl Cudnn {
                 }
             }
         }
-        Err(refused.reason(problem.workspace_bytes))
-    }
-
-    /// The operations of a problem.
-    fn graph(&self, handle: *mut c_void, problem: &ConvProblem) -> Result<Graph, Failure> {
-        let functions = &self.functions;
-        let compute = problem.compute_type();
-        // 1. What has memory, and what lies between operations.
-        let x = tensor(functions, Id::X, &problem.x, false)?;
-        let weight = tensor(functions, Id::Weight, &problem.weight, false)?;
-        let y = tensor(functions, Id::Y, &problem.y, false)?;
-        let bias = problem.bias.as_ref().map(|bias| tensor(functions, Id::Bias, bias, false)).transpose()?;
-        let between = |id| tensor(functions, id, &Tensor { dtype: problem.sum_type(), ..problem.y }, true);
-        let sum = if bias.is_some() || problem.relu { Some(between(Id::Sum)?) } else { None };
-        let pre = if bias.is_some() && problem.relu { Some(between(Id::Pre)?) } else { None };
-        let mut parts = Vec::new();
-        // 2. The convolution.
-        let window = Descriptor::new(functions, CONVOLUTION)?;
-        let count = problem.rank.saturating_sub(2).min(MAX_RANK - 2);
-        let spatial = i64::try_from(count).unwrap_or(0);
-        window.set(CONVOLUTION_COMPUTE_TYPE, &[compute])?;
-        window.set(CONVOLUTION_MODE, &[CROSS_CORRELATION])?;
-        window.set(CONVOLUTION_SPATIAL_DIMS, &[spatial])?;
-        window.set(CONVOLUTION_DILATIONS, &problem.dilation[..count])?;
-        window.set(CONVOLUTION_STRIDES, &problem.stride[..count])?;
-        window.set(CONVOLUTION_PRE_PADDINGS, &problem.padding[..count])?;
-        window.set(CONVOLUTION_POST_PADDINGS, &problem.padding[..count])?;
-        let window = window.finalized()?;
-        let (kind, alpha) = match problem.pass {
-            Pass::Forward => (CONVOLUTION_FORWARD, FORWARD_ALPHA),
-            Pass::Data => (CONVOLUTION_BACKWARD_DATA, DATA_ALPHA),
-            Pass::Weight => (CONVOLUTION_BACKWARD_FILTER, FILTER_ALPHA),
-        };
-        let convolution = Descriptor::new(functions, kind)?;
-        if problem.sum_type() == DType::F64 {
-            convolution.set(alpha, &[1.0f64])?;
-            convolution.set(alpha + 1, &[problem.beta])?;
-        } else {
-            convolution.set(alpha, &[1.0f32])?;
-            convolution.set(alpha + 1, &[single(problem.beta)])?;
-        }
-        convolution.set(alpha + 2, &[window.child()])?;
-        convolution.set(alpha + 3, &[weight.child()])?;
-        convolution.set(alpha + 4, &[x.child()])?;
-        convolution.set(alpha + 5, &[sum.as_ref().unwrap_or(&y).child()])?;
-        let mut operations = vec![convolution.finalized()?];
-        // 3. What is added to the result and applied to it.
-        let mut pointwise = |mode, x: &Descriptor, bias: Option<&Descriptor>, to: &Descriptor| {
-            let function = Descriptor::new(functions, POINTWISE)?;
-            function.set(POINTWISE_MODE, &[mode])?;
-            function.set(POINTWISE_MATH_PRECISION, &[compute])?;
-            if mode == POINTWISE_RELU {
-                function.set(POINTWISE_NAN_PROPAGATION, &[PROPAGATE_NAN])?;
-            }
-            let function = function.finalized()?;
-            let operation = Descriptor::new(functions, POINTWISE_OPERATION)?;
-            operation.set(POINTWISE_OPERATION_DESC, &[function.child()])?;
-            operation.set(POINTWISE_OPERATION_X, &[x.child()])?;
-            if let Some(bias) = bias {
-                operation.set(POINTWISE_OPERATION_B, &[bias.child()])?;
-            }
-            operation.set(POINTWISE_OPERATION_Y, &[to.child()])?;
-            operations.push(operation.finalized()?);
-            parts.push(function);
-            Ok::<_, Failure>(())
-        };
-        if let (Some(bias), Some(sum)) = (&bias, &sum) {
-            pointwise(POINTWISE_ADD, sum, Some(bias), pre.as_ref().unwrap_or(&y))?;
-        }
-        if let (true, Some(last)) = (problem.relu, pre.as_ref().or(sum.as_ref())) {
-            pointwise(POINTWISE_RELU, last, None, &y)?;
-        }
-        // 4. The whole graph.
-        let graph = Descriptor::new(functions, OPERATION_GRAPH)?;
-        let children: Vec<Child> = operations.iter().map(Descriptor::child).collect();
-        graph.set(GRAPH_HANDLE, &[Pointer::<0>(handle)])?;
-        graph.set(GRAPH_OPERATIONS, &children)?;
-        let whole = graph.finalized()?;
-        parts.extend(operations);
-        parts.push(window);
-        parts.extend([x, weight, y].into_iter().chain(bias).chain(sum).chain(pre));
-        Ok(Graph { whole, _parts: parts })
+        Err(refused.reason(problem.workspace_bytes()))
     }
 
     /// The engines that a mode of the heuristics proposes, the best first.
@@ -622,7 +556,7 @@ impl Cudnn {
         Ok(configs)
     }
 
-    fn execution(&self, handle: *mut c_void, config: &Descriptor, problem: &ConvProblem) -> Result<Execution, Failure> {
+    fn execution(&self, handle: *mut c_void, config: &Descriptor, tensors: &Tensors) -> Result<Execution, Failure> {
         let plan = Descriptor::new(&self.functions, EXECUTION_PLAN)?;
         plan.set(EXECUTION_PLAN_HANDLE, &[Pointer::<0>(handle)])?;
         plan.set(EXECUTION_PLAN_CONFIG, &[config.child()])?;
@@ -630,74 +564,106 @@ impl Cudnn {
         let mut bytes = [0i64];
         plan.get(EXECUTION_PLAN_WORKSPACE_BYTES, &mut bytes)?;
         // A negative number would be an error of the library's, which no workspace serves.
-        let workspace_bytes = u64::try_from(bytes[0]).unwrap_or(u64::MAX);
-        Ok(Execution { plan, workspace_bytes, has_bias: problem.bias.is_some() })
+        let engine_bytes = u64::try_from(bytes[0]).unwrap_or(u64::MAX);
+        Ok(Execution { plan, engine_bytes, tensors: tensors.clone() })
     }
 
-    /// Enqueues a convolution.
+    /// Enqueues a run.
     ///
     /// # Safety
     /// As [`Plan::launch`].
-    unsafe fn execute(&self, execution: &Execution, at: &Operands, stream: *mut c_void) -> Result<(), Failure> {
+    unsafe fn execute(&self, execution: &Execution, at: &At<'_>, stream: *mut c_void) -> Result<(), Failure> {
         let functions = &self.functions;
-        let (ids, addresses) = at.listed();
-        let count = if execution.has_bias { ids.len() } else { ids.len() - 1 };
+        let Tensors { ids, scratch, values, .. } = &execution.tensors;
+        let mut addresses: [Address; MOST_ADDRESSES] = [Pointer(ptr::null_mut()); MOST_ADDRESSES];
+        let mut offset = 0;
+        let parts = scratch.iter().map(|&bytes| {
+            let part = at.workspace.wrapping_byte_add(offset);
+            offset = offset.saturating_add(to_usize(aligned(bytes)));
+            part
+        });
+        let values = values.iter().map(|value| ptr::from_ref(value).cast_mut().cast());
+        let mut count = 0;
+        for (address, is) in addresses.iter_mut().zip(at.tensors.iter().copied().chain(parts).chain(values)) {
+            *address = Pointer(is);
+            count += 1;
+        }
+        let workspace = at.workspace.wrapping_byte_add(offset);
         // A finalized descriptor cannot be changed, so each run has one of its own.
         let pack = Descriptor::new(&self.functions, VARIANT_PACK)?;
-        pack.set(VARIANT_PACK_UNIQUE_IDS, &ids[..count])?;
+        pack.set(VARIANT_PACK_UNIQUE_IDS, ids)?;
         pack.set(VARIANT_PACK_POINTERS, &addresses[..count])?;
-        pack.set::<Address>(VARIANT_PACK_WORKSPACE, &[Pointer(at.workspace)])?;
+        pack.set::<Address>(VARIANT_PACK_WORKSPACE, &[Pointer(workspace)])?;
         let pack = pack.finalized()?;
         // The null stream means the legacy stream to a library that is compiled as usual.
         let stream = if stream as usize == LEGACY_STREAM { ptr::null_mut() } else { stream };
         let handle = self.handles.lend();
         // SAFETY: no other run has the handle, and the stream is one of its device.
-        Failure::check(Call::SetStream, None, unsafe { (functions.set_stream)(handle.raw(), stream) })?;
-        // SAFETY: no other run has the handle, both descriptors are finalized, and the caller promises the rest.
+        functions.check(Call::SetStream, None, unsafe { (functions.set_stream)(handle.raw(), stream) })?;
+        // SAFETY: no other run has the handle, both descriptors are finalized, values are read before the call returns, and the caller promises the rest.
         let status = unsafe { (functions.execute)(handle.raw(), execution.plan.raw, pack.raw) };
-        Failure::check(Call::Execute, None, status)
+        functions.check(Call::Execute, None, status)
     }
 
     /// Records the call, drops the record, and returns how many launches it is. Kernels are content with addresses that nothing lies at;
     /// fills and copies, which some engines enqueue as well, are recorded with memory only.
-    fn warm_up(&self, device: &Device, problem: &ConvProblem, execution: &Execution) -> Result<u32, String> {
-        let record = |at: Operands| {
+    fn warm_up(&self, device: &Device, execution: &Execution) -> Result<u32, String> {
+        let record = |at: At<'_>| {
+            let mut said = None;
             let recorded = super::rehearse(|stream| {
                 // SAFETY: recorded calls read and write no memory of the device.
-                unsafe { self.execute(execution, &at, stream) }.err().map_or(0, Failure::code)
+                let failure = unsafe { self.execute(execution, &at, stream) }.err();
+                let code = failure.as_ref().map_or(0, Failure::code);
+                said = failure.map(|failure| failure.to_string());
+                code
             });
             match recorded {
                 Ok(Ok(launches)) => Ok(launches),
-                Ok(Err(status)) => Err(match failed(status) {
-                    Some((call, status)) => format!("{call}, recorded, failed with cudnnStatus_t {status}"),
+                Ok(Err(status)) => Err(match said {
+                    Some(said) => format!("recorded, {said}"),
                     None => format!("a recorded call failed with status {status}"),
                 }),
                 Err(error) => Err(error.to_string()),
             }
         };
-        let dummies = Operands {
-            x: dummy(0) as *mut c_void,
-            weight: dummy(1) as *mut c_void,
-            y: dummy(2) as *mut c_void,
-            bias: dummy(3) as *mut c_void,
-            workspace: dummy(4) as *mut c_void,
-        };
-        let words = match record(dummies) {
+        let spans = &execution.tensors.spans;
+        let address = |number: usize| dummy(number as u64) as *mut c_void;
+        let dummies: Vec<_> = (0..spans.len()).map(address).collect();
+        let words = match record(At { tensors: &dummies, workspace: address(spans.len()) }) {
             Ok(launches) => return Ok(launches),
             Err(words) => words,
         };
-        let spans = [Some(&problem.x), Some(&problem.weight), Some(&problem.y), problem.bias.as_ref()]
-            .map(|tensor| tensor.map_or(0, Tensor::span_bytes));
-        let bytes = spans.iter().fold(execution.workspace_bytes, |sum, &span| sum.saturating_add(span));
+        let workspace_bytes = execution.workspace_bytes();
+        let bytes = spans.iter().fold(workspace_bytes, |sum, &span| sum.saturating_add(span));
         if bytes > MOST_RECORDING_BYTES {
             return Err(words);
         }
         let alloc = |bytes| device.alloc(bytes).map_err(|error| error.to_string());
-        let [x, weight, y, bias] = spans;
-        let held = [alloc(x)?, alloc(weight)?, alloc(y)?, alloc(bias)?, alloc(execution.workspace_bytes)?];
-        let [x, weight, y, bias, workspace] = held.each_ref().map(|memory| memory.address() as *mut c_void);
-        record(Operands { x, weight, y, bias, workspace })
+        let held = spans.iter().map(|&span| alloc(span)).collect::<Result<Vec<_>, _>>()?;
+        let workspace = alloc(workspace_bytes)?;
+        let tensors: Vec<_> = held.iter().map(|memory| memory.address() as *mut c_void).collect();
+        record(At { tensors: &tensors, workspace: workspace.address() as *mut c_void })
     }
+}
+
+/// The next multiple of what parts of the workspace are aligned to.
+fn aligned(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(WORKSPACE_ALIGN).unwrap_or(u64::MAX)
+}
+
+/// What cuDNN may run, as operations of a graph.
+pub(crate) trait Problem {
+    /// What it is, in a word.
+    fn name(&self) -> &'static str;
+
+    /// Its operations.
+    fn graph(&self, functions: &Arc<Functions>, handle: *mut c_void) -> Result<Graph, Failure>;
+
+    /// Whether an engine is exact and reproducible enough.
+    fn admits(&self, engine: &Traits, capability: u32, version: usize) -> bool;
+
+    /// The most workspace of a run.
+    fn workspace_bytes(&self) -> u64;
 }
 
 /// What came of the proposed engines.
@@ -723,29 +689,22 @@ impl Refused {
     }
 }
 
-/// Numbers of tensors in the graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Id {
-    X = 1,
-    Weight,
-    Y,
-    Bias,
-    /// The sums of the convolution, before anything is added.
-    Sum,
-    /// The value that ReLU is applied to.
-    Pre,
-}
-
-fn tensor(functions: &Arc<Functions>, id: Id, tensor: &Tensor, is_virtual: bool) -> Result<Descriptor, Failure> {
+fn tensor(
+    functions: &Arc<Functions>,
+    id: i64,
+    tensor: &Tensor,
+    is_virtual: bool,
+    is_by_value: bool,
+) -> Result<Descriptor, Failure> {
     let desc = Descriptor::new(functions, TENSOR)?;
     let rank = tensor.rank.min(MAX_RANK);
-    desc.set(TENSOR_UNIQUE_ID, &[id as i64])?;
+    desc.set(TENSOR_UNIQUE_ID, &[id])?;
     desc.set(TENSOR_DATA_TYPE, &[data_type(tensor.dtype)])?;
     desc.set(TENSOR_ALIGNMENT, &[if is_virtual { 16 } else { tensor.align_bytes }])?;
     desc.set(TENSOR_DIMENSIONS, &tensor.dims[..rank])?;
     desc.set(TENSOR_STRIDES, &tensor.strides[..rank])?;
     desc.set(TENSOR_IS_VIRTUAL, &[is_virtual])?;
-    desc.set(TENSOR_IS_BY_VALUE, &[false])?;
+    desc.set(TENSOR_IS_BY_VALUE, &[is_by_value])?;
     desc.finalized()
 }
 
@@ -754,12 +713,14 @@ fn data_type(dtype: DType) -> DataType {
         DType::F64 => DATA_DOUBLE,
         DType::F16 => DATA_HALF,
         DType::BF16 => DATA_BFLOAT16,
+        DType::I32 => DATA_INT32,
+        DType::Bool => DATA_BOOLEAN,
         _ => DATA_FLOAT,
     }
 }
 
 /// An engine as it describes itself.
-struct Traits {
+pub(crate) struct Traits {
     index: i64,
     list: [Note; NOTES],
     /// How many notes there are, which can be more than the list has room for.
@@ -781,85 +742,42 @@ impl Traits {
         &self.list[..self.count.min(NOTES)]
     }
 
-    /// Whether the engine is exact and reproducible enough. A note that is not known here could say that it is not.
-    fn serves(&self, problem: &ConvProblem, capability: u32, version: usize) -> bool {
+    /// Whether the engine is exact and reproducible enough by its notes. A note that is not known here could say that it is not.
+    fn is_exact(&self, tensor_cores: bool, is_reproducible: bool) -> bool {
         let allows = |&note: &Note| match note {
-            NOTE_TENSOR_CORE => problem.tensor_cores,
-            NOTE_NONDETERMINISTIC => !problem.is_reproducible,
+            NOTE_TENSOR_CORE => tensor_cores,
+            NOTE_NONDETERMINISTIC => !is_reproducible,
             NOTE_STRICT_NAN_PROPAGATION => true,
             _ => false,
         };
-        let bars = |erratum: &Erratum| {
-            let Erratum { pass, engine, fault, capabilities, versions } = erratum;
-            let is_named = *pass == problem.pass && *engine == self.index;
-            let matters = match fault {
-                Fault::Varies => problem.is_reproducible,
-                Fault::IsInexact => !problem.tensor_cores,
-                Fault::LosesInfinity(dtype) => *dtype == problem.x.dtype,
-            };
-            is_named && matters && capabilities.contains(&capability) && versions.contains(&version)
-        };
-        let keeps_nan = !problem.relu || self.notes().contains(&NOTE_STRICT_NAN_PROPAGATION);
-        self.count <= NOTES && self.notes().iter().all(allows) && keeps_nan && !ERRATA.iter().any(bars)
+        self.count <= NOTES && self.notes().iter().all(allows)
     }
 }
 
-/// A fault of an engine that no note mentions.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    /// Results differ from run to run.
-    Varies,
-    /// Results of f32 have about 10 bits.
-    IsInexact,
-    /// Results of this type are 0 in place of an infinity.
-    LosesInfinity(DType),
-}
-
-/// An engine with a fault.
-struct Erratum {
-    pass: Pass,
-    engine: i64,
-    fault: Fault,
-    /// Compute capabilities: major times 10 plus minor.
-    capabilities: Range<u32>,
-    /// Versions of the library.
-    versions: Range<usize>,
-}
-
-/// Engines that are known to have such faults.
-const ERRATA: &[Erratum] = &[
-    Erratum { fault: Fault::Varies, pass: Pass::Forward, engine: 5, capabilities: 86..87, versions: 92300..92400 },
-    // Seen with version 9.19 on an H200, with 40 and 131 channels of 2 x 3 elements. It is not known where else it occurs.
-    Erratum {
-        fault: Fault::IsInexact,
-        pass: Pass::Weight,
-        engine: 17,
-        capabilities: ANY_CAPABILITY,
-        versions: ANY_VERSION,
-    },
-    // Seen with version 9.19 on an H200, channels last, with 3 channels.
-    Erratum {
-        fault: Fault::LosesInfinity(DType::F16),
-        pass: Pass::Forward,
-        engine: 47,
-        capabilities: ANY_CAPABILITY,
-        versions: ANY_VERSION,
-    },
-];
-
-const ANY_CAPABILITY: Range<u32> = 0..u32::MAX;
-const ANY_VERSION: Range<usize> = 0..usize::MAX;
-
 /// The operations of a graph, and the tensors between them.
-struct Graph {
+pub(crate) struct Graph {
     whole: Descriptor,
+    tensors: Tensors,
     _parts: Vec<Descriptor>,
+}
+
+/// The tensors of a graph that have addresses: those of operands, then those in the workspace, then single values, which the library reads from here.
+#[derive(Clone, Debug, Default)]
+struct Tensors {
+    /// Their numbers in the graph.
+    ids: Vec<i64>,
+    /// Bytes from the first to the last element of each operand.
+    spans: Vec<u64>,
+    /// Bytes of each tensor in the workspace.
+    scratch: Vec<u64>,
+    /// The bits of each value.
+    values: Vec<u32>,
 }
 
 /// An engine that was chosen, with its plan.
 struct Engine {
     execution: Execution,
-    /// Workspace of a run.
+    /// Launches of a run.
     launches: u32,
     _config: Descriptor,
     _graph: Graph,
@@ -868,8 +786,16 @@ struct Engine {
 /// The execution plan of the library.
 struct Execution {
     plan: Descriptor,
-    workspace_bytes: u64,
-    has_bias: bool,
+    /// What the engine uses of the workspace.
+    engine_bytes: u64,
+    tensors: Tensors,
+}
+
+impl Execution {
+    /// Workspace of a run: tensors in it, then what the engine uses.
+    fn workspace_bytes(&self) -> u64 {
+        self.tensors.scratch.iter().fold(self.engine_bytes, |sum, &bytes| sum.saturating_add(aligned(bytes)))
+    }
 }
 
 /// An operand. The library wants four extents at least.
@@ -891,44 +817,7 @@ impl Tensor {
     }
 }
 
-/// A convolution: `out = result + beta * out`, where forward may add a bias and apply ReLU.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ConvProblem {
-    pub(crate) pass: Pass,
-    /// Extents of each operand but the bias; all have the same rank.
-    pub(crate) rank: usize,
-    /// The type of x, or of its gradient if that is computed. The two fields after this one likewise have the types of weight and y, or of their
-    /// gradients.
-    pub(crate) x: Tensor,
-    pub(crate) weight: Tensor,
-    pub(crate) y: Tensor,
-    pub(crate) bias: Option<Tensor>,
-    pub(crate) relu: bool,
-    /// One for each spatial extent, of which there are two fewer than the rank; the two fields after this one have as many.
-    pub(crate) stride: [i64; MAX_RANK - 2],
-    pub(crate) dilation: [i64; MAX_RANK - 2],
-    /// Padding on both sides.
-    pub(crate) padding: [i64; MAX_RANK - 2],
-    pub(crate) beta: f64,
-    /// Whether tensor cores may multiply. They round f32 to tf32.
-    pub(crate) tensor_cores: bool,
-    /// Whether every run must compute the same bits.
-    pub(crate) is_reproducible: bool,
-    pub(crate) workspace_bytes: u64,
-}
-
-impl ConvProblem {
-    /// What sums are made in.
-    fn sum_type(&self) -> DType {
-        self.x.dtype.accumulator()
-    }
-
-    fn compute_type(&self) -> DataType {
-        data_type(self.sum_type())
-    }
-}
-
-/// A convolution ready to run.
+/// A problem ready to run.
 pub(crate) struct Plan {
     /// Kept until the plan is dropped.
     engine: Option<Mutex<Engine>>,
@@ -950,17 +839,17 @@ impl Plan {
         self.launches
     }
 
-    /// Enqueues the convolution. Returns 0, or less where it fails, for [`failed`].
+    /// Enqueues a run. Returns 0, or less where it fails, for [`failed`].
     ///
     /// # Safety
-    /// - The addresses hold the tensors that the problem describes, as aligned as it says; that of an absent bias is not read.
-    /// - The workspace holds as many bytes as the plan uses, at a multiple of 256.
+    /// - The addresses hold the operands that the problem describes, in its order and as aligned as it says.
+    /// - The workspace holds as many bytes as the plan uses, at a multiple of [`WORKSPACE_ALIGN`].
     /// - The device's context is current and `stream` is one of its streams.
-    pub(crate) unsafe fn launch(&self, at: &Operands, stream: *mut c_void) -> i32 {
+    pub(crate) unsafe fn launch(&self, at: &At<'_>, stream: *mut c_void) -> i32 {
         let Some(engine) = &self.engine else { return 0 };
         let engine = lock(engine);
         // SAFETY: the caller promises it.
-        unsafe { self.cudnn.execute(&engine.execution, at, stream) }.err().map_or(0, Failure::code)
+        unsafe { self.cudnn.execute(&engine.execution, at, stream) }.err().map_or(0, |failure| failure.code())
     }
 }
 
@@ -972,23 +861,12 @@ impl Drop for Plan {
     }
 }
 
-/// The addresses of a run's operands.
+/// The addresses of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Operands {
-    pub(crate) x: *mut c_void,
-    pub(crate) weight: *mut c_void,
-    pub(crate) y: *mut c_void,
-    /// Null without a bias.
-    pub(crate) bias: *mut c_void,
+pub(crate) struct At<'a> {
+    /// Of the operands, in the order in which the graph has them.
+    pub(crate) tensors: &'a [*mut c_void],
     pub(crate) workspace: *mut c_void,
-}
-
-impl Operands {
-    /// The numbers and the addresses of the tensors that have memory, the bias last.
-    fn listed(&self) -> ([i64; 4], [Address; 4]) {
-        let ids = [Id::X, Id::Weight, Id::Y, Id::Bias].map(|id| id as i64);
-        (ids, [self.x, self.weight, self.y, self.bias].map(Pointer))
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::slots::Slots;
 
 /// The smallest scale that kernels merge with the change to powers of two. Their factor is then a normal number of f32 and greater than 0, so that hidden
 /// scores stay -infinity.
-const LEAST_SCALE: f64 = 1.0 / (1_u128 << 100) as f64;
+pub(super) const LEAST_SCALE: f64 = 1.0 / (1_u128 << 100) as f64;
 
 /// The columns of a tile, for the widest rows.
 fn padded(geometry: &Geometry) -> u32 {

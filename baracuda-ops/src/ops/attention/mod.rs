@@ -47,10 +47,11 @@
 //!
 //! Layout and aliasing: any strides, of inputs also 0, so that a tensor `[B, S, H, D]` is described by its strides, and so is each part of one tensor of q, k and
 //! v. `y`, `dy` and `lse` are dense unless `layout` says otherwise; `dq`, `dk`, `dv` and `dbias` lie as q, k, v and the bias, or densely where that addresses an
-//! element twice. No operand may lie at another. No tensor of queries by keys is in memory.
+//! element twice. No operand may lie at another. No tensor of queries by keys is in memory, but that of `attention_backward_cudnn` in its workspace, of which a
+//! plan with `Determinism::Any` has no need.
 //!
-//! Accumulation: f32, for f64 operands f64, in a fixed order; the same bits on the same device every time. CUDA's tensor cores multiply weights, and what scores
-//! receive, that are rounded to T; the sum by which y is divided is that of weights before.
+//! Accumulation: f32, for f64 operands f64, in a fixed order; the same bits on the same device every time, unless `Determinism::Any` lets cuDNN add up in any
+//! order. CUDA's tensor cores multiply weights, and what scores receive, that are rounded to T; the sum by which y is divided is that of weights before.
 //!
 //! NaN, infinity, empty: a query that sees no key, or whose scores are all -infinity, has `y = 0`, `lse = -infinity` and no gradients. A score that is NaN or
 //! +infinity makes `y` and `lse` of its query NaN. Keys and values beyond a sample's length are not read. Those within it that a query does not see count with a
@@ -66,8 +67,10 @@
 //! T. Dao et al., "Flash-Decoding for long-context inference", 2023, for parts of keys; W. Kwon et al., "Efficient Memory Management for Large Language Model Serving
 //! with PagedAttention", 2023, for pages.
 //!
-//! Kernels: on CUDA `attention_split_mma` and `attention_split` for few queries, `attention_mma` for f16 and bf16 on tensor cores, `attention_simt`, `attention_backward_mma` and `attention_backward_simt` (`csrc/attention/*.cu`), through wgpu `attention_split` for few
-//! queries, `attention_tiled` and `attention_backward_tiled` (the `.wgsl` files there), on the CPU `attention_fast` and `attention_backward_fast` (`fast.rs`) for types other than f64, and the reference in
+//! Kernels: on CUDA `attention_split_mma` and `attention_split` for few queries, `attention_cudnn` and `attention_backward_cudnn` (`vendor.rs`) where cuDNN is
+//! installed, `attention_mma` for f16 and bf16 on tensor cores, `attention_simt`, `attention_backward_mma` and `attention_backward_simt`
+//! (`csrc/attention/*.cu`), through wgpu `attention_split` for few queries, `attention_tiled` and `attention_backward_tiled` (the `.wgsl` files there), on the
+//! CPU `attention_fast` and `attention_backward_fast` (`fast.rs`) for types other than f64, and the reference in
 //! `cpu.rs`.
 
 use serde::{Deserialize, Serialize};
@@ -93,6 +96,8 @@ mod geometry;
 mod mma;
 #[cfg(feature = "cuda")]
 mod split;
+#[cfg(feature = "cuda")]
+mod vendor;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -551,7 +556,7 @@ descriptor! {
     AttentionDescriptor(ForwardFields): "attention", ();
     args: AttentionArgs of forward;
     plan: AttentionPlan;
-    kernels: kernels!(cuda: {"split_mma" => split::forward_mma, "split" => split::forward, "mma" => mma::forward, "simt" => cuda::forward};
+    kernels: kernels!(cuda: {"split_mma" => split::forward_mma, "split" => split::forward; "cudnn" => vendor::forward, of vendor::library; "mma" => mma::forward, "simt" => cuda::forward};
         wgpu: {"split" => wgpu::forward_split, "tiled" => wgpu::forward}; cpu: cpu::forward; before: {"fast" => fast::forward});
     gradients: ["y"] => ["q", "k", "v", "bias"], derive;
     flops: |valid: &Valid<ForwardFields>| valid.derived.flops([1, 1]);
@@ -668,7 +673,7 @@ descriptor! {
     AttentionBackwardDescriptor(BackwardFields): "attention_backward", ();
     args: AttentionBackwardArgs of backward;
     plan: AttentionBackwardPlan;
-    kernels: kernels!(cuda: {"mma" => mma::backward, "simt" => cuda::backward}; wgpu: {"tiled" => wgpu::backward}; cpu: cpu::backward; before: {"fast" => fast::backward});
+    kernels: kernels!(cuda: {; "cudnn" => vendor::backward, of vendor::library; "mma" => mma::backward, "simt" => cuda::backward}; wgpu: {"tiled" => wgpu::backward}; cpu: cpu::backward; before: {"fast" => fast::backward});
     flops: |valid: &Valid<BackwardFields>| {
         let BackwardFields { dq, dk, dv, dbias, .. } = &valid.fields;
         let needs_ds = dq.is_some() || dk.is_some() || dbias.is_some();

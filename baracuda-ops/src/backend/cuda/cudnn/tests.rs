@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use std::mem;
 use std::thread;
 
+use super::attention::{AttentionProblem, Causal, Gradients};
+use super::conv::ConvProblem;
 use super::*;
+use crate::ops::conv::pass::Pass;
 
 /// An engine that is proposed.
 #[derive(Clone, Default)]
@@ -30,6 +33,8 @@ struct Fake {
     /// By descriptor: of a configuration, of its engine, of its plan.
     offer_of: HashMap<usize, Offer>,
     fails: Option<(Call, Option<c_int>, Status)>,
+    /// What it says of an error.
+    says: &'static str,
 }
 
 thread_local! {
@@ -64,6 +69,16 @@ unsafe extern "C" fn version() -> usize {
 
 unsafe extern "C" fn runtime() -> usize {
     13000
+}
+
+unsafe extern "C" fn last_error(text: *mut c_char, room: usize) {
+    let says = with(|fake| mem::take(&mut fake.says));
+    assert!(says.len() < room);
+    // SAFETY: there is as much room as was said.
+    unsafe {
+        ptr::copy_nonoverlapping(says.as_ptr(), text.cast(), says.len());
+        *text.add(says.len()) = 0;
+    }
 }
 
 unsafe extern "C" fn create(handle: *mut *mut c_void) -> Status {
@@ -217,6 +232,7 @@ fn library(best: &[Offer], fallback: &[Offer]) -> Cudnn {
     let functions = Functions {
         version,
         runtime,
+        last_error,
         create,
         destroy,
         set_stream,
@@ -264,7 +280,7 @@ fn fused(dtype: DType) -> ConvProblem {
     ConvProblem { bias: Some(dense(dtype, [1, 8, 1, 1])), relu: true, ..problem(Pass::Forward, dtype) }
 }
 
-fn chosen(library: &Cudnn, problem: &ConvProblem) -> Result<i64, String> {
+fn chosen(library: &Cudnn, problem: &impl Problem) -> Result<i64, String> {
     let engine = library.choose(problem, 90, |_| Ok(1)).map_err(|reason| reason.to_string())?;
     Ok(with(|fake| fake.offer_of[&engine.execution.plan.raw.addr()].index))
 }
@@ -396,11 +412,11 @@ fn engines_serve_by_their_notes() {
 fn engines_that_are_known_not_to_be_reproducible_serve_where_nothing_needs_be() {
     let engine = Traits { index: 5, list: [NOTE_TENSOR_CORE; NOTES], count: 1 };
     let problem = ConvProblem { tensor_cores: true, ..problem(Pass::Forward, DType::BF16) };
-    assert!(!engine.serves(&problem, 86, 92301));
-    assert!(engine.serves(&problem, 86, 92400) && engine.serves(&problem, 90, 92301));
-    assert!(engine.serves(&ConvProblem { is_reproducible: false, ..problem }, 86, 92301));
-    assert!(engine.serves(&ConvProblem { pass: Pass::Data, ..problem }, 86, 92301));
-    assert!(Traits { index: 6, ..engine }.serves(&problem, 86, 92301));
+    assert!(!problem.admits(&engine, 86, 92301));
+    assert!(problem.admits(&engine, 86, 92400) && problem.admits(&engine, 90, 92301));
+    assert!(ConvProblem { is_reproducible: false, ..problem }.admits(&engine, 86, 92301));
+    assert!(ConvProblem { pass: Pass::Data, ..problem }.admits(&engine, 86, 92301));
+    assert!(problem.admits(&Traits { index: 6, ..engine }, 86, 92301));
 }
 
 #[test]
@@ -461,7 +477,8 @@ fn a_run_lends_a_handle_and_binds_its_addresses() {
         (fused(DType::F32), "[1, 2, 3, 4]", "[256, 512, 768, 1024]p"),
     ] {
         let engine = cudnn.choose(&problem, 90, |_| Ok(1)).map_err(|reason| reason.to_string()).unwrap();
-        let operands = Operands { x: at(256), weight: at(512), y: at(768), bias: at(1024), workspace: at(4096) };
+        let tensors = [at(256), at(512), at(768), at(1024)];
+        let operands = At { tensors: &tensors[..engine.execution.tensors.ids.len()], workspace: at(4096) };
         // SAFETY: the fake reads nothing.
         let run = |stream: usize| unsafe { cudnn.execute(&engine.execution, &operands, at(stream)) };
         calls();
@@ -497,9 +514,9 @@ fn statuses_of_other_libraries_are_not_its_own() {
         assert_eq!(failed(status), None, "{status}");
     }
     for &call in Call::ALL {
-        let failure = Failure { call, about: None, status: 5000 };
-        assert_eq!(failed(failure.code()), Some((call.name(), 5000)));
-        assert_eq!(failed(Failure { status: i32::MAX, ..failure }.code()), Some((call.name(), STATUSES - 1)));
+        let failure = |status| Failure { call, about: None, status, said: None };
+        assert_eq!(failed(failure(5000).code()), Some((call.name(), 5000)));
+        assert_eq!(failed(failure(i32::MAX).code()), Some((call.name(), STATUSES - 1)));
     }
 }
 
@@ -522,4 +539,152 @@ fn a_handle_is_used_by_one_run_at_a_time() {
         }
     });
     assert_eq!(lock(&cudnn.handles.free).len(), 1);
+}
+
+#[test]
+fn reasons_tell_what_the_library_says() {
+    let strict = problem(Pass::Forward, DType::F32);
+    let cudnn = library(&[], &[]);
+    with(|fake| fake.says = "stale");
+    assert!(!chosen(&cudnn, &strict).unwrap_err().contains("stale"));
+    let cudnn = library(&[offer(1, &[])], &[]);
+    with(|fake| {
+        fake.fails = Some((Call::Finalize, Some(OPERATION_GRAPH), 3000));
+        fake.says = "{\"engineId\":2}\nWarning: X; Reason: no such pattern \nWarning: Y; Reason: finalize()";
+    });
+    let reason = chosen(&cudnn, &strict).unwrap_err();
+    assert_eq!(reason, "cudnnBackendFinalize 15 failed with cudnnStatus_t 3000: no such pattern");
+}
+
+/// Two samples of four heads, of which two share one of keys.
+fn attention(has_lse: bool, causal: Option<Causal>) -> AttentionProblem {
+    let of = |dims| dense(DType::BF16, dims);
+    AttentionProblem {
+        q: of([2, 4, 5, 16]),
+        k: of([2, 2, 7, 16]),
+        v: of([2, 2, 7, 8]),
+        y: of([2, 4, 5, 8]),
+        has_lse,
+        causal,
+        scale: 0.25,
+        gradients: None,
+        is_reproducible: true,
+        workspace_bytes: 100_000,
+    }
+}
+
+fn gradients(is_reproducible: bool) -> AttentionProblem {
+    let forward = attention(true, Some(Causal::BottomRight));
+    let AttentionProblem { q, k, v, y, .. } = forward;
+    AttentionProblem { gradients: Some(Gradients { dy: y, dq: q, dk: k, dv: v }), is_reproducible, ..forward }
+}
+
+/// The operations in their order: products, reductions with their operators, functions with their modes, and reshapes.
+fn operations(calls: &[String]) -> Vec<String> {
+    let starts = ["0 0 ", "18 1500 ", "21 1600 ", "31 2200 "];
+    let wanted = calls.iter().filter_map(|call| {
+        let at = starts.iter().position(|start| call.starts_with(start))?;
+        let (_, rest) = call.split_at(starts[at].len());
+        let number = rest.trim_start_matches('[').split(']').next().unwrap_or_default();
+        Some(["p", "x", "r", "s"][at].to_string() + if matches!(at, 0 | 2) { number } else { "" })
+    });
+    wanted.collect()
+}
+
+#[test]
+fn attention_is_the_graph_that_the_library_knows() {
+    let cudnn = library(&[offer(2, &[0])], &[]);
+    assert_eq!(chosen(&cudnn, &attention(false, None)), Ok(2));
+    let plain = calls();
+    // A product times the scale; maximum, difference, exponential, sum, logarithm, lse; weights, and their product.
+    assert_eq!(operations(&plain), ["x", "p1", "r3", "p9", "p13", "r0", "p15", "p0", "p6", "x"]);
+    assert!(plain.contains(&"15 801 [19, 13, 22, 13, 13, 22, 13, 13, 13, 19]k".into()), "{plain:?}");
+    let of = |calls: &[String], start: &str| {
+        calls.iter().filter(|call| call.starts_with(start)).cloned().collect::<Vec<_>>()
+    };
+    // Keys are told as [B, Hk, D, Sk].
+    assert_eq!(of(&plain, "17 902")[1], "17 902 [2, 2, 16, 7]");
+    assert_eq!(of(&plain, "17 903")[1], "17 903 [224, 112, 1, 16]");
+    let memory = |calls: &[String]| of(calls, "17 907").iter().filter(|call| call.ends_with("[false]")).count();
+    // Four operands and the scale.
+    assert_eq!((memory(&plain), of(&plain, "17 908 [true]").len()), (5, 1));
+    assert_eq!(chosen(&cudnn, &attention(true, Some(Causal::TopLeft))), Ok(2));
+    let masked = calls();
+    let hidden = ["x", "p1", "p501", "p501", "p303", "p601", "r3", "p9", "p13", "r0", "p15", "p0", "p6", "x"];
+    assert_eq!(operations(&masked), hidden);
+    assert_eq!(of(&masked, "0 9 "), ["0 9 [2]", "0 9 [3]"]);
+    assert_eq!((memory(&masked), of(&masked, "17 908 [true]").len()), (7, 2));
+    assert_eq!(chosen(&cudnn, &attention(true, Some(Causal::BottomRight))), Ok(2));
+    let moved = calls();
+    assert_eq!(operations(&moved)[2..8], ["p501", "p501", "p0", "p9", "p303", "p601"]);
+    assert_eq!(of(&moved, "17 908 [true]").len(), 4);
+}
+
+#[test]
+fn backward_writes_the_gradient_of_q_or_sums_of_it() {
+    let cudnn = library(&[offer(6, &[0])], &[]);
+    let graph = |problem: &AttentionProblem| {
+        let engine = cudnn.choose(problem, 90, |_| Ok(1)).map_err(|reason| reason.to_string()).unwrap();
+        let tensors = engine.execution.tensors.clone();
+        (operations(&calls()), tensors, engine.execution.workspace_bytes())
+    };
+    let (exact, tensors, bytes) = graph(&gradients(true));
+    let delta = ["p1", "r0", "p1"];
+    let weights = ["x", "p1", "p9", "p501", "p501", "p0", "p9", "p303", "p601", "p13", "s"];
+    let of_v = ["x", "r0"];
+    let of_scores = ["x", "p9", "p1", "p1", "s"];
+    let shared = [&delta[..], &weights, &of_v, &of_scores, &["x", "r0", "s", "x"]].concat();
+    assert_eq!(exact, shared);
+    // Operands, a number of each query, and the scale, one, two counts and -infinity.
+    assert_eq!((tensors.spans.len(), &tensors.scratch[..], bytes), (9, &[160][..], 256));
+    let values = [0.25f32.to_bits(), 1.0f32.to_bits(), 7, 5, f32::NEG_INFINITY.to_bits()];
+    assert_eq!((&tensors.values[..], tensors.ids.len()), (&values[..], 15));
+    let (any, tensors, bytes) = graph(&gradients(false));
+    assert_eq!(any, [&shared[..], &["p21"]].concat());
+    assert_eq!((&tensors.scratch[..], bytes), (&[160, 2560][..], 256 + 2560));
+    // A head of keys for each: nothing is added up.
+    let own = gradients(true);
+    let heads = |is: Tensor| Tensor { dims: [2, 4, 7, is.dims[3], 1], ..is };
+    let own = AttentionProblem {
+        k: heads(own.k),
+        v: heads(own.v),
+        gradients: own.gradients.map(|of| Gradients { dk: heads(of.dk), dv: heads(of.dv), ..of }),
+        ..own
+    };
+    assert_eq!(graph(&own).0.iter().filter(|name| *name == "r0").count(), 1);
+}
+
+#[test]
+fn a_run_of_attention_binds_what_lies_in_the_workspace_and_values() {
+    let cudnn = library(&[Offer { workspace_bytes: 100, ..offer(6, &[]) }], &[]);
+    let engine = cudnn.choose(&gradients(false), 90, |_| Ok(1)).map_err(|reason| reason.to_string()).unwrap();
+    assert_eq!(engine.execution.workspace_bytes(), 256 + 2560 + 100);
+    let tensors: Vec<_> = (1..=9).map(|number| at(number << 20)).collect();
+    calls();
+    // SAFETY: the fake reads nothing.
+    unsafe { cudnn.execute(&engine.execution, &At { tensors: &tensors, workspace: at(4096) }, at(77)) }.unwrap();
+    let calls = calls();
+    let values = &engine.execution.tensors.values;
+    let addresses = tensors.iter().map(|tensor| tensor.addr()).chain([4096, 4096 + 256]);
+    let addresses: Vec<_> = addresses.chain(values.iter().map(|value| ptr::from_ref(value).addr())).collect();
+    assert_eq!(calls[1], format!("16 1001 {addresses:?}p"));
+    assert_eq!(calls[2], format!("16 1003 [{}]p", 4096 + 256 + 2560));
+}
+
+#[test]
+fn every_failing_call_of_attention_is_a_refusal_that_names_it() {
+    let attributes = [9, 758, 1500, 1520, 1521, 1522, 1523, 1600, 1601, 1610, 1611, 1612, 2200, 2201];
+    let kinds = [18, 19, 21, 22, 31];
+    let cases = attributes
+        .map(|about| (Call::SetAttribute, about))
+        .into_iter()
+        .chain(kinds.map(|about| (Call::CreateDescriptor, about)))
+        .chain(kinds.map(|about| (Call::Finalize, about)));
+    for (call, about) in cases {
+        let cudnn = library(&[offer(1, &[])], &[]);
+        with(|fake| fake.fails = Some((call, Some(about), 2000)));
+        let reason = chosen(&cudnn, &gradients(true)).unwrap_err();
+        assert_eq!(reason, format!("{} {about} failed with cudnnStatus_t 2000", call.name()));
+        assert!(with(|fake| fake.kinds.is_empty()), "{reason}: a descriptor is left");
+    }
 }

@@ -8,7 +8,8 @@ use std::ffi::c_void;
 
 use super::is_left_to_gemm;
 use crate::backend::cuda::cublaslt::version_words;
-use crate::backend::cuda::cudnn::{ConvProblem, MAX_RANK, Operands, Tensor, WORKSPACE_BYTES};
+use crate::backend::cuda::cudnn::conv::ConvProblem;
+use crate::backend::cuda::cudnn::{At, MAX_RANK, Tensor, WORKSPACE_BYTES};
 use crate::backend::cuda::reach::{check_reach, sum_of_products};
 use crate::backend::cuda::{self, Launch, Props};
 use crate::backend::{Device, DeviceProps, Located};
@@ -180,13 +181,9 @@ impl Planned {
         let [x, weight, y] = self.indices;
         let bias = self.bias;
         let start = move |located: &Located<'_>, stream: *mut c_void| {
-            let at = Operands {
-                x: located.pointer(x),
-                weight: located.pointer(weight),
-                y: located.pointer(y),
-                bias: located.optional(bias),
-                workspace: located.workspace_pointer(),
-            };
+            let tensors = [x, weight, y, bias.unwrap_or(y)].map(|index| located.pointer(index));
+            let count = if bias.is_some() { tensors.len() } else { tensors.len() - 1 };
+            let at = At { tensors: &tensors[..count], workspace: located.workspace_pointer() };
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds what the plan uses.
             unsafe { plan.launch(&at, stream) }
         };
