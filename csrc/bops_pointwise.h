@@ -114,6 +114,10 @@ enum {
     BOPS_FUNCTION_LGAMMA,
     BOPS_FUNCTION_DIGAMMA,
     BOPS_FUNCTION_ZETA,
+    BOPS_FUNCTION_IGAMMA,
+    BOPS_FUNCTION_IGAMMAC,
+    BOPS_FUNCTION_IGAMMA_GRAD_A,
+    BOPS_FUNCTION_BETAINC,
     BOPS_FUNCTION_ERFINV,
     BOPS_FUNCTION_NDTRI,
     BOPS_FUNCTION_LOG_NDTR,
@@ -143,7 +147,7 @@ enum {
 
 /* How much arithmetic functions are. Kernels of single functions are compiled for those of a cost and a number of arguments. */
 typedef uint32_t bops_cost;
-enum { BOPS_COST_LIGHT, BOPS_COST_EXPONENTIAL, BOPS_COST_DIGITS, BOPS_COST_SPECIAL, BOPS_COST_SERIES };
+enum { BOPS_COST_LIGHT, BOPS_COST_EXPONENTIAL, BOPS_COST_DIGITS, BOPS_COST_SPECIAL, BOPS_COST_SERIES, BOPS_COST_INTEGRAL };
 
 /* The most extents of a walk, and inputs, outputs, instructions and numbers of a program. */
 enum {

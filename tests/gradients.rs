@@ -674,7 +674,8 @@ fn line_of(function: Function) -> String {
     // A bool is made of a number, which the result takes as well, so that it has a gradient.
     let argument = |(at, name): (usize, &&str)| match function {
         // It has no gradient, and is above 1.
-        Function::Zeta if at == 0 => json!(2.5),
+        Function::Zeta | Function::IgammaGradA if at == 0 => json!(2.5),
+        Function::Betainc if at < 2 => json!(1.5),
         _ => json!(format!("{}{name}", if function.takes_bool(at) { "b" } else { "s" })),
     };
     let arguments = names.iter().enumerate().map(argument);

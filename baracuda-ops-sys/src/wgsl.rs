@@ -302,6 +302,7 @@ files! {
         FUNCTIONS_I0E = "pointwise/functions/i0e.wgsl",
         FUNCTIONS_I1 = "pointwise/functions/i1.wgsl",
         FUNCTIONS_I1E = "pointwise/functions/i1e.wgsl",
+        FUNCTIONS_INCOMPLETE = "pointwise/functions/incomplete.wgsl",
         FUNCTIONS_INTEGERS = "pointwise/functions/integers.wgsl",
         FUNCTIONS_LGAMMA = "pointwise/functions/lgamma.wgsl",
         FUNCTIONS_LIGHT = "pointwise/functions/light.wgsl",

@@ -167,6 +167,9 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
         using E = mixed<A, 16 / int(sizeof(A))>;
         if (choice.extents == 1) return vectors(type_tag<E>{}, one, one);
         if (choice.extents == 4) return vectors(type_tag<E>{}, four, one);
+        if constexpr (!std::is_integral_v<A>)
+            if (cost_of(params.instruction, params.instructions) == BOPS_COST_INTEGRAL)
+                return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, interpreted<0, BOPS_COST_INTEGRAL>>, 1);
         return for_value<8, 0>(choice.slots, [&](auto slots) {
             return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, interpreted<slots, BOPS_COST_SPECIAL>>, 1);
         });

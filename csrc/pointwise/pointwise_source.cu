@@ -4,8 +4,8 @@
 namespace bops {
 namespace {
 
-// E: the elements. may_be_long: whether numbers of accesses may reach 2^31.
-template <typename E, bool may_be_long, int slots> __global__ void __launch_bounds__(pointwise_threads, 2)
+// E: the elements. may_be_long: whether numbers of accesses may reach 2^31. `most`: of the costs of its functions.
+template <typename E, bool may_be_long, int slots, int most = BOPS_COST_SPECIAL> __global__ void __launch_bounds__(pointwise_threads, 2)
     pointwise_source(const __grid_constant__ bops_pointwise_source_params params, const __grid_constant__ bops_pointwise_source_operands operands) {
     using A = typename E::A;
     const uint64_t elements = params.walk.elements, access = uint64_t(blockIdx.x) * pointwise_threads + threadIdx.x, first = access * E::width;
@@ -34,7 +34,7 @@ template <typename E, bool may_be_long, int slots> __global__ void __launch_boun
         values.put(params.inputs + i);
     }
     // 3. The instructions.
-    interpret(values, params.instruction, params.instructions, params.literal);
+    interpret<most>(values, params.instruction, params.instructions, params.literal);
     // 4. The outputs.
 #pragma unroll 1
     for (uint32_t i = 0; i < params.outputs; ++i) {
@@ -52,6 +52,9 @@ template <typename Action> bops_status with_kernel(bops_dtype computing, const b
         using A = typename decltype(tag)::type;
         constexpr int width = 16 / int(sizeof(A));
         if (choice.extents == 4) return run(pointwise_source<mixed<A, width>, false, 8>, width);
+        if constexpr (!std::is_integral_v<A>)
+            if (cost_of(params.instruction, params.instructions) == BOPS_COST_INTEGRAL)
+                return run(pointwise_source<mixed<A, 1>, true, 0, BOPS_COST_INTEGRAL>, 1);
         return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_source<mixed<A, 1>, true, slots>, 1); });
     };
     switch (computing) {

@@ -167,13 +167,21 @@ template <typename Computing, int elements> struct mixed {
     }
 };
 
-// As `apply`, of a function whose cost is at most `most`, with the special ones those of series, and of integers, where it does not count.
+// As `apply`, of a function whose cost is at most `most`, with the special ones those of series, and of integers, where it does not count. Integrals have
+// kernels of their own, in which values lie in local memory: they take as many registers as there are.
 template <int most, int arguments, int least = 0, typename A, int count>
 __device__ __forceinline__ void apply_up_to(bops_cost cost, bops_function function, const A (&x)[count], const A (&y)[count], const A (&z)[count],
                                             A (&r)[count]) {
     if constexpr (std::is_integral_v<A>) {
         apply_to_integers<arguments>(function, x, y, z, r);
     } else if constexpr (least == BOPS_COST_SPECIAL) {
+        if constexpr (most == BOPS_COST_INTEGRAL && arguments > 1) {
+            if (cost == BOPS_COST_INTEGRAL) {
+#pragma unroll
+                for (int i = 0; i < count; ++i) r[i] = integral_of<arguments>(function, x[i], y[i], z[i]);
+                return;
+            }
+        }
         if constexpr (has_functions<arguments, BOPS_COST_SERIES>)
             if (cost == BOPS_COST_SERIES) return apply_special<arguments, 1, BOPS_COST_SERIES>(function, x, y, r);
         if constexpr (has_functions<arguments, least>) apply_special<arguments, 1>(function, x, y, r);

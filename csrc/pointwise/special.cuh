@@ -2,6 +2,7 @@
 // its exponent times the exponent.
 #pragma once
 #include "functions.cuh"
+#include "incomplete.cuh"
 
 namespace bops {
 
@@ -749,6 +750,12 @@ __device__ __forceinline__ void apply_special(bops_function function, const A (&
 #pragma unroll
         for (int i = 0; i < at_once; ++i) r[count - at_once + i] = part[i];
     }
+}
+
+// r = function(x, y, z) of the cost `integral`, whose functions only interpreters have that compute elements one by one.
+template <int arguments, typename A> __device__ __forceinline__ A integral_of(bops_function function, A x, A y, A z) {
+    if constexpr (arguments == 3) return incomplete_beta(x, y, z);
+    else return incomplete_gamma(function, x, y);
 }
 
 } // namespace bops

@@ -7,7 +7,9 @@ namespace {
 // The type in which values are combined that are computed in A.
 template <typename A> using combined_in = std::conditional_t<std::is_integral_v<A>, int64_t, A>;
 
-template <typename A, int slots, int combine> __global__ void __launch_bounds__(reduce_threads, combine == BOPS_COMBINE_ANY || sizeof(A) == 8 ? 2 : 3)
+// `most`: of the costs of the program's functions.
+template <typename A, int slots, int combine, int most = BOPS_COST_SPECIAL>
+__global__ void __launch_bounds__(reduce_threads, combine == BOPS_COMBINE_ANY || sizeof(A) == 8 ? 2 : 3)
     reduce_program(const __grid_constant__ bops_reduce_program_params params, const __grid_constant__ bops_reduce_program_operands operands,
                    typename fold<combine, combined_in<A>>::held *parts) {
     using E = mixed<A, 1>;
@@ -54,7 +56,7 @@ template <typename A, int slots, int combine> __global__ void __launch_bounds__(
             if (i >= params.inputs) break;
             E::unpack(params.input[i], raw[i], values.slot[i]);
         }
-        interpret(values, params.instruction, params.instructions, params.literal);
+        interpret<most>(values, params.instruction, params.instructions, params.literal);
         A v[1];
         values.get(params.result, params.literal, v);
         const V of_each[1] = {each_of<combine>(params.each, V(v[0]))};
@@ -77,10 +79,17 @@ template <typename Action> bops_status with_kernel(bops_dtype computing, const b
         launch_shape shape;
         shape.grid = dim3(uint32_t(params.groups * params.results.pieces)), shape.block = dim3(reduce_threads);
         bops_status status = bops_status(cudaSuccess);
-        if (params.results.pieces > 0)
-            status = for_value<8, 0>(choice.slots, [&](auto slots) {
-                return action(reduce_program<A, slots, combine>, shape, params, operands, static_cast<typename F::held *>(workspace));
-            });
+        if (params.results.pieces > 0) {
+            typename F::held *const parts = static_cast<typename F::held *>(workspace);
+            bool has_integrals = false;
+            if constexpr (!std::is_integral_v<A> && combine == BOPS_COMBINE_ANY) {
+                has_integrals = cost_of(params.instruction, params.instructions) == BOPS_COST_INTEGRAL;
+                if (has_integrals) status = action(reduce_program<A, 0, combine, BOPS_COST_INTEGRAL>, shape, params, operands, parts);
+            }
+            if (!has_integrals)
+                status = for_value<8, 0>(choice.slots,
+                                         [&](auto slots) { return action(reduce_program<A, slots, combine>, shape, params, operands, parts); });
+        }
         return status != cudaSuccess ? status : with_pieces<F>(params.results, workspace, operands.out, action);
     };
     const auto with_type = [&](auto tag) {

@@ -194,6 +194,73 @@ def zeta(s, q):
     return total
 
 
+def deviance(scale, difference):
+    u = difference / scale
+    return scale * (u - mpmath.log1p(u)) if u > -1 else INF
+
+
+def fraction(part):
+    """A continued fraction b0 + a1 / (b1 + a2 / (b2 + ..)) of part(n) = (an, bn), by Lentz's method."""
+    tiny = mpf(10) ** -200
+    value = part(0)[1] or tiny
+    c, d, n = value, mpf(0), 0
+    while True:
+        n += 1
+        a, b = part(n)
+        d, c = b + a * d, b + a / c
+        d, c = 1 / (d or tiny), c or tiny
+        value *= c * d
+        if abs(c * d - 1) < mpf(10) ** -(DIGITS - 5):
+            return value
+
+
+def incomplete_gamma(a, x):
+    """P, Q and the derivative of P by a, by DLMF 8.11.4 or 8.9.2."""
+    if a < 0 or x < 0 or a == x == 0:
+        return NAN, NAN, NAN
+    if a == 0 or x == 0:
+        return (mpf(1), mpf(0), NAN) if a == 0 else (mpf(0), mpf(1), mpf(0))
+    if deviance(a, x - a) > 3000:
+        return (mpf(0), mpf(1), mpf(0)) if x < a else (mpf(1), mpf(0), mpf(0))
+    with mp.workdps(2 * DIGITS):
+        power = mpmath.exp(a * mpmath.log(x) - x)
+        if x < a + 1 or x < 2:
+            term, total, weighed, sum_of_parts, n = power / mpmath.gamma(a + 1), mpf(0), mpf(0), mpf(0), 0
+            while n == 0 or term > total * mpf(10) ** -(2 * DIGITS):
+                total, weighed, n = total + term, weighed + term * sum_of_parts, n + 1
+                sum_of_parts, term = sum_of_parts + 1 / (a + n), term * x / (a + n)
+            return total, 1 - total, total * (mpmath.log(x) - mpmath.digamma(a + 1)) - weighed
+        rest = lambda a: fraction(lambda n: (1 if n == 1 else (n - 1) * (a - n + 1), x + 2 * n - 1 - a if n else mpf(0)))
+        upper, step = power / mpmath.gamma(a) * rest(a), a * mpf(10) ** -(DIGITS // 3)
+        slope = (rest(a + step) - rest(a - step)) / (2 * step) * power / mpmath.gamma(a)
+        return 1 - upper, upper, -upper * (mpmath.log(x) - mpmath.digamma(a)) - slope
+
+
+def betainc(a, b, x):
+    """By DLMF 8.17.22."""
+    if a < 0 or b < 0 or not 0 <= x <= 1 or a == b == 0:
+        return NAN
+    if x in (0, 1) or a == 0 or b == 0:
+        return x if x in (0, 1) else mpf(1) if a == 0 else mpf(0)
+    with mp.workdps(2 * DIGITS):
+        difference = (a + b) * x - a
+        if deviance(a, difference) + deviance(b, -difference) > 3000:
+            return mpf(0) if difference < 0 else mpf(1)
+        if x > (a + 1) / (a + b + 2):
+            return 1 - betainc(b, a, 1 - x)
+
+        def part(n):
+            m = n // 2
+            if n < 2:
+                return (1, mpf(n))
+            n, m = n - 1, (n - 1) // 2
+            if n % 2 == 0:
+                return m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), mpf(1)
+            return -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)), mpf(1)
+
+        return mpmath.exp(a * mpmath.log(x) + b * mpmath.log1p(-x) - mpmath.loggamma(a) - mpmath.loggamma(b) + mpmath.loggamma(a + b)) / a * fraction(part)
+
+
 def between(formula, least, most=INF):
     """A formula that is NaN outside a closed range."""
     return lambda x: formula(x) if least <= x <= most else NAN
@@ -345,6 +412,9 @@ BINARY = {
     "xlogy": (lambda x, y: mpf(0) if x == 0 else NAN if y < 0 else -INF * int(mpmath.sign(x)) if y == 0 else x * mpmath.log(y), ("near", "positive")),
     "atan2": (lambda x, y: mpf(0) if x == 0 == y else mpmath.atan2(x, y), ("wide", "wide")),
     "zeta": (zeta, ("from 1", "positive")),
+    "igamma": (lambda a, x: incomplete_gamma(a, x)[0], ("shape", "beside the first")),
+    "igammac": (lambda a, x: incomplete_gamma(a, x)[1], ("shape", "beside the first")),
+    "igamma_grad_a": (lambda a, x: incomplete_gamma(a, x)[2], ("shape", "beside the first")),
     "logaddexp": (lambda x, y: log_of_sum(x, y, mp.e), ("near", "near")),
     "logaddexp2": (lambda x, y: log_of_sum(x, y, mpf(2)), ("near", "near")),
     "ldexp": (lambda x, y: x * mpf(2) ** round(exact(y)), ("wide", "halves")),
@@ -359,6 +429,7 @@ TERNARY = {
     "hardtanh": (lambda x, lo, hi: min(max(x, lo), hi), ("near", "near", "near")),
     "clamp": (lambda x, lo, hi: min(max(x, lo), hi), ("near", "near", "near")),
     "threshold": (lambda x, least, value: value if x <= least else x, ("near", "near", "near")),
+    "betainc": (betainc, ("shape", "shape", "beside the mean")),
     "lerp": (lambda a, b, w: a + w * (b - a), ("near", "near", "0 to 1")),
     "addcmul": (lambda x, a, b: x + a * b, ("near", "near", "near")),
     "addcdiv": (lambda x, a, b: x + a / b if b != 0 else NAN if a == 0 else INF * int(mpmath.sign(a)), ("near", "near", "near")),
@@ -404,6 +475,10 @@ def random_arguments(where, count, dtype, rng):
         "to 1": np.where(third == 0, sign * (1 - uniform / 1000), np.where(third == 1, sign * uniform, normal / 1000)),
         "0 to 1": np.where(third == 0, uniform / 100, np.where(third == 1, uniform, 0.5 + normal / 1000)),
         "from 1": 1 + np.where(third == 0, uniform / 1000, np.abs(np.where(third == 1, normal, wide))),
+        "shape": np.abs(np.where(third == 0, normal, np.where(third == 1, normal / 1000, np.exp2((reach % 100) / 5 * uniform)))),
+        # How many deviations from where the function of the arguments before it changes: `arguments` makes numbers of them.
+        "beside the first": normal,
+        "beside the mean": normal,
         "power": np.where(third == 0, np.round(normal), np.abs(normal) + 0.01),
     }[where]
 
@@ -431,6 +506,15 @@ def arguments(places, dtype, rng):
     rest = POINTS - len(first[0])
     columns = [np.concatenate([of, random_arguments(where, rest, dtype, rng)]) for of, where in zip(first, places)]
     largest = GREATEST[dtype]
+    shapes = [case_file.rounded(np.where(np.isfinite(column), column, 1), dtype).astype(np.float64) for column in columns]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if places[-1] == "beside the first":
+            beside = np.abs(shapes[0] + columns[1] / 3 * np.sqrt(shapes[0]))
+            columns[1][len(first[0]) :] = np.where(np.arange(POINTS) % 4 == 0, np.abs(columns[1]), beside)[len(first[0]) :]
+        if places[-1] == "beside the mean":
+            mean = shapes[0] / (shapes[0] + shapes[1])
+            beside = mean + columns[2] / 3 * np.sqrt(mean * (1 - mean) / (shapes[0] + shapes[1] + 1))
+            columns[2][len(first[0]) :] = np.abs(np.where((np.arange(POINTS) % 4 == 0) | ~(beside < 1), np.abs(columns[2]) % 1, beside))[len(first[0]) :]
     bounded = [np.where(np.isfinite(column), np.clip(column, -largest, largest), column) for column in columns]
     return [case_file.rounded(column, dtype) for column in bounded]
 

@@ -13,6 +13,7 @@ pub mod exec;
 pub mod faulty;
 pub mod floor;
 pub mod formula;
+mod incomplete;
 pub mod judge;
 pub mod matrix;
 pub mod modes;

@@ -101,6 +101,10 @@ fn formula(name: &str) -> Result<fn([f64; 3]) -> f64> {
         "digamma" => |[x, ..]| digamma(x),
         "erfinv" => |[x, ..]| erfinv(x),
         "zeta" => |[s, q, _]| zeta(s, q),
+        "igamma" => |[a, x, _]| crate::incomplete::igamma(a, x),
+        "igammac" => |[a, x, _]| crate::incomplete::igammac(a, x),
+        "igamma_grad_a" => |[a, x, _]| crate::incomplete::igamma_grad_a(a, x),
+        "betainc" => |[a, b, x]| crate::incomplete::betainc(a, b, x),
         "ndtri" => |[p, ..]| ndtri(p),
         "log_ndtr" => |[x, ..]| log_ndtr(x),
         "erfcx" => |[x, ..]| erfcx(x),
@@ -229,7 +233,7 @@ fn zeta_less_one(k: i32) -> f64 {
 }
 
 /// `log(gamma(2 + t))` for t up to 1/2: Abramowitz and Stegun, 6.1.33.
-fn lgamma_beside_two(t: f64) -> f64 {
+pub(crate) fn lgamma_beside_two(t: f64) -> f64 {
     static FACTORS: std::sync::LazyLock<Vec<f64>> =
         std::sync::LazyLock::new(|| (2..40).map(|k| zeta_less_one(k) / f64::from(k)).collect());
     let series = (2..40).zip(&*FACTORS).rev().map(|(k, factor)| factor * (-t).powi(k)).sum::<f64>();
@@ -237,7 +241,7 @@ fn lgamma_beside_two(t: f64) -> f64 {
 }
 
 /// By `gamma(x + 1) = x gamma(x)` and the series beside 2; from 9 on Stirling's; below 0 by the reflection.
-fn lgamma(x: f64) -> f64 {
+pub(crate) fn lgamma(x: f64) -> f64 {
     match x {
         _ if x.is_nan() => x,
         _ if x.is_infinite() || x == 0.0 || (x < 0.0 && x.fract() == 0.0) => f64::INFINITY,
@@ -267,7 +271,7 @@ fn lgamma(x: f64) -> f64 {
 }
 
 /// The sum of `d / ((n + x) (n + r))` over all n from 0 on, d the distance of x from the root r; below 0 by the reflection.
-fn digamma(x: f64) -> f64 {
+pub(crate) fn digamma(x: f64) -> f64 {
     const ROOT: [f64; 2] = [1.461_632_144_968_362_3, 9.549_995_429_965_697e-17];
     const LAST: f64 = 100.0;
     match x {
@@ -595,6 +599,13 @@ fn turns(name: &str, arguments: &[Allowed]) -> Vec<(usize, f64)> {
             let poles = [0.0, arguments[1].most.floor().min(0.0)];
             let of_second = poles.into_iter().flat_map(around).map(|place| (1, place));
             of_first(vec![1.0]).into_iter().chain(of_second).collect()
+        }
+        "igamma" | "igammac" | "igamma_grad_a" => {
+            around(0.0).into_iter().flat_map(|place| [(0, place), (1, place)]).collect()
+        }
+        "betainc" => {
+            let of_x = around(0.0).into_iter().chain(around(1.0)).map(|place| (2, place));
+            around(0.0).into_iter().flat_map(|place| [(0, place), (1, place)]).chain(of_x).collect()
         }
         "hardshrink" | "softshrink" => of_first(ends(&arguments[1]).into_iter().flat_map(|end| [end, -end]).collect()),
         _ => Vec::new(),

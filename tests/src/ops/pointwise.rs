@@ -565,6 +565,13 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         let most = values.iter_mut().enumerate().filter(|(at, _)| at % 5 > 0);
         most.for_each(|(_, value)| *value = 1.0 + value.abs());
     }
+    let line = case.descriptor.line();
+    if case.data == Data::Normal && ["\"igamma", "\"betainc"].iter().any(|name| line.contains(name)) {
+        // They are numbers where none is below 0, and the last argument of betainc at most 1: four of five are.
+        let is_share = line.contains("betainc") && slot.name.starts_with("in2");
+        let most = values.iter_mut().enumerate().filter(|(at, _)| at % 5 > 0);
+        most.for_each(|(_, value)| *value = if is_share { value.abs().fract() } else { value.abs() });
+    }
     if NEVER_NEGATIVE.contains(&name_of(&case.descriptor, slot)?.as_str()) {
         values.iter_mut().for_each(|value| *value = value.abs());
     }

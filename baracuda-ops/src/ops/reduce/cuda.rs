@@ -17,7 +17,7 @@ use crate::kernel::{Accepted, Ask, Built, Candidate, Exec};
 use crate::narrow::word;
 use crate::ops::calls::calls;
 use crate::ops::pointwise::map;
-use crate::ops::pointwise::map::cuda::{Code, Lying, bits};
+use crate::ops::pointwise::map::cuda::{Code, Lying, bits, has_integrals};
 use crate::options::WorkspaceReq;
 use crate::tensor::TensorDesc;
 
@@ -363,6 +363,10 @@ pub(super) fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     )?;
     let code = Code::new(&task.geometry.program, |number| bits(DType::F32, number));
     Reason::unless(code.slots <= 8, || format!("it holds 8 values at once, the program has {}", code.slots))?;
+    Reason::unless(
+        !has_integrals(&task.geometry.program),
+        || "it holds values in registers, of which functions of the program leave none; reduce_program does not",
+    )?;
     let dtype = task.reduced.dtype().filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16));
     let uniform = dtype.filter(|dtype| task.are_lines(16 / dtype.size_bytes()));
     let width = 16 / uniform.unwrap_or(DType::F32).size_bytes();
@@ -450,11 +454,12 @@ pub(super) fn of_program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> 
         to.strides[kept..].copy_from_slice(&of_reduced.strides[..EXTENTS - kept]);
         (to.is_repeated, to.is_dense) = (0, 0);
     }
-    let slots = if code.slots <= 8 { 8 } else { 0 };
-    let has_own = computing.is_float() && task.combine == sys::BOPS_COMBINE_ADD;
+    let has_integrals = has_integrals(&task.geometry.program);
+    let slots = if code.slots <= 8 && !has_integrals { 8 } else { 0 };
+    let has_own = computing.is_float() && task.combine == sys::BOPS_COMBINE_ADD && !has_integrals;
     let combine = if has_own { task.combine } else { sys::BOPS_COMBINE_ANY };
     let choice = sys::bops_reduce_program_choice { combine, slots };
-    let kernels = (c_element(computing), params, choice, pieces.min(2));
+    let kernels = (c_element(computing), params, choice, (pieces.min(2), has_integrals));
     let candidate = calls!(bops_reduce_program).candidate(task.outputs > 0, kernels, move |located| {
         let mut operands = sys::bops_reduce_program_operands { out: located.pointer(OUTPUT), ..Default::default() };
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {

@@ -51,7 +51,13 @@ const fn c_cost(function: Function) -> sys::bops_cost {
         Cost::Exponentials | Cost::Special => sys::BOPS_COST_SPECIAL,
         Cost::Digits => sys::BOPS_COST_DIGITS,
         Cost::Series => sys::BOPS_COST_SERIES,
+        Cost::Integral => sys::BOPS_COST_INTEGRAL,
     }
+}
+
+/// Whether a program has functions that leave no registers for values: its kernels hold these in memory and compute elements one by one.
+pub(in crate::ops) fn has_integrals(program: &Program) -> bool {
+    program.instructions().iter().any(|instruction| instruction.function.row().cost == Cost::Integral)
 }
 
 /// The bits of a number in the computing type.
@@ -198,6 +204,9 @@ pub(in crate::ops) fn function(valid: &Valid, _: &Props, _: Ask) -> Accepted<'st
         let count = program.instructions().len();
         return Err(format!("it computes one function, the program has {count} instructions").into());
     };
+    Reason::unless(function.row().cost != Cost::Integral, || {
+        format!("{} takes as many registers as there are; pointwise_program computes it", function.name())
+    })?;
     Reason::unless(
         program.results() == [Argument::Result(0)],
         || "its output is the result of the function, the program has others",
@@ -267,7 +276,7 @@ pub(in crate::ops) fn program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'sta
     let lying = Lying::new(
         operands[program.inputs()..].iter().copied().chain(code.inputs.iter().map(|&input| operands[input])).collect(),
     );
-    let has_registers = code.slots <= 8;
+    let has_registers = code.slots <= 8 && !has_integrals(program);
     let slots = if code.slots <= 4 && computing.is_float() { 4 } else { 8 };
     // Two vectors of f32 or one of 16-bit elements, where all operands have this type; an access to as many elements of any type; one element.
     let uniform = lying
@@ -336,7 +345,8 @@ pub(super) fn source<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let of_inputs = code.inputs.iter().map(|&input| operands[input]);
     let in_memory = operands[program.inputs()..].iter().copied().chain(of_inputs);
     let lying = Lying::new(in_memory.chain(valid.derived.sources.iter().copied()).collect());
-    let has_registers = code.slots <= 8;
+    let has_integrals = has_integrals(&program);
+    let has_registers = code.slots <= 8 && !has_integrals;
     let full = VEC_BYTES / computing.size_bytes();
     let is_vector = has_registers && lying.are_vectors(full, outputs + inputs) && !lying.is_long(full);
     let (width, extents) = if is_vector { (full, VECTOR_EXTENTS) } else { (1, EXTENTS) };
@@ -373,7 +383,7 @@ pub(super) fn source<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
             Kind::Uniform | Kind::Normal | Kind::Exponential => (0, 0),
         };
     }
-    let kernels = (c_element(computing), params, choice, ());
+    let kernels = (c_element(computing), params, choice, has_integrals);
     Ok(calls!(bops_pointwise_source).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let mut operands = sys::bops_pointwise_source_operands::default();
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
@@ -547,19 +557,26 @@ mod tests {
             let path = format!("{}/../csrc/pointwise/{file}", env!("CARGO_MANIFEST_DIR"));
             std::fs::read_to_string(path).unwrap()
         };
-        let [functions, special] = ["functions.cuh", "special.cuh"].map(read);
+        let [functions, special, incomplete] = ["functions.cuh", "special.cuh", "incomplete.cuh"].map(read);
         let mut by_default = Vec::new();
         for function in Function::ALL.into_iter().filter(|function| function.computes_in(DType::F32)) {
-            let is_special = matches!(c_cost(function), sys::BOPS_COST_SPECIAL | sys::BOPS_COST_SERIES);
+            let is_special = c_cost(function) >= sys::BOPS_COST_SPECIAL;
             let [own, other] = if is_special { [&special, &functions] } else { [&functions, &special] };
             let case = format!("case BOPS_FUNCTION_{}:", function.name().to_uppercase());
-            assert!(!other.contains(&case), "{function:?} is in the file of another cost");
-            if !own.contains(&case) {
+            // Those of integrals are told apart by conditions.
+            let is_integral = c_cost(function) == sys::BOPS_COST_INTEGRAL;
+            let condition = format!("function == BOPS_FUNCTION_{}", function.name().to_uppercase());
+            let [own, case] = if is_integral { [&incomplete, &condition] } else { [own, &case] };
+            assert!(!other.contains(case), "{function:?} is in the file of another cost");
+            if !own.contains(case) {
                 by_default.push(function.name());
             }
         }
         // The last one of each switch is its default.
-        assert_eq!(by_default, ["hardswish", "remainder", "fma", "tanh", "logit", "atan2", "zeta", "div"]);
+        assert_eq!(
+            by_default,
+            ["hardswish", "remainder", "fma", "tanh", "logit", "atan2", "zeta", "igamma", "betainc", "div"]
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The table of functions: a row states a function's name, arguments, formula, cost, value in f64 and derivatives. Everything else follows from it.
 
 use super::lanes::Floating;
-use super::{ProgramBuilder, Term, double};
+use super::{ProgramBuilder, Term, double, incomplete};
 use crate::dtype::DType;
 use crate::json;
 
@@ -20,6 +20,8 @@ pub(crate) enum Cost {
     Digits,
     /// Sums of several powers, within 16 ulp.
     Series,
+    /// Integrals by several points, within 16 ulp. Kernels compute them one by one, whatever the operands.
+    Integral,
 }
 
 impl Cost {
@@ -28,7 +30,7 @@ impl Cost {
         match self {
             Self::Light => 4.0,
             Self::Exponential | Self::Exponentials => 8.0,
-            Self::Special | Self::Series => 16.0,
+            Self::Special | Self::Series | Self::Integral => 16.0,
             Self::Digits => 1.0,
         }
     }
@@ -704,6 +706,48 @@ functions! {
             b.neg(share)
         }
     ];
+    /// The lower incomplete gamma function `P(a, x)`, the integral of `t^(a - 1) e^-t / Gamma(a)` over t from 0 to x; NaN of a number below 0 and where both are 0
+    /// or both infinite, else 1 of `a = 0` and 0 of an infinite a. The ulps are those of `y (1 - log(y))` of a result y: it is a power of e.
+    Igamma = "igamma"(a, x) Integral, incomplete::igamma(a, x), [
+        |b, at| { let slope = b.call(Function::IgammaGradA, [at.x[0], at.x[1]]); b.mul(at.dy, slope) },
+        |b, at| { let slope = b.gamma_density(at.x[0], at.x[1]); b.mul(at.dy, slope) }
+    ] beside |[a, x, _]| incomplete::scale(incomplete::igamma(a, x));
+    /// The upper incomplete gamma function, `1 - P(a, x)` of [`Igamma`](Self::Igamma), which has digits where that is near 1. Its ulps are those of
+    /// `y (1 - log(y))`, too.
+    Igammac = "igammac"(a, x) Integral, incomplete::igammac(a, x), [
+        |b, at| {
+            let slope = b.call(Function::IgammaGradA, [at.x[0], at.x[1]]);
+            let share = b.mul(at.dy, slope);
+            b.neg(share)
+        },
+        |b, at| {
+            let slope = b.gamma_density(at.x[0], at.x[1]);
+            let share = b.mul(at.dy, slope);
+            b.neg(share)
+        }
+    ] beside |[a, x, _]| incomplete::scale(incomplete::igammac(a, x));
+    /// The derivative of [`Igamma`](Self::Igamma) by a; NaN of `a = 0`, 0 of `x = 0` and where one is infinite. Its ulps are those of `y (1 - log(|y|))` of a result
+    /// whose size is below 1. No gradient passes to a.
+    IgammaGradA = "igamma_grad_a"(a, x) Integral, incomplete::igamma_grad_a(a, x), [
+        |_, _| NOTHING,
+        |b, at| {
+            // The density times log(x) - digamma(a).
+            let [a, x] = [at.x[0], at.x[1]];
+            let density = b.gamma_density(a, x);
+            let [logarithm, digamma] = [b.of(Function::Log, x), b.of(Function::Digamma, a)];
+            let slope = b.sub(logarithm, digamma);
+            let slope = b.mul(density, slope);
+            b.mul(at.dy, slope)
+        }
+    ] beside |[a, x, _]| incomplete::scale(incomplete::igamma_grad_a(a, x));
+    /// The incomplete beta function `I_x(a, b)`, the integral of `t^(a - 1) (1 - t)^(b - 1) / B(a, b)` over t from 0 to x; NaN of an x that is not from 0 to 1, of a
+    /// or b below 0, and where both are 0 or both infinite. Of other zeros and infinities all lies at 0, if a is 0 or b infinite, or else at 1. The ulps are those
+    /// of `y (1 - log(y))` of a result y. No gradient passes to a and b.
+    Betainc = "betainc"(a, b, x) Integral, incomplete::betainc(a, b, x), [
+        |_, _| NOTHING,
+        |_, _| NOTHING,
+        |b, at| { let slope = b.beta_density(at.x); b.mul(at.dy, slope) }
+    ] beside |arguments| incomplete::scale(incomplete::betainc(arguments[0], arguments[1], arguments[2]));
     /// The number whose error function is x; of 1 and -1 infinite, beyond NaN.
     Erfinv = "erfinv"(x) Special, double::erfinv(x), [|b, at| {
         let square = b.mul(at.y, at.y);
@@ -917,7 +961,8 @@ impl Function {
     pub(crate) const fn lacks_gradient_of(self, argument: usize) -> bool {
         match self {
             Self::NextAfter => true,
-            Self::Zeta => argument == 0,
+            Self::Zeta | Self::IgammaGradA => argument == 0,
+            Self::Betainc => argument < 2,
             _ => false,
         }
     }
@@ -927,6 +972,12 @@ impl Function {
         match self {
             Self::Zeta => Some(
                 "has no gradient, since an output depends on it through the first argument of zeta, in which its derivative is no function of programs",
+            ),
+            Self::IgammaGradA => Some(
+                "has no gradient, since an output depends on it through the first argument of igamma_grad_a, in which its derivative is no function of programs",
+            ),
+            Self::Betainc => Some(
+                "has no gradient, since an output depends on it through the first or the second argument of betainc, in which its derivative is no function of programs",
             ),
             Self::NextAfter => {
                 Some("has no gradient, since an output depends on it through nextafter, which has no derivative")
@@ -1156,6 +1207,32 @@ impl ProgramBuilder {
         let square = self.mul(root, root);
         let below = self.sub(square, zeta);
         self.if_lt(x, 0.5, below, zeta)
+    }
+
+    /// `x^(a - 1) e^-x / Gamma(a)`, the derivative of the lower incomplete gamma function by x.
+    fn gamma_density(&mut self, a: Term, x: Term) -> Term {
+        let less = self.sub(a, 1.0);
+        let power = self.call(Function::Xlogy, [less, x]);
+        let exponent = self.sub(power, x);
+        let logarithm = self.of(Function::Lgamma, a);
+        let exponent = self.sub(exponent, logarithm);
+        self.of(Function::Exp, exponent)
+    }
+
+    /// `x^(a - 1) (1 - x)^(b - 1) / B(a, b)`, the derivative of the incomplete beta function by x.
+    fn beta_density(&mut self, [a, b, x]: [Term; MAX_ARITY]) -> Term {
+        let [less_of_a, less_of_b] = [a, b].map(|of| self.sub(of, 1.0));
+        let opposite = self.sub(1.0, x);
+        let power = self.call(Function::Xlogy, [less_of_a, x]);
+        let opposite = self.call(Function::Xlogy, [less_of_b, opposite]);
+        let powers = self.add(power, opposite);
+        let sum = self.add(a, b);
+        let [of_a, of_b, of_sum] = [a, b, sum].map(|of| self.of(Function::Lgamma, of));
+        // In this order the two of large numbers that are alike meet.
+        let more = self.sub(of_sum, of_a);
+        let more = self.sub(more, of_b);
+        let exponent = self.add(powers, more);
+        self.of(Function::Exp, exponent)
     }
 
     /// A value less `y / x`, which of an x of 0 counts as 1/2.

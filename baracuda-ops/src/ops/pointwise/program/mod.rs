@@ -26,6 +26,7 @@ mod builder;
 mod double;
 mod functions;
 mod gradient;
+mod incomplete;
 mod integers;
 mod lanes;
 #[expect(

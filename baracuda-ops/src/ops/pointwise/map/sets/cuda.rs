@@ -117,7 +117,7 @@ impl Told {
         let (program, own) = (&valid.fields.program, valid.fields.own_inputs());
         // Sets may have different types, on which some functions depend.
         let has_types = program.instructions().iter().any(|instruction| instruction.function.row().of_type.is_some());
-        if valid.derived.computing != DType::F32 || has_types {
+        if valid.derived.computing != DType::F32 || has_types || cuda::has_integrals(program) {
             return None;
         }
         let without = without_scalars(program, own)?;
