@@ -1,6 +1,6 @@
 //! Every WGSL file, validated by naga in every text that a plan can be compiled from, without a device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use baracuda_ops_sys::wgsl::{FILES, copy};
@@ -35,28 +35,49 @@ const DEFINITIONS: [&str; 4] =
 
 static VARIANTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| baracuda_ops::wgsl_variants().unwrap());
 
-/// A file between its places OPERAND, BINDING, ACCESS and STORED.
+/// Which texts have a line, by their numbers.
+static HOLDERS: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
+    let mut holders: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (number, (_, text)) in VARIANTS.iter().enumerate() {
+        for line in text.lines() {
+            let holders = holders.entry(line).or_default();
+            if holders.last() != Some(&number) {
+                holders.push(number);
+            }
+        }
+    }
+    holders
+});
+
+/// What names and types stand in place of.
+const PLACES: [&str; 4] = ["OPERAND", "BINDING", "ACCESS", "STORED"];
+
+/// A file between its places.
 fn pieces(file: &str) -> Vec<&str> {
-    let places = ["OPERAND", "BINDING", "ACCESS", "STORED"].iter();
-    places.fold(vec![file], |pieces, place| pieces.iter().flat_map(|p| p.split(place)).collect())
+    PLACES.iter().fold(vec![file], |pieces, place| pieces.iter().flat_map(|p| p.split(place)).collect())
+}
+
+/// The name of a text that holds a part of a file, among those that have its rarest line without places.
+fn holder(part: &str) -> Option<&'static str> {
+    let lines = part.lines().filter(|line| PLACES.iter().all(|place| !line.contains(place)));
+    let holders = lines.map(|line| HOLDERS.get(line).map_or(&[][..], Vec::as_slice));
+    let pieces = pieces(part);
+    let texts = holders.min_by_key(|numbers| numbers.len())?.iter().map(|&number| &VARIANTS[number]);
+    texts.filter(|(_, text)| holds(text, &pieces)).map(|(name, _)| name.as_str()).next()
 }
 
 /// Whether a text has the pieces of a file, one after the other, with names or types in between.
 fn holds(text: &str, pieces: &[&str]) -> bool {
     let is_name = |c: char| c.is_alphanumeric() || "_<>".contains(c);
-    // Most texts lack the longest piece. To find its beginning takes no preparation: of up to 32 bytes.
-    let longest = pieces.iter().max_by_key(|piece| piece.len()).unwrap();
-    let may_hold = text.contains(&longest[..longest.floor_char_boundary(32)]);
-    may_hold
-        && text.match_indices(pieces[0]).any(|(start, first)| {
-            let mut rest = &text[start + first.len()..];
-            pieces[1..].iter().all(|piece| {
-                let gap = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-                // A piece may itself begin with letters: after a name such as `dx`, `_load(` follows.
-                let found = (0..=gap).rev().find(|at| rest[*at..].starts_with(piece));
-                found.map(|at| rest = &rest[at + piece.len()..]).is_some()
-            })
+    text.match_indices(pieces[0]).any(|(start, first)| {
+        let mut rest = &text[start + first.len()..];
+        pieces[1..].iter().all(|piece| {
+            let gap = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+            // A piece may itself begin with letters: after a name such as `dx`, `_load(` follows.
+            let found = (0..=gap).rev().find(|at| rest[*at..].starts_with(piece));
+            found.map(|at| rest = &rest[at + piece.len()..]).is_some()
         })
+    })
 }
 
 #[test]
@@ -78,12 +99,7 @@ fn every_file_is_part_of_one() {
         // Of the files of programs a text has the parts between empty lines that it calls.
         let is_in_parts = path.starts_with("pointwise/functions/") || DEFINITIONS.contains(path);
         let parts: Vec<&str> = if is_in_parts { file.trim_end().split("\n\n").collect() } else { vec![file] };
-        let holder = |part: &&str| {
-            let pieces = pieces(part);
-            VARIANTS.par_iter().find_any(|(_, text)| holds(text, &pieces)).map(|(name, _)| name.as_str())
-        };
-        let holders: Vec<Option<&str>> = parts.iter().map(holder).collect();
-        if let Some(names) = holders.into_iter().collect::<Option<Vec<_>>>() {
+        if let Some(names) = parts.into_iter().map(holder).collect::<Option<Vec<_>>>() {
             seen.insert(path, names[0]);
         }
     }
