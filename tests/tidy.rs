@@ -542,6 +542,31 @@ fn the_tape_of_the_page_is_that_of_the_example() {
     assert!(block.lines().count() > 30 && example.contains(&indented.collect::<String>()));
 }
 
+/// What is wrong with where the faults of a list are to be planted, and how many there are.
+fn misplaced_faults(list: &str) -> (usize, Vec<String>) {
+    // Its strings are written as those of JSON are.
+    let value = |line: &str, key: &str| -> Option<String> {
+        serde_json::from_str(line.strip_prefix(key)?.trim_start().strip_prefix('=')?).ok()
+    };
+    let of = |fault: &str| {
+        let find = |key: &str| fault.lines().find_map(|line| value(line, key)).unwrap_or_default();
+        let [name, file, sound] = ["name", "file", "sound"].map(find);
+        let count = std::fs::read_to_string(root().join(&file)).unwrap_or_default().matches(&sound).count();
+        (count != 1).then(|| format!("{name}: {sound:?} stands {count} times in {file}, not once"))
+    };
+    let faults: Vec<&str> = list.split("[[fault]]").skip(1).collect();
+    (faults.len(), faults.into_iter().filter_map(of).collect())
+}
+
+#[test]
+fn planted_faults_have_a_place() {
+    let list = std::fs::read_to_string(root().join("tests/faults/planted.toml")).unwrap();
+    let (count, misplaced) = misplaced_faults(&list);
+    assert!(count > 20 && misplaced.is_empty(), "of {count} faults {misplaced:#?}");
+    let (_, misplaced) = misplaced_faults(&list.replacen("sound = \"", "sound = \"planted ", 1));
+    assert_eq!(misplaced.len(), 1, "{misplaced:?}");
+}
+
 #[test]
 fn the_feature_cuda_only_adds() {
     let takes_away = |text: &str| text.contains("not(feature = \"cuda\")") || text.contains("cfg!(feature = \"cuda\")");
