@@ -673,7 +673,7 @@ fn line_of(function: Function) -> String {
     let sigmoids = names.iter().map(|name| json!([format!("s{name}"), inner, name]));
     // A bool is made of a number, which the result takes as well, so that it has a gradient.
     let argument = |(at, name): (usize, &&str)| match function {
-        // It has no gradient, and is above 1.
+        // They have no gradients, and are above 1.
         Function::Zeta | Function::IgammaGradA if at == 0 => json!(2.5),
         Function::Betainc if at < 2 => json!(1.5),
         _ => json!(format!("{}{name}", if function.takes_bool(at) { "b" } else { "s" })),
@@ -681,7 +681,9 @@ fn line_of(function: Function) -> String {
     let arguments = names.iter().enumerate().map(argument);
     let call: Vec<Value> = ["f", function.name()].map(Value::from).into_iter().chain(arguments).collect();
     let bools = names.iter().map(|name| json!([format!("b{name}"), "gt", format!("s{name}"), 0.5]));
-    let last = [json!(call), json!(["r", "add", "f", "sx"])];
+    // Of betainc the second argument has none, either.
+    let [most, rest] = if function == Function::Betainc { ["t", "sy"] } else { ["f", "sx"] };
+    let last = [json!(call), json!(["t", "add", "f", "sx"]), json!(["r", "add", most, rest])];
     let instructions: Vec<Value> = sigmoids.chain(bools).chain(last).collect();
     let json = json!({
         "program": {"inputs": names, "let": instructions, "outputs": ["r"]},
