@@ -533,6 +533,12 @@ fn raised(x: f64, y: f64) -> f64 {
     [n / 3, n / 3, n - n / 3 * 2].into_iter().fold(x, |x, n| x * 2f64.powi(n))
 }
 
+/// The bits of 16 of the number next to another, further from 0 or nearer to it; of 0, which a number between those of the type is rounded to, it is 0.
+fn beside(bits: u16, is_away: bool) -> u16 {
+    let size = bits & 0x7fff;
+    bits & 0x8000 | if is_away { size + 1 } else { size.saturating_sub(1) }
+}
+
 /// The next number of a type with so many digits.
 fn next_number(x: f64, y: f64, digits: f64) -> f64 {
     use half::{bf16, f16};
@@ -542,12 +548,12 @@ fn next_number(x: f64, y: f64, digits: f64) -> f64 {
         _ if x == y => y,
         11 => {
             let (next, least) = (f16::from_f64(x).to_bits(), f16::from_bits(1).to_f64());
-            let moved = |is_away: bool| f16::from_bits(if is_away { next + 1 } else { next - 1 }).to_f64();
+            let moved = |is_away: bool| f16::from_bits(beside(next, is_away)).to_f64();
             if x == 0.0 { least.copysign(y) } else { moved(is_up == (x > 0.0)) }
         }
         8 => {
             let (next, least) = (bf16::from_f64(x).to_bits(), bf16::from_bits(1).to_f64());
-            let moved = |is_away: bool| bf16::from_bits(if is_away { next + 1 } else { next - 1 }).to_f64();
+            let moved = |is_away: bool| bf16::from_bits(beside(next, is_away)).to_f64();
             if x == 0.0 { least.copysign(y) } else { moved(is_up == (x > 0.0)) }
         }
         24 => f64::from(if is_up { (x as f32).next_up() } else { (x as f32).next_down() }),
@@ -991,6 +997,16 @@ impl Arithmetic {
             // A whole period has both turning points. Large ones are no numbers of f64.
             found.admit(1.0);
             found.admit(-1.0);
+        }
+        if let [x] = arguments
+            && name.starts_with("bessel_")
+            && x.most - x.least >= 2.0 * std::f64::consts::PI
+            && x.least.max(-x.most) > 1.0
+        {
+            // Far out, where turning points are no numbers of f64, a whole period has both, of the size of the waves.
+            let wave = (2.0 / std::f64::consts::PI / x.least.max(-x.most)).sqrt();
+            found.admit(wave);
+            found.admit(-wave);
         }
         if let [x] = arguments
             && name == "tan"
