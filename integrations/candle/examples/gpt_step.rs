@@ -1,11 +1,15 @@
 //! A training step of a GPT, with the fastest ops of candle's own that have gradients, and with this crate. Both start from the same parameters and see the
 //! same tokens. At the end a table: the times of forward, backward and optimizer, of the whole step, the peak of memory, and the loss, which must be the same.
 //!
-//! `cargo run --release --example gpt_step -- [STEPS] [cpu|cuda] [small|gpt2]`, by default 10 steps of a small model on the CPU. CUDA needs `--features cuda`.
+//! `cargo run --release --example gpt_step -- [STEPS] [cpu|cuda] [small|gpt2] [both|composed|ours]`, by default 10 steps of a small model on the CPU, with both.
+//! CUDA needs `--features cuda`.
 //!
 //! Parameters are f32, which AdamW of candle-nn updates for both; on CUDA the model computes with them rounded to bf16, on the CPU in f32. Times are medians of
 //! the steps behind the first two, which make plans and load kernels; the device is waited for after each part. Memory is what candle had allocated at most
 //! during all steps, as the driver counts it in the pool that candle allocates from (`CU_MEMPOOL_ATTR_USED_MEM_HIGH`).
+//!
+//! A profiler that waits for `cuProfilerStart` sees forward and backward of the last step alone, so that one of `composed` and `ours` gives its launches:
+//! `ncu --profile-from-start off --metrics gpu__time_duration.sum --csv gpt_step 2 cuda gpt2 ours` prints a line for each kernel launched.
 
 use std::time::Instant;
 
@@ -166,6 +170,19 @@ fn peak_bytes(_: &Device, _: bool) -> Result<Option<u64>> {
     Ok(None)
 }
 
+/// Starts what a profiler records, or ends it; without one it does nothing.
+#[cfg(feature = "cuda")]
+fn profile(device: &Device, starts: bool) -> Result<()> {
+    use candle_core::cuda::cudarc::driver::{profiler_start, profiler_stop};
+    let Device::Cuda(_) = device else { return Ok(()) };
+    (if starts { profiler_start() } else { profiler_stop() }).map_err(candle_core::Error::wrap)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn profile(_: &Device, _: bool) -> Result<()> {
+    Ok(())
+}
+
 struct Outcome {
     /// Milliseconds of forward, backward, optimizer and all of them.
     times_ms: [f64; 4],
@@ -185,6 +202,10 @@ fn train(ops: &Ops, size: Size, dtype: DType, device: &Device, steps: usize) -> 
     device.synchronize()?;
     peak_bytes(device, true)?;
     for step in 0..steps {
+        let is_last = step + 1 == steps;
+        if is_last {
+            profile(device, true)?;
+        }
         let start = Instant::now();
         let loss = model.loss(ops, &tokens, &targets, &mask)?;
         device.synchronize()?;
@@ -192,6 +213,9 @@ fn train(ops: &Ops, size: Size, dtype: DType, device: &Device, steps: usize) -> 
         let gradients = loss.backward()?;
         device.synchronize()?;
         let backward = start.elapsed();
+        if is_last {
+            profile(device, false)?;
+        }
         optimizer.step(&gradients)?;
         device.synchronize()?;
         let all = start.elapsed();
@@ -226,17 +250,24 @@ fn main() -> Result<()> {
     };
     let steps = match argument(0, "10").parse() {
         Ok(steps) if steps > 0 => steps,
-        _ => candle_core::bail!("usage: gpt_step [STEPS] [cpu|cuda] [small|gpt2]"),
+        _ => candle_core::bail!("usage: gpt_step [STEPS] [cpu|cuda] [small|gpt2] [both|composed|ours]"),
+    };
+    let variants: &[&Ops] = match argument(3, "both") {
+        "both" => &[&STOCK, &OURS],
+        "composed" => &[&STOCK],
+        "ours" => &[&OURS],
+        other => candle_core::bail!("what runs is both, composed or ours, got {other}"),
     };
 
-    let (stock, ours) = (train(&STOCK, size, dtype, &device, steps)?, train(&OURS, size, dtype, &device, steps)?);
+    let outcomes = variants.iter().map(|ops| train(ops, size, dtype, &device, steps)).collect::<Result<Vec<_>>>()?;
     let head = ["forward", "backward", "optimizer", "step"].map(|name| format!("{name:>10} ms")).concat();
     println!("{:20}{head} {:>12} {:>8}", "", "peak MiB", "loss");
-    for (name, Outcome { times_ms, peak_bytes, loss }) in [(STOCK.name, &stock), (OURS.name, &ours)] {
+    for (Ops { name, .. }, Outcome { times_ms, peak_bytes, loss }) in variants.iter().zip(&outcomes) {
         let times = times_ms.map(|time| format!("{time:>13.2}")).concat();
         let peak = peak_bytes.map_or("-".into(), |bytes| (bytes >> 20).to_string());
         println!("{name:20}{times} {peak:>12} {loss:>8.4}");
     }
+    let [stock, ours] = outcomes.as_slice() else { return Ok(()) };
     let apart = (stock.loss - ours.loss).abs() / stock.loss;
     let most = if dtype == DType::F32 { 1e-3 } else { 2e-2 };
     if apart.is_nan() || apart > most {
