@@ -105,6 +105,12 @@ impl Planned {
             })?;
         }
         let causal = check_scores(geometry, fields.q.dtype(), props)?;
+        Reason::unless(fields.q.dtype() == DType::BF16, || {
+            format!("it takes bf16, since gradients of scores lose digits in f16, got {}", fields.q.dtype())
+        })?;
+        Reason::unless(geometry.group() == 1, || {
+            format!("each head of q needs keys of its own, {} share some", geometry.group())
+        })?;
         let widest = geometry.depth.max(geometry.value_depth);
         Reason::unless(widest <= WIDEST_OF_BACKWARD || (90..100).contains(&props.capability), || {
             format!("rows have {widest} columns, it takes at most {WIDEST_OF_BACKWARD} but on compute capability 9.0")
@@ -124,15 +130,14 @@ impl Planned {
             format!("dy has to lie as y: strides {:?} and {:?}", dy.strides(), y.strides())
         })?;
         check_lse(slots.always(LSE))?;
-        let Geometry { samples, heads, queries, keys, depth, value_depth, .. } = *geometry;
+        let Geometry { samples, heads, queries, keys, depth, .. } = *geometry;
         if is_reproducible {
             let scores = [samples, heads, queries, keys].into_iter().fold(1, u64::saturating_mul);
             check_reach(scores, || "the number of scores, whose gradients it keeps".into())?;
         }
-        // Sums in f32: of dy and y, of dq, and of each head's dk and dv.
+        // Sums in f32: of dy and y, and of dq.
         let of_queries = queries.saturating_mul(if is_reproducible { 1 } else { 1 + depth });
-        let of_keys = if geometry.group() > 1 { keys.saturating_mul(depth + value_depth) } else { 0 };
-        let sums = [samples, heads, of_queries.saturating_add(of_keys)].into_iter().fold(4, u64::saturating_mul);
+        let sums = [samples, heads, of_queries].into_iter().fold(4, u64::saturating_mul);
         let problem = AttentionProblem {
             q: q?,
             k: k?,

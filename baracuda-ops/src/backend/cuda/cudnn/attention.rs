@@ -193,7 +193,7 @@ impl AttentionProblem {
         it.pointwise(POINTWISE_EXP, [seen], weights)?;
         let rounded = it.between(&turned(&self.scores(dtype)))?;
         it.reshape(weights, rounded)?;
-        self.summed_over_heads(it, [rounded, dy], dv)?;
+        it.product(rounded, dy, dv)?;
 
         // 3. The gradients of scores, and that of k.
         let [of_weights, above, of_seen, of_product] = it.several(&of_scores)?;
@@ -203,7 +203,7 @@ impl AttentionProblem {
         it.pointwise(POINTWISE_MUL, [of_seen, scale], of_product)?;
         let rounded = it.between(&turned(&self.scores(dtype)))?;
         it.reshape(of_product, rounded)?;
-        self.summed_over_heads(it, [rounded, q], dk)?;
+        it.product(rounded, q, dk)?;
 
         // 4. That of q.
         let keys = it.between(&self.k)?;
@@ -237,19 +237,6 @@ impl AttentionProblem {
         it.pointwise_in(DType::Bool, POINTWISE_CMP_GE, [row, column], sees)?;
         it.pointwise(POINTWISE_SELECT, [scores, hidden, sees], seen)?;
         Ok(seen)
-    }
-
-    /// A product for each head of q, added up in f32 over those that share a head of keys, so that the sum alone is rounded.
-    fn summed_over_heads(&self, it: &mut Builder<'_>, factors: [Node; 2], to: Node) -> Result<(), Failure> {
-        let [a, b] = factors;
-        let heads = self.q.dims[1];
-        if to.tensor.dims[1] == heads {
-            return it.product(a, b, to);
-        }
-        let [samples, _, rows, columns, _] = to.tensor.dims;
-        let each = it.between(&dense(DType::F32, [samples, heads, rows, columns]))?;
-        it.product(a, b, each)?;
-        it.reduce(REDUCE_ADD, each, to)
     }
 }
 
