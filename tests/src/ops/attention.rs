@@ -851,6 +851,7 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by
     let unit = accumulator.unit_roundoff();
     let bias_elements: usize = fields.bias.iter().product();
     let mut sums = [q.len(), k.len(), v.len(), bias_elements].map(Sums::of);
+    let is_by_cudnn = by.kernel == "attention_backward_cudnn";
     let by = Products::of(descriptor, by);
     let per_key = fields.queries * (fields.heads / fields.kv_heads.max(1));
     let scores = fields.samples * fields.heads * fields.queries * fields.keys;
@@ -899,7 +900,7 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by
         let value = |at: usize| before.map_or(0.0, |before| beta * before[at]) + values[at];
         let values: Vec<f64> = (0..values.len()).map(value).collect();
         let own = |(at, &value): (usize, &f64)| {
-            if value.is_nan() && by.kernel == "attention_backward_cudnn" {
+            if value.is_nan() && is_by_cudnn {
                 return f64::INFINITY;
             }
             let allowance = errors[at] + before.map_or(0.0, |before| 2.0 * (beta * before[at]).abs());
