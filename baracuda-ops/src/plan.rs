@@ -181,10 +181,12 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
     }
 
     #[cfg_attr(
-        not(feature = "cuda"),
-        expect(unused_variables, reason = "the options are for vendors' libraries, and the CPU has no properties")
+        not(any(feature = "cuda", feature = "wgpu")),
+        expect(unused_variables, reason = "the CPU has no properties")
     )]
     fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        // Vendors' libraries alone take them.
+        let _ = options;
         match self {
             Self::Cpu(accept) | Self::CpuForm(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]

@@ -177,7 +177,10 @@ fn a_budget_that_is_none() {
         for class in [f64::NAN, f64::INFINITY] {
             assert_eq!(compare(y, &[1.0, class], &expected(class, budget)).unwrap().units, 0.0);
             for wrong in [1.0, f64::NEG_INFINITY] {
-                assert_eq!(compare(y, &[1.0, wrong], &expected(class, budget)).unwrap().units, f64::INFINITY);
+                // In place of a NaN whose budget is infinite an infinity will do.
+                let will_do = class.is_nan() && wrong.is_infinite() && budget == f64::INFINITY;
+                let units = if will_do { 0.0 } else { f64::INFINITY };
+                assert_eq!(compare(y, &[1.0, wrong], &expected(class, budget)).unwrap().units, units);
             }
         }
     }

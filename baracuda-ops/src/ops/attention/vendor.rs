@@ -327,6 +327,11 @@ mod tests {
         of([2, 4, 2, 24, 40, 64, 128])
     }
 
+    /// Whose heads share no keys.
+    fn own() -> AttentionDescriptor {
+        of([2, 4, 4, 24, 40, 64, 128])
+    }
+
     fn backward(forward: &AttentionDescriptor) -> AttentionBackwardDescriptor {
         forward.backward(&["q", "k", "v"]).unwrap()
     }
@@ -364,13 +369,12 @@ mod tests {
         let forward = small().causal(CausalMask::BottomRight).unwrap();
         assert_eq!(planned(&forward).unwrap().problem.causal, Some(Causal::BottomRight));
         assert_eq!(planned(&small()).unwrap().problem.causal, None);
-        let descriptor = backward(&forward);
+        let descriptor = backward(&own().causal(CausalMask::BottomRight).unwrap());
         let Planned { problem, indices } = planned_backward(&descriptor, &PlanOptions::default()).unwrap();
         let name = |index: &usize| descriptor.slots().iter().find(|slot| slot.index == *index).unwrap().name;
         assert!(indices.iter().map(name).eq(["q", "k", "v", "y", "lse", "dy", "dq", "dk", "dv"]));
-        assert_eq!(problem.gradients.unwrap().dv.dims, [2, 2, 40, 128, 1]);
-        // Two heads share one of keys.
-        assert_eq!(problem.workspace_bytes, WORKSPACE_BYTES + 4 * 2 * 4 * (24 + 40 * 192));
+        assert_eq!(problem.gradients.unwrap().dv.dims, [2, 4, 40, 128, 1]);
+        assert_eq!(problem.workspace_bytes, WORKSPACE_BYTES + 4 * 2 * 4 * 24);
     }
 
     #[test]
@@ -401,9 +405,13 @@ mod tests {
     #[test]
     fn backward_takes_three_gradients_and_lies_of_y() {
         let options = PlanOptions::default();
-        let it = backward(&small());
-        refused(planned_backward(&small().backward(&["q", "v"]).unwrap(), &options), "dk is not asked for");
+        let it = backward(&own());
+        refused(planned_backward(&own().backward(&["q", "v"]).unwrap(), &options), "dk is not asked for");
         refused(planned_backward(&it.clone().dv(0.5).unwrap(), &options), "of dv beta is 0.5");
+        refused(planned_backward(&backward(&small()), &options), "keys of its own, 2 share some");
+        let half = TensorDesc::contiguous(DType::F16, &[1, 1, 8, 8]).unwrap();
+        let half = AttentionDescriptor::new(half, half, half).unwrap().stats().unwrap();
+        refused(planned_backward(&backward(&half), &options), "it takes bf16");
         let dy = TensorDesc::strided(DType::BF16, &[2, 4, 24, 128], &[128 * 96, 128, 512, 1]).unwrap();
         refused(
             planned_backward(&it.layout("dy", dy).unwrap(), &options),
@@ -429,7 +437,7 @@ mod tests {
         assert!(check_version(&problem, 91_002).is_ok());
         let reason = check_version(&problem, 91_001).unwrap_err().to_string();
         assert!(reason.contains("cuDNN 9.10.1") && reason.contains("9.10.2 serves"), "{reason}");
-        let problem = planned_backward(&backward(&small()), &PlanOptions::default()).unwrap().problem;
+        let problem = planned_backward(&backward(&own()), &PlanOptions::default()).unwrap().problem;
         let reason = check_version(&problem, 91_500).unwrap_err().to_string();
         assert!(reason.contains("got 40 and 128"), "{reason}");
         assert!(check_version(&problem, 91_900).is_ok());

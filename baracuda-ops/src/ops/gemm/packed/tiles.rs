@@ -105,7 +105,7 @@ pub(super) unsafe fn copy_panel(
             for col in 0..COLS {
                 let value = if col < cols { *from.add(at * strides[0] + col * strides[1]) } else { bf16::ZERO };
                 *row.add(2 * col) = value;
-                if term % 2 == 0 && at + 1 == terms {
+                if term.is_multiple_of(2) && at + 1 == terms {
                     *row.add(2 * col + 1) = bf16::ZERO;
                 }
             }

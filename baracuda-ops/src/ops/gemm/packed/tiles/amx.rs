@@ -11,9 +11,11 @@ use super::super::{COLS, Word};
 use super::{Block, ROWS, Right, TERMS};
 
 /// Rows of a tile.
-const HEIGHT: usize = 16;
+const HEIGHT: u8 = 16;
 /// Bytes of a row of a tile.
-const WIDTH: usize = 64;
+const WIDTH: u8 = 64;
+/// Rows of the upper one of two tiles.
+const UPPER: usize = ROWS / 2;
 
 /// Whether the processor and the system have tiles, and they multiply as the module above says.
 pub(super) fn are_exact() -> bool {
@@ -35,15 +37,23 @@ fn has_tiles() -> bool {
 /// Asks Linux, which gives a process the registers of tiles if it asks for them, and says no if it does not know them.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
-    use std::ffi::c_long;
-    const ARCH_PRCTL: c_long = 158;
-    const REQUEST_COMPONENT: c_long = 0x1023;
-    const DATA_OF_TILES: c_long = 18;
-    unsafe extern "C" {
-        fn syscall(number: c_long, ...) -> c_long;
+    const ARCH_PRCTL: i64 = 158;
+    const REQUEST_COMPONENT: i64 = 0x1023;
+    const DATA_OF_TILES: i64 = 18;
+    let answer: i64;
+    // SAFETY: the call takes two numbers, touches no memory of the process, and changes the registers that are named.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => answer,
+            in("rdi") REQUEST_COMPONENT,
+            in("rsi") DATA_OF_TILES,
+            out("rcx") _,
+            out("r11") _,
+            options(nostack)
+        );
     }
-    // SAFETY: the call takes two numbers and touches no memory of the process.
-    unsafe { syscall(ARCH_PRCTL, REQUEST_COMPONENT, DATA_OF_TILES) == 0 }
+    answer == 0
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -91,8 +101,8 @@ impl Tiles {
         // The palette, then the bytes of the rows of each register, and their number.
         shape.0[0] = 1;
         for register in 0..8 {
-            shape.0[16 + 2 * register] = WIDTH as u8;
-            shape.0[48 + register] = HEIGHT as u8;
+            shape.0[16 + 2 * register] = WIDTH;
+            shape.0[48 + register] = HEIGHT;
         }
         // SAFETY: by the contract; the shape is read, and its registers are used in this module alone.
         unsafe { asm!("ldtilecfg [{shape}]", shape = in(reg) &shape, options(nostack)) };
@@ -118,7 +128,7 @@ pub(super) unsafe fn add_tiles(block: &Block<'_>, right: *const bf16, sums: &mut
     // SAFETY: the first call of this function with tiles.
     let _tiles = unsafe { Tiles::new() };
     for (number, sums) in sums.chunks_exact_mut(ROWS * COLS).enumerate() {
-        let has_two = block.rows - number * ROWS > HEIGHT;
+        let has_two = block.rows - number * ROWS > UPPER;
         let mut left: *const u8 = block.left[number * ROWS * bf16::PITCH..].as_ptr().cast();
         let (mut right, mut groups): (*const u8, usize) = (right.cast(), block.groups);
         let sums: *mut u8 = sums.as_mut_ptr().cast();
@@ -153,8 +163,8 @@ pub(super) unsafe fn add_tiles(block: &Block<'_>, right: *const bf16, sums: &mut
                     "add {right}, {step}",
                     "dec {groups}",
                     "jnz 2b",
-                    left = inout(reg) left, lower = inout(reg) left.wrapping_add(HEIGHT * LEFT) => _, right = inout(reg) right,
-                    groups = inout(reg) groups, pitch = in(reg) pitch, left_pitch = in(reg) LEFT, step = in(reg) HEIGHT * pitch,
+                    left = inout(reg) left, lower = inout(reg) left.wrapping_add(UPPER * LEFT) => _, right = inout(reg) right,
+                    groups = inout(reg) groups, pitch = in(reg) pitch, left_pitch = in(reg) LEFT, step = in(reg) UPPER * pitch,
                     options(nostack)
                 );
             } else {
@@ -170,7 +180,7 @@ pub(super) unsafe fn add_tiles(block: &Block<'_>, right: *const bf16, sums: &mut
                     "dec {groups}",
                     "jnz 2b",
                     left = inout(reg) left, right = inout(reg) right, groups = inout(reg) groups,
-                    pitch = in(reg) pitch, left_pitch = in(reg) LEFT, step = in(reg) HEIGHT * pitch,
+                    pitch = in(reg) pitch, left_pitch = in(reg) LEFT, step = in(reg) UPPER * pitch,
                     options(nostack)
                 );
             }
@@ -287,17 +297,17 @@ pub(super) unsafe fn copy_transposed(
     for at in (0..length).step_by(32) {
         for line in (0..lines).step_by(32) {
             let mask = first(lines - line);
-            let mut halves = [[_mm512_setzero_si512(); 16]; 2];
-            for pair in 0..16 {
+            let [mut low, mut high] = [[_mm512_setzero_si512(); 16]; 2];
+            for (pair, (low, high)) in low.iter_mut().zip(&mut high).enumerate() {
                 let row = |at: usize| match at < length {
                     // SAFETY: the lanes of the mask are elements of the lines.
                     true => unsafe { _mm512_maskz_loadu_epi16(mask, from.add(at * stride + line).cast()) },
                     false => _mm512_setzero_si512(),
                 };
-                [halves[0][pair], halves[1][pair]] = paired(row(at + 2 * pair), row(at + 2 * pair + 1));
+                [*low, *high] = paired(row(at + 2 * pair), row(at + 2 * pair + 1));
             }
             let mask = first(length - at);
-            for (half, pairs) in halves.into_iter().enumerate() {
+            for (half, pairs) in [low, high].into_iter().enumerate() {
                 for (row, pairs) in
                     transposed(pairs).into_iter().enumerate().take((lines - line).saturating_sub(half * 16))
                 {
