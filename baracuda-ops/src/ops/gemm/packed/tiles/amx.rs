@@ -67,7 +67,7 @@ fn probe() -> bool {
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         // Magnitudes of 2^-7 to 2^8, of either sign.
-        bf16::from_bits(((state >> 16) & 0x807f) as u16 | (((120 + (state >> 8) % 16) << 7) as u16))
+        bf16::from_f32(f32::from_bits((state & 0x807f_0000) | ((120 + (state >> 8) % 16) << 23)))
     };
     let terms = 2 * TERMS;
     let mut left: Vec<bf16> = (0..ROWS * bf16::PITCH).map(|_| next()).collect();
