@@ -123,7 +123,10 @@ template <typename A> __device__ __forceinline__ double incomplete_gamma_of(bops
     const double raised = is_small ? a + double(of::raise) : a;
     // log(x) - digamma(1 + a), of a small a by that of the raised one.
     const double u = (x - raised) / raised;
-    double logarithm = (fabs(u) < 0.5 ? log1p(u) : logarithm_of(x / raised)) + logarithm_less_digamma(raised) - 1.0 / raised;
+    double logarithm = (fabs(u) < 0.5 ? log1p(u)
+                        : x < 1e-290  ? log(x) - log(raised)
+                                      : logarithm_of(x / raised)) +
+                       logarithm_less_digamma(raised) - 1.0 / raised;
     // x^a e^-x / Gamma(1 + a) is their product: the power is multiplied last, where it may be too small for a number with all digits.
     double term, power;
     if (is_small) {

@@ -21,6 +21,10 @@ template <typename E, int accesses, typename R> struct blocks_for {
 template <typename E, int accesses, int slots> struct blocks_for<E, accesses, interpreted<slots, BOPS_COST_SPECIAL>> {
     static constexpr int words = words_of<E, accesses, interpreted<slots, BOPS_COST_SPECIAL>>, value = words >= 32 ? 2 : words >= 16 ? 3 : 4;
 };
+// That of integrals, whose values lie in memory, as many as two blocks leave it.
+template <typename E, int accesses, int slots> struct blocks_for<E, accesses, interpreted<slots, BOPS_COST_INTEGRAL>> {
+    static constexpr int value = 2;
+};
 
 // E: the elements. `accesses`: of a thread to each operand; more than 1 only with one extent. R: what it runs.
 template <typename E, int accesses, int extents, typename R> __global__ void __launch_bounds__(pointwise_threads, blocks_for<E, accesses, R>::value)
