@@ -182,11 +182,10 @@ impl<'m> Block<'m> {
 
     /// Adds the products to sums, or begins them: of each panel of columns one row of [`COLS`] after another.
     pub(super) fn add(&self, sums: &mut [f32], is_first: bool) {
-        let of_panel = self.rows.next_multiple_of(ROWS) * COLS;
-        assert!(
-            self.left.len() * ROWS >= self.rows.next_multiple_of(ROWS) * bf16::PITCH
-                && sums.len() >= self.right.panels * of_panel
-        );
+        // Tiles are read and written whole, also where the last has fewer rows.
+        let rows = self.rows.next_multiple_of(ROWS);
+        let of_panel = rows * COLS;
+        assert!(self.left.len() >= rows * bf16::PITCH && sums.len() >= self.right.panels * of_panel);
         #[cfg(target_arch = "x86_64")]
         for (number, sums) in sums.chunks_exact_mut(of_panel).take(self.right.panels).enumerate() {
             let right = self.right.words[number * self.right.panel..].as_ptr();
