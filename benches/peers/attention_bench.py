@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times PyTorch's scaled_dot_product_attention, by each of its backends that serves a cell, on the cells of benches/src/cells/attention.rs. One JSON line per
 measurement on stdout, in the schema and by the method of our own measurements (channel_norm_bench.py has it). FLOP count the keys that a query sees. sdpa_decode is one query of each
-sample, of caches of 256 MB.
+sample, of caches of 256 MB, and of smaller ones.
 
 usage: attention_bench.py [--quick]
 """
@@ -18,8 +18,8 @@ SHAPES = [(16, 32, 1024, 64), (16, 16, 1024, 128), (4, 32, 4096, 64), (4, 16, 40
 BACKENDS = {"torch-cudnn": SDPBackend.CUDNN_ATTENTION, "torch-flash": SDPBackend.FLASH_ATTENTION, "torch-efficient": SDPBackend.EFFICIENT_ATTENTION}
 
 
-# batch; heads of queries and of keys, elements of a head; bytes of keys and values
-DECODE_BATCHES, DECODE, DECODE_BYTES = (1, 8, 64), (32, 8, 128), 256 << 20
+# batch and bytes of keys and values, the small ones in 16 bits alone; heads of queries and of keys, elements of a head
+DECODE_CACHES, DECODE = ((1, 256 << 20), (8, 256 << 20), (64, 256 << 20), (1, 16 << 20), (8, 64 << 20), (64, 128 << 20)), (32, 8, 128)
 
 
 def emit(op, pass_, shape, dtype, peer, us, timing, flops):
@@ -45,9 +45,9 @@ def compare(op, shape, dtype, peer):
         emit(op, "bw", shape, dtype, peer, us, timing, 5 * flops // 2)
 
 
-def decode(batch, dtype, peer):
+def decode(batch, cache_bytes, dtype, peer):
     heads, kv_heads, width = DECODE
-    keys = DECODE_BYTES // (2 * batch * kv_heads * width * dtype.itemsize)
+    keys = cache_bytes // (2 * batch * kv_heads * width * dtype.itemsize)
     sets = [(method.normal(batch, heads, 1, width, dtype=dtype), *(method.normal(batch, kv_heads, keys, width, dtype=dtype) for _ in range(2))) for _ in range(2)]
     attention = lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     with sdpa_kernel(BACKENDS[peer]), torch.no_grad():
@@ -69,11 +69,11 @@ def main():
                     except Exception as error:
                         print(json.dumps({"skip": f"{op} {shape} {dtype} {peer}", "why": f"{type(error).__name__}: {error}"[:200]}), flush=True)
                     torch.cuda.empty_cache()
-    for batch in DECODE_BATCHES:
-        for dtype in (torch.bfloat16, torch.float32):
+    for batch, cache_bytes in DECODE_CACHES:
+        for dtype in (torch.bfloat16, torch.float32)[: 2 if cache_bytes == 256 << 20 else 1]:
             for peer in BACKENDS:
                 try:
-                    decode(batch, dtype, peer)
+                    decode(batch, cache_bytes, dtype, peer)
                 except Exception as error:
                     print(json.dumps({"skip": f"sdpa_decode {batch} {dtype} {peer}", "why": f"{type(error).__name__}: {error}"[:200]}), flush=True)
                 torch.cuda.empty_cache()

@@ -84,22 +84,14 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
 
     // 1. The rows of the block, which are queries of heads that share a head of keys, and the keys of its part that one of them sees.
     const bops_attention_params &p = a.of;
-    const uint32_t row_tile = blockIdx.x % a.row_tiles, part = blockIdx.x / a.row_tiles % a.parts, group = blockIdx.x / a.row_tiles / a.parts;
-    const uint32_t sample = group / p.kv_heads, kv_head = group % p.kv_heads;
-    const uint32_t all_rows = p.shared_by * p.queries, first_row = row_tile * rows;
-    const int count = int(min(all_rows - first_row, uint32_t(rows)));
-    const sight sees(p, a.at.lengths, sample);
-    const uint32_t first_query = first_row % p.queries;
-    const bool is_one_head = first_query + count <= p.queries;
-    const int lowest = is_one_head ? int(first_query) : 0, highest = is_one_head ? int(first_query) + count - 1 : int(p.queries) - 1;
-    const int64_t from = int64_t(part) * a.keys_per_part;
-    const int begin = int(max(from, int64_t(sees.first_key(lowest)))), end = int(min(from + a.keys_per_part, int64_t(sees.last_key(highest))));
-    const uint64_t first_of_rows = uint64_t(group) * all_rows + first_row;
+    const share_of_block share(a, rows, tile::keys);
+    const sight &sees = share.sees;
+    const uint32_t sample = share.sample, kv_head = share.kv_head;
+    const int count = share.count, begin = share.begin, end = share.end, thread = int(threadIdx.x);
     A *const of_parts = statistics<A>(a);
-    const int thread = int(threadIdx.x);
     if (begin >= end) {
         if (thread < count) {
-            const uint64_t at = ((first_of_rows + thread) * a.parts + part) * 2;
+            const uint64_t at = ((share.first_of_rows(a, rows) + thread) * a.parts + share.part(a)) * 2;
             of_parts[at] = -A(INFINITY), of_parts[at + 1] = A(0);
         }
         return;
@@ -121,9 +113,8 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
 #pragma unroll 1
     for (int number = 0; number < stages - 1; ++number) fill(number);
     if (thread < rows) {
-        const uint32_t row = first_row + min(thread, count - 1);
-        const int query = int(row % p.queries);
-        m.head[thread] = kv_head * p.shared_by + row / p.queries, m.query[thread] = uint32_t(query);
+        const int row = min(thread, count - 1), query = int(share.query(row));
+        m.head[thread] = share.head(row), m.query[thread] = uint32_t(query);
         m.from[thread] = max(sees.first_key(query), begin), m.to[thread] = min(sees.last_key(query), end);
         m.largest[thread] = -A(INFINITY), m.total[thread] = A(0);
     }
@@ -258,7 +249,8 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
         for (int e = 0; e < per_chunk; ++e)
             if (i < count) sums[(thread / tile::chunks * rows + i) * padded + chunk_of_values * per_chunk + e] = results[i][e];
     __syncthreads();
-    A *const to = static_cast<A *>(a.workspace) + (first_of_rows * a.parts + part) * a.width;
+    const uint64_t first_of_rows = share.first_of_rows(a, rows);
+    A *const to = static_cast<A *>(a.workspace) + (first_of_rows * a.parts + share.part(a)) * a.width;
 #pragma unroll 1
     for (int at = thread; at < count * padded; at += split_threads) {
         const int row = at / padded, column = at % padded;
@@ -268,7 +260,7 @@ template <typename T, int padded, int rows> __global__ void __launch_bounds__(sp
         to[uint64_t(row) * a.parts * a.width + column] = sum;
     }
     if (thread < count) {
-        const uint64_t at = ((first_of_rows + thread) * a.parts + part) * 2;
+        const uint64_t at = ((first_of_rows + thread) * a.parts + share.part(a)) * 2;
         of_parts[at] = m.largest[thread], of_parts[at + 1] = m.total[thread];
     }
 }

@@ -79,22 +79,20 @@ template <typename T, int padded> __global__ void __launch_bounds__(threads, spl
     // 1. The rows of the block, which are queries of heads that share a head of keys, and the keys of its part that one of them sees.
     const split_arguments &a = arguments.split;
     const bops_attention_params &p = a.of;
-    const uint32_t row_tile = blockIdx.x % a.row_tiles, part = blockIdx.x / a.row_tiles % a.parts, group = blockIdx.x / a.row_tiles / a.parts;
-    const uint32_t sample = group / p.kv_heads, kv_head = group % p.kv_heads;
-    const uint32_t all_rows = p.shared_by * p.queries, first_row = row_tile * rows;
-    const int count = int(min(all_rows - first_row, uint32_t(rows)));
-    const sight sees(p, a.at.lengths, sample);
-    const uint32_t first_query = first_row % p.queries;
-    const bool is_one_head = first_query + count <= p.queries;
-    const int lowest = is_one_head ? int(first_query) : 0, highest = is_one_head ? int(first_query) + count - 1 : int(p.queries) - 1;
-    const int64_t from = int64_t(part) * a.keys_per_part;
-    const int begin = int(max(from, int64_t(sees.first_key(lowest)))), end = int(min(from + a.keys_per_part, int64_t(sees.last_key(highest))));
-    const uint64_t first_of_rows = uint64_t(group) * all_rows + first_row;
+    const share_of_block share(a, rows, warps * keys);
+    const sight &sees = share.sees;
+    const uint32_t sample = share.sample, kv_head = share.kv_head;
+    const int count = share.count, begin = share.begin, end = share.end, thread = int(threadIdx.x), lane = thread % 32, warp = thread / 32;
     float *const of_parts = statistics<float>(a);
-    const int thread = int(threadIdx.x), lane = thread % 32, warp = thread / 32;
     if (begin >= end) {
-        if (thread < count) {
-            const uint64_t at = ((first_of_rows + thread) * a.parts + part) * 2;
+        if (a.parts == 1) {
+#pragma unroll 1
+            for (int at = thread; at < count * padded / 4; at += threads) {
+                const int row = at / (padded / 4), column = at % (padded / 4) * 4;
+                if (column < int(a.width)) write_row<true>(a, sample, share.head(row), share.query(row), column, -INFINITY, 0.0f, four<float>{});
+            }
+        } else if (thread < count) {
+            const uint64_t at = ((share.first_of_rows(a, rows) + thread) * a.parts + share.part(a)) * 2;
             of_parts[at] = -INFINITY, of_parts[at + 1] = 0;
         }
         return;
@@ -124,8 +122,8 @@ template <typename T, int padded> __global__ void __launch_bounds__(threads, spl
 #pragma unroll 1
     for (int i = 0; i < slots - 1; ++i) fill();
     if (thread < rows) {
-        const uint32_t row = first_row + min(thread, count - 1);
-        head[thread] = kv_head * p.shared_by + row / p.queries, query[thread] = row % p.queries;
+        const int row = min(thread, count - 1);
+        head[thread] = share.head(row), query[thread] = share.query(row);
     }
     __syncthreads();
 #pragma unroll 1
@@ -240,12 +238,14 @@ template <typename T, int padded> __global__ void __launch_bounds__(threads, spl
             for (int e = 0; e < 2; ++e) sums[(warp * rows + row) * padded + n * 8 + lane % 4 * 2 + e] = results[0][n][2 * h + e];
     }
     __syncthreads();
-    float *const to = static_cast<float *>(a.workspace) + (first_of_rows * a.parts + part) * a.width;
+    const uint64_t first_of_rows = share.first_of_rows(a, rows);
+    float *const to = static_cast<float *>(a.workspace) + (first_of_rows * a.parts + share.part(a)) * a.width;
 #pragma unroll 1
-    for (int at = thread; at < count * padded; at += threads) {
-        const int row = at / padded, column = at % padded;
+    for (int at = thread; at < count * padded / 4; at += threads) {
+        const int row = at / (padded / 4), column = at % (padded / 4) * 4;
         if (column >= int(a.width)) continue;
-        float top = -INFINITY, value = 0, total = 0;
+        float top = -INFINITY, total = 0;
+        four<float> value = {};
 #pragma unroll
         for (int n = 0; n < warps; ++n) top = max(top, largest_of[n][row]);
 #pragma unroll
@@ -253,12 +253,19 @@ template <typename T, int padded> __global__ void __launch_bounds__(threads, spl
             // A warp that saw nothing multiplied values by 0, and they may be NaN. Of a score of NaN the sum is NaN.
             const float of_warp = total_of[n][row];
             if (of_warp == 0) continue;
-            const float share = top == -INFINITY ? 1.0f : power_of_two(largest_of[n][row] - top);
-            total += share * of_warp, value += share * sums[(n * rows + row) * padded + column];
+            const float share_of_warp = top == -INFINITY ? 1.0f : power_of_two(largest_of[n][row] - top);
+            const four<float> of_values = load_four(sums + (n * rows + row) * padded + column);
+            total += share_of_warp * of_warp;
+#pragma unroll
+            for (int c = 0; c < 4; ++c) value.at[c] += share_of_warp * of_values.at[c];
         }
-        to[uint64_t(row) * a.parts * a.width + column] = value;
+        if (a.parts == 1) {
+            write_row<true>(a, sample, head[row], query[row], column, top, total, value);
+            continue;
+        }
+        *reinterpret_cast<four<float> *>(to + uint64_t(row) * a.parts * a.width + column) = value;
         if (column == 0) {
-            const uint64_t place = ((first_of_rows + row) * a.parts + part) * 2;
+            const uint64_t place = ((first_of_rows + row) * a.parts + share.part(a)) * 2;
             of_parts[place] = top, of_parts[place + 1] = total;
         }
     }
@@ -276,7 +283,8 @@ template <typename Action> bops_status with_split_mma(bops_dtype dtype, const bo
             const uint64_t blocks = row_tiles * c.parts * p.kv_heads * p.samples, queries = uint64_t(p.samples) * p.heads * p.queries;
             const size_t bytes = lines_bytes<padded, rows> + warps * split_mma_tile<padded>::ring_bytes;
             const bops_status status = action(attention_split_mma<T, padded>, shape_of(blocks, threads, bytes), split_mma_arguments{split, is_plain});
-            if (status != 0) return status;
+            // With one part its block has written y.
+            if (status != 0 || c.parts == 1) return status;
             return action(attention_split_merge<float, padded, true>, shape_of(queries, merge_threads, 0), split);
         });
     });

@@ -14,6 +14,36 @@ struct split_arguments {
     void *workspace;
 };
 
+// What a block has of a sample and a head of keys: some of the queries of all heads that share it, and the keys of a part that one of them sees. `tile`: the
+// multiple of keys that parts are of.
+struct share_of_block {
+    uint32_t sample, kv_head, first_row, shared_by, queries;
+    int count, begin, end; // rows, and keys from the first on and without the last
+    sight sees;
+
+    __device__ __forceinline__ share_of_block(const split_arguments &a, uint32_t rows, uint32_t tile)
+        : shared_by(a.of.shared_by), queries(a.of.queries) {
+        const uint32_t row_tile = blockIdx.x % a.row_tiles, group = blockIdx.x / a.row_tiles / a.parts, all_rows = shared_by * queries;
+        sample = group / a.of.kv_heads, kv_head = group % a.of.kv_heads, first_row = row_tile * rows;
+        count = int(min(all_rows - first_row, rows));
+        sees = sight(a.of, a.at.lengths, sample);
+        const uint32_t first_query = first_row % queries;
+        const bool is_one_head = first_query + count <= queries;
+        const int lowest = is_one_head ? int(first_query) : 0, highest = is_one_head ? int(first_query) + count - 1 : int(queries) - 1;
+        // All blocks share the keys that the sample has: its parts are shorter where it has fewer keys than there is room for.
+        const uint32_t per_block = (uint32_t(sees.length) + a.parts - 1) / a.parts;
+        const int64_t keys = min(a.keys_per_part, max((per_block + tile - 1) / tile, 2u) * tile), from = part(a) * keys;
+        begin = int(max(from, int64_t(sees.first_key(lowest)))), end = int(min(from + keys, int64_t(sees.last_key(highest))));
+    }
+    static __device__ __forceinline__ uint32_t part(const split_arguments &a) { return blockIdx.x / a.row_tiles % a.parts; }
+    // The block's first row among those of all samples and heads.
+    static __device__ __forceinline__ uint64_t first_of_rows(const split_arguments &a, uint32_t rows) {
+        return uint64_t(blockIdx.x / a.row_tiles / a.parts) * (a.of.shared_by * a.of.queries) + blockIdx.x % a.row_tiles * rows;
+    }
+    __device__ __forceinline__ uint32_t head(int row) const { return kv_head * shared_by + (first_row + row) / queries; }
+    __device__ __forceinline__ uint32_t query(int row) const { return (first_row + row) % queries; }
+};
+
 // Where the workspace has the largest scores and the sums of exponentials: behind the rows of all queries and parts.
 template <typename A> __device__ __forceinline__ A *statistics(const split_arguments &a) {
     const uint64_t rows = uint64_t(a.of.samples) * a.of.heads * a.of.queries;
@@ -34,6 +64,20 @@ template <typename A, typename F> __device__ __forceinline__ A across_block(A va
     value = warps[0];
     for (int warp = 1; warp < merge_threads / 32; ++warp) value = combine(value, warps[warp]);
     return value;
+}
+
+// Columns of y from `column` on, of a row whose weighted values and weights, about an exponential of `top`, have these sums; and its lse.
+template <bool in_twos, typename A> __device__ __forceinline__ void write_row(const split_arguments &a, uint64_t sample, uint64_t head,
+                                                                              uint64_t query, int column, A top, A total, four<A> sum) {
+    const bops_attention_params &p = a.of;
+    const A factor = total == A(0) ? A(0) : A(1) / total;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sum.at[c] *= factor;
+    char *const y = static_cast<char *>(a.at.y) + (sample * p.y.sample + head * p.y.head) * bytes_of<A>(p.dtype);
+    store_four<A>(y, query * p.y.row, p.y.column, uint32_t(column), int(p.value_depth) - column, p.dtype, a.vectors & BOPS_ATTENTION_Y, A(0), sum);
+    if (a.at.lse != nullptr && column == 0)
+        static_cast<A *>(a.at.lse)[sample * p.lse.sample + head * p.lse.head + query * p.lse.row] =
+            total == A(0) ? -A(INFINITY) : (in_twos ? top * A(0.69314718055994530942) : top) + logarithm_of(total);
 }
 
 // One block a query: groups of threads take turns at the parts, and are added up in their order. in_twos: the largest scores are exponents of two.
@@ -74,15 +118,7 @@ template <typename A, int padded, bool in_twos> __global__ void __launch_bounds_
 #pragma unroll
         for (int c = 0; c < 4; ++c) sum.at[c] += sums[n][column + c];
     }
-    const uint64_t head = row / p.queries % p.heads, sample = row / p.queries / p.heads, query = row % p.queries;
-    const A factor = total == A(0) ? A(0) : A(1) / total;
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sum.at[c] *= factor;
-    char *const y = static_cast<char *>(a.at.y) + (sample * p.y.sample + head * p.y.head) * bytes_of<A>(p.dtype);
-    store_four<A>(y, query * p.y.row, p.y.column, uint32_t(column), int(p.value_depth) - column, p.dtype, a.vectors & BOPS_ATTENTION_Y, A(0), sum);
-    if (a.at.lse != nullptr && thread == 0)
-        static_cast<A *>(a.at.lse)[sample * p.lse.sample + head * p.lse.head + query * p.lse.row] =
-            total == A(0) ? -A(INFINITY) : (in_twos ? top * A(0.69314718055994530942) : top) + logarithm_of(total);
+    write_row<in_twos>(a, row / p.queries / p.heads, row / p.queries % p.heads, row % p.queries, column, top, total, sum);
 }
 
 } // namespace attention

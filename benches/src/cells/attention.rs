@@ -1,5 +1,5 @@
 //! Attention of 16,384 tokens of 2048 elements, in sequences of several lengths: all keys, and those that a causal mask leaves; and of one query of each sample to caches of keys
-//! and values of 256 MB together.
+//! and values of 256 MB together, and some of less.
 
 use baracuda_ops::{AnyDescriptor, AttentionDescriptor, CausalMask, DType, Result, TensorDesc};
 
@@ -20,22 +20,24 @@ const SHAPES: [[u64; 4]; 6] = [
 
 /// Heads of queries, heads of keys, and elements of a head where each sample has one query.
 const DECODE: [u64; 3] = [32, 8, 128];
-/// Batches of these, and bytes of the keys and the values together.
-const DECODE_BATCHES: [u64; 3] = [1, 8, 64];
-const DECODE_BYTES: u64 = 256 << 20;
+/// Batches of these, and bytes of the keys and the values together; the small caches are those of bf16 alone.
+const DECODE_BATCHES: [(u64, u64); 6] =
+    [(1, 256 << 20), (8, 256 << 20), (64, 256 << 20), (1, 16 << 20), (8, 64 << 20), (64, 128 << 20)];
+const DECODE_OF_F32: usize = 3;
 
 /// One query of each sample.
 fn decode(cells: &mut Vec<Cell>, op: &'static str) -> Result<()> {
     let [heads, kv_heads, depth] = DECODE;
-    for batch in DECODE_BATCHES {
-        for dtype in [DType::BF16, DType::F32] {
-            let keys = DECODE_BYTES / (2 * batch * kv_heads * depth * dtype.size_bytes());
+    for (at, (batch, cache_bytes)) in DECODE_BATCHES.into_iter().enumerate() {
+        let dtypes: &[DType] = if at < DECODE_OF_F32 { &[DType::BF16, DType::F32] } else { &[DType::BF16] };
+        for &dtype in dtypes {
+            let keys = cache_bytes / (2 * batch * kv_heads * depth * dtype.size_bytes());
             let q = TensorDesc::contiguous(dtype, &[batch, heads, 1, depth])?;
             let kv = TensorDesc::contiguous(dtype, &[batch, kv_heads, keys, depth])?;
             let descriptor = AnyDescriptor::new(AttentionDescriptor::new(q, kv, kv)?);
             let shape = vec![batch, heads, kv_heads, keys, depth];
             let bytes = 2 * (q.span_bytes() + kv.span_bytes());
-            cells.push(Cell::new((op, "fw"), shape, dtype, descriptor, bytes, DECODE_BYTES));
+            cells.push(Cell::new((op, "fw"), shape, dtype, descriptor, bytes, cache_bytes));
         }
     }
     Ok(())

@@ -21,10 +21,8 @@ const KEYS_OF_THREAD: u64 = 8;
 /// The most terms that a thread adds up one after another, as many as in a chain of `attention_simt`.
 const CHAIN: u64 = 256;
 
-/// What decides how keys are split. Not measured.
+/// What decides how keys are split.
 struct Tuning {
-    /// Blocks that an SM is to get, if parts are not too short for it: three are resident, and the others let SMs end together.
-    blocks_per_multiprocessor: u64,
     /// The fewest tiles of a part: with fewer a block ends before memory is busy.
     least_tiles: u64,
     /// The most queries of heads that share keys for which the form is chosen: each takes as many instructions as reading the keys takes time.
@@ -33,7 +31,7 @@ struct Tuning {
     least_keys: u64,
 }
 
-const TUNING: Tuning = Tuning { blocks_per_multiprocessor: 8, least_tiles: 2, most_rows: 32, least_keys: 256 };
+const TUNING: Tuning = Tuning { least_tiles: 2, most_rows: 32, least_keys: 256 };
 
 /// Queries of heads that share a head of keys.
 fn shared_rows(geometry: &Geometry) -> u64 {
@@ -48,17 +46,35 @@ struct Kernel {
     tile: fn(padded: u64, dtype: DType) -> u64,
     /// The most tiles of a part.
     most_tiles: u64,
+    /// Blocks that an SM is to get, if parts are not too short for it. Measured on an H200.
+    blocks_per_multiprocessor: u64,
+    /// Whether it needs no second launch, and no workspace, if all keys are one part.
+    writes_single_part: bool,
 }
 
 impl Kernel {
     fn simt(geometry: &Geometry) -> Self {
         let tile = |padded, dtype: DType| TILE_BYTES / (padded * dtype.size_bytes());
-        Self { rows: if shared_rows(geometry) <= 4 { 4 } else { 8 }, tile, most_tiles: CHAIN / KEYS_OF_THREAD }
+        Self {
+            rows: if shared_rows(geometry) <= 4 { 4 } else { 8 },
+            tile,
+            most_tiles: CHAIN / KEYS_OF_THREAD,
+            // Three are resident, and the others let SMs end together.
+            blocks_per_multiprocessor: 8,
+            writes_single_part: false,
+        }
     }
 
-    /// A tile is one of each of four warps. What a product adds up has no chains.
+    /// A tile is one of each of four warps. What a product adds up has no chains. An SM has room for two blocks, which keep memory busy from their first tile to
+    /// their last: more of them would begin and end more often.
     fn mma() -> Self {
-        Self { rows: 16, tile: |padded, _| if padded == 64 { 128 } else { 64 }, most_tiles: 1 << 20 }
+        Self {
+            rows: 16,
+            tile: |padded, _| if padded == 64 { 128 } else { 64 },
+            most_tiles: 1 << 20,
+            blocks_per_multiprocessor: 2,
+            writes_single_part: true,
+        }
     }
 
     fn choose(
@@ -73,7 +89,7 @@ impl Kernel {
         let tile = (self.tile)(padded, dtype);
         let tiles_of_rows = shared_rows(geometry).div_ceil(self.rows);
         let groups = [geometry.samples, geometry.kv_heads, tiles_of_rows].into_iter().fold(1, u64::saturating_mul);
-        let wanted = u64::from(props.multiprocessors) * TUNING.blocks_per_multiprocessor / groups.max(1);
+        let wanted = u64::from(props.multiprocessors) * self.blocks_per_multiprocessor / groups.max(1);
         let [least, most] = [TUNING.least_tiles, self.most_tiles].map(|tiles| tiles * tile);
         let keys_per_part = geometry.keys.div_ceil(wanted.max(1)).next_multiple_of(tile).clamp(least, most);
         sys::bops_attention_split_choice {
@@ -122,9 +138,11 @@ impl Kernel {
         let bytes = [queries, choice.parts.into(), width]
             .into_iter()
             .fold(dtype.accumulator().size_bytes(), u64::saturating_mul);
-        let candidate = form.candidate(has_work, (params.dtype, params, choice, ()), operands_of_forward);
-        let workspace = if has_work { WorkspaceReq::new(bytes, VEC_BYTES) } else { WorkspaceReq::NONE };
-        Ok(Candidate { workspace, launches: if has_work { 2 } else { 0 }, ..candidate })
+        let is_single = self.writes_single_part && choice.parts == 1;
+        let candidate = form.candidate(has_work, (params.dtype, params, choice, is_single), operands_of_forward);
+        let workspace = if has_work && !is_single { WorkspaceReq::new(bytes, VEC_BYTES) } else { WorkspaceReq::NONE };
+        let launches = if is_single { 1 } else { 2 };
+        Ok(Candidate { workspace, launches: if has_work { launches } else { 0 }, ..candidate })
     }
 }
 
@@ -182,9 +200,9 @@ mod tests {
     fn every_multiprocessor_gets_blocks() {
         let h200 = Props::examples().find(|props| props.name == "H200").unwrap();
         let geometry = geometry(DType::BF16, [1, 32, 8, 1, 32768, 128]);
-        for (kernel, rows) in [(Kernel::simt(&geometry), 4), (Kernel::mma(), 16)] {
+        for (kernel, rows, least) in [(Kernel::simt(&geometry), 4, 6), (Kernel::mma(), 16, 1)] {
             let it = kernel.choose(&geometry, DType::BF16, 0, &h200);
-            assert!(u64::from(it.parts) * 8 >= 6 * u64::from(h200.multiprocessors) && it.rows == rows, "{it:?}");
+            assert!(u64::from(it.parts) * 8 >= least * u64::from(h200.multiprocessors) && it.rows == rows, "{it:?}");
         }
     }
 }

@@ -36,8 +36,8 @@
 //! dense; unless [`layout`](LinearCrossEntropyDescriptor::layout) says otherwise. No operand may lie at another.
 //!
 //! Workspace: classes are taken 1024 at a time, or of more than 2^17 classes the least multiple of 128 of which there are at most 128. Forward has the logits of so
-//! many classes in the type of the loss, later the rows of the weight that targets name; backward has those logits, their gradients in T, and for f16 and bf16
-//! `dx` in f32.
+//! many classes in the type of the loss, later the rows of the weight that targets name; backward has those logits, gradients in T of twice as many, and for f16 and
+//! bf16 `dx` in f32.
 //!
 //! Accumulation: products as [`gemm`](crate::ops::gemm) computes them, from 16-bit factors to logits in f32; sums as [`reduce`](crate::ops::reduce) does, those of
 //! all classes of the sums of each time; `dx` is added up in f32, for f64 in f64, and rounded once. For f16 and bf16 `dlogits` is rounded to T before its products.

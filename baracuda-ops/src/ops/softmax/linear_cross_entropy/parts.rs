@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::{Fields, LossReduction, Valid, backward, forward};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::narrow::to_usize;
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor, GemmFactor};
 use crate::ops::index::IndexSelectDescriptor;
 use crate::ops::pointwise::map::{INPUTS, OUTPUTS};
@@ -17,6 +18,8 @@ use crate::sequence::{Sequence, Tensor};
 
 /// Fewer classes make products that are too small for a large device.
 const LEAST_CLASSES: u64 = 1024;
+/// Chunks of forward whose gradients of logits backward has together: each product that adds to `dx` reads and writes all its sums in f32.
+const CHUNKS_TOGETHER: u64 = 2;
 /// More chunks would only make more launches.
 const MOST_CHUNKS: u64 = 128;
 /// Chunks are multiples of it, so that tiles of products are whole.
@@ -118,25 +121,32 @@ pub(super) fn backward(valid: &Valid) -> Result<Sequence> {
         Some(dx) if narrow != dtype => Some(s.tensor(dtype, dx.desc.dims())?),
         other => other,
     };
-    for (at, chunk) in chunks(classes) {
+    for first in (0..count).step_by(to_usize(CHUNKS_TOGETHER)) {
         let mark = s.mark();
-        let weight = rows_of(weight, &chunk)?;
-        let extents = [rows, chunk.end - chunk.start];
-        let logits = s.tensor(dtype, &extents)?;
-        let dlogits = if narrow == dtype { logits } else { s.tensor(narrow, &extents)? };
-        product(s, x, weight, logits)?;
-        let [logsumexp, g, target] = [column(logsumexp)?, column(g)?, column(line(within, at)?)?];
-        map(s, &[logits, logsumexp, g, target], dlogits, |b, of| {
-            let apart = b.call(Function::Sub, [of[0], of[1]]);
-            let share = b.call(Function::Exp, [apart]);
-            let class = b.index(1);
-            let is_target = b.call(Function::Eq, [class, of[3]]);
-            let of_target = b.call(Function::Where, [is_target, 1.0.into(), 0.0.into()]);
-            let slope = b.call(Function::Sub, [share, of_target]);
-            let gradient = b.call(Function::Mul, [slope, of[2]]);
-            let is_none = b.call(Function::Eq, [of[2], 0.0.into()]);
-            b.call(Function::Where, [is_none, 0.0.into(), gradient])
-        })?;
+        let together =
+            Range { start: first * step(classes), end: classes.min((first + CHUNKS_TOGETHER) * step(classes)) };
+        let dlogits = s.tensor(narrow, &[rows, together.end - together.start])?;
+        for (at, chunk) in chunks(classes).filter(|(at, _)| (first..first + CHUNKS_TOGETHER).contains(at)) {
+            let mark = s.mark();
+            let extent = chunk.end - chunk.start;
+            let dlogits = dlogits.narrow(1, chunk.start - together.start, extent)?;
+            let logits = if narrow == dtype { dlogits } else { s.tensor(dtype, &[rows, extent])? };
+            product(s, x, rows_of(weight, &chunk)?, logits)?;
+            let [logsumexp, g, target] = [column(logsumexp)?, column(g)?, column(line(within, at)?)?];
+            map(s, &[logits, logsumexp, g, target], dlogits, |b, of| {
+                let apart = b.call(Function::Sub, [of[0], of[1]]);
+                let share = b.call(Function::Exp, [apart]);
+                let class = b.index(1);
+                let is_target = b.call(Function::Eq, [class, of[3]]);
+                let of_target = b.call(Function::Where, [is_target, 1.0.into(), 0.0.into()]);
+                let slope = b.call(Function::Sub, [share, of_target]);
+                let gradient = b.call(Function::Mul, [slope, of[2]]);
+                let is_none = b.call(Function::Eq, [of[2], 0.0.into()]);
+                b.call(Function::Where, [is_none, 0.0.into(), gradient])
+            })?;
+            s.release(mark);
+        }
+        let weight = rows_of(weight, &together)?;
         let mut gradients = Vec::new();
         let mut operands = vec![("a", x), ("b", weight), ("dout", dlogits)];
         if let Some(sum) = sum {
@@ -145,11 +155,11 @@ pub(super) fn backward(valid: &Valid) -> Result<Sequence> {
         }
         if let Some(dweight) = dweight {
             gradients.push("b");
-            operands.push(("db", rows_of(dweight, &chunk)?));
+            operands.push(("db", rows_of(dweight, &together)?));
         }
         let mut products = GemmBackwardDescriptor::new(x.desc, GemmFactor::transposed(weight.desc), &gradients)?;
         if sum.is_some() {
-            products = products.da(dtype, if at == 0 { 0.0 } else { 1.0 })?;
+            products = products.da(dtype, if first == 0 { 0.0 } else { 1.0 })?;
         }
         for (name, tensor) in &operands[3..] {
             products = products.layout(name, tensor.desc)?;
@@ -257,7 +267,7 @@ fn column(vector: Tensor) -> Result<Tensor> {
 /// The logits of some classes.
 fn product(s: &mut Sequence, x: Tensor, weight: Tensor, logits: Tensor) -> Result<()> {
     let product = GemmDescriptor::new(x.desc, GemmFactor::transposed(weight.desc))?.out(logits.desc.dtype())?;
-    s.push(product, &[("a", x), ("b", weight), ("out", logits)]);
+    s.push(product.layout("out", logits.desc)?, &[("a", x), ("b", weight), ("out", logits)]);
     Ok(())
 }
 
