@@ -1,6 +1,7 @@
 // Attention of few queries: y = softmax(scores) v, where reading keys and values is the work. The keys of a sample are split in parts. A block takes the queries of
 // all heads that share a head of keys through one part, so that each key is read once, and writes the largest score, the sum of exponentials and the sums of
 // weighted values; a second kernel merges the parts in their order (Dao et al., Flash-Decoding for long-context inference, 2023).
+// Compiled once for all architectures.
 #include "split.cuh"
 
 namespace bops {

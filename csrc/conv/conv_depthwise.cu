@@ -1,4 +1,5 @@
 // conv_depthwise: depthwise convolutions, forward and the gradient of the data.
+// Compiled once for all architectures.
 #include "depthwise.cuh"
 
 namespace bops {

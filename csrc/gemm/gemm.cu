@@ -1,4 +1,5 @@
 // What follows a product whose sums lie in memory: gemm_finish.
+// Compiled once for all architectures.
 #include "gemm.cuh"
 
 namespace bops {
