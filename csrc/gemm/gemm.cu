@@ -1,5 +1,4 @@
 // What follows a product whose sums lie in memory: gemm_finish.
-// Compiled once for all architectures.
 #include "gemm.cuh"
 
 namespace bops {

@@ -1,5 +1,4 @@
 // gemm_simt: products with sums in registers and factors in shared memory, of any strides and all types.
-// Compiled once for all architectures.
 #include "simt_tile.cuh"
 
 namespace bops {

@@ -1,5 +1,4 @@
 // An interpreter of programs: any functions, operands of any types and strides.
-// Compiled once for all architectures.
 #include "program.cuh"
 
 namespace bops {

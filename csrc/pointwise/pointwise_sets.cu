@@ -1,5 +1,4 @@
 // A program of several sets of dense operands, such as an optimizer's step of all parameters: many sets in a launch, whose addresses are parameters.
-// Compiled once for all architectures.
 #include "../bops_pointwise_sets.h"
 #include "program.cuh"
 

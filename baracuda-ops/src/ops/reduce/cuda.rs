@@ -129,11 +129,6 @@ impl<'v> Task<'v> {
         Ok(dtype)
     }
 
-    /// Whether what is held of values is one of them.
-    fn is_scalar(&self) -> bool {
-        self.geometry.row.combine.is_scalar()
-    }
-
     /// Whether elements of an input along the innermost of these extents are neighbours in whole accesses of `width`, which all other strides step over.
     fn has_neighbours(&self, inner: &Lying, outer: &Lying, [at, at_outer]: [usize; 2], width: u64) -> bool {
         let input = &self.geometry.inputs[0];
