@@ -76,7 +76,7 @@ typedef struct {
  * K and V of `vectors` here: rows are whole vectors of 16 bytes, and start at multiples of one. */
 typedef struct {
     uint32_t padded;  /* elements of a row in shared memory, at least depth and value_depth: 64, 128 or 256 */
-    uint32_t rows;    /* 4 or 8, on tensor cores 16 */
+    uint32_t rows;    /* 4, but of 16 bits, or 8; on tensor cores 16 */
     uint32_t vectors; /* as in bops_attention_choice */
     uint32_t parts;   /* of the keys */
     uint32_t

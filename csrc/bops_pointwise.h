@@ -221,7 +221,8 @@ BOPS_FORM(bops_pointwise_function, bops_dtype, bops_pointwise_function_params, b
 /* What Rust chose.
  * dtype: with is_uniform, for which extents is 1, that of all operands, not BOPS_F64; else the computing type.
  * extents: that the walk may have: 1, where operands that are not repeated are dense; 4, of walks that are not long; 8: all, one position to an access.
- * slots: values that are live at once and have registers: 4 or 8, with 8 extents and of integers 8; or with 8 extents 0, where they lie in local memory. */
+ * slots: values that are live at once and have registers: of f32 4, or 8; with 8 extents of f32 and integers 8; or with 8 extents 0, where they lie in local
+ * memory. */
 typedef struct {
     bops_dtype dtype;
     uint32_t is_uniform, extents, slots;
@@ -273,7 +274,7 @@ typedef struct {
 
 /* What Rust chose.
  * extents: 4: accesses of 16 bytes of walks that are not long, of any extents; 8: one position to an access.
- * slots: 8 in registers; or with 8 extents 0, where values lie in local memory. */
+ * slots: 8 in registers, with 8 extents not of f64; or with 8 extents 0, where values lie in local memory. */
 typedef struct {
     uint32_t extents, slots;
 } bops_pointwise_source_choice;

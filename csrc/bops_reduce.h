@@ -61,10 +61,10 @@ typedef struct {
 } bops_reduce_results;
 
 /* What Rust chose.
- * vec_bytes: bytes of one access to elements that are neighbours, 16 or those of an element. They start at a multiple of it.
+ * vec_bytes: bytes of one access to elements that are neighbours, 16 or those of an element, as of f64 always. They start at a multiple of it.
  * extents: that the walk of what is reduced may have: 1, of neighbours all along, or 8.
- * rows: outputs of a team at once, 1 or 4; more than 1 only where there is one piece and an output has at most two accesses of a thread.
- * Of what is no sum, product or greatest extents are 8 and rows 1. combine is not ANY. */
+ * rows: outputs of a team at once, 1 or 4; more than 1 only where there is one piece, an output has at most two accesses of a thread and extents is 1.
+ * Of what is no sum or greatest extents are 8 and rows 1. combine is not ANY. */
 typedef struct {
     bops_combine combine;
     uint32_t vec_bytes, extents, rows;
@@ -104,7 +104,7 @@ BOPS_FORM(bops_reduce_columns, bops_dtype, bops_reduce_columns_params, bops_redu
 
 /* ---- of programs, and of any layout ---------------------------------------- */
 
-/* combine: ADD, of f32 and f64, or ANY.
+/* combine: ADD, of f32 with 8 slots, or ANY.
  * slots: values that are live at once and have registers: 8; or 0, where they lie in local memory. */
 typedef struct {
     bops_combine combine;
@@ -142,7 +142,7 @@ BOPS_FORM(bops_reduce_program, bops_dtype, bops_reduce_program_params, bops_redu
 /* What Rust chose.
  * dtype: with is_uniform that of all inputs, not BOPS_F64, in accesses of 16 bytes; else BOPS_F32, for inputs of any types that compute in it, in accesses of
  * four elements. Accesses lie at multiples of their size.
- * slots: values that are live at once: 4 or 8. */
+ * slots: values that are live at once: with is_uniform 4, else 8. */
 typedef struct {
     bops_dtype dtype;
     uint32_t is_uniform, slots;

@@ -1,4 +1,5 @@
 // The copy kernel: the yardstick of the benchmarks, which reads and writes every byte once.
+// Compiled once for all architectures.
 #include "common/launch.cuh"
 #include "common/memory.cuh"
 

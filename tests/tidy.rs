@@ -510,6 +510,57 @@ fn kernels_begin_with_a_comment() {
 }
 
 /// In words of which some devices' text is made anew: there params are immediates, or offsets follow them.
+/// What kernels do otherwise, or leave out, on other architectures: names of `csrc/common` and how they begin elsewhere.
+const OF_AN_ARCHITECTURE: &[&str] = &[
+    "__CUDA_ARCH__",
+    "has_sm_90",
+    "follow_previous",
+    "allow_dependents",
+    "wait_for_dependency",
+    "cluster",
+    "mbarrier",
+    "store_remote",
+    "wgmma",
+];
+
+/// The first of these names that a file of `csrc` or one of those that it includes outside `csrc/common` has in its code.
+fn of_an_architecture(files: &[(PathBuf, String)], file: &Path, seen: &mut BTreeSet<PathBuf>) -> Option<String> {
+    if file.parent().is_some_and(|folder| folder.ends_with("common")) || !seen.insert(file.to_path_buf()) {
+        return None;
+    }
+    let (_, text) = files.iter().find(|(path, _)| path == file)?;
+    let code = |line: &str| line.split("//").next().unwrap_or_default().to_string();
+    let bare: Vec<String> = text.lines().map(code).collect();
+    let includes = bare.iter().filter_map(|line| line.strip_prefix("#include \"")?.split('"').next());
+    let found = bare.iter().filter(|line| !line.starts_with("#include"));
+    let name = found.flat_map(|line| OF_AN_ARCHITECTURE.iter().filter(|name| line.contains(*name))).next();
+    name.map(|name| format!("{}: {name}", file.display())).or_else(|| {
+        includes.map(|name| file.with_file_name(name)).find_map(|path| {
+            let mut plain = PathBuf::new();
+            for part in path.components() {
+                if part.as_os_str() == ".." { _ = plain.pop() } else { plain.push(part) }
+            }
+            of_an_architecture(files, &plain, seen)
+        })
+    })
+}
+
+#[test]
+fn what_is_compiled_once_is_the_same_for_all_architectures() {
+    let files = sources("csrc", &["cu", "cuh"]);
+    let first = |path: &Path| of_an_architecture(&files, path, &mut BTreeSet::new());
+    let (once, others): (Vec<_>, Vec<_>) = files
+        .iter()
+        .filter(|(path, _)| path.extension().is_some_and(|e| e == "cu"))
+        .partition(|(_, text)| text.lines().any(|line| line == "// Compiled once for all architectures."));
+    assert!(once.len() > 40, "{}", once.len());
+    for (path, _) in once {
+        assert_eq!(first(path), None);
+    }
+    // It finds what others have.
+    assert!(others.iter().filter(|(path, _)| first(path).is_some()).count() > 10);
+}
+
 #[test]
 fn kernels_for_wgpu_declare_their_params_in_the_same_words() {
     for (path, text) in sources("csrc", &["wgsl"]).iter().filter(|(_, text)| text.contains("struct Params")) {

@@ -18,6 +18,10 @@ const CACHE_LIMIT_BYTES: u64 = 2 << 30;
 /// A line of a source file whose kernels have instructions of one architecture alone: its code for 9.0 is code for `sm_90a`.
 const ASKS_FOR_SM_90A: &str = "// Compiled for sm_90a in place of sm_90.";
 
+/// A line of a source file whose code is the same for all architectures: the machine code of each is made of one PTX, that of the lowest, so that the
+/// compiler in front of ptxas runs once. tests/tidy.rs holds that such a file names nothing that depends on the architecture.
+const ASKS_FOR_ONE_CODE: &str = "// Compiled once for all architectures.";
+
 /// What ptxas says, without calling it a warning, of wgmma instructions that wait for each other and of registers that no thread gets.
 const LOST_SPEED: &str = "Potential Performance Loss";
 
@@ -366,6 +370,8 @@ pub(crate) struct Job {
     pub(crate) log: PathBuf,
     /// As nvcc names them.
     archs: Vec<String>,
+    /// Whether the machine code of all of them is made of one PTX.
+    is_one_code: bool,
 }
 
 impl Job {
@@ -373,7 +379,9 @@ impl Job {
     pub(crate) fn new(source: &Path, csrc: &Path, out_dir: &Path, archs: &[u32]) -> Self {
         let inside = source.strip_prefix(csrc).unwrap_or(source).to_path_buf();
         let stem = inside.with_extension("").iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("-");
-        let is_specific = fs::read_to_string(source).is_ok_and(|text| text.lines().any(|line| line == ASKS_FOR_SM_90A));
+        let text = fs::read_to_string(source).unwrap_or_default();
+        let asks_for = |what| text.lines().any(|line| line == what);
+        let is_specific = asks_for(ASKS_FOR_SM_90A);
         let name = |&arch: &u32| if is_specific && arch == 90 { "90a".to_string() } else { arch.to_string() };
         Job {
             source: source.to_path_buf(),
@@ -381,15 +389,21 @@ impl Job {
             object: out_dir.join(format!("{stem}.o")),
             log: out_dir.join(format!("{stem}.log")),
             archs: archs.iter().map(name).collect(),
+            is_one_code: asks_for(ASKS_FOR_ONE_CODE),
             stem,
         }
     }
 
     /// Machine code of every architecture; PTX of the lowest and the highest. Later GPUs start from it, but for that of `sm_90a`, which no other GPU
-    /// runs: it is there for tests/emulator, which interprets PTX.
+    /// runs: it is there for tests/emulator, which interprets PTX. Where one PTX is all code, it serves later GPUs too.
     fn gencode(&self) -> Vec<String> {
+        let (lowest, highest) = (&self.archs[0], &self.archs[self.archs.len() - 1]);
+        if self.is_one_code {
+            let machine_code: String = self.archs.iter().map(|a| format!("sm_{a},")).collect();
+            return vec![format!("arch=compute_{lowest},code=[{machine_code}compute_{lowest}]")];
+        }
         let sass = self.archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
-        let mut ends = vec![&self.archs[0], &self.archs[self.archs.len() - 1]];
+        let mut ends = vec![lowest, highest];
         ends.dedup();
         sass.chain(ends.into_iter().map(|a| format!("arch=compute_{a},code=compute_{a}"))).collect()
     }

@@ -202,6 +202,16 @@ fn code_for_sm_90a_is_there_as_machine_code_and_as_ptx() {
 }
 
 #[test]
+fn one_code_is_compiled_once_for_all_architectures() {
+    let world = World::new("one_code");
+    world.write("kernel.cu", &format!("// Compiled once for all architectures.\n{KERNEL}"));
+    let log = String::from_utf8(world.build().1.unwrap().log).unwrap();
+    assert!(log.contains("for arch=compute_80,code=[sm_80,sm_90,compute_80],"), "{log}");
+    world.write("kernel.cu", KERNEL);
+    assert!(world.compiles(), "another architecture for the compiler in front");
+}
+
+#[test]
 fn a_build_of_some_files_finds_what_one_of_all_has_kept() {
     let mut world = World::new("some");
     // The one file with code for another architecture.

@@ -1,6 +1,7 @@
 // Attention: y = softmax(scores) v, one block a tile of queries. Keys come in tiles, of which those that no query of the block sees are left out; the largest
 // score so far and the sum of exponentials about it follow the tiles (Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867;
 // Dao, FlashAttention-2, arXiv:2307.08691).
+// Compiled once for all architectures.
 #include "attention.cuh"
 
 namespace bops {

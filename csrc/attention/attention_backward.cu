@@ -1,4 +1,5 @@
 // The gradients of q, k and v of attention.
+// Compiled once for all architectures.
 #include "backward.cuh"
 
 namespace bops {

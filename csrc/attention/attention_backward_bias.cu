@@ -1,4 +1,5 @@
 // The gradient of the bias of attention: what scores receive, summed over the extents along which the bias is broadcast.
+// Compiled once for all architectures.
 #include "backward.cuh"
 
 namespace bops {

@@ -1,5 +1,6 @@
 // attention_backward_mma: the gradients of q, k and v on tensor cores of compute capability 8.0 and later, through mma.sync, by the formulas of backward.cuh. A
 // block has a tile of queries and goes over keys, or the other way round; rows of weights stay within four lanes, as in attention_mma.
+// Compiled once for all architectures.
 #include "mma.cuh"
 
 namespace bops {

@@ -1,5 +1,6 @@
 // attention_mma: attention on tensor cores of compute capability 8.0 and later, through mma.sync. A block has a tile of queries, each of its warps a share
 // of them with all keys of a tile, so that a row of scores stays within four lanes (Dao, FlashAttention-2, arXiv:2307.08691).
+// Compiled once for all architectures.
 #include "mma.cuh"
 
 namespace bops {

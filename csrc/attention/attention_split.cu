@@ -1,6 +1,7 @@
 // Attention of few queries: y = softmax(scores) v, where reading keys and values is the work. The keys of a sample are split in parts. A block takes the queries of
 // all heads that share a head of keys through one part, so that each key is read once, and writes the largest score, the sum of exponentials and the sums of
 // weighted values; a second kernel merges the parts in their order (Dao et al., Flash-Decoding for long-context inference, 2023).
+// Compiled once for all architectures.
 #include "split.cuh"
 
 namespace bops {
@@ -270,7 +271,7 @@ template <typename Action> bops_status with_split(bops_dtype dtype, const bops_a
     return for_float(dtype, [&](auto tag) -> bops_status {
         using T = typename decltype(tag)::type;
         return for_value<64, 128, 256>(c.padded, [&](auto padded) -> bops_status {
-            return for_value<4, 8>(c.rows, [&](auto rows) -> bops_status {
+            const auto of_rows = [&](auto rows) -> bops_status {
                 const uint64_t row_tiles = tiles_of(uint64_t(p.shared_by) * p.queries, rows);
                 const split_arguments a = {p, o, c.vectors, c.parts, c.keys_per_part, uint32_t(row_tiles), (p.value_depth + 3) / 4 * 4, workspace};
                 const uint64_t blocks = row_tiles * c.parts * p.kv_heads * p.samples, queries = uint64_t(p.samples) * p.heads * p.queries;
@@ -278,7 +279,10 @@ template <typename Action> bops_status with_split(bops_dtype dtype, const bops_a
                     action(attention_split<T, padded, rows>, shape_of(blocks, split_threads, sizeof(split_memory<T, padded, rows>)), a);
                 if (status != 0) return status;
                 return action(attention_split_merge<accumulator_t<T>, padded, false>, shape_of(queries, merge_threads, 0), a);
-            });
+            };
+            // Elements of 16 bits have one for 8 rows.
+            if constexpr (sizeof(T) == 2) return for_value<8>(c.rows, of_rows);
+            else return for_value<4, 8>(c.rows, of_rows);
         });
     });
 }

@@ -1,6 +1,7 @@
 // attention_split_mma: attention of few queries on tensor cores of compute capability 8.0 and later. As in attention_split a block takes the queries of all heads
 // that share a head of keys through one part of the keys. Its warps take turns at tiles of the part, each with a ring of tiles and a softmax of its own, so that a
 // warp waits for memory alone, and not for others; at the end of the part they are merged in their order.
+// Compiled once for all architectures.
 #include "mma.cuh"
 #include "split.cuh"
 

@@ -2,6 +2,7 @@
 //
 // The left factor of a tile is dy of 64 filters, the right one the patch of x that the tile's positions see. Every warp has the sums of some chunks of the
 // windows over all tiles of the block. gemm_dbias adds up the parts that the blocks leave in the workspace.
+// Compiled once for all architectures.
 #include "few_channels.cuh"
 
 namespace bops {

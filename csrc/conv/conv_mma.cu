@@ -1,4 +1,5 @@
 // conv_mma: tensor cores of compute capability 8.0 and later, through mma.sync. Factors are f16, bf16, or f32 rounded to tf32.
+// Compiled once for all architectures.
 #include "../gemm/mma.cuh"
 #include "steps.cuh"
 

@@ -1,5 +1,6 @@
 // conv_simt: sums in registers and factors in shared memory, for any strides and all types. f32 with coordinates of 32 bits has kernels of its own, those of
 // steps.cuh.
+// Compiled once for all architectures.
 #include "../gemm/fma.cuh"
 #include "../gemm/simt_tile.cuh"
 #include "steps.cuh"

@@ -3,6 +3,7 @@
 // The 16 rows are those of one instruction of the tensor cores. A block has a few columns of right, and its warps share out the sums over k in steps of
 // 32. The order of k within a step is free as long as both factors have the same one: a lane has eight of k that lie one after the other, two for each
 // place of its instruction's words.
+// Compiled once for all architectures.
 #include "mma.cuh"
 
 namespace bops {

@@ -1,4 +1,5 @@
 // Copies a factor of 16-bit elements so that its lines begin at multiples of 16 bytes, which the copy engine requires.
+// Compiled once for all architectures.
 #include <algorithm>
 
 #include "gemm.cuh"

@@ -1,4 +1,5 @@
 // Copies a factor of f32 with lines turned into columns, since wgmma reads tf32 along k only.
+// Compiled once for all architectures.
 #include "../bops_gemm_sm90.h"
 #include "gemm.cuh"
 

@@ -1,4 +1,5 @@
 // Elements that indices name, with any strides: a thread takes a part of a line of y, all of whose units it loads before it stores them.
+// Compiled once for all architectures.
 #include "lookup.cuh"
 
 namespace bops {

@@ -1,4 +1,5 @@
 // Counts the indices that are out of range. Sums of integers are the same in any order.
+// Compiled once for all architectures.
 #include "lookup.cuh"
 
 namespace bops {

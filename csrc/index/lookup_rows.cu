@@ -1,5 +1,6 @@
 // Long lines, each of which one index names, in vectors of 16 bytes: threads side by side take a part of a line, and each has several of its vectors in
 // flight behind one index.
+// Compiled once for all architectures.
 #include "lookup.cuh"
 
 namespace bops {

@@ -1,5 +1,6 @@
 // Where the elements of x are not 0. Each block has a share of the tiles of x: the first launch counts those of every share, and in the second each block knows
 // from the counts before its own where its positions begin.
+// Compiled once for all architectures.
 #include "../pointwise/walk.cuh"
 #include "lookup.cuh"
 

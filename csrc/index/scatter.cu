@@ -1,6 +1,7 @@
 // What goes to one row of y is combined. Entries lie in the order of their keys; a team of threads takes a part of a fixed number of them, whatever their keys.
 // A run is the entries of a key: where it lies within a part its row is complete, else the part keeps its share of it in accumulators, and the part in which it
 // begins gathers the others in a second launch.
+// Compiled once for all architectures.
 #include "scatter.cuh"
 
 namespace bops {

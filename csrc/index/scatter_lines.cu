@@ -1,5 +1,6 @@
 // Elements that go along a line of y, which a block holds on chip. Of the elements that go to one place it takes the first in the order of the source, round by
 // round, so that they are combined in that order. Places to which many go are left after some rounds: the block combines what is left place by place.
+// Compiled once for all architectures.
 #include "scatter.cuh"
 
 namespace bops {

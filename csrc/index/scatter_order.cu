@@ -1,4 +1,5 @@
 // Where entries go, and their order: keys are made of the indices and sorted with the places of the source that they send there.
+// Compiled once for all architectures.
 #include "../common/sort.cuh"
 #include "lookup.cuh"
 

@@ -1,4 +1,5 @@
 // The last entry of each key goes to y: a team of threads takes an entry, and moves it where the next one has another key.
+// Compiled once for all architectures.
 #include "scatter.cuh"
 
 namespace bops {

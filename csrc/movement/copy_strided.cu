@@ -1,4 +1,5 @@
 // Copies of any strides: a thread takes a part of a line of y, all of whose units it loads before it stores them.
+// Compiled once for all architectures.
 #include "movement.cuh"
 
 namespace bops {

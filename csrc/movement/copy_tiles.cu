@@ -1,5 +1,6 @@
 // Copies of which neighbours in y are far apart in x and the other way round: tiles of which rows of x are read, and columns, which are rows of y, are
 // written.
+// Compiled once for all architectures.
 #include "movement.cuh"
 
 namespace bops {

@@ -1,4 +1,5 @@
 // Padding: a thread takes a part of a line of y, and reads each of its units by itself.
+// Compiled once for all architectures.
 #include "movement.cuh"
 
 namespace bops {

@@ -1,4 +1,5 @@
 // The first few records of each line, which a warp reads once: of every 32 neighbours it keeps the least key, and looks again only where the least of these are.
+// Compiled once for all architectures.
 #include "order.cuh"
 
 namespace bops {

@@ -1,4 +1,5 @@
 // Sorted tiles of long lines, merged in pairs. Each block writes a tile of the merged runs: a diagonal says which records of both it consists of.
+// Compiled once for all architectures.
 #include "order.cuh"
 
 namespace bops {

@@ -1,4 +1,5 @@
 // Long lines, sorted digit by digit of their keys, of which the first pass makes them from x. What each pass writes lies next to what its neighbours write.
+// Compiled once for all architectures.
 #include "../common/sort.cuh"
 #include "order.cuh"
 

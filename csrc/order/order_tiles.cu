@@ -1,5 +1,6 @@
 // The first records of each line: of every tile a few, until one tile holds those of a line. A line that a tile holds is sorted at once. Of long lines groups of
 // neighbours are looked at first: only those whose least keys come first have elements that do.
+// Compiled once for all architectures.
 #include "order.cuh"
 
 namespace bops {

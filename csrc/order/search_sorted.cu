@@ -1,5 +1,6 @@
 // Where values could be inserted among sorted elements. A thread bisects the positions for several values at once, which all take as many steps, so that
 // their elements are in flight together.
+// Compiled once for all architectures.
 #include "order.cuh"
 
 namespace bops {

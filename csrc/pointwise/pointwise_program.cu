@@ -129,13 +129,12 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
             return run(pointwise_program<E, fitting, extents, R>, E::width * fitting);
         };
         const auto interpreter = [&] {
-            // Integers have one for all programs, float64 one for each number of slots.
-            if constexpr (std::is_integral_v<A>) return with(type_tag<interpreted<8, BOPS_COST_SPECIAL>>{});
+            // Integers and float64 have one for all programs.
+            if constexpr (!std::is_same_v<A, float>) return with(type_tag<interpreted<8, BOPS_COST_SPECIAL>>{});
             else
                 return for_value<4, 8>(choice.slots, [&](auto slots) {
-                    if constexpr (std::is_same_v<A, float>)
-                        if (cost_of(params.instruction, params.instructions) == BOPS_COST_LIGHT)
-                            return with(type_tag<interpreted<slots, BOPS_COST_LIGHT>>{});
+                    if (cost_of(params.instruction, params.instructions) == BOPS_COST_LIGHT)
+                        return with(type_tag<interpreted<slots, BOPS_COST_LIGHT>>{});
                     return with(type_tag<interpreted<slots, BOPS_COST_SPECIAL>>{});
                 });
         };
@@ -171,12 +170,11 @@ template <typename Action> bops_status with_kernel(bops_dtype, const bops_pointw
         using E = mixed<A, 16 / int(sizeof(A))>;
         if (choice.extents == 1) return vectors(type_tag<E>{}, one, one);
         if (choice.extents == 4) return vectors(type_tag<E>{}, four, one);
-        if constexpr (!std::is_integral_v<A>)
-            if (cost_of(params.instruction, params.instructions) == BOPS_COST_INTEGRAL)
-                return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, interpreted<0, BOPS_COST_INTEGRAL>>, 1);
-        return for_value<8, 0>(choice.slots, [&](auto slots) {
-            return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, interpreted<slots, BOPS_COST_SPECIAL>>, 1);
-        });
+        // Values in local memory: one kernel for programs with integrals, those that hold more than 8 values, and all of f64.
+        constexpr int most = std::is_integral_v<A> ? BOPS_COST_SPECIAL : BOPS_COST_INTEGRAL;
+        if constexpr (!std::is_same_v<A, double>)
+            if (choice.slots == 8) return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, interpreted<8, BOPS_COST_SPECIAL>>, 1);
+        return run(pointwise_program<mixed<A, 1>, 1, BOPS_POINTWISE_EXTENTS, interpreted<0, most>>, 1);
     };
     if (choice.is_uniform)
         return for_narrow(choice.dtype, [&](auto tag) {

@@ -1,4 +1,5 @@
 // The interpreter of programs with sources: positions and random numbers, which are computed where others have inputs.
+// Compiled once for all architectures.
 #include "source.cuh"
 
 namespace bops {
@@ -52,10 +53,11 @@ template <typename Action> bops_status with_kernel(bops_dtype computing, const b
         using A = typename decltype(tag)::type;
         constexpr int width = 16 / int(sizeof(A));
         if (choice.extents == 4) return run(pointwise_source<mixed<A, width>, false, 8>, width);
-        if constexpr (!std::is_integral_v<A>)
-            if (cost_of(params.instruction, params.instructions) == BOPS_COST_INTEGRAL)
-                return run(pointwise_source<mixed<A, 1>, true, 0, BOPS_COST_INTEGRAL>, 1);
-        return for_value<8, 0>(choice.slots, [&](auto slots) { return run(pointwise_source<mixed<A, 1>, true, slots>, 1); });
+        // Values in local memory: one kernel for programs with integrals, those that hold more than 8 values, and all of f64.
+        constexpr int most = std::is_integral_v<A> ? BOPS_COST_SPECIAL : BOPS_COST_INTEGRAL;
+        if constexpr (!std::is_same_v<A, double>)
+            if (choice.slots == 8) return run(pointwise_source<mixed<A, 1>, true, 8>, 1);
+        return run(pointwise_source<mixed<A, 1>, true, 0, most>, 1);
     };
     switch (computing) {
     case BOPS_F64: return walked(type_tag<double>{});

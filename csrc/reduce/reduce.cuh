@@ -172,6 +172,16 @@ template <typename F, typename Action> bops_status with_pieces(const bops_reduce
     return action(reduce_pieces<F>, shape, results, static_cast<const typename F::held *>(workspace), out);
 }
 
+// Calls f(type_tag<T>{}, std::integral_constant<int, bytes>) with the type of elements and the bytes of an access: 16, or one element, as of f64 always.
+template <typename F> bops_status for_reduced(bops_dtype dtype, uint32_t vec_bytes, const F &f) {
+    return for_float(dtype, [&](auto tag) {
+        constexpr int element = int(sizeof(typename decltype(tag)::type));
+        if constexpr (element < 8)
+            if (vec_bytes == 16) return f(tag, std::integral_constant<int, 16>());
+        return f(tag, std::integral_constant<int, element>());
+    });
+}
+
 // Calls f(std::integral_constant<int, combine>) of each way to combine but ANY.
 template <typename F> bops_status for_combine(bops_combine combine, const F &f) {
     return for_value<BOPS_COMBINE_ADD, BOPS_COMBINE_MULTIPLY, BOPS_COMBINE_GREATEST, BOPS_COMBINE_EXPONENTIALS, BOPS_COMBINE_MOMENTS,

@@ -1,4 +1,5 @@
 // Reductions across an extent that stays, in which elements lie next to each other: threads side by side have neighbouring outputs.
+// Compiled once for all architectures.
 #include "reduce.cuh"
 
 namespace bops {
@@ -83,7 +84,7 @@ template <typename T, int bytes, int combine> __global__ void __launch_bounds__(
 
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_reduce_columns_params &params, const bops_reduce_choice &choice,
                                                    const bops_reduce_operands &operands, void *workspace, const Action &action) {
-    return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
+    return for_reduced(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
         return for_combine(choice.combine, [&](auto combine) {

@@ -1,4 +1,5 @@
 // Sums of what programs make of lines, in which elements of every input are neighbours or one is repeated: a team of threads takes a piece of an output.
+// Compiled once for all architectures.
 #include "reduce.cuh"
 
 namespace bops {
@@ -91,8 +92,10 @@ template <typename Action> bops_status with_kernel(bops_combine, const bops_redu
         const auto run = [&](auto what) {
             return action(reduce_lines<E, typename decltype(what)::type>, shape, params, operands, static_cast<typename E::A *>(workspace));
         };
+        // Of elements of one type there is one for 4 values that are live at once, of elements of any types one for 8.
         const auto interpreter = [&] {
-            return for_value<4, 8>(choice.slots, [&](auto slots) { return run(type_tag<interpreted<slots, BOPS_COST_SPECIAL>>{}); });
+            constexpr int slots = std::is_same_v<E, mixed<float, 4>> ? 8 : 4;
+            return run(type_tag<interpreted<slots, BOPS_COST_SPECIAL>>{});
         };
         if constexpr (std::is_same_v<E, mixed<float, 4>>) return interpreter();
         else {

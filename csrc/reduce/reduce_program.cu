@@ -1,4 +1,5 @@
 // Reductions of what programs make of inputs of any types and strides.
+// Compiled once for all architectures.
 #include "reduce.cuh"
 
 namespace bops {
@@ -81,29 +82,24 @@ template <typename Action> bops_status with_kernel(bops_dtype computing, const b
         bops_status status = bops_status(cudaSuccess);
         if (params.results.pieces > 0) {
             typename F::held *const parts = static_cast<typename F::held *>(workspace);
-            bool has_integrals = false;
-            if constexpr (!std::is_integral_v<A> && combine == BOPS_COMBINE_ANY) {
-                has_integrals = cost_of(params.instruction, params.instructions) == BOPS_COST_INTEGRAL;
-                if (has_integrals) status = action(reduce_program<A, 0, combine, BOPS_COST_INTEGRAL>, shape, params, operands, parts);
-            }
-            if (!has_integrals)
-                status = for_value<8, 0>(choice.slots,
-                                         [&](auto slots) { return action(reduce_program<A, slots, combine>, shape, params, operands, parts); });
+            if (choice.slots == 8) status = action(reduce_program<A, 8, combine>, shape, params, operands, parts);
+            // Values in local memory, one kernel for programs with integrals and those that hold more than 8 values.
+            else if constexpr (combine == BOPS_COMBINE_ANY)
+                status = action(reduce_program < A, 0, combine, std::is_integral_v<A> ? BOPS_COST_SPECIAL : BOPS_COST_INTEGRAL >, shape, params,
+                                operands, parts);
+            else status = bops_status(cudaErrorInvalidValue);
         }
         return status != cudaSuccess ? status : with_pieces<F>(params.results, workspace, operands.out, action);
     };
-    const auto with_type = [&](auto tag) {
-        using any = std::integral_constant<int, BOPS_COMBINE_ANY>;
-        if constexpr (!std::is_integral_v<typename decltype(tag)::type>)
-            if (choice.combine == BOPS_COMBINE_ADD) return with_combine(tag, std::integral_constant<int, BOPS_COMBINE_ADD>());
-        return with_combine(tag, any());
-    };
+    const auto with_type = [&](auto tag) { return with_combine(tag, std::integral_constant<int, BOPS_COMBINE_ANY>()); };
     switch (computing) {
     case BOPS_F64: return with_type(type_tag<double>{});
     case BOPS_I32: return with_type(type_tag<int32_t>{});
     case BOPS_U32: return with_type(type_tag<uint32_t>{});
     case BOPS_I64: return with_type(type_tag<int64_t>{});
-    default: return with_type(type_tag<float>{});
+    default:
+        if (choice.combine == BOPS_COMBINE_ADD) return with_combine(type_tag<float>{}, std::integral_constant<int, BOPS_COMBINE_ADD>());
+        return with_type(type_tag<float>{});
     }
 }
 

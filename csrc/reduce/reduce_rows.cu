@@ -1,4 +1,5 @@
 // Reductions along extents in which elements lie next to each other: a team of threads takes a piece of an output, or all of a few short ones.
+// Compiled once for all architectures.
 #include "reduce.cuh"
 
 namespace bops {
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(reduce_threads, rows_blocks<T, extents, combin
 
 template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_reduce_rows_params &params, const bops_reduce_choice &choice,
                                                    const bops_reduce_operands &operands, void *workspace, const Action &action) {
-    return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
+    return for_reduced(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
         return for_combine(choice.combine, [&](auto combine) {
@@ -101,11 +102,13 @@ template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_
             };
             bops_status status = bops_status(cudaSuccess);
             if (params.blocks > 0) {
-                if constexpr (bytes == 16 && is_scalar(combine)) {
-                    status = for_value<1, BOPS_POINTWISE_EXTENTS>(
-                        choice.extents, [&](auto extents) { return for_value<1, 4>(choice.rows, [&](auto rows) { return run(extents, rows); }); });
+                constexpr std::integral_constant<int, BOPS_POINTWISE_EXTENTS> any;
+                constexpr std::integral_constant<int, 1> one;
+                if constexpr (bytes == 16 && (combine == BOPS_COMBINE_ADD || combine == BOPS_COMBINE_GREATEST)) {
+                    if (choice.extents == 1) status = for_value<1, 4>(choice.rows, [&](auto rows) { return run(one, rows); });
+                    else status = run(any, one);
                 } else {
-                    status = run(std::integral_constant<int, BOPS_POINTWISE_EXTENTS>(), std::integral_constant<int, 1>());
+                    status = run(any, one);
                 }
             }
             return status != cudaSuccess ? status : with_pieces<F>(params.results, workspace, operands.out, action);

@@ -1,4 +1,5 @@
 // Scans across lines that lie next to each other: threads side by side have neighbouring lines, and up to 32 threads share a line, tile by tile.
+// Compiled once for all architectures.
 #include "scan.cuh"
 
 namespace bops {

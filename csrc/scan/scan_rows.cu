@@ -1,5 +1,6 @@
 // Scans along lines in which elements lie next to each other, and of any strides: a team of threads takes a piece of a line, tile by tile. A tile is two
 // chunks of each thread, all first ones before all second ones.
+// Compiled once for all architectures.
 #include "scan.cuh"
 
 namespace bops {

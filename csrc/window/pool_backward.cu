@@ -1,5 +1,6 @@
 // The gradient of pooling: a thread takes an element of dx, or neighbours along the channels or the last axis, and gathers from the windows that see it, one after
 // another.
+// Compiled once for all architectures.
 #include "pool.cuh"
 
 namespace bops {

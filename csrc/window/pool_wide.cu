@@ -1,4 +1,5 @@
 // Pooling in wide windows: threads share a window, each of which reads every so many of its elements, and what they have is combined in a tree.
+// Compiled once for all architectures.
 #include "pool.cuh"
 
 namespace bops {

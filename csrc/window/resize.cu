@@ -1,5 +1,6 @@
 // Tensors with other extents, and the gradient of that: a thread makes one element of the target, or some neighbours, from those of the source that are part of
 // them.
+// Compiled once for all architectures.
 #include "../bops_resize.h"
 #include "../common/memory.cuh"
 #include "../movement/movement.cuh"

@@ -240,7 +240,7 @@ template <typename T, int vec_bytes, bool has_extras> __global__ void __launch_b
 
 // ---- cooperative: one launch does the work of the three; as many rows as shared memory takes stay there -------------------------
 
-template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
+template <typename T> __global__ void __launch_bounds__(last_threads, 1)
     channel_last_backward_cooperative(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = 16 / int(sizeof(T));
@@ -254,7 +254,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     for (uint32_t turn = 0; turn < turns; ++turn) {
         const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
         const batch_ring ring(a.g, t, a.slots, a.tensors, a.cached, turn, turns);
-        const channel_sums<width, A> sums = tile_sums<T, 16, has_extras, true>(a, t, &ring, room.values);
+        const channel_sums<width, A> sums = tile_sums<T, 16, true, true>(a, t, &ring, room.values);
         const uint64_t to = uint64_t(t.chunk) * a.g.channels + t.begin;
         block_sums(a.g, t, sums, room, a.dpres + to, a.products + to);
     }
@@ -269,7 +269,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     for (uint32_t turn = turns; turn-- > 0;) {
         const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
         const batch_ring ring(a.g, t, a.slots, a.tensors, a.cached, turn, turns);
-        tile_gradients<T, 16, has_extras, true>(a, t, &ring, room.values, [&](uint32_t channel) { return means_of(a, t.sample, channel); });
+        tile_gradients<T, 16, true, true>(a, t, &ring, room.values, [&](uint32_t channel) { return means_of(a, t.sample, channel); });
     }
 }
 
@@ -307,7 +307,7 @@ bops_status channels_last_norm_backward_cooperative_kernels(const backward_call<
     a.slots = c.ring_batches, a.tensors = c.tensors;
     launch_shape shape = last_launch(c.blocks, c.threads);
     shape.shared_bytes = c.ring_batches * ring_batch * c.tensors * c.threads * 16, shape.cooperative = true;
-    return f.call(f.has_extras() ? channel_last_backward_cooperative<T, true> : channel_last_backward_cooperative<T, false>, shape, a);
+    return f.call(channel_last_backward_cooperative<T>, shape, a);
 }
 
 } // namespace bops

@@ -144,9 +144,9 @@ __device__ __forceinline__ void merge_resident(const channel_last_arguments<floa
     });
 }
 
-template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
+template <typename T> __global__ void __launch_bounds__(last_threads, 1)
     channel_last_resident(const __grid_constant__ channel_last_arguments<float> a) {
-    constexpr int width = 16 / int(sizeof(T)), batch = ring_batch, held = has_extras ? 1 : 2; // batches in registers
+    constexpr int width = 16 / int(sizeof(T)), batch = ring_batch, held = 1; // batches in registers
     __shared__ resident_columns columns;
     __shared__ __align__(16) float values[3][resident_channels]; // as of put_scales; at first only the shift
     __shared__ __align__(16) float slots[3][team_slots];
@@ -202,7 +202,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
         put_scales(&values[0][threadIdx.x], resident_channels, statistics_of(a, 0, channel),
                    parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f));
     __syncthreads();
-    output_writer<T, 16, has_extras, true> output(a, t);
+    output_writer<T, 16, true, true> output(a, t);
     output.get(&values[0][mine], resident_channels);
 
     // 4. Output: first of the rows in the ring, which makes room for those that are read again; then of those in registers; then of those read again.
@@ -232,7 +232,7 @@ template <typename T> bops_status channels_last_norm_resident_kernels(const forw
     a.slots = c.ring_batches, a.cached = c.cached_batches;
     launch_shape shape = last_launch(c.blocks, c.threads);
     shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
-    return f.call(f.has_extras() ? channel_last_resident<T, true> : channel_last_resident<T, false>, shape, a);
+    return f.call(channel_last_resident<T>, shape, a);
 }
 
 } // namespace bops

@@ -264,7 +264,7 @@ template <typename T, int vec_bytes, bool has_extras> __global__ void __launch_b
 
 // ---- cooperative: one launch does the work of the three; rows pass through a ring, and the last of them stay there -------------------------
 
-template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
+template <typename T> __global__ void __launch_bounds__(last_threads, 1)
     channel_last_cooperative(const __grid_constant__ channel_last_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = 16 / int(sizeof(T));
@@ -293,7 +293,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     for (uint32_t turn = turns; turn-- > 0;) {
         const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
         const batch_ring ring(a.g, t, a.slots, 1, a.cached, turn, turns);
-        tile_apply<T, 16, has_extras, true>(a, t, &ring, room.values, [&](uint32_t channel) { return statistics_of(a, t.sample, channel); });
+        tile_apply<T, 16, true, true>(a, t, &ring, room.values, [&](uint32_t channel) { return statistics_of(a, t.sample, channel); });
     }
 }
 
@@ -329,7 +329,7 @@ template <typename T> bops_status channels_last_norm_cooperative_kernels(const f
     a.slots = c.ring_batches;
     launch_shape shape = last_launch(c.blocks, c.threads);
     shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
-    return f.call(f.has_extras() ? channel_last_cooperative<T, true> : channel_last_cooperative<T, false>, shape, a);
+    return f.call(channel_last_cooperative<T>, shape, a);
 }
 
 } // namespace bops

@@ -1,4 +1,5 @@
 // LocalResponseNorm forward: the forms walk, rows, tile and direct.
+// Compiled once for all architectures.
 #include "local_response_norm.cuh"
 
 namespace bops {

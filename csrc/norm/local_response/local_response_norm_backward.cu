@@ -1,5 +1,6 @@
 // LocalResponseNorm backward: the forms walk, rows, tile and direct. With e = dy d^-beta, the term of a channel is dy x d^(-beta - 1) = e x / d, and
 // dx = e - slope x (sum of the terms of the channels whose windows hold the channel).
+// Compiled once for all architectures.
 #include "local_response_norm.cuh"
 
 namespace bops {

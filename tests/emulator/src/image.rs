@@ -34,7 +34,8 @@ impl From<&str> for Problem {
 }
 
 /// The text for the highest architecture that is not above `capability`. A device prefers machine code of its generation for a higher
-/// architecture: the text for a lower one may do something else, or nothing.
+/// architecture: the text for a lower one may do something else, or nothing. Machine code of several architectures beside one text is made of that
+/// text.
 ///
 /// # Safety
 /// `image` points to a whole fat binary.
@@ -49,6 +50,7 @@ pub(crate) unsafe fn text(image: *const u8, capability: u32) -> Result<String, P
     let mut rest = unsafe { slice::from_raw_parts(image.add(start), bytes) };
     let mut best: Option<(u32, &[u8], bool)> = None;
     let mut machine_code = 0;
+    let (mut texts, mut machine_codes) = (0, 0);
     while rest.len() >= 64 {
         let (kind, header_bytes, padded) = (half(rest, 0), word(rest, 4) as usize, long(rest, 8) as usize);
         let (packed, arch, flags) = (word(rest, 16) as usize, word(rest, 28), long(rest, 40));
@@ -61,9 +63,12 @@ pub(crate) unsafe fn text(image: *const u8, capability: u32) -> Result<String, P
         if kind == KIND_MACHINE_CODE && arch <= capability && arch / 10 == capability / 10 {
             machine_code = machine_code.max(arch);
         }
+        texts += usize::from(kind == KIND_PTX);
+        machine_codes += usize::from(kind == KIND_MACHINE_CODE);
         rest = &rest[header_bytes + padded..];
     }
-    let (_, entry, is_packed) = best.filter(|&(arch, ..)| arch >= machine_code).ok_or(Problem::NoPtx)?;
+    let is_all_code = texts == 1 && machine_codes > 1;
+    let (_, entry, is_packed) = best.filter(|&(arch, ..)| arch >= machine_code || is_all_code).ok_or(Problem::NoPtx)?;
     let mut text = Vec::new();
     if is_packed {
         let mut decoder = ruzstd::decoding::StreamingDecoder::new(entry).map_err(broken)?;
@@ -127,6 +132,8 @@ mod tests {
         let both =
             [(KIND_MACHINE_CODE, 80, ""), (KIND_MACHINE_CODE, 90, ""), (KIND_PTX, 80, "80"), (KIND_PTX, 90, "90")];
         assert_eq!(text_of(&both), Ok("90".into()));
+        let one = [(KIND_MACHINE_CODE, 80, ""), (KIND_MACHINE_CODE, 90, ""), (KIND_PTX, 80, "of both")];
+        assert_eq!(text_of(&one), Ok("of both".into()));
         // A device of 9.0 runs no machine code for 8.0, and starts from its PTX.
         assert_eq!(text_of(&[(KIND_MACHINE_CODE, 86, ""), (KIND_PTX, 80, "of 80")]), Ok("of 80".into()));
     }

@@ -53,10 +53,12 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn simt(geometry: &Geometry) -> Self {
+    /// Elements of 16 bits, which tensor cores take where they are laid out for them, have kernels for the larger number of rows alone.
+    fn simt(geometry: &Geometry, dtype: DType) -> Self {
+        let is_small = dtype.size_bytes() > 2 && shared_rows(geometry) <= 4;
         let tile = |padded, dtype: DType| TILE_BYTES / (padded * dtype.size_bytes());
         Self {
-            rows: if shared_rows(geometry) <= 4 { 4 } else { 8 },
+            rows: if is_small { 4 } else { 8 },
             tile,
             most_tiles: CHAIN / KEYS_OF_THREAD,
             // Three are resident, and the others let SMs end together.
@@ -147,7 +149,7 @@ impl Kernel {
 }
 
 pub(super) fn forward<'d>(valid: &'d Valid<ForwardFields>, props: &Props, ask: Ask) -> Accepted<'d> {
-    Kernel::simt(&valid.derived).candidate(calls!(bops_attention_split), valid, props, ask)
+    Kernel::simt(&valid.derived, valid.fields.q.dtype()).candidate(calls!(bops_attention_split), valid, props, ask)
 }
 
 /// On tensor cores.
@@ -182,7 +184,7 @@ mod tests {
                         (1, 8, 1, 9, 1 << 20),
                     ] {
                         let geometry = geometry(dtype, [b, hq, hk, sq, sk, d]);
-                        for kernel in [Kernel::simt(&geometry), Kernel::mma()] {
+                        for kernel in [Kernel::simt(&geometry, dtype), Kernel::mma()] {
                             let it = kernel.choose(&geometry, dtype, 0, &props);
                             let (tile, keys) = ((kernel.tile)(it.padded.into(), dtype), u64::from(it.keys_per_part));
                             assert!(keys.is_multiple_of(tile) && keys >= TUNING.least_tiles * tile, "{it:?}");
@@ -199,9 +201,12 @@ mod tests {
     #[test]
     fn every_multiprocessor_gets_blocks() {
         let h200 = Props::examples().find(|props| props.name == "H200").unwrap();
-        let geometry = geometry(DType::BF16, [1, 32, 8, 1, 32768, 128]);
-        for (kernel, rows, least) in [(Kernel::simt(&geometry), 4, 6), (Kernel::mma(), 16, 1)] {
-            let it = kernel.choose(&geometry, DType::BF16, 0, &h200);
+        for (kernel, dtype, rows, least) in
+            [("simt", DType::F32, 4, 6), ("simt", DType::BF16, 8, 6), ("mma", DType::BF16, 16, 1)]
+        {
+            let geometry = geometry(dtype, [1, 32, 8, 1, 32768, 128]);
+            let kernel = if kernel == "mma" { Kernel::mma() } else { Kernel::simt(&geometry, dtype) };
+            let it = kernel.choose(&geometry, dtype, 0, &h200);
             assert!(u64::from(it.parts) * 8 >= least * u64::from(h200.multiprocessors) && it.rows == rows, "{it:?}");
         }
     }

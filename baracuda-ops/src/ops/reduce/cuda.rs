@@ -129,11 +129,6 @@ impl<'v> Task<'v> {
         Ok(dtype)
     }
 
-    /// Whether what is held of values is one of them.
-    fn is_scalar(&self) -> bool {
-        self.geometry.row.combine.is_scalar()
-    }
-
     /// Whether elements of an input along the innermost of these extents are neighbours in whole accesses of `width`, which all other strides step over.
     fn has_neighbours(&self, inner: &Lying, outer: &Lying, [at, at_outer]: [usize; 2], width: u64) -> bool {
         let input = &self.geometry.inputs[0];
@@ -265,17 +260,28 @@ pub(super) fn program(valid: &Valid, props: &Props, ask: Ask) -> Accepted<'stati
     with_finish(of_program, valid, props, ask)
 }
 
+/// Elements of an access where they lie side by side.
+const fn full_access(dtype: DType) -> u64 {
+    match dtype {
+        DType::F64 => 1,
+        _ => 16 / dtype.size_bytes(),
+    }
+}
+
 /// Along extents in which elements are neighbours.
 pub(super) fn along_rows(valid: &Valid, _: &Props, ask: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     let dtype = task.plain()?;
     ask.leave_if(has_better_columns(&task), "elements are nearer to each other along an extent that stays")?;
-    let full = 16 / dtype.size_bytes();
+    let full = full_access(dtype);
     let width = if task.has_neighbours(&task.reduced, &task.kept, [0, 1], full) { full } else { 1 };
     let accesses = task.geometry.count / width;
     let threads = accesses.div_ceil(BATCH).next_power_of_two().clamp(FEWEST, THREADS).min(accesses.next_power_of_two());
     let pieces = accesses.div_ceil(threads * BATCH * BATCHES);
-    let is_short = task.is_scalar() && width > 1 && accesses <= 2 * threads && pieces == 1;
+    // Sums and greatest elements have kernels for one extent, also for several outputs of a team.
+    let has_lines = [sys::BOPS_COMBINE_ADD, sys::BOPS_COMBINE_GREATEST].contains(&task.combine);
+    let is_line = has_lines && width > 1 && task.reduced.walk.dims.len() == 1;
+    let is_short = is_line && accesses <= 2 * threads && pieces == 1;
     let rows = if is_short { ROWS } else { 1 };
     let batches = if rows > 1 { 1 } else { accesses.div_ceil(threads * BATCH).min(BATCHES) };
     let teams = task.outputs.div_ceil(rows).saturating_mul(pieces);
@@ -290,7 +296,6 @@ pub(super) fn along_rows(valid: &Valid, _: &Props, ask: Ask) -> Accepted<'static
         batches: word(batches),
         each: task.each,
     };
-    let is_line = task.is_scalar() && width > 1 && task.reduced.walk.dims.len() == 1;
     let choice = sys::bops_reduce_choice {
         combine: task.combine,
         vec_bytes: word(width * dtype.size_bytes()),
@@ -319,7 +324,7 @@ fn has_better_columns(task: &Task<'_>) -> bool {
 fn along_columns(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let task = Task::new(valid);
     let dtype = task.plain()?;
-    let full = 16 / dtype.size_bytes();
+    let full = full_access(dtype);
     let width = if task.has_neighbours(&task.kept, &task.reduced, [1, 0], full) { full } else { 1 };
     let items = task.geometry.count;
     let deep = items.div_ceil(BATCH).next_power_of_two().clamp(1, THREADS / ACROSS);
@@ -368,7 +373,7 @@ pub(super) fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
         || "it holds values in registers, of which functions of the program leave none; reduce_program does not",
     )?;
     let dtype = task.reduced.dtype().filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16));
-    let uniform = dtype.filter(|dtype| task.are_lines(16 / dtype.size_bytes()));
+    let uniform = dtype.filter(|dtype| code.slots <= 4 && task.are_lines(16 / dtype.size_bytes()));
     let width = 16 / uniform.unwrap_or(DType::F32).size_bytes();
     Reason::unless(uniform.is_some() || task.are_lines(width), || {
         format!(
@@ -402,7 +407,7 @@ pub(super) fn of_lines(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> {
     let choice = sys::bops_reduce_lines_choice {
         dtype: c_element(uniform.unwrap_or(DType::F32)),
         is_uniform: uniform.is_some().into(),
-        slots: if code.slots <= 4 { 4 } else { 8 },
+        slots: if uniform.is_some() { 4 } else { 8 },
     };
     // Some programs have kernels of their own.
     let kernels = (task.combine, params, choice, (pieces.min(2), number_of(&(params.inputs, params.instruction))));
@@ -454,12 +459,11 @@ pub(super) fn of_program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'static> 
         to.strides[kept..].copy_from_slice(&of_reduced.strides[..EXTENTS - kept]);
         (to.is_repeated, to.is_dense) = (0, 0);
     }
-    let has_integrals = has_integrals(&task.geometry.program);
-    let slots = if code.slots <= 8 && !has_integrals { 8 } else { 0 };
-    let has_own = computing.is_float() && task.combine == sys::BOPS_COMBINE_ADD && !has_integrals;
+    let slots = if code.slots <= 8 && !has_integrals(&task.geometry.program) { 8 } else { 0 };
+    let has_own = computing == DType::F32 && task.combine == sys::BOPS_COMBINE_ADD && slots == 8;
     let combine = if has_own { task.combine } else { sys::BOPS_COMBINE_ANY };
     let choice = sys::bops_reduce_program_choice { combine, slots };
-    let kernels = (c_element(computing), params, choice, (pieces.min(2), has_integrals));
+    let kernels = (c_element(computing), params, choice, pieces.min(2));
     let candidate = calls!(bops_reduce_program).candidate(task.outputs > 0, kernels, move |located| {
         let mut operands = sys::bops_reduce_program_operands { out: located.pointer(OUTPUT), ..Default::default() };
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {

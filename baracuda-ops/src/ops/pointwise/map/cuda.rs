@@ -277,7 +277,7 @@ pub(in crate::ops) fn program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'sta
         operands[program.inputs()..].iter().copied().chain(code.inputs.iter().map(|&input| operands[input])).collect(),
     );
     let has_registers = code.slots <= 8 && !has_integrals(program);
-    let slots = if code.slots <= 4 && computing.is_float() { 4 } else { 8 };
+    let slots = if code.slots <= 4 && computing == DType::F32 { 4 } else { 8 };
     // Two vectors of f32 or one of 16-bit elements, where all operands have this type; an access to as many elements of any type; one element.
     let uniform = lying
         .dtype()
@@ -287,7 +287,7 @@ pub(in crate::ops) fn program(valid: &Valid, _: &Props, _: Ask) -> Accepted<'sta
     let (dtype, width, extents, slots) = match (uniform, lying.vectors(mixed).filter(|_| has_registers)) {
         (Some(dtype), _) => (dtype, VEC_BYTES / dtype.size_bytes(), 1, slots),
         (None, Some(extents)) => (computing, mixed, extents, slots),
-        (None, None) => (computing, 1, EXTENTS, if has_registers { 8 } else { 0 }),
+        (None, None) => (computing, 1, EXTENTS, if has_registers && computing != DType::F64 { 8 } else { 0 }),
     };
     let choice = sys::bops_pointwise_program_choice {
         dtype: c_element(dtype),
@@ -345,12 +345,11 @@ pub(super) fn source<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
     let of_inputs = code.inputs.iter().map(|&input| operands[input]);
     let in_memory = operands[program.inputs()..].iter().copied().chain(of_inputs);
     let lying = Lying::new(in_memory.chain(valid.derived.sources.iter().copied()).collect());
-    let has_integrals = has_integrals(&program);
-    let has_registers = code.slots <= 8 && !has_integrals;
+    let has_registers = code.slots <= 8 && !has_integrals(&program);
     let full = VEC_BYTES / computing.size_bytes();
     let is_vector = has_registers && lying.are_vectors(full, outputs + inputs) && !lying.is_long(full);
     let (width, extents) = if is_vector { (full, VECTOR_EXTENTS) } else { (1, EXTENTS) };
-    let slots = if has_registers { 8 } else { 0 };
+    let slots = if is_vector || has_registers && computing != DType::F64 { 8 } else { 0 };
     let choice = sys::bops_pointwise_source_choice { extents: word(extents as u64), slots };
     let mut params = sys::bops_pointwise_source_params {
         walk: lying.c_walk(width)?,
@@ -383,7 +382,7 @@ pub(super) fn source<'d>(valid: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
             Kind::Uniform | Kind::Normal | Kind::Exponential => (0, 0),
         };
     }
-    let kernels = (c_element(computing), params, choice, has_integrals);
+    let kernels = (c_element(computing), params, choice, ());
     Ok(calls!(bops_pointwise_source).candidate(lying.walk.elements() > 0, kernels, move |located| {
         let mut operands = sys::bops_pointwise_source_operands::default();
         for (to, &input) in operands.input.iter_mut().zip(&code.inputs) {
