@@ -233,6 +233,7 @@ mod cuda {
     const FAMILIES: &[(&str, &[&str])] = &[
         ("attention", &["attention_"]),
         ("conv", &["conv_"]),
+        ("fft", &["fft_"]),
         ("gemm", &["gemm_"]),
         ("index", &["lookup_", "nonzero_", "scatter_"]),
         ("movement", &["copy_strided_", "copy_tiles_", "pad_"]),

@@ -438,6 +438,32 @@ const FORWARDS: &[Forwards] = &[
     // Exclusive ones begin with minus infinity, beside which differences are lost.
     Forwards { op: "scan", tensors: SCANNED, options: &[&[r#""scan":"logsumexp""#], &["", r#""reverse":true"#]] },
     Forwards {
+        op: "fft",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,4,2]},"axis":1"#,
+            r#""x":{"dtype":"f64","dims":[6,2,2],"strides":[1,6,12]},"axis":0"#,
+            r#""x":{"dtype":"f64","dims":[2,11,2],"strides":[0,2,1]},"axis":1"#,
+        ],
+        options: &[&["", r#""direction":"inverse""#], &["", r#""scale":0.25"#]],
+    },
+    Forwards {
+        op: "rfft",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,4]},"axis":1"#,
+            r#""x":{"dtype":"f64","dims":[7,2],"strides":[1,7]},"axis":0"#,
+        ],
+        options: &[&["", r#""adjoint":true"#], &["", r#""scale":0.25"#]],
+    },
+    Forwards {
+        op: "irfft",
+        tensors: &[
+            r#""x":{"dtype":"f64","dims":[3,3,2]},"axis":1,"length":4"#,
+            r#""x":{"dtype":"f64","dims":[4,2,2],"strides":[1,4,8]},"axis":0,"length":7"#,
+            r#""x":{"dtype":"f64","dims":[2,1,2]},"axis":1,"length":1"#,
+        ],
+        options: &[&["", r#""adjoint":true"#], &["", r#""scale":0.25"#]],
+    },
+    Forwards {
         op: "copy",
         tensors: &[
             r#""x":{"dtype":"f64","dims":[3,4]}"#,

@@ -7,12 +7,12 @@ use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend,
     BatchNormDescriptor, Buffer, CausalMask, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor,
     ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvTransposeDescriptor, ConvWindow,
-    Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, Function,
+    Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, FftDescriptor, FftDirection, Function,
     GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor,
-    IndexSelectDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LinearCrossEntropyDescriptor,
+    IndexSelectDescriptor, InstanceNormDescriptor, IrfftDescriptor, LayerNormDescriptor, LinearCrossEntropyDescriptor,
     LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS, Operand, PadDescriptor, PadMode,
     PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction,
-    ResizeDescriptor, ResizeMode, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor,
+    ResizeDescriptor, ResizeMode, RfftDescriptor, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor,
     Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
@@ -262,7 +262,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         2 => return gemm(random),
         3 => return conv(random),
         4 if random.bool() => return reduce(random),
-        4 if random.bool() => return scan(random),
+        4 if random.bool() => return if random.bool() { scan(random) } else { fft(random) },
         4 => return pointwise(random),
         5 if random.bool() => return if random.bool() { lookup(random) } else { scatter(random) },
         5 if random.bool() => return if random.bool() { order(random) } else { positions(random) },
@@ -508,6 +508,40 @@ fn scan(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         };
     }
     Ok(AnyDescriptor::new(d))
+}
+
+/// A Fourier transform. Its axis, its last extent and its length may be wrong.
+fn fft(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let dims = x.dims();
+    // Mostly of a type that is transformed, with parts.
+    let dtype = if random.u32(..8) == 0 { x.dtype() } else { pick(random, &[DType::F32, DType::F64]) };
+    let real = TensorDesc::contiguous(dtype, dims)?;
+    let pairs = || TensorDesc::contiguous(dtype, &[&dims[..dims.len().min(7)], &[2]].concat());
+    let pairs = if random.u32(..8) == 0 { real } else { pairs()? };
+    let axis = if random.u32(..24) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    let scale = if random.bool() { 1.0 } else { eps(random) };
+    let name = pick(random, &["x", "y", "nothing", ""]);
+    let has_layout = random.u32(..4) == 0;
+    let layout = if random.bool() { x } else { tensor(random)? };
+    match random.u32(..3) {
+        0 => {
+            let d = FftDescriptor::new(pairs, axis)?.direction(pick(random, &FftDirection::ALL))?.scale(scale)?;
+            Ok(AnyDescriptor::new(if has_layout { d.layout(name, layout)? } else { d }))
+        }
+        1 => {
+            let d = RfftDescriptor::new(real, axis)?.scale(scale)?;
+            let d = if random.bool() { d.adjoint()? } else { d };
+            Ok(AnyDescriptor::new(if has_layout { d.layout(name, layout)? } else { d }))
+        }
+        _ => {
+            let bins = pairs.dims().get(axis).copied().unwrap_or(1);
+            let length = if random.u32(..8) == 0 { extent(random) } else { bins.saturating_mul(2).saturating_sub(1) };
+            let d = IrfftDescriptor::new(pairs, axis, length)?.scale(scale)?;
+            let d = if random.bool() { d.adjoint()? } else { d };
+            Ok(AnyDescriptor::new(if has_layout { d.layout(name, layout)? } else { d }))
+        }
+    }
 }
 
 /// A reduction along some axes, about every second time of what a program makes of its elements. Axes and the program may be wrong.

@@ -64,6 +64,8 @@ const SHARED_FILES: &[(&str, &str)] = &[
     ("index_select", "lookup"),
     ("gather", "lookup"),
     ("index_add", "scatter"),
+    ("rfft", "fft"),
+    ("irfft", "fft"),
     ("sort", "order"),
     ("top_k", "order"),
 ];
@@ -80,6 +82,8 @@ fn kernels_of(op: &str) -> String {
     // Both ops sort tiles and merge them.
     let of_products = of_products.replace("top_k", "order");
     let of_products = if of_products == "sort" { "order".into() } else { of_products };
+    // Real lines are transformed as complex ones are.
+    let of_products = if ["rfft", "irfft"].contains(&of_products.as_str()) { "fft".into() } else { of_products };
     // What is looked up lies in lines or alone.
     let of_products = of_products.replace("index_select", "lookup").replace("gather", "lookup");
     let of_products = of_products.replace("index_add", "scatter");

@@ -952,23 +952,6 @@ impl Default for bops_cross_entropy_backward_operands {
         }
     }
 }
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_gemm_few_rows_stream_choice {
-    pub splits: u32,
-    pub stages: u32,
-    pub quads: u32,
-    pub right_across: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct bops_gemm_wgmma_words_choice {
-    pub rows: u32,
-    pub splits: u32,
-    pub band_rows: u32,
-    pub blocks: u32,
-    pub reads: u32,
-}
 pub type bops_function = u32;
 pub const BOPS_FUNCTION_NEG: _bindgen_ty_16 = 0;
 pub const BOPS_FUNCTION_SQRT: _bindgen_ty_16 = 1;
@@ -1300,8 +1283,109 @@ impl Default for bops_pointwise_source_operands {
         }
     }
 }
-pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_22 = 8;
+pub const BOPS_FFT_THREADS: _bindgen_ty_22 = 256;
+pub const BOPS_FFT_POINTS: _bindgen_ty_22 = 4096;
+pub const BOPS_FFT_STAGES: _bindgen_ty_22 = 8;
+pub const BOPS_FFT_PASSES: _bindgen_ty_22 = 6;
 pub type _bindgen_ty_22 = ::core::ffi::c_uint;
+pub const BOPS_FFT_TURNS_READ: _bindgen_ty_23 = 1;
+pub const BOPS_FFT_TURNS_RESULT: _bindgen_ty_23 = 2;
+pub const BOPS_FFT_TURNS_WRITTEN: _bindgen_ty_23 = 4;
+pub const BOPS_FFT_CHIRPS_READ: _bindgen_ty_23 = 8;
+pub const BOPS_FFT_CHIRPS_RESULT: _bindgen_ty_23 = 16;
+pub const BOPS_FFT_CONVOLVES: _bindgen_ty_23 = 32;
+pub const BOPS_FFT_READS_COLUMNS: _bindgen_ty_23 = 64;
+pub const BOPS_FFT_WRITES_COLUMNS: _bindgen_ty_23 = 128;
+pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+pub type bops_fft_kind = u32;
+pub const BOPS_FFT_PAIRS: _bindgen_ty_24 = 0;
+pub const BOPS_FFT_REAL: _bindgen_ty_24 = 1;
+pub const BOPS_FFT_HALF: _bindgen_ty_24 = 2;
+pub const BOPS_FFT_WORK: _bindgen_ty_24 = 3;
+pub const BOPS_FFT_CHIRP: _bindgen_ty_24 = 4;
+pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_fft_choice {
+    pub points: u32,
+    pub passes: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_fft_pass {
+    pub lines: u64,
+    pub blocks: u64,
+    pub from_work: u64,
+    pub to_work: u64,
+    pub factor: f64,
+    pub from: bops_fft_kind,
+    pub to: bops_fft_kind,
+    pub flags: u32,
+    pub points: u32,
+    pub inners: u32,
+    pub of_group: u32,
+    pub line_step: u32,
+    pub from_inner: u32,
+    pub from_step: u32,
+    pub to_inner: u32,
+    pub to_step: u32,
+    pub whole: u32,
+    pub padded: u32,
+    pub stages: u32,
+    pub radix: [u32; 8usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_fft_params {
+    pub walk: bops_walk,
+    pub x: bops_walked,
+    pub y: bops_walked,
+    pub x_step: u64,
+    pub x_part: u64,
+    pub y_step: u64,
+    pub y_part: u64,
+    pub spectrum: u64,
+    pub inner: f64,
+    pub points: u32,
+    pub x_is_packed: u32,
+    pub y_is_packed: u32,
+    pub passes: u32,
+    pub pass: [bops_fft_pass; 6usize],
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_fft_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_fft_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_gemm_few_rows_stream_choice {
+    pub splits: u32,
+    pub stages: u32,
+    pub quads: u32,
+    pub right_across: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_gemm_wgmma_words_choice {
+    pub rows: u32,
+    pub splits: u32,
+    pub band_rows: u32,
+    pub blocks: u32,
+    pub reads: u32,
+}
+pub const BOPS_MOVEMENT_EXTENTS: _bindgen_ty_25 = 8;
+pub type _bindgen_ty_25 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_movement_strides {
@@ -1365,11 +1449,11 @@ pub struct bops_copy_tiles_params {
     pub strides: [bops_movement_strides; 6usize],
 }
 pub type bops_outside = u32;
-pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_23 = 0;
-pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_23 = 1;
-pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_23 = 2;
-pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_23 = 3;
-pub type _bindgen_ty_23 = ::core::ffi::c_uint;
+pub const BOPS_OUTSIDE_CONSTANT: _bindgen_ty_26 = 0;
+pub const BOPS_OUTSIDE_REFLECT: _bindgen_ty_26 = 1;
+pub const BOPS_OUTSIDE_REPLICATE: _bindgen_ty_26 = 2;
+pub const BOPS_OUTSIDE_CIRCULAR: _bindgen_ty_26 = 3;
+pub type _bindgen_ty_26 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pad_edge {
@@ -1435,8 +1519,8 @@ pub struct bops_lookup_params {
 pub struct bops_lookup_rows_choice {
     pub lanes: u32,
 }
-pub const BOPS_LOOKUP_VECTORS: _bindgen_ty_24 = 4;
-pub type _bindgen_ty_24 = ::core::ffi::c_uint;
+pub const BOPS_LOOKUP_VECTORS: _bindgen_ty_27 = 4;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_lookup_rows_params {
@@ -1493,11 +1577,11 @@ pub struct bops_nonzero_params {
     pub is_long: u32,
     pub inner: [bops_divisor; 7usize],
 }
-pub const BOPS_SORT_THREADS: _bindgen_ty_25 = 256;
-pub const BOPS_SORT_ITEMS: _bindgen_ty_25 = 16;
-pub const BOPS_SORT_ITEMS_FEW: _bindgen_ty_25 = 4;
-pub const BOPS_SORT_FEW_TILES: _bindgen_ty_25 = 64;
-pub type _bindgen_ty_25 = ::core::ffi::c_uint;
+pub const BOPS_SORT_THREADS: _bindgen_ty_28 = 256;
+pub const BOPS_SORT_ITEMS: _bindgen_ty_28 = 16;
+pub const BOPS_SORT_ITEMS_FEW: _bindgen_ty_28 = 4;
+pub const BOPS_SORT_FEW_TILES: _bindgen_ty_28 = 64;
+pub type _bindgen_ty_28 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scatter_entry_strides {
@@ -1570,11 +1654,11 @@ impl Default for bops_scatter_operands {
     }
 }
 pub type bops_scatter_combine = u32;
-pub const BOPS_SCATTER_ADD: _bindgen_ty_26 = 0;
-pub const BOPS_SCATTER_MULTIPLY: _bindgen_ty_26 = 1;
-pub const BOPS_SCATTER_MIN: _bindgen_ty_26 = 2;
-pub const BOPS_SCATTER_MAX: _bindgen_ty_26 = 3;
-pub type _bindgen_ty_26 = ::core::ffi::c_uint;
+pub const BOPS_SCATTER_ADD: _bindgen_ty_29 = 0;
+pub const BOPS_SCATTER_MULTIPLY: _bindgen_ty_29 = 1;
+pub const BOPS_SCATTER_MIN: _bindgen_ty_29 = 2;
+pub const BOPS_SCATTER_MAX: _bindgen_ty_29 = 3;
+pub type _bindgen_ty_29 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scatter_choice {
@@ -1720,14 +1804,14 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
-pub const BOPS_ORDER_ITEMS: _bindgen_ty_27 = 8;
-pub const BOPS_ORDER_THREADS: _bindgen_ty_27 = 512;
-pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_27 = 256;
-pub type _bindgen_ty_27 = ::core::ffi::c_uint;
-pub const BOPS_ORDER_FEW: _bindgen_ty_28 = 8;
-pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_28 = 8192;
-pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_28 = 512;
-pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_ITEMS: _bindgen_ty_30 = 8;
+pub const BOPS_ORDER_THREADS: _bindgen_ty_30 = 512;
+pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_30 = 256;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_FEW: _bindgen_ty_31 = 8;
+pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_31 = 8192;
+pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_31 = 512;
+pub type _bindgen_ty_31 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_order_side {
@@ -1782,8 +1866,8 @@ impl Default for bops_order_operands {
 pub struct bops_order_element {
     pub bytes: u32,
 }
-pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_29 = 4;
-pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_32 = 4;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_search_sorted_params {
@@ -1812,11 +1896,11 @@ impl Default for bops_search_sorted_operands {
         }
     }
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_30 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_30 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_30 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_30 = 368;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_33 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_33 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_33 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_33 = 368;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1863,16 +1947,16 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_31 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_31 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_31 = 2;
-pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub const BOPS_POOL_AXES: _bindgen_ty_34 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_34 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_34 = 2;
+pub type _bindgen_ty_34 = ::core::ffi::c_uint;
 pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_32 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_32 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_32 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_32 = 3;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub const BOPS_POOLING_MAX: _bindgen_ty_35 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_35 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_35 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_35 = 3;
+pub type _bindgen_ty_35 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1963,36 +2047,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_33 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_33 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_33 = 8;
-pub type _bindgen_ty_33 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_34 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_34 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_34 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_34 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_34 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_34 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_34 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_34 = 7;
-pub type _bindgen_ty_34 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_35 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_35 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_35 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_35 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_35 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_35 = 5;
-pub type _bindgen_ty_35 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_36 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_36 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_36 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_36 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_36 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_36 = 5;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_36 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_36 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_36 = 8;
 pub type _bindgen_ty_36 = ::core::ffi::c_uint;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_37 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_37 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_37 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_37 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_37 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_37 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_37 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_37 = 7;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_38 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_38 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_38 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_38 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_38 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_38 = 5;
+pub type _bindgen_ty_38 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_39 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_39 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_39 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_39 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_39 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_39 = 5;
+pub type _bindgen_ty_39 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -2138,8 +2222,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_37 = 3;
-pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_40 = 3;
+pub type _bindgen_ty_40 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
@@ -2355,11 +2439,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_38 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_38 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_38 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_38 = 16;
-pub type _bindgen_ty_38 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_41 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_41 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_41 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_41 = 16;
+pub type _bindgen_ty_41 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2388,24 +2472,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_39 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_39 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_39 = 2;
-pub type _bindgen_ty_39 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_40 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_40 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_40 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_40 = 16;
-pub type _bindgen_ty_40 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_41 = 8;
-pub type _bindgen_ty_41 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_42 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_42 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_42 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_42 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_42 = 4;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_42 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_42 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_42 = 2;
 pub type _bindgen_ty_42 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_43 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_43 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_43 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_43 = 16;
+pub type _bindgen_ty_43 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_44 = 8;
+pub type _bindgen_ty_44 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_45 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_45 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_45 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_45 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_45 = 4;
+pub type _bindgen_ty_45 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2517,9 +2601,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_43 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_43 = 7;
-pub type _bindgen_ty_43 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_46 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_46 = 7;
+pub type _bindgen_ty_46 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -3306,39 +3390,6 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_gemm_few_rows_stream_prepare(
-        of: *const bops_dtype,
-        params: *const bops_gemm_params,
-        choice: *const bops_gemm_few_rows_stream_choice,
-    ) -> bops_status;
-    pub fn bops_gemm_few_rows_stream_launch(
-        of: *const bops_dtype,
-        params: *const bops_gemm_params,
-        choice: *const bops_gemm_few_rows_stream_choice,
-        operands: *const bops_gemm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_gemm_wgmma_words_prepare(
-        of: *const bops_dtype,
-        params: *const bops_gemm_params,
-        choice: *const bops_gemm_wgmma_words_choice,
-    ) -> bops_status;
-    pub fn bops_gemm_wgmma_words_launch(
-        of: *const bops_dtype,
-        params: *const bops_gemm_params,
-        choice: *const bops_gemm_wgmma_words_choice,
-        operands: *const bops_gemm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_gemm_turn_prepare(params: *const bops_gemm_repack_params) -> bops_status;
-    pub fn bops_gemm_turn_launch(
-        params: *const bops_gemm_repack_params,
-        from: *const ::core::ffi::c_void,
-        to: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
     pub fn bops_pointwise_function_prepare(
         of: *const bops_dtype,
         params: *const bops_pointwise_function_params,
@@ -3376,6 +3427,52 @@ unsafe extern "C" {
         choice: *const bops_pointwise_source_choice,
         operands: *const bops_pointwise_source_operands,
         workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_fft_prepare(
+        of: *const bops_dtype,
+        params: *const bops_fft_params,
+        choice: *const bops_fft_choice,
+    ) -> bops_status;
+    pub fn bops_fft_launch(
+        of: *const bops_dtype,
+        params: *const bops_fft_params,
+        choice: *const bops_fft_choice,
+        operands: *const bops_fft_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_few_rows_stream_prepare(
+        of: *const bops_dtype,
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_few_rows_stream_choice,
+    ) -> bops_status;
+    pub fn bops_gemm_few_rows_stream_launch(
+        of: *const bops_dtype,
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_few_rows_stream_choice,
+        operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_wgmma_words_prepare(
+        of: *const bops_dtype,
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_wgmma_words_choice,
+    ) -> bops_status;
+    pub fn bops_gemm_wgmma_words_launch(
+        of: *const bops_dtype,
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_wgmma_words_choice,
+        operands: *const bops_gemm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_turn_prepare(params: *const bops_gemm_repack_params) -> bops_status;
+    pub fn bops_gemm_turn_launch(
+        params: *const bops_gemm_repack_params,
+        from: *const ::core::ffi::c_void,
+        to: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_copy_strided_prepare(
@@ -4349,14 +4446,6 @@ pub mod forms {
         pub use super::super::bops_cross_entropy_backward_launch as launch;
         pub use super::super::bops_cross_entropy_backward_prepare as prepare;
     }
-    pub mod bops_gemm_few_rows_stream {
-        pub use super::super::bops_gemm_few_rows_stream_launch as launch;
-        pub use super::super::bops_gemm_few_rows_stream_prepare as prepare;
-    }
-    pub mod bops_gemm_wgmma_words {
-        pub use super::super::bops_gemm_wgmma_words_launch as launch;
-        pub use super::super::bops_gemm_wgmma_words_prepare as prepare;
-    }
     pub mod bops_pointwise_function {
         pub use super::super::bops_pointwise_function_launch as launch;
         pub use super::super::bops_pointwise_function_prepare as prepare;
@@ -4368,6 +4457,18 @@ pub mod forms {
     pub mod bops_pointwise_source {
         pub use super::super::bops_pointwise_source_launch as launch;
         pub use super::super::bops_pointwise_source_prepare as prepare;
+    }
+    pub mod bops_fft {
+        pub use super::super::bops_fft_launch as launch;
+        pub use super::super::bops_fft_prepare as prepare;
+    }
+    pub mod bops_gemm_few_rows_stream {
+        pub use super::super::bops_gemm_few_rows_stream_launch as launch;
+        pub use super::super::bops_gemm_few_rows_stream_prepare as prepare;
+    }
+    pub mod bops_gemm_wgmma_words {
+        pub use super::super::bops_gemm_wgmma_words_launch as launch;
+        pub use super::super::bops_gemm_wgmma_words_prepare as prepare;
     }
     pub mod bops_copy_strided {
         pub use super::super::bops_copy_strided_launch as launch;

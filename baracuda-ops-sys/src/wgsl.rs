@@ -366,6 +366,11 @@ files! {
         REDUCE_PARTIALS = "reduce/reduce_partials.wgsl",
         REDUCE_ROWS = "reduce/reduce_rows.wgsl",
     }
+    /// Fourier transforms.
+    fft {
+        FFT = "fft/fft.wgsl",
+        FFT_STAGE = "fft/fft_stage.wgsl",
+    }
     /// Scans.
     scan {
         SCAN = "scan/scan.wgsl",

@@ -6,6 +6,7 @@ use crate::error::Reason;
 const FAMILIES: &[(&str, bool)] = &[
     ("attention", cfg!(feature = "attention")),
     ("conv", cfg!(feature = "conv")),
+    ("fft", cfg!(feature = "fft")),
     ("gemm", cfg!(feature = "gemm")),
     ("index", cfg!(feature = "index")),
     ("movement", cfg!(feature = "movement")),
@@ -65,6 +66,8 @@ mod tests {
             crate::PointwiseDescriptor::MODULE,
             crate::ReduceDescriptor::MODULE,
             crate::ScanDescriptor::MODULE,
+            crate::FftDescriptor::MODULE,
+            crate::IrfftDescriptor::MODULE,
             crate::CopyDescriptor::MODULE,
             crate::GatherDescriptor::MODULE,
             crate::SortDescriptor::MODULE,

@@ -60,6 +60,9 @@ pub use ops::conv::{
     ConvBackwardDataDescriptor, ConvBackwardDataPlan, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor,
     ConvBackwardWeightPlan, ConvDescriptor, ConvPlan, ConvWindow,
 };
+pub use ops::fft::{
+    FftArgs, FftDescriptor, FftDirection, FftPlan, IrfftArgs, IrfftDescriptor, IrfftPlan, RfftArgs, RfftDescriptor, RfftPlan,
+};
 pub use ops::gemm::{
     GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan, GemmDescriptor, GemmFactor, GemmPlan,
     GemmSaved,

@@ -11,6 +11,7 @@ use crate::ops::conv::conv_transpose::ConvTransposeDescriptor;
 use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
 };
+use crate::ops::fft::{FftDescriptor, IrfftDescriptor, RfftDescriptor};
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::ops::index::{
     GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, NonzeroDescriptor, ScatterDescriptor,
@@ -58,6 +59,9 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<PointwiseDescriptor>(),
     OpEntry::of::<ReduceDescriptor>(),
     OpEntry::of::<ScanDescriptor>(),
+    OpEntry::of::<FftDescriptor>(),
+    OpEntry::of::<RfftDescriptor>(),
+    OpEntry::of::<IrfftDescriptor>(),
     OpEntry::of::<CopyDescriptor>(),
     OpEntry::of::<PadDescriptor>(),
     OpEntry::of::<ConcatDescriptor>(),

@@ -4,6 +4,7 @@ mod activation;
 mod attention;
 mod channel_norm;
 mod conv;
+mod fft;
 mod gemm;
 mod index;
 mod local_response_norm;
@@ -192,6 +193,9 @@ pub const OPS: &[&str] = &[
     "cumsum_0",
     "cumsum_1",
     "logcumsumexp_1",
+    "fft_complex",
+    "fft_from_real",
+    "fft_to_real",
     "gemm_bias_none",
     "gemm_bias_relu",
     "gemm_bias_gelu_tanh",
@@ -253,6 +257,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in scan::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         scan::cells(&mut cells, op)?;
+    }
+    for op in fft::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        fft::cells(&mut cells, op)?;
     }
     for op in movement::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         movement::cells(&mut cells, op)?;

@@ -25,6 +25,7 @@ import golden_attention
 import golden_channel_norm
 import golden_conv
 import golden_cross_entropy
+import golden_fft
 import golden_functions
 import golden_gemm
 import golden_local_response_norm
@@ -419,6 +420,7 @@ def main():
     golden_gemm.cases(write)
     golden_conv.cases(write)
     golden_positions.cases(write)
+    golden_fft.cases(write)
     golden_cross_entropy.cases(write)
     softmax_cases()
     sizes = {}

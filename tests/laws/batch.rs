@@ -7,9 +7,9 @@ use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AttentionDescriptor, Backend, CausalMask,
     ConcatDescriptor, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Determinism, Device, DeviceProps,
-    Error, Function, GatherDescriptor, GemmDescriptor, GemmFactor, IndexSelectDescriptor, LayerNormBackwardDescriptor,
+    Error, FftDescriptor, Function, GatherDescriptor, GemmDescriptor, GemmFactor, IndexSelectDescriptor, IrfftDescriptor, LayerNormBackwardDescriptor,
     LayerNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions,
-    PointwiseDescriptor, ReduceDescriptor, Reduction, RmsNormBackwardDescriptor, RmsNormDescriptor, Scan,
+    PointwiseDescriptor, ReduceDescriptor, Reduction, RfftDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor, Scan,
     ScanDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
@@ -63,6 +63,7 @@ fn families() -> Vec<Family> {
         elements(dtype, &mut all);
         products(dtype, &mut all);
     }
+    transforms(&mut all);
     let f64s = |dims: &[u64]| TensorDesc::contiguous(DType::F64, dims);
     all.push(
         Family::whole("gemm of f64", move |n| any(GemmDescriptor::new(f64s(&[n, 65])?, f64s(&[65, 34])?)?.alpha(0.7)?))
@@ -145,6 +146,18 @@ fn rows_and_lines(dtype: DType, all: &mut Vec<Family>) {
     all.push(Family::whole(&format!("scan of columns of {dtype}"), move |n| {
         any(ScanDescriptor::of(of(&[n, 90, 5])?, 1, Scan::Sum)?)
     }));
+}
+
+/// Fourier transforms, which f32 and f64 have.
+fn transforms(all: &mut Vec<Family>) {
+    let of = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
+    // In one pass, in two, and as a convolution; lines side by side.
+    for points in [60, 6000, 101] {
+        all.push(Family::whole(&format!("fft of {points} points"), move |n| any(FftDescriptor::new(of(&[n, points, 2])?, 1)?)));
+    }
+    all.push(Family::whole("fft of columns", move |n| any(FftDescriptor::new(of(&[n, 30, 3, 2])?, 1)?)));
+    all.push(Family::whole("rfft", move |n| any(RfftDescriptor::new(of(&[n, 48])?, 1)?)));
+    all.push(Family::whole("irfft", move |n| any(IrfftDescriptor::new(of(&[n, 25, 2])?, 1, 48)?)));
 }
 
 /// What computes or moves each element by itself.

@@ -42,6 +42,9 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("pointwise", "pointwise", "a program"),
     ("reduce", "reduce", "sum, last axis"),
     ("scan", "scan", "sum, last axis"),
+    ("fft", "fft", "last axis"),
+    ("rfft", "rfft", "last axis"),
+    ("irfft", "irfft", "last axis"),
     ("copy", "copy", "transposed"),
     ("pad", "pad", "a constant around images"),
     ("concat", "concat", "along the last axis"),
@@ -66,7 +69,7 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("conv_transpose", "conv_transpose", "3x3, stride 2, with bias and relu"),
 ];
 
-/// What is shown in an element type: of every op at least one line, in the same order for every type.
+/// What is shown in an element type: of every op that has it at least one line, in the same order for every type.
 ///
 /// # Errors
 /// An op that nothing is chosen of, or a row that its support table lacks.
@@ -76,11 +79,15 @@ pub fn showcases(dtype: DType) -> Result<Vec<Showcase>> {
     }
     let of = |&(label, op, row): &(&'static str, &str, &str)| {
         let wanted = format!("{dtype}: {row}");
-        let (_, descriptor) = (subject(op)?.features)()
+        let rows = (subject(op)?.features)();
+        if !rows.iter().any(|(name, _)| name.starts_with(&format!("{dtype}: "))) {
+            return Ok(None);
+        }
+        let (_, descriptor) = rows
             .into_iter()
             .find(|(name, _)| *name == wanted)
             .with_context(|| format!("the support table of {op} has no row {wanted:?}"))?;
-        Ok(Showcase { label, descriptor })
+        Ok(Some(Showcase { label, descriptor }))
     };
-    CHOSEN.iter().map(of).collect()
+    CHOSEN.iter().filter_map(|chosen| of(chosen).transpose()).collect()
 }

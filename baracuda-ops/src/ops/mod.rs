@@ -9,6 +9,7 @@ mod blocks;
 #[cfg(feature = "cuda")]
 mod calls;
 pub mod conv;
+pub mod fft;
 mod fields;
 pub mod gemm;
 pub mod index;
@@ -40,6 +41,7 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     pointwise::add_variants(&mut variants)?;
     reduce::add_variants(&mut variants)?;
     scan::add_variants(&mut variants)?;
+    fft::add_variants(&mut variants)?;
     movement::add_variants(&mut variants)?;
     index::add_variants(&mut variants)?;
     order::add_variants(&mut variants)?;

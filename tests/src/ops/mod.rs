@@ -22,6 +22,7 @@ mod conv;
 mod conv_transpose;
 mod copy;
 mod cross_entropy;
+mod fft;
 mod gemm;
 mod group_norm;
 mod instance_norm;
@@ -71,6 +72,9 @@ pub static SUBJECTS: &[Subject] = &[
     pointwise::POINTWISE,
     reduce::REDUCE,
     scan::SCAN,
+    fft::FFT,
+    fft::RFFT,
+    fft::IRFFT,
     copy::COPY,
     pad::PAD,
     concat::CONCAT,
