@@ -1632,6 +1632,74 @@ pub struct bops_scatter_lines_params {
     pub strides: [bops_scatter_entry_strides; 8usize],
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_linalg_side {
+    pub matrices: bops_walked,
+    pub row: u64,
+    pub column: u64,
+}
+pub const BOPS_TRIANGULAR_SOLVE_TILE: _bindgen_ty_27 = 32;
+pub type _bindgen_ty_27 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_triangular_solve_params {
+    pub walk: bops_walk,
+    pub a: bops_linalg_side,
+    pub b: bops_linalg_side,
+    pub x: bops_linalg_side,
+    pub n: u64,
+    pub systems: u64,
+    pub panels: u64,
+    pub groups: u64,
+    pub alpha: f64,
+    pub is_reversed: u32,
+    pub is_unit: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_triangular_solve_operands {
+    pub a: *const ::core::ffi::c_void,
+    pub b: *const ::core::ffi::c_void,
+    pub x: *mut ::core::ffi::c_void,
+}
+impl Default for bops_triangular_solve_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_CHOLESKY_TILE: _bindgen_ty_28 = 32;
+pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cholesky_params {
+    pub walk: bops_walk,
+    pub a: bops_linalg_side,
+    pub factor: bops_linalg_side,
+    pub info: bops_walked,
+    pub n: u64,
+    pub groups: u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cholesky_operands {
+    pub a: *const ::core::ffi::c_void,
+    pub factor: *mut ::core::ffi::c_void,
+    pub info: *mut i32,
+}
+impl Default for bops_cholesky_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_local_response_norm_params {
     pub batch: u64,
@@ -1720,14 +1788,14 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
-pub const BOPS_ORDER_ITEMS: _bindgen_ty_27 = 8;
-pub const BOPS_ORDER_THREADS: _bindgen_ty_27 = 512;
-pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_27 = 256;
-pub type _bindgen_ty_27 = ::core::ffi::c_uint;
-pub const BOPS_ORDER_FEW: _bindgen_ty_28 = 8;
-pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_28 = 8192;
-pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_28 = 512;
-pub type _bindgen_ty_28 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_ITEMS: _bindgen_ty_29 = 8;
+pub const BOPS_ORDER_THREADS: _bindgen_ty_29 = 512;
+pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_29 = 256;
+pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_FEW: _bindgen_ty_30 = 8;
+pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_30 = 8192;
+pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_30 = 512;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_order_side {
@@ -1782,8 +1850,8 @@ impl Default for bops_order_operands {
 pub struct bops_order_element {
     pub bytes: u32,
 }
-pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_29 = 4;
-pub type _bindgen_ty_29 = ::core::ffi::c_uint;
+pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_31 = 4;
+pub type _bindgen_ty_31 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_search_sorted_params {
@@ -1812,11 +1880,11 @@ impl Default for bops_search_sorted_operands {
         }
     }
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_30 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_30 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_30 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_30 = 368;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_32 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_32 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_32 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_32 = 368;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1863,16 +1931,16 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_31 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_31 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_31 = 2;
-pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub const BOPS_POOL_AXES: _bindgen_ty_33 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_33 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_33 = 2;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_32 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_32 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_32 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_32 = 3;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub const BOPS_POOLING_MAX: _bindgen_ty_34 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_34 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_34 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_34 = 3;
+pub type _bindgen_ty_34 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -1963,36 +2031,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_33 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_33 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_33 = 8;
-pub type _bindgen_ty_33 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_34 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_34 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_34 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_34 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_34 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_34 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_34 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_34 = 7;
-pub type _bindgen_ty_34 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_35 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_35 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_35 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_35 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_35 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_35 = 5;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_35 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_35 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_35 = 8;
 pub type _bindgen_ty_35 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_36 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_36 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_36 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_36 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_36 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_36 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_36 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_36 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_36 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_36 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_36 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_36 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_36 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_36 = 7;
 pub type _bindgen_ty_36 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_37 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_37 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_37 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_37 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_37 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_37 = 5;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_38 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_38 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_38 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_38 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_38 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_38 = 5;
+pub type _bindgen_ty_38 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -2138,8 +2206,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_37 = 3;
-pub type _bindgen_ty_37 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_39 = 3;
+pub type _bindgen_ty_39 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
@@ -2355,11 +2423,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_38 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_38 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_38 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_38 = 16;
-pub type _bindgen_ty_38 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_40 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_40 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_40 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_40 = 16;
+pub type _bindgen_ty_40 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2388,24 +2456,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_39 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_39 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_39 = 2;
-pub type _bindgen_ty_39 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_40 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_40 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_40 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_40 = 16;
-pub type _bindgen_ty_40 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_41 = 8;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_41 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_41 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_41 = 2;
 pub type _bindgen_ty_41 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_42 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_42 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_42 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_42 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_42 = 4;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_42 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_42 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_42 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_42 = 16;
 pub type _bindgen_ty_42 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_43 = 8;
+pub type _bindgen_ty_43 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_44 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_44 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_44 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_44 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_44 = 4;
+pub type _bindgen_ty_44 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2517,9 +2585,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_43 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_43 = 7;
-pub type _bindgen_ty_43 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_45 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_45 = 7;
+pub type _bindgen_ty_45 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -3521,6 +3589,32 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_triangular_solve_prepare(
+        of: *const bops_dtype,
+        params: *const bops_triangular_solve_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_triangular_solve_launch(
+        of: *const bops_dtype,
+        params: *const bops_triangular_solve_params,
+        choice: *const u32,
+        operands: *const bops_triangular_solve_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_cholesky_prepare(
+        of: *const bops_dtype,
+        params: *const bops_cholesky_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_cholesky_launch(
+        of: *const bops_dtype,
+        params: *const bops_cholesky_params,
+        choice: *const u32,
+        operands: *const bops_cholesky_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_local_response_norm_walk_prepare(
         of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
@@ -4412,6 +4506,14 @@ pub mod forms {
     pub mod bops_scatter_lines {
         pub use super::super::bops_scatter_lines_launch as launch;
         pub use super::super::bops_scatter_lines_prepare as prepare;
+    }
+    pub mod bops_triangular_solve {
+        pub use super::super::bops_triangular_solve_launch as launch;
+        pub use super::super::bops_triangular_solve_prepare as prepare;
+    }
+    pub mod bops_cholesky {
+        pub use super::super::bops_cholesky_launch as launch;
+        pub use super::super::bops_cholesky_prepare as prepare;
     }
     pub mod bops_local_response_norm_walk {
         pub use super::super::bops_local_response_norm_walk_launch as launch;

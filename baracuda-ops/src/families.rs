@@ -8,6 +8,7 @@ const FAMILIES: &[(&str, bool)] = &[
     ("conv", cfg!(feature = "conv")),
     ("gemm", cfg!(feature = "gemm")),
     ("index", cfg!(feature = "index")),
+    ("linalg", cfg!(feature = "linalg")),
     ("movement", cfg!(feature = "movement")),
     ("norm", cfg!(feature = "norm")),
     ("order", cfg!(feature = "order")),
@@ -73,6 +74,8 @@ mod tests {
             crate::NonzeroDescriptor::MODULE,
             crate::PoolDescriptor::MODULE,
             crate::ResizeDescriptor::MODULE,
+            crate::TriangularSolveDescriptor::MODULE,
+            crate::CholeskyDescriptor::MODULE,
         ] {
             assert!(known(module), "{module}");
         }

@@ -69,6 +69,9 @@ pub use ops::index::{
     IndexSelectDescriptor, IndexSelectPlan, NonzeroArgs, NonzeroDescriptor, NonzeroPlan, ScatterArgs,
     ScatterDescriptor, ScatterPlan,
 };
+pub use ops::linalg::{
+    CholeskyArgs, CholeskyDescriptor, CholeskyPlan, TriangularSolveArgs, TriangularSolveDescriptor, TriangularSolvePlan,
+};
 pub use ops::movement::{
     ConcatArgs, ConcatDescriptor, ConcatPlan, CopyArgs, CopyDescriptor, CopyPlan, PadArgs, PadDescriptor, PadMode,
     PadPlan,

@@ -27,6 +27,7 @@ import golden_conv
 import golden_cross_entropy
 import golden_functions
 import golden_gemm
+import golden_linalg
 import golden_local_response_norm
 import golden_positions
 
@@ -419,6 +420,7 @@ def main():
     golden_gemm.cases(write)
     golden_conv.cases(write)
     golden_positions.cases(write)
+    golden_linalg.cases(write)
     golden_cross_entropy.cases(write)
     softmax_cases()
     sizes = {}

@@ -10,6 +10,7 @@ use baracuda_ops_tests::target::TARGETS;
 mod losses;
 mod numbers;
 mod places;
+mod systems;
 mod windows;
 
 /// Runs a plan, given as a line of a case file with the values of its inputs in row-major order, and returns those of some outputs. A program that keeps what it
