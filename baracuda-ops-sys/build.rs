@@ -236,6 +236,7 @@ mod cuda {
         ("fft", &["fft_"]),
         ("gemm", &["gemm_"]),
         ("index", &["lookup_", "nonzero_", "scatter_"]),
+        ("linalg", &["cholesky_", "triangular_solve_"]),
         ("movement", &["copy_strided_", "copy_tiles_", "pad_"]),
         ("norm", &["row_norm_", "channel_norm_", "channels_last_norm_", "local_response_norm_"]),
         ("order", &["order_", "search_sorted_"]),

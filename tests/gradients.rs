@@ -569,6 +569,29 @@ const FORWARDS: &[Forwards] = &[
         ],
         options: &[BIAS, &["", r#""pre":"f64""#], ACTIVATIONS],
     },
+    Forwards {
+        op: "triangular_solve",
+        tensors: &[
+            r#""a":{"dtype":"f64","dims":[2,3,3]},"b":{"dtype":"f64","dims":[2,3,3]}"#,
+            r#""a":{"dtype":"f64","dims":[2,3,3],"strides":[0,1,3]},"b":{"dtype":"f64","dims":[2,3,3],"strides":[1,6,2]}"#,
+            r#""a":{"dtype":"f64","dims":[2,2]},"b":{"dtype":"f64","dims":[2,2],"strides":[0,1]},"layouts":{"x":{"dtype":"f64","dims":[2,2],"strides":[1,2]}}"#,
+        ],
+        options: &[
+            &["", r#""upper":true"#],
+            &["", r#""transpose":true"#],
+            &["", r#""unit_diagonal":true"#],
+            &["", r#""right":true"#],
+            &["", r#""alpha":-0.7"#],
+        ],
+    },
+    Forwards {
+        op: "cholesky",
+        tensors: &[
+            r#""a":{"dtype":"f64","dims":[2,3,3]}"#,
+            r#""a":{"dtype":"f64","dims":[2,3,3],"strides":[0,1,3]},"layouts":{"factor":{"dtype":"f64","dims":[2,3,3],"strides":[20,6,2]}}"#,
+        ],
+        options: &[&["", r#""upper":true"#], &["", r#""info":true"#]],
+    },
 ];
 
 /// Forwards of types that differ between operands.
@@ -757,9 +780,17 @@ impl Problem {
             };
             // What lies at one place has one value.
             let mut at_offset = BTreeMap::new();
-            let drawn = offsets(&slot.desc)
-                .into_iter()
-                .map(|at| *at_offset.entry(at).or_insert_with(|| rounded(rounding.desc.dtype(), draw())));
+            let is_strong = slot.name == "a" && ["triangular_solve", "cholesky"].contains(&forward.name());
+            let n = slot.desc.dims().last().copied().unwrap_or(1).max(1) as usize;
+            let drawn = offsets(&slot.desc).into_iter().enumerate().map(|(place, at)| {
+                let value = match is_strong {
+                    // A diagonal that is far from 0, and in a factor positive.
+                    true if place / n % n == place % n => 3.0 + 0.3 * draw(),
+                    true => 0.4 * draw(),
+                    false => draw(),
+                };
+                *at_offset.entry(at).or_insert_with(|| rounded(rounding.desc.dtype(), value))
+            });
             let values: Vec<f64> = drawn.collect();
             match slot.access {
                 Access::Out => cotangents.insert(slot.name, values),

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, AttentionDescriptor, Backend,
-    BatchNormDescriptor, Buffer, CausalMask, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor,
+    BatchNormDescriptor, Buffer, CausalMask, CholeskyDescriptor, Combine, ConcatDescriptor, ConvBackwardBiasDescriptor,
     ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvTransposeDescriptor, ConvWindow,
-    Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, FftDescriptor, FftDirection, Function,
-    GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor, IndexAddDescriptor,
-    IndexSelectDescriptor, InstanceNormDescriptor, IrfftDescriptor, LayerNormDescriptor, LinearCrossEntropyDescriptor,
-    LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS, Operand, PadDescriptor, PadMode,
-    PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program, ReduceDescriptor, Reduction,
-    ResizeDescriptor, ResizeMode, RfftDescriptor, RmsNormDescriptor, Scan, ScanDescriptor, ScatterDescriptor, SearchSortedDescriptor,
-    Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor, Workspace,
+    Coordinates, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Device, DeviceProps, Error, FftDescriptor,
+    FftDirection, Function, GatherDescriptor, GemmDescriptor, GemmFactor, GemmSaved, GroupNormDescriptor,
+    IndexAddDescriptor, IndexSelectDescriptor, InstanceNormDescriptor, IrfftDescriptor, LayerNormDescriptor,
+    LinearCrossEntropyDescriptor, LocalResponseNormDescriptor, LossReduction, Mem, MemMut, NonzeroDescriptor, OPS,
+    Operand, PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, PoolDescriptor, PoolWindow, Pooling, Program,
+    ReduceDescriptor, Reduction, ResizeDescriptor, ResizeMode, RfftDescriptor, RmsNormDescriptor, Scan, ScanDescriptor,
+    ScatterDescriptor, SearchSortedDescriptor, Slot, SoftmaxDescriptor, SortDescriptor, TensorDesc, TopKDescriptor,
+    TriangularSolveDescriptor, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::tape::check;
@@ -263,6 +264,7 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
         3 => return conv(random),
         4 if random.bool() => return reduce(random),
         4 if random.bool() => return if random.bool() { scan(random) } else { fft(random) },
+        4 if random.u32(..4) == 0 => return linalg(random),
         4 => return pointwise(random),
         5 if random.bool() => return if random.bool() { lookup(random) } else { scatter(random) },
         5 if random.bool() => return if random.bool() { order(random) } else { positions(random) },
@@ -721,6 +723,52 @@ fn order(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     }
 }
 
+/// Systems of equations. Types, extents and layouts may be wrong.
+fn linalg(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let like = tensor(random)?;
+    let dtype = match random.u32(..6) {
+        0 => like.dtype(),
+        1 | 2 => DType::F64,
+        _ => DType::F32,
+    };
+    let batch = like.dims().get(2..).unwrap_or_default();
+    let (n, systems) = (extent(random), extent(random));
+    let of = |rows: u64, columns: u64| TensorDesc::contiguous(dtype, &[batch, &[rows, columns]].concat());
+    let is_right = random.bool();
+    if random.bool() {
+        let a = if random.u32(..16) == 0 { like } else { of(n, n)? };
+        let mut d = CholeskyDescriptor::new(a)?;
+        for _ in 0..random.u32(..5) {
+            d = match random.u32(..5) {
+                0 => d.upper()?,
+                1 => d.with_info()?,
+                _ => {
+                    let name = pick(random, &["a", "factor", "info", "nothing", ""]);
+                    d.layout(name, pick(random, &[a, spread(&a)?, like]))?
+                }
+            };
+        }
+        return Ok(AnyDescriptor::new(d));
+    }
+    let (a, b) = (of(n, n)?, if is_right { of(systems, n)? } else { of(n, systems)? });
+    let a = if random.u32(..16) == 0 { tensor(random)? } else { a };
+    let b = if random.u32(..16) == 0 { like } else { b };
+    let mut d = if is_right { TriangularSolveDescriptor::right(a, b)? } else { TriangularSolveDescriptor::new(a, b)? };
+    for _ in 0..random.u32(..6) {
+        d = match random.u32(..6) {
+            0 => d.upper()?,
+            1 => d.transpose()?,
+            2 => d.unit_diagonal()?,
+            3 => d.alpha(eps(random))?,
+            _ => {
+                let name = pick(random, &["a", "b", "x", "nothing", ""]);
+                d.layout(name, pick(random, &[a, b, spread(&a)?, spread(&b)?, like]))?
+            }
+        };
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
 /// Positions of elements that are not 0, and of values among sorted elements. Types, extents, fills and sizes may be wrong.
 fn positions(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let x = tensor(random)?;
@@ -1034,7 +1082,7 @@ fn step_of(descriptor: AnyDescriptor, random: &mut Rng) -> AnyDescriptor {
     };
     match descriptor.gradients_all() {
         Ok(mut steps) => {
-            let is_pointwise = ["pointwise", "reduce"].contains(&descriptor.name());
+            let is_pointwise = ["pointwise", "reduce", "triangular_solve", "cholesky"].contains(&descriptor.name());
             let arriving = names(&|slot| {
                 ["y", "h", "out", "loss", "values"].contains(&slot.name) || is_pointwise && slot.access == Access::Out
             });

@@ -23,7 +23,8 @@ fn every_op_is_shown() {
     for dtype in [DType::F32, DType::BF16] {
         let shown = showcases(dtype).unwrap();
         // Some ops have no 16-bit types.
-        let has_type = |op: &str| (subject(op).unwrap().features)().iter().any(|(name, _)| name.starts_with(dtype.name()));
+        let has_type =
+            |op: &str| (subject(op).unwrap().features)().iter().any(|(name, _)| name.starts_with(dtype.name()));
         for op in OPS.iter().filter(|op| has_type(op.name)) {
             // By its name, which what is chosen of it may precede, as in `max_pool`.
             assert!(shown.iter().any(|s| s.label.ends_with(op.name) && s.descriptor.name() == op.name), "{}", op.name);

@@ -1283,8 +1283,8 @@ impl Default for bops_pointwise_source_operands {
         }
     }
 }
-pub const BOPS_FFT_THREADS: _bindgen_ty_22 = 256;
 pub const BOPS_FFT_POINTS: _bindgen_ty_22 = 4096;
+pub const BOPS_FFT_POINTS_F64: _bindgen_ty_22 = 2048;
 pub const BOPS_FFT_STAGES: _bindgen_ty_22 = 8;
 pub const BOPS_FFT_PASSES: _bindgen_ty_22 = 6;
 pub type _bindgen_ty_22 = ::core::ffi::c_uint;
@@ -1716,6 +1716,74 @@ pub struct bops_scatter_lines_params {
     pub strides: [bops_scatter_entry_strides; 8usize],
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_linalg_side {
+    pub matrices: bops_walked,
+    pub row: u64,
+    pub column: u64,
+}
+pub const BOPS_TRIANGULAR_SOLVE_TILE: _bindgen_ty_30 = 32;
+pub type _bindgen_ty_30 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_triangular_solve_params {
+    pub walk: bops_walk,
+    pub a: bops_linalg_side,
+    pub b: bops_linalg_side,
+    pub x: bops_linalg_side,
+    pub n: u64,
+    pub systems: u64,
+    pub panels: u64,
+    pub groups: u64,
+    pub alpha: f64,
+    pub is_reversed: u32,
+    pub is_unit: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_triangular_solve_operands {
+    pub a: *const ::core::ffi::c_void,
+    pub b: *const ::core::ffi::c_void,
+    pub x: *mut ::core::ffi::c_void,
+}
+impl Default for bops_triangular_solve_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub const BOPS_CHOLESKY_TILE: _bindgen_ty_31 = 32;
+pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cholesky_params {
+    pub walk: bops_walk,
+    pub a: bops_linalg_side,
+    pub factor: bops_linalg_side,
+    pub info: bops_walked,
+    pub n: u64,
+    pub groups: u64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_cholesky_operands {
+    pub a: *const ::core::ffi::c_void,
+    pub factor: *mut ::core::ffi::c_void,
+    pub info: *mut i32,
+}
+impl Default for bops_cholesky_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_local_response_norm_params {
     pub batch: u64,
@@ -1804,14 +1872,14 @@ pub struct bops_local_response_norm_tile_choice {
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
-pub const BOPS_ORDER_ITEMS: _bindgen_ty_30 = 8;
-pub const BOPS_ORDER_THREADS: _bindgen_ty_30 = 512;
-pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_30 = 256;
-pub type _bindgen_ty_30 = ::core::ffi::c_uint;
-pub const BOPS_ORDER_FEW: _bindgen_ty_31 = 8;
-pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_31 = 8192;
-pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_31 = 512;
-pub type _bindgen_ty_31 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_ITEMS: _bindgen_ty_32 = 8;
+pub const BOPS_ORDER_THREADS: _bindgen_ty_32 = 512;
+pub const BOPS_ORDER_THREADS_WIDE: _bindgen_ty_32 = 256;
+pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub const BOPS_ORDER_FEW: _bindgen_ty_33 = 8;
+pub const BOPS_ORDER_FEW_LENGTH: _bindgen_ty_33 = 8192;
+pub const BOPS_ORDER_GROUP_MOST: _bindgen_ty_33 = 512;
+pub type _bindgen_ty_33 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_order_side {
@@ -1866,8 +1934,8 @@ impl Default for bops_order_operands {
 pub struct bops_order_element {
     pub bytes: u32,
 }
-pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_32 = 4;
-pub type _bindgen_ty_32 = ::core::ffi::c_uint;
+pub const BOPS_SEARCH_SORTED_ITEMS: _bindgen_ty_34 = 4;
+pub type _bindgen_ty_34 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_search_sorted_params {
@@ -1896,11 +1964,11 @@ impl Default for bops_search_sorted_operands {
         }
     }
 }
-pub const BOPS_SETS_NUMBERS: _bindgen_ty_33 = 32;
-pub const BOPS_SETS_SCALARS: _bindgen_ty_33 = 8;
-pub const BOPS_SETS_BLOCK: _bindgen_ty_33 = 4096;
-pub const BOPS_SETS_WORDS: _bindgen_ty_33 = 368;
-pub type _bindgen_ty_33 = ::core::ffi::c_uint;
+pub const BOPS_SETS_NUMBERS: _bindgen_ty_35 = 32;
+pub const BOPS_SETS_SCALARS: _bindgen_ty_35 = 8;
+pub const BOPS_SETS_BLOCK: _bindgen_ty_35 = 4096;
+pub const BOPS_SETS_WORDS: _bindgen_ty_35 = 368;
+pub type _bindgen_ty_35 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pointwise_sets_choice {
@@ -1947,16 +2015,16 @@ impl Default for bops_pointwise_sets_operands {
         }
     }
 }
-pub const BOPS_POOL_AXES: _bindgen_ty_34 = 3;
-pub const BOPS_POOL_CHAIN: _bindgen_ty_34 = 16;
-pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_34 = 2;
-pub type _bindgen_ty_34 = ::core::ffi::c_uint;
+pub const BOPS_POOL_AXES: _bindgen_ty_36 = 3;
+pub const BOPS_POOL_CHAIN: _bindgen_ty_36 = 16;
+pub const BOPS_POOL_TILE_ROWS: _bindgen_ty_36 = 2;
+pub type _bindgen_ty_36 = ::core::ffi::c_uint;
 pub type bops_pooling = u32;
-pub const BOPS_POOLING_MAX: _bindgen_ty_35 = 0;
-pub const BOPS_POOLING_AVERAGE: _bindgen_ty_35 = 1;
-pub const BOPS_POOLING_NORM1: _bindgen_ty_35 = 2;
-pub const BOPS_POOLING_NORM2: _bindgen_ty_35 = 3;
-pub type _bindgen_ty_35 = ::core::ffi::c_uint;
+pub const BOPS_POOLING_MAX: _bindgen_ty_37 = 0;
+pub const BOPS_POOLING_AVERAGE: _bindgen_ty_37 = 1;
+pub const BOPS_POOLING_NORM1: _bindgen_ty_37 = 2;
+pub const BOPS_POOLING_NORM2: _bindgen_ty_37 = 3;
+pub type _bindgen_ty_37 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_pool_axis {
@@ -2047,36 +2115,36 @@ impl Default for bops_pool_backward_operands {
         }
     }
 }
-pub const BOPS_REDUCE_THREADS: _bindgen_ty_36 = 256;
-pub const BOPS_REDUCE_ACROSS: _bindgen_ty_36 = 32;
-pub const BOPS_REDUCE_BATCH: _bindgen_ty_36 = 8;
-pub type _bindgen_ty_36 = ::core::ffi::c_uint;
-pub type bops_combine = u32;
-pub const BOPS_COMBINE_ADD: _bindgen_ty_37 = 0;
-pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_37 = 1;
-pub const BOPS_COMBINE_GREATEST: _bindgen_ty_37 = 2;
-pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_37 = 3;
-pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_37 = 4;
-pub const BOPS_COMBINE_POSITION: _bindgen_ty_37 = 5;
-pub const BOPS_COMBINE_COUNT: _bindgen_ty_37 = 6;
-pub const BOPS_COMBINE_ANY: _bindgen_ty_37 = 7;
-pub type _bindgen_ty_37 = ::core::ffi::c_uint;
-pub type bops_each = u32;
-pub const BOPS_EACH_VALUE: _bindgen_ty_38 = 0;
-pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_38 = 1;
-pub const BOPS_EACH_SQUARE: _bindgen_ty_38 = 2;
-pub const BOPS_EACH_NEGATIVE: _bindgen_ty_38 = 3;
-pub const BOPS_EACH_NONZERO: _bindgen_ty_38 = 4;
-pub const BOPS_EACH_ZERO: _bindgen_ty_38 = 5;
+pub const BOPS_REDUCE_THREADS: _bindgen_ty_38 = 256;
+pub const BOPS_REDUCE_ACROSS: _bindgen_ty_38 = 32;
+pub const BOPS_REDUCE_BATCH: _bindgen_ty_38 = 8;
 pub type _bindgen_ty_38 = ::core::ffi::c_uint;
-pub type bops_finish = u32;
-pub const BOPS_FINISH_TOTAL: _bindgen_ty_39 = 0;
-pub const BOPS_FINISH_MEAN: _bindgen_ty_39 = 1;
-pub const BOPS_FINISH_ROOT: _bindgen_ty_39 = 2;
-pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_39 = 3;
-pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_39 = 4;
-pub const BOPS_FINISH_NONE: _bindgen_ty_39 = 5;
+pub type bops_combine = u32;
+pub const BOPS_COMBINE_ADD: _bindgen_ty_39 = 0;
+pub const BOPS_COMBINE_MULTIPLY: _bindgen_ty_39 = 1;
+pub const BOPS_COMBINE_GREATEST: _bindgen_ty_39 = 2;
+pub const BOPS_COMBINE_EXPONENTIALS: _bindgen_ty_39 = 3;
+pub const BOPS_COMBINE_MOMENTS: _bindgen_ty_39 = 4;
+pub const BOPS_COMBINE_POSITION: _bindgen_ty_39 = 5;
+pub const BOPS_COMBINE_COUNT: _bindgen_ty_39 = 6;
+pub const BOPS_COMBINE_ANY: _bindgen_ty_39 = 7;
 pub type _bindgen_ty_39 = ::core::ffi::c_uint;
+pub type bops_each = u32;
+pub const BOPS_EACH_VALUE: _bindgen_ty_40 = 0;
+pub const BOPS_EACH_MAGNITUDE: _bindgen_ty_40 = 1;
+pub const BOPS_EACH_SQUARE: _bindgen_ty_40 = 2;
+pub const BOPS_EACH_NEGATIVE: _bindgen_ty_40 = 3;
+pub const BOPS_EACH_NONZERO: _bindgen_ty_40 = 4;
+pub const BOPS_EACH_ZERO: _bindgen_ty_40 = 5;
+pub type _bindgen_ty_40 = ::core::ffi::c_uint;
+pub type bops_finish = u32;
+pub const BOPS_FINISH_TOTAL: _bindgen_ty_41 = 0;
+pub const BOPS_FINISH_MEAN: _bindgen_ty_41 = 1;
+pub const BOPS_FINISH_ROOT: _bindgen_ty_41 = 2;
+pub const BOPS_FINISH_NEGATIVE: _bindgen_ty_41 = 3;
+pub const BOPS_FINISH_ROOT_OF_MEAN: _bindgen_ty_41 = 4;
+pub const BOPS_FINISH_NONE: _bindgen_ty_41 = 5;
+pub type _bindgen_ty_41 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_reduce_results {
@@ -2222,8 +2290,8 @@ impl Default for bops_reduce_lines_params {
         }
     }
 }
-pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_40 = 3;
-pub type _bindgen_ty_40 = ::core::ffi::c_uint;
+pub const BOPS_RESIZE_SAMPLINGS: _bindgen_ty_42 = 3;
+pub type _bindgen_ty_42 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_resize_sampling {
@@ -2439,11 +2507,11 @@ pub struct bops_row_norm_backward_ring_choice {
     pub flush_rows: u32,
     pub partial_rows: u32,
 }
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_41 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_41 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_41 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_41 = 16;
-pub type _bindgen_ty_41 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_43 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_43 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_43 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_43 = 16;
+pub type _bindgen_ty_43 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
@@ -2472,24 +2540,24 @@ pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
-pub const BOPS_SCAN_THREADS: _bindgen_ty_42 = 256;
-pub const BOPS_SCAN_WIDTH: _bindgen_ty_42 = 8;
-pub const BOPS_SCAN_CHUNKS: _bindgen_ty_42 = 2;
-pub type _bindgen_ty_42 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_ACROSS: _bindgen_ty_43 = 16;
-pub const BOPS_SCAN_DEEP: _bindgen_ty_43 = 32;
-pub const BOPS_SCAN_STEPS: _bindgen_ty_43 = 8;
-pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_43 = 16;
-pub type _bindgen_ty_43 = ::core::ffi::c_uint;
-pub const BOPS_SCAN_CHAIN: _bindgen_ty_44 = 8;
+pub const BOPS_SCAN_THREADS: _bindgen_ty_44 = 256;
+pub const BOPS_SCAN_WIDTH: _bindgen_ty_44 = 8;
+pub const BOPS_SCAN_CHUNKS: _bindgen_ty_44 = 2;
 pub type _bindgen_ty_44 = ::core::ffi::c_uint;
-pub type bops_scan_combine = u32;
-pub const BOPS_SCAN_ADD: _bindgen_ty_45 = 0;
-pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_45 = 1;
-pub const BOPS_SCAN_GREATEST: _bindgen_ty_45 = 2;
-pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_45 = 3;
-pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_45 = 4;
+pub const BOPS_SCAN_ACROSS: _bindgen_ty_45 = 16;
+pub const BOPS_SCAN_DEEP: _bindgen_ty_45 = 32;
+pub const BOPS_SCAN_STEPS: _bindgen_ty_45 = 8;
+pub const BOPS_SCAN_STEPS_F32: _bindgen_ty_45 = 16;
 pub type _bindgen_ty_45 = ::core::ffi::c_uint;
+pub const BOPS_SCAN_CHAIN: _bindgen_ty_46 = 8;
+pub type _bindgen_ty_46 = ::core::ffi::c_uint;
+pub type bops_scan_combine = u32;
+pub const BOPS_SCAN_ADD: _bindgen_ty_47 = 0;
+pub const BOPS_SCAN_MULTIPLY: _bindgen_ty_47 = 1;
+pub const BOPS_SCAN_GREATEST: _bindgen_ty_47 = 2;
+pub const BOPS_SCAN_GREATEST_AT: _bindgen_ty_47 = 3;
+pub const BOPS_SCAN_LOG_ADD_EXP: _bindgen_ty_47 = 4;
+pub type _bindgen_ty_47 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_scan_choice {
@@ -2601,9 +2669,9 @@ pub struct bops_softmax_params {
     pub steps: [u64; 3usize],
     pub scale: f64,
 }
-pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_46 = 512;
-pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_46 = 7;
-pub type _bindgen_ty_46 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_MASKED_THREADS: _bindgen_ty_48 = 512;
+pub const BOPS_SOFTMAX_MASKED_EXTENTS: _bindgen_ty_48 = 7;
+pub type _bindgen_ty_48 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_masked_choice {
@@ -3618,6 +3686,32 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_triangular_solve_prepare(
+        of: *const bops_dtype,
+        params: *const bops_triangular_solve_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_triangular_solve_launch(
+        of: *const bops_dtype,
+        params: *const bops_triangular_solve_params,
+        choice: *const u32,
+        operands: *const bops_triangular_solve_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_cholesky_prepare(
+        of: *const bops_dtype,
+        params: *const bops_cholesky_params,
+        choice: *const u32,
+    ) -> bops_status;
+    pub fn bops_cholesky_launch(
+        of: *const bops_dtype,
+        params: *const bops_cholesky_params,
+        choice: *const u32,
+        operands: *const bops_cholesky_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_local_response_norm_walk_prepare(
         of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
@@ -4513,6 +4607,14 @@ pub mod forms {
     pub mod bops_scatter_lines {
         pub use super::super::bops_scatter_lines_launch as launch;
         pub use super::super::bops_scatter_lines_prepare as prepare;
+    }
+    pub mod bops_triangular_solve {
+        pub use super::super::bops_triangular_solve_launch as launch;
+        pub use super::super::bops_triangular_solve_prepare as prepare;
+    }
+    pub mod bops_cholesky {
+        pub use super::super::bops_cholesky_launch as launch;
+        pub use super::super::bops_cholesky_prepare as prepare;
     }
     pub mod bops_local_response_norm_walk {
         pub use super::super::bops_local_response_norm_walk_launch as launch;

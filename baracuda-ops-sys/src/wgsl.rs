@@ -244,6 +244,11 @@ files! {
         SORT_SCAN = "index/sort_scan.wgsl",
         SUM_BEFORE = "index/sum_before.wgsl",
     }
+    /// Systems of equations.
+    linalg {
+        CHOLESKY = "linalg/cholesky.wgsl",
+        TRIANGULAR_SOLVE = "linalg/triangular_solve.wgsl",
+    }
     /// Ops that move elements.
     movement {
         COPY = "movement/copy.wgsl",

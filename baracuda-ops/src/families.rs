@@ -9,6 +9,7 @@ const FAMILIES: &[(&str, bool)] = &[
     ("fft", cfg!(feature = "fft")),
     ("gemm", cfg!(feature = "gemm")),
     ("index", cfg!(feature = "index")),
+    ("linalg", cfg!(feature = "linalg")),
     ("movement", cfg!(feature = "movement")),
     ("norm", cfg!(feature = "norm")),
     ("order", cfg!(feature = "order")),
@@ -76,6 +77,8 @@ mod tests {
             crate::NonzeroDescriptor::MODULE,
             crate::PoolDescriptor::MODULE,
             crate::ResizeDescriptor::MODULE,
+            crate::TriangularSolveDescriptor::MODULE,
+            crate::CholeskyDescriptor::MODULE,
         ] {
             assert!(known(module), "{module}");
         }

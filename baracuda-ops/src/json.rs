@@ -415,6 +415,8 @@ mod tests {
         ),
         ("conv_backward_bias", r#""beta":0.5"#, "dy"),
         ("conv_transpose", r#""weight":{"dtype":"f32","dims":[4,4,1]},"bias":"f32""#, "y"),
+        ("triangular_solve", r#""b":{"dtype":"f32","dims":[2,4,3]}"#, "x"),
+        ("cholesky", r#""info":true"#, "factor"),
     ];
 
     fn refusal(op: &str, json: &str) -> String {
@@ -427,12 +429,14 @@ mod tests {
     fn every_descriptor_names_its_fields_each_once() {
         assert!(EXAMPLES.iter().map(|example| example.0).eq(OPS.iter().map(|op| op.name)));
         for (op, fields, operand) in EXAMPLES {
+            let is_square = op == "cholesky";
             let is_of_matrices = op.starts_with("linear_cross_entropy");
             let is_of_pairs = ["fft", "irfft"].contains(&op);
-            let fitted = |text: &str| match is_of_matrices {
-                true => text.replace("[2,4,3]", "[4,3]").replace("[24,3,1]", "[6,1]"),
-                false if is_of_pairs => text.replace("[2,4,3]", "[2,4,2]"),
-                false => text.to_string(),
+            let fitted = |text: &str| match (is_of_matrices, is_square, is_of_pairs) {
+                (true, ..) => text.replace("[2,4,3]", "[4,3]").replace("[24,3,1]", "[6,1]"),
+                (_, true, _) => text.replace("[2,4,3]", "[2,3,3]"),
+                (.., true) => text.replace("[2,4,3]", "[2,4,2]"),
+                _ => text.to_string(),
             };
             let x = match op {
                 "softmax_backward" | "index_add" | "scatter" => X.replace("\"x\"", "\"y\""),
@@ -441,6 +445,8 @@ mod tests {
                 "cross_entropy" => X.replace("[2,4,3]", "[2,4,3,5]"),
                 // Its lse has the extents of the layout.
                 "attention" | "attention_backward" => X.replace("\"x\"", "\"q\"").replace("[2,4,3]", "[2,4,3,5]"),
+                "cholesky" => fitted(X).replace("\"x\"", "\"a\""),
+                "triangular_solve" => X.replace("\"x\"", "\"a\"").replace("[2,4,3]", "[2,4,4]"),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
                 "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
                 "pointwise" | "reduce" | "concat" => X.replace("\"x\":", "\"inputs\":[") + "]",

@@ -61,7 +61,8 @@ pub use ops::conv::{
     ConvBackwardWeightPlan, ConvDescriptor, ConvPlan, ConvWindow,
 };
 pub use ops::fft::{
-    FftArgs, FftDescriptor, FftDirection, FftPlan, IrfftArgs, IrfftDescriptor, IrfftPlan, RfftArgs, RfftDescriptor, RfftPlan,
+    FftArgs, FftDescriptor, FftDirection, FftPlan, IrfftArgs, IrfftDescriptor, IrfftPlan, RfftArgs, RfftDescriptor,
+    RfftPlan,
 };
 pub use ops::gemm::{
     GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan, GemmDescriptor, GemmFactor, GemmPlan,
@@ -71,6 +72,9 @@ pub use ops::index::{
     Combine, GatherArgs, GatherDescriptor, GatherPlan, IndexAddArgs, IndexAddDescriptor, IndexAddPlan, IndexSelectArgs,
     IndexSelectDescriptor, IndexSelectPlan, NonzeroArgs, NonzeroDescriptor, NonzeroPlan, ScatterArgs,
     ScatterDescriptor, ScatterPlan,
+};
+pub use ops::linalg::{
+    CholeskyArgs, CholeskyDescriptor, CholeskyPlan, TriangularSolveArgs, TriangularSolveDescriptor, TriangularSolvePlan,
 };
 pub use ops::movement::{
     ConcatArgs, ConcatDescriptor, ConcatPlan, CopyArgs, CopyDescriptor, CopyPlan, PadArgs, PadDescriptor, PadMode,

@@ -16,6 +16,7 @@ use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::ops::index::{
     GatherDescriptor, IndexAddDescriptor, IndexSelectDescriptor, NonzeroDescriptor, ScatterDescriptor,
 };
+use crate::ops::linalg::{CholeskyDescriptor, TriangularSolveDescriptor};
 use crate::ops::movement::{ConcatDescriptor, CopyDescriptor, PadDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
@@ -84,6 +85,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ConvBackwardWeightDescriptor>(),
     OpEntry::of::<ConvBackwardBiasDescriptor>(),
     OpEntry::of::<ConvTransposeDescriptor>(),
+    OpEntry::of::<TriangularSolveDescriptor>(),
+    OpEntry::of::<CholeskyDescriptor>(),
 ];
 
 /// One op of the list.

@@ -177,7 +177,12 @@ impl Sequence {
     }
 
     /// How it would serve, with the first kernel of each part that does.
-    fn candidate<'d>(&'d self, call: &'static str, options: &PlanOptions, props: &DeviceProps) -> Accepted<'d> {
+    pub(crate) fn candidate<'d>(
+        &'d self,
+        call: &'static str,
+        options: &PlanOptions,
+        props: &DeviceProps,
+    ) -> Accepted<'d> {
         let parts = self.asked(options, props, 0)?;
         self.candidate_of(parts, call, props)
     }

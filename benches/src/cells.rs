@@ -7,6 +7,7 @@ mod conv;
 mod fft;
 mod gemm;
 mod index;
+mod linalg;
 mod local_response_norm;
 mod loss;
 mod movement;
@@ -160,6 +161,8 @@ pub const OPS: &[&str] = &[
     "topk_8",
     "topk_100",
     "searchsorted",
+    "solve_triangular",
+    "cholesky",
     "max_pool",
     "max_pool_nhwc",
     "avg_pool",
@@ -269,6 +272,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in order::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         order::cells(&mut cells, op)?;
+    }
+    for op in linalg::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        linalg::cells(&mut cells, op)?;
     }
     for op in window::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         window::cells(&mut cells, op)?;

@@ -28,6 +28,7 @@ import golden_cross_entropy
 import golden_fft
 import golden_functions
 import golden_gemm
+import golden_linalg
 import golden_local_response_norm
 import golden_positions
 
@@ -421,6 +422,7 @@ def main():
     golden_conv.cases(write)
     golden_positions.cases(write)
     golden_fft.cases(write)
+    golden_linalg.cases(write)
     golden_cross_entropy.cases(write)
     softmax_cases()
     sizes = {}

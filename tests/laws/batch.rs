@@ -7,10 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops::{
     Access, Activation, ActivationDescriptor, AnyDescriptor, AttentionDescriptor, Backend, CausalMask,
     ConcatDescriptor, CopyDescriptor, CrossEntropyDescriptor, DType, Descriptor, Determinism, Device, DeviceProps,
-    Error, FftDescriptor, Function, GatherDescriptor, GemmDescriptor, GemmFactor, IndexSelectDescriptor, IrfftDescriptor, LayerNormBackwardDescriptor,
-    LayerNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand, PadDescriptor, PadMode, PlanOptions,
-    PointwiseDescriptor, ReduceDescriptor, Reduction, RfftDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor, Scan,
-    ScanDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    Error, FftDescriptor, Function, GatherDescriptor, GemmDescriptor, GemmFactor, IndexSelectDescriptor,
+    IrfftDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor, LossReduction, Mem, MemMut, OPS, Operand,
+    PadDescriptor, PadMode, PlanOptions, PointwiseDescriptor, ReduceDescriptor, Reduction, RfftDescriptor,
+    RmsNormBackwardDescriptor, RmsNormDescriptor, Scan, ScanDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::values::scatter;
@@ -153,7 +153,9 @@ fn transforms(all: &mut Vec<Family>) {
     let of = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
     // In one pass, in two, and as a convolution; lines side by side.
     for points in [60, 6000, 101] {
-        all.push(Family::whole(&format!("fft of {points} points"), move |n| any(FftDescriptor::new(of(&[n, points, 2])?, 1)?)));
+        all.push(Family::whole(&format!("fft of {points} points"), move |n| {
+            any(FftDescriptor::new(of(&[n, points, 2])?, 1)?)
+        }));
     }
     all.push(Family::whole("fft of columns", move |n| any(FftDescriptor::new(of(&[n, 30, 3, 2])?, 1)?)));
     all.push(Family::whole("rfft", move |n| any(RfftDescriptor::new(of(&[n, 48])?, 1)?)));

@@ -10,6 +10,7 @@ use baracuda_ops_tests::target::TARGETS;
 mod losses;
 mod numbers;
 mod places;
+mod systems;
 mod transforms;
 mod windows;
 

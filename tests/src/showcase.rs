@@ -67,6 +67,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("conv_backward_weight", "conv_backward_weight", "3x3 with bias and relu"),
     ("conv_backward_bias", "conv_backward_bias", "3x3 with bias and relu"),
     ("conv_transpose", "conv_transpose", "3x3, stride 2, with bias and relu"),
+    ("triangular_solve", "triangular_solve", "lower"),
+    ("cholesky", "cholesky", "lower"),
 ];
 
 /// What is shown in an element type: of every op that has it at least one line, in the same order for every type.

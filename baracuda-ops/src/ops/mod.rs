@@ -13,6 +13,7 @@ pub mod fft;
 mod fields;
 pub mod gemm;
 pub mod index;
+pub mod linalg;
 mod lines;
 pub mod movement;
 pub mod norm;
@@ -48,5 +49,6 @@ pub fn wgsl_variants() -> crate::error::Result<Vec<(String, String)>> {
     window::add_variants(&mut variants)?;
     gemm::add_variants(&mut variants)?;
     conv::add_variants(&mut variants)?;
+    linalg::add_variants(&mut variants)?;
     Ok(variants.texts)
 }

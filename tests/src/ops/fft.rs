@@ -180,12 +180,20 @@ fn forms_of(kind: Kind) -> Vec<(Form, Data, bool)> {
         // Other layouts: gaps, repeated lines, repeated points, parts that lie apart, of x and of y.
         let (x, y): (&[(&[u64], bool)], &[&[u64]]) = match kind {
             Kind::Complex => (
-                &[(&[100, 2, 1], true), (&[0, 2, 1], true), (&[2, 0, 1], false), (&[12, 1, 300], true), (&[1, 6, 1000], false), (&[25, 3, 0], false)],
+                &[
+                    (&[100, 2, 1], true),
+                    (&[0, 2, 1], true),
+                    (&[2, 0, 1], false),
+                    (&[12, 1, 300], true),
+                    (&[1, 6, 1000], false),
+                    (&[25, 3, 0], false),
+                ],
                 &[&[100, 2, 1], &[12, 1, 300], &[1, 13, 6]],
             ),
-            Kind::FromReal => {
-                (&[(&[100, 1], true), (&[0, 1], true), (&[1, 0], false), (&[1, 6], true), (&[99, 3], false)], &[&[100, 2, 1], &[1, 6, 100]])
-            }
+            Kind::FromReal => (
+                &[(&[100, 1], true), (&[0, 1], true), (&[1, 0], false), (&[1, 6], true), (&[99, 3], false)],
+                &[&[100, 2, 1], &[1, 6, 100]],
+            ),
             Kind::ToReal => (
                 &[(&[100, 2, 1], true), (&[0, 2, 1], true), (&[7, 1, 300], true), (&[1, 6, 1000], false)],
                 &[&[100, 1], &[1, 6], &[99, 3]],

@@ -17,6 +17,7 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod channel_norm;
+mod cholesky;
 mod concat;
 mod conv;
 mod conv_transpose;
@@ -44,6 +45,7 @@ mod scan;
 mod scatter;
 mod search_sorted;
 mod softmax;
+mod triangular_solve;
 
 /// Every op, forward and backward.
 pub static SUBJECTS: &[Subject] = &[
@@ -97,6 +99,8 @@ pub static SUBJECTS: &[Subject] = &[
     conv::BACKWARD_WEIGHT,
     conv::BACKWARD_BIAS,
     conv_transpose::FORWARD,
+    triangular_solve::TRIANGULAR_SOLVE,
+    cholesky::CHOLESKY,
 ];
 
 /// One op.

@@ -40,7 +40,8 @@ const _: () = {
 pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let geometry = &valid.derived;
     let walk = geometry.lines();
-    let divided = passes::passes(geometry, &walk, if geometry.others[0].dtype() == DType::F64 { POINTS_F64 } else { POINTS })?;
+    let divided =
+        passes::passes(geometry, &walk, if geometry.others[0].dtype() == DType::F64 { POINTS_F64 } else { POINTS })?;
     let lying = Lying { operands: geometry.others.to_vec(), walk };
     let dtype = c_dtype(geometry.others[0].dtype())?;
     // Pairs from the start of the workspace to each range, and to its end.
@@ -128,4 +129,3 @@ fn c_pass(geometry: &Geometry, pass: &Pass, starts: &[u64; 4]) -> Result<sys::bo
         radix,
     })
 }
-

@@ -72,10 +72,15 @@ impl Widest for Task<'_> {
         let mut memory = Memory::new(tables.padded())?;
         for line in lines {
             let [to, from] = [0, 1].map(|operand| walk.offset(operand, line));
-            tables.transform(&mut memory, geometry, |position| load(geometry, x, from, position), |position, value| {
-                // SAFETY: each line is of one task.
-                unsafe { store(geometry, y, to, position, value) };
-            });
+            tables.transform(
+                &mut memory,
+                geometry,
+                |position| load(geometry, x, from, position),
+                |position, value| {
+                    // SAFETY: each line is of one task.
+                    unsafe { store(geometry, y, to, position, value) };
+                },
+            );
         }
         Ok(())
     }
@@ -406,7 +411,12 @@ mod tests {
                 );
                 let geometry = Geometry { is_inverse, ..geometry.unwrap().0.derived };
                 let found = std::cell::RefCell::new(Vec::new());
-                tables.transform(&mut memory, &geometry, |at| x[at as usize], |_, value| found.borrow_mut().push(value));
+                tables.transform(
+                    &mut memory,
+                    &geometry,
+                    |at| x[at as usize],
+                    |_, value| found.borrow_mut().push(value),
+                );
                 for (k, found) in (0..points).zip(found.into_inner()) {
                     let mut sum = Complex::default();
                     for (j, value) in (0..points).zip(&x) {

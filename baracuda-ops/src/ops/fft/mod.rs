@@ -154,7 +154,9 @@ impl Fields {
         let dtype = x.dtype();
         require(op, "x", dtype.is_computed(), || format!("must be f64 or f32, got {dtype}; cast it first"))?;
         require(op, "x", dtype == dtype.accumulator(), || {
-            format!("must be f64 or f32, got {dtype}, in which a transform would lose its small frequencies; cast it first")
+            format!(
+                "must be f64 or f32, got {dtype}, in which a transform would lose its small frequencies; cast it first"
+            )
         })?;
         in_range(op, "scale", *scale, x)?;
         let rank = x.rank();
@@ -181,14 +183,17 @@ impl Fields {
         let points = match kind {
             Transform::Complex => of_axis,
             Transform::FromReal => {
-                require(op, "x", of_axis > 0, || format!("must have a point at least along axis {axis}; got {:?}", x.dims()))?;
+                require(op, "x", of_axis > 0, || {
+                    format!("must have a point at least along axis {axis}; got {:?}", x.dims())
+                })?;
                 dims[*axis] = of_axis / 2 + 1;
                 dims.push(2);
                 of_axis
             }
             Transform::ToReal => {
                 let points = length.ok_or_else(|| {
-                    let rule = format!("must be the points of y along the axis, of which x has the {of_axis} bins; got none");
+                    let rule =
+                        format!("must be the points of y along the axis, of which x has the {of_axis} bins; got none");
                     Error::InvalidDescriptor { op, field: "length", rule }
                 })?;
                 require(op, "length", points > 0 && points / 2 + 1 == of_axis, || {
@@ -449,15 +454,23 @@ mod tests {
 
     #[test]
     fn refusals_name_the_field_and_the_numbers() {
-        let of = |dtype, dims: &[u64], axis| FftDescriptor::new(dense(dtype, dims), axis).expect_err("a refusal").to_string();
-        let from_real = |dims: &[u64], axis| RfftDescriptor::new(dense(DType::F32, dims), axis).expect_err("a refusal").to_string();
-        let to_real = |dims: &[u64], length| IrfftDescriptor::new(dense(DType::F32, dims), 0, length).expect_err("a refusal").to_string();
+        let of = |dtype, dims: &[u64], axis| {
+            FftDescriptor::new(dense(dtype, dims), axis).expect_err("a refusal").to_string()
+        };
+        let from_real =
+            |dims: &[u64], axis| RfftDescriptor::new(dense(DType::F32, dims), axis).expect_err("a refusal").to_string();
+        let to_real = |dims: &[u64], length| {
+            IrfftDescriptor::new(dense(DType::F32, dims), 0, length).expect_err("a refusal").to_string()
+        };
         for (refusal, expected) in [
             (of(DType::F16, &[8, 2], 0), "x: must be f64 or f32, got f16, in which"),
             (of(DType::I32, &[8, 2], 0), "x: must be f64 or f32, got i32; cast it first"),
             (of(DType::F32, &[8, 3], 0), "x: must have a last extent of 2, the real and the imaginary part; got 3"),
             (of(DType::F32, &[], 0), "got rank 0"),
-            (of(DType::F32, &[2], 0), "x: must have an extent beside that of its parts along which it is transformed; got [2]"),
+            (
+                of(DType::F32, &[2], 0),
+                "x: must have an extent beside that of its parts along which it is transformed; got [2]",
+            ),
             (of(DType::F32, &[8, 2], 1), "axis: must be below that of the parts, 1, the last of x; got 1"),
             (from_real(&[8], 1), "axis: must be below the rank of x, 1; got 1"),
             (from_real(&[3, 0], 1), "x: must have a point at least along axis 1; got [3, 0]"),

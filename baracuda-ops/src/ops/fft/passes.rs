@@ -122,7 +122,8 @@ fn split(points: u64, most: u64) -> Option<[u64; 2]> {
         points.is_multiple_of(columns) && rows <= most && radices(columns).is_some() && radices(rows).is_some()
     };
     // The nearest to the root: both passes then have many lines side by side.
-    let nearest = (1..=most).rev().filter(|&columns| columns.saturating_mul(columns) <= points).find(|&columns| holds(columns));
+    let nearest =
+        (1..=most).rev().filter(|&columns| columns.saturating_mul(columns) <= points).find(|&columns| holds(columns));
     nearest.map(|columns| [columns, points / columns])
 }
 
@@ -276,7 +277,10 @@ mod tests {
             assert_eq!(found.is_some(), rest == 1, "{points}");
             if let Some(found) = found {
                 assert_eq!(found.iter().map(|&radix| u64::from(radix)).product::<u64>(), points);
-                assert!(found.len() <= MOST_STAGES && (points == 2 || !found.contains(&2) || found[found.len() - 1] != 2 || points % 4 == 2));
+                assert!(
+                    found.len() <= MOST_STAGES
+                        && (points == 2 || !found.contains(&2) || found[found.len() - 1] != 2 || points % 4 == 2)
+                );
             }
         }
     }
@@ -291,10 +295,13 @@ mod tests {
                     assert_eq!(pass.radices.iter().map(|&r| u64::from(r)).product::<u64>(), pass.points, "{points}");
                     assert_eq!(pass.lines % pass.inners, 0);
                 }
-                let needs: Vec<usize> = passes.iter().filter_map(|pass| match pass.target {
-                    Target::Work(at) => Some(at),
-                    Target::Y => None,
-                }).collect();
+                let needs: Vec<usize> = passes
+                    .iter()
+                    .filter_map(|pass| match pass.target {
+                        Target::Work(at) => Some(at),
+                        Target::Y => None,
+                    })
+                    .collect();
                 assert!((0..3).all(|at| needs.contains(&at) == (ranges[at] > 0)), "{points}: {ranges:?}");
                 assert_eq!(passes.last().map(|pass| pass.target), Some(Target::Y));
             }

@@ -68,7 +68,10 @@ mod tests {
         for whole in [3, 5, 7, 8, 12, 1000, 999_983] {
             for part in (0..whole).step_by(1 + whole as usize / 97) {
                 let (found, angle) = (root(part, whole), -std::f64::consts::TAU * part as f64 / whole as f64);
-                assert!((found.re - angle.cos()).abs() < 1e-15 && (found.im - angle.sin()).abs() < 1e-15, "{part}/{whole}");
+                assert!(
+                    (found.re - angle.cos()).abs() < 1e-15 && (found.im - angle.sin()).abs() < 1e-15,
+                    "{part}/{whole}"
+                );
             }
         }
     }

@@ -128,6 +128,11 @@ impl GemmFactor {
     pub fn transposed(desc: TensorDesc) -> Self {
         Self { desc, is_transposed: true }
     }
+
+    /// A factor that may be transposed.
+    pub(crate) fn of(desc: TensorDesc, is_transposed: bool) -> Self {
+        Self { desc, is_transposed }
+    }
 }
 
 /// The factor as it is.

@@ -7,7 +7,8 @@ use std::fmt::Write;
 use super::passes::{self, MOST_STAGES, Pass, SPECTRUM, Source, Target, flags, kinds};
 use super::{Geometry, Valid, forward};
 use crate::backend::wgpu::{
-    Binding, LEAST_WORKGROUP_BYTES, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, file, groups,
+    Binding, LEAST_WORKGROUP_BYTES, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace,
+    file, groups,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -65,7 +66,8 @@ fn step(
         let (offset, bytes) = places[at];
         Binding { name, place: Some(Place::Workspace { offset, bytes }), accessors: [accessor; 2] }
     };
-    let operand = |name, index, accessor| Binding { name, place: Some(Place::Operand(index)), accessors: [accessor; 2] };
+    let operand =
+        |name, index, accessor| Binding { name, place: Some(Place::Operand(index)), accessors: [accessor; 2] };
     let mut bindings = Vec::new();
     let from = match pass.source {
         Source::X => {
