@@ -29,8 +29,8 @@ pub use bindings::*;
 
 pub mod wgsl;
 
-/// The compute capabilities compiled in, as 10 * major + minor, ascending. There is machine code for each and PTX for the first and the
-/// last, so every device from the first on is served, and none below it. Kernels with instructions of 9.0 alone are compiled for `sm_90a` in place of
+/// The compute capabilities compiled in, as 10 * major + minor, ascending. There is machine code for each and PTX for the first and, where its code
+/// differs, the last, so every device from the first on is served, and none below it. Kernels with instructions of 9.0 alone are compiled for `sm_90a` in place of
 /// 90, and are empty elsewhere.
 #[cfg(feature = "cuda")]
 pub const CUDA_ARCHS: &[u32] = include!(concat!(env!("OUT_DIR"), "/archs.rs"));

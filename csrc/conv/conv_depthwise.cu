@@ -1,5 +1,4 @@
 // conv_depthwise: depthwise convolutions, forward and the gradient of the data.
-// Compiled once for all architectures.
 #include "depthwise.cuh"
 
 namespace bops {

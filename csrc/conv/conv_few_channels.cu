@@ -1,7 +1,6 @@
 // conv_few_channels: forward with few input channels, through mma.sync. Factors are f16, bf16, or f32 rounded to tf32.
 //
 // The left factor of a tile is the patch of x that its positions see, the right one the weights of 64 filters, which stay in shared memory.
-// Compiled once for all architectures.
 #include "few_channels.cuh"
 
 namespace bops {

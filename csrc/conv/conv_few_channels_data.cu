@@ -3,7 +3,6 @@
 // A cell is stride[0] rows by stride[1] columns of dx: all its elements see the same positions of dy. The left factor of a tile is dy at these positions, row
 // by row and filter by filter. The right factor has a column for each row of a cell, tap along the columns of dy, column of the cell and channel. In the
 // product, the contributions of the taps to one cell are in neighbouring rows; they are added up in shared memory.
-// Compiled once for all architectures.
 #include "few_channels.cuh"
 
 namespace bops {
