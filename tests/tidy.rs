@@ -537,7 +537,7 @@ fn of_an_architecture(files: &[(PathBuf, String)], file: &Path, seen: &mut BTree
     let bare: Vec<String> = text.lines().map(code).collect();
     let includes = bare.iter().filter_map(|line| line.strip_prefix("#include \"")?.split('"').next());
     let found = bare.iter().filter(|line| !line.starts_with("#include"));
-    let name = found.flat_map(|line| OF_AN_ARCHITECTURE.iter().filter(|name| line.contains(*name))).next();
+    let name = found.flat_map(|line| OF_AN_ARCHITECTURE.iter().filter(move |name| line.contains(**name))).next();
     name.map(|name| format!("{}: {name}", file.display())).or_else(|| {
         includes.map(|name| file.with_file_name(name)).find_map(|path| {
             let mut plain = PathBuf::new();
