@@ -352,7 +352,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 50] = [
+    const EXAMPLES: [(&str, &str, &str); 52] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
