@@ -48,7 +48,7 @@ typedef struct {
     uint32_t whole;  /* results are multiplied by roots of unity of so many points, unless it is 0 */
     uint32_t padded; /* points of a line in the workspace */
     uint32_t stages;
-    uint32_t radix[BOPS_FFT_STAGES];
+    uint32_t radix[BOPS_FFT_STAGES]; /* in the order 8, 4, 2, 7, 5, 3 */
 } bops_fft_pass;
 
 typedef struct {

@@ -115,13 +115,10 @@ template <typename A, int R> __device__ __forceinline__ void stage(const bops_ff
     constexpr uint32_t most = (8 * fft_threads<A> / R + fft_threads<A> - 1) / fft_threads<A>;
     const uint32_t step = pass.points / R, count = lines * step, whole = before * R;
     complex<A> v[most][R];
-    // Anew in each stage: the compiler would keep the addresses of all radices in registers throughout.
-    uint32_t thread = threadIdx.x;
-    asm volatile("" : "+r"(thread));
     // 1. The inputs of a thread's butterflies, and their transforms.
 #pragma unroll
     for (uint32_t i = 0; i < most; ++i) {
-        const uint32_t b = thread + i * fft_threads<A>;
+        const uint32_t b = threadIdx.x + i * fft_threads<A>;
         if (b >= count) continue;
         const uint32_t line = b / step, at = b - line * step, group = at / before, position = at - group * before;
         const uint32_t first = line * pass.line_step + at;
@@ -146,14 +143,12 @@ template <typename A, int R> __device__ __forceinline__ void stage(const bops_ff
             }
         }
         transform(v[i]);
-        // One butterfly after another: there are no registers for the roots of several.
-        asm volatile("" ::: "memory");
     }
     __syncthreads();
     // 2. Their results.
 #pragma unroll
     for (uint32_t i = 0; i < most; ++i) {
-        const uint32_t b = thread + i * fft_threads<A>;
+        const uint32_t b = threadIdx.x + i * fft_threads<A>;
         if (b >= count) continue;
         const uint32_t line = b / step, at = b - line * step, to = line * pass.line_step + at + at / before * before * (R - 1);
 #pragma unroll
@@ -237,19 +232,18 @@ template <typename A> __global__ void __launch_bounds__(fft_threads<A>, 1)
     });
     __syncthreads();
     // 2. Stage by stage.
-    uint32_t before = 1;
-    for (uint32_t number = 0; number < pass.stages; ++number) {
-        const uint32_t radix = pass.radix[number];
-        switch (radix) {
-        case 2: stage<A, 2>(pass, tile, lines, before); break;
-        case 3: stage<A, 3>(pass, tile, lines, before); break;
-        case 4: stage<A, 4>(pass, tile, lines, before); break;
-        case 5: stage<A, 5>(pass, tile, lines, before); break;
-        case 7: stage<A, 7>(pass, tile, lines, before); break;
-        default: stage<A, 8>(pass, tile, lines, before);
-        }
-        before *= radix;
-    }
+    uint32_t before = 1, stages = 0;
+    // A loop for each radix, in the order in which they come: with one loop over all of them the compiler keeps registers for several at once.
+    const auto all = [&](auto radix) {
+        constexpr int R = decltype(radix)::value;
+        for (; stages < pass.stages && pass.radix[stages] == R; ++stages, before *= R) stage<A, R>(pass, tile, lines, before);
+    };
+    all(std::integral_constant<int, 8>());
+    all(std::integral_constant<int, 4>());
+    all(std::integral_constant<int, 2>());
+    all(std::integral_constant<int, 7>());
+    all(std::integral_constant<int, 5>());
+    all(std::integral_constant<int, 3>());
     // 3. The results.
     const A factor = A(pass.factor);
     each(has(BOPS_FFT_WRITES_COLUMNS), params.y, [&](uint32_t at, uint64_t line, uint64_t first, uint32_t inner, uint32_t point) {
