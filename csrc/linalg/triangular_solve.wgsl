@@ -76,12 +76,12 @@ fn triangular_solve(at: Invocation) {
         var upper = vec2<f32>();
         var lower = vec2<f32>();
         for (var k = 0u; k < 2u; k++) {
-            let from = b_start + columns[k] * params.b.y;
+            let start = b_start + columns[k] * params.b.y;
             if (is_column[k] && rows.x < params.n) {
-                upper[k] = params.alpha * b_of(from + place(rows.x) * params.b.x);
+                upper[k] = params.alpha * b_of(start + place(rows.x) * params.b.x);
             }
             if (is_column[k] && rows.y < params.n) {
-                lower[k] = params.alpha * b_of(from + place(rows.y) * params.b.x);
+                lower[k] = params.alpha * b_of(start + place(rows.y) * params.b.x);
             }
         }
         // 3. Without the rows that are solved.

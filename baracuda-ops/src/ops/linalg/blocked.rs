@@ -59,3 +59,16 @@ impl<D: Factored> Kernel<D> for Blocked {
         descriptor.sequence()?.candidate(Kernel::<D>::name(self), options, props)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_few_and_begin_where_bindings_may() {
+        for (n, expected) in [(1, 64), (4096, 64), (4097, 128), (100_000, 1600), (1 << 31, 1 << 25)] {
+            assert_eq!(block(n), expected, "{n}");
+            assert!(n.div_ceil(block(n)) <= MOST_BLOCKS);
+        }
+    }
+}

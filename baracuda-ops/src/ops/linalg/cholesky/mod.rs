@@ -222,3 +222,31 @@ args! {
         info(info);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Descriptor;
+
+    #[test]
+    fn equal_requests_are_equal_and_short() {
+        let json = r#"{"a":{"dtype":"f64","dims":[2,3,3]},"upper":true,"info":true}"#;
+        let cholesky: CholeskyDescriptor = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&cholesky).unwrap(), json);
+        let a = TensorDesc::contiguous(DType::F64, &[2, 3, 3]).unwrap();
+        assert_eq!(cholesky, CholeskyDescriptor::new(a).unwrap().with_info().unwrap().upper().unwrap());
+        assert_eq!(cholesky.slots()[2].desc, TensorDesc::contiguous(DType::I32, &[2]).unwrap());
+    }
+
+    #[test]
+    fn refusals_name_the_field_and_the_numbers() {
+        let rule = |dtype: DType, dims: &[u64]| {
+            let a = TensorDesc::contiguous(dtype, dims).unwrap();
+            CholeskyDescriptor::new(a).expect_err("a refusal").to_string()
+        };
+        assert!(rule(DType::F32, &[2, 3]).contains("a: must be square, got [2, 3]"));
+        assert!(rule(DType::BF16, &[3, 3]).contains("a: must be f32 or f64, got bf16"));
+        assert!(rule(DType::I32, &[3, 3]).ends_with("must be f32 or f64, got i32"));
+        assert!(rule(DType::F32, &[0, 1 << 31, 1 << 31]).contains("at most 2147483647 rows"));
+    }
+}

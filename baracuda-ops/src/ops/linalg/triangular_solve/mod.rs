@@ -266,3 +266,71 @@ args! {
         new(a, b, x);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::plan::Descriptor;
+
+    fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(dtype, dims).unwrap()
+    }
+
+    #[test]
+    fn equal_requests_are_equal_and_short() {
+        let (a, b) = (dense(DType::F32, &[2, 3, 3]), dense(DType::F32, &[2, 3, 5]));
+        let solve = TriangularSolveDescriptor::new(a, b).unwrap();
+        assert_eq!(solve, solve.clone().alpha(1.0).unwrap());
+        let json = r#"{"a":{"dtype":"f32","dims":[2,3,3]},"b":{"dtype":"f32","dims":[2,3,5]}}"#;
+        assert_eq!(serde_json::to_string(&solve).unwrap(), json);
+        assert_eq!((solve.slots()[1].in_place, solve.slots()[2].desc), (Some(forward::X), b));
+        let json = r#"{"a":{"dtype":"f64","dims":[3,3]},"b":{"dtype":"f64","dims":[5,3]},"upper":true,"right":true,"alpha":-0.5}"#;
+        let solve: TriangularSolveDescriptor = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&solve).unwrap(), json);
+    }
+
+    #[test]
+    fn every_request_is_a_lower_triangle() {
+        let (a, b) = (dense(DType::F32, &[3, 3]), dense(DType::F32, &[3, 5]));
+        let solve = |is_upper: bool, is_transposed: bool| {
+            let mut solve = TriangularSolveDescriptor::new(a, b).unwrap();
+            solve = if is_upper { solve.upper().unwrap() } else { solve };
+            solve = if is_transposed { solve.transpose().unwrap() } else { solve };
+            let derived = &solve.0.derived;
+            (derived.steps[A], derived.is_reversed)
+        };
+        assert_eq!(solve(false, false), ([3, 1], false));
+        assert_eq!(solve(true, false), ([3, 1], true));
+        assert_eq!(solve(false, true), ([1, 3], true));
+        assert_eq!(solve(true, true), ([1, 3], false));
+        let right = TriangularSolveDescriptor::right(a, dense(DType::F32, &[5, 3])).unwrap();
+        let derived = &right.0.derived;
+        assert_eq!((derived.steps, derived.columns, derived.is_reversed), ([[1, 3], [1, 3], [1, 3]], 5, true));
+    }
+
+    #[test]
+    fn refusals_name_the_field_and_the_numbers() {
+        let of = |a: &[u64], b: &[u64]| TriangularSolveDescriptor::new(dense(DType::F32, a), dense(DType::F32, b));
+        let rule = |made: Result<TriangularSolveDescriptor>| made.expect_err("a refusal").to_string();
+        let half = dense(DType::F16, &[3, 3]);
+        for (refusal, expected) in [
+            (rule(of(&[3], &[3])), "a: must be matrices, of rank 2 or more; got rank 1"),
+            (rule(of(&[3, 4], &[3, 4])), "a: must be square, got [3, 4]"),
+            (rule(of(&[3, 3], &[4, 3])), "b: must have as many rows as a, 3; got [4, 3]"),
+            (rule(of(&[2, 3, 3], &[3, 3])), "b: must have the rank of a, 3; got 2"),
+            (rule(of(&[2, 3, 3], &[1, 3, 3])), "got [1, 3, 3], a of [2, 3, 3]: where a batch shares a matrix"),
+            (rule(TriangularSolveDescriptor::new(half, half)), "must be f32 or f64, got f16: elimination would lose"),
+            (
+                rule(TriangularSolveDescriptor::right(dense(DType::F32, &[3, 3]), dense(DType::F32, &[3, 4]))),
+                "b: must have as many columns as a, 3; got [3, 4]",
+            ),
+            (
+                rule(TriangularSolveDescriptor::new(dense(DType::F32, &[3, 3]), dense(DType::F64, &[3, 3]))),
+                "b: must be of the type of a, f32; got f64",
+            ),
+        ] {
+            assert!(refusal.contains(expected), "{refusal} should contain {expected}");
+        }
+    }
+}
