@@ -54,6 +54,9 @@ const CONTRACTS: &[Contract] = &[Contract {
     why: "The bound is of roundings that have one sign in each stage; those of random numbers cancel.",
 }];
 
+/// Strides of a layout, and whether it runs in every mode.
+type Strides = (&'static [u64], bool);
+
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Complex,
@@ -178,7 +181,7 @@ fn forms_of(kind: Kind) -> Vec<(Form, Data, bool)> {
         add(of(&[2, 1, 2, 3, 1, 4, 3], 5), Data::Normal, true);
         add(of(&[2, 1, 2, 3, 1, 4, 3], 0).other(), Data::Normal, false);
         // Other layouts: gaps, repeated lines, repeated points, parts that lie apart, of x and of y.
-        let (x, y): (&[(&[u64], bool)], &[&[u64]]) = match kind {
+        let (x, y): (&[Strides], &[&[u64]]) = match kind {
             Kind::Complex => (
                 &[
                     (&[100, 2, 1], true),
