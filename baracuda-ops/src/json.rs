@@ -657,6 +657,20 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_sibling_ops_are_refused() {
+        let complex = r#""x":{"dtype":"f32","dims":[2,6,2]},"axis":1"#;
+        let real = r#""x":{"dtype":"f32","dims":[2,6]},"axis":1"#;
+        for (op, fields, foreign, field) in [
+            ("fft", complex, r#""length":8"#, "length"),
+            ("fft", complex, r#""adjoint":true"#, "adjoint"),
+            ("rfft", real, r#""direction":"inverse""#, "direction"),
+        ] {
+            let words = refusal(op, &format!("{{{fields},{foreign}}}"));
+            assert!(words.contains(field) && words.contains("is a field of other ops"), "{op}: {words}");
+        }
+    }
+
+    #[test]
     fn names_are_told_where_a_value_is_none() {
         let dtypes = format!("one of {}", DType::ALL.map(|dtype| format!("`{dtype}`")).join(", "));
         let gemm = |fields: &str| {

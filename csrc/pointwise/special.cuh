@@ -665,7 +665,7 @@ template <int order, bool is_second, typename A> __device__ __forceinline__ A be
         if (size == A(INFINITY)) value = A(0);
     }
     if (is_second) return x > A(0) || x != x ? value : x == A(0) ? A(-INFINITY) : A(NAN);
-    return order == 1 ? copysign(value, x) : value;
+    return order == 1 ? product(value, copysign(A(1), x)) : value;
 }
 
 // r = function(x, y), as `apply` for functions of the cost `special` or `series`, which have kernels of their own since they take more registers. `at_once`: elements whose arithmetic is in flight together, for which the code of all functions is

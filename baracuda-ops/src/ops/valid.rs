@@ -85,6 +85,15 @@ pub(crate) fn lacks<D: Described>() -> Vec<&'static str> {
     of_kind.chain((!is_gradient(D::OP.name)).then_some("accumulate")).collect()
 }
 
+/// Refuses fields that the op [lacks], which JSON may name, since ops that share a struct of fields read all of them. Those that have their default say nothing.
+pub(crate) fn check_own<D: Described<Fields: serde::Serialize>>(fields: &D::Fields) -> Result<()> {
+    let Ok(serde_json::Value::Object(given)) = serde_json::to_value(fields) else { return Ok(()) };
+    lacks::<D>().into_iter().try_for_each(|field| {
+        let rule = "is a field of other ops that this one lacks; leave it out";
+        demand(D::OP.name, field, !given.contains_key(field), rule)
+    })
+}
+
 /// Validated fields, with the slots that follow from them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Valid<F: Fields> {
@@ -306,6 +315,7 @@ macro_rules! descriptor {
             type Error = Error;
 
             fn try_from(object: $crate::json::Object<$Fields>) -> Result<Self, Error> {
+                $crate::ops::valid::check_own::<Self>(&object.0)?;
                 $crate::ops::valid::Valid::new(Self::OP, object.0).map(Self)
             }
         }

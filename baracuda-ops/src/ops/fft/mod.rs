@@ -6,7 +6,7 @@
 //! - `rfft`: `y_k = scale sum_j(x_j w^(j k))` of real x, for `k` from 0 to `n/2`, rounded down; the other bins are the conjugates of these;
 //! - `irfft`: `y_j = scale sum_k(m_k Re(x_k w^(-j k)))`, the sum over `k` from 0 to `n/2`: the real line whose half spectrum is x.
 //!
-//! Nothing is divided by n: the user's `scale` is 1, `1/n` or `1/sqrt(n)`, which frameworks call the norms backward, forward and ortho.
+//! Nothing is divided by n: the user's `scale`, of f32 0 or a normal number, is 1, `1/n` or `1/sqrt(n)`, which frameworks call the norms backward, forward and ortho.
 //!
 //! With [`adjoint`](RfftDescriptor::adjoint) `y_k` of rfft is multiplied by `m_k`, and `irfft` leaves `m_k` out, so that all inner frequencies count once.
 //! These are the gradients of the two ops without it: the gradient of rfft is irfft with `adjoint`, that of irfft is rfft with `adjoint`, and the other way
@@ -14,7 +14,7 @@
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `x` | complex `[.., n, .., 2]`, of rfft real `[.., n, ..]`, of irfft complex `[.., n/2 + 1, .., 2]`; rank 1 to 8 | f64, f32 | in | always |
+//! | `x` | complex `[.., n, .., 2]`, of rfft real `[.., n, ..]`, of irfft complex `[.., n/2 + 1, .., 2]`; complex of rank 2 to 8, real of rank 1 to 7 | f64, f32 | in | always |
 //! | `y` | of fft that of x, of rfft `[.., n/2 + 1, .., 2]`, of irfft `[.., n, ..]`, where n is `length` | that of x | out | always |
 //!
 //! Units: a complex number is a pair, the real and the imaginary part, along the last extent, as `torch.view_as_real` has it; bins are whole turns per line. The axis is an
@@ -44,7 +44,7 @@ use crate::error::{Error, Result};
 use crate::gradients::{Derivation, Role};
 use crate::json;
 use crate::operands::{args, operands};
-use crate::ops::fields::{in_range, relay, require};
+use crate::ops::fields::{demand, in_range, relay, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::samples::are_packed;
 use crate::ops::valid::{self, Described, Op, descriptor, fields, kernels, shared_steps, steps};
@@ -196,9 +196,9 @@ impl Fields {
                         format!("must be the points of y along the axis, of which x has the {of_axis} bins; got none");
                     Error::InvalidDescriptor { op, field: "length", rule }
                 })?;
-                require(op, "length", points > 0 && points / 2 + 1 == of_axis, || {
-                    let bins = if points > 0 { points / 2 + 1 } else { 0 };
-                    format!("{points} has {bins} bins, x has {of_axis} along axis {axis}")
+                demand(op, "length", points > 0, "a line must have a point at least, got 0")?;
+                require(op, "length", points / 2 + 1 == of_axis, || {
+                    format!("{points} has {} bins, x has {of_axis} along axis {axis}", points / 2 + 1)
                 })?;
                 dims[*axis] = points;
                 dims.pop();

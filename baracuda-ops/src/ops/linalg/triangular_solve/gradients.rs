@@ -5,7 +5,7 @@
 use super::{Fields, TriangularSolveDescriptor, Valid, forward};
 use crate::error::Result;
 use crate::gradients::{Derivation, Role};
-use crate::ops::fields::{beside, is_one, one};
+use crate::ops::fields::{beside, one};
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmFactor};
 use crate::ops::linalg::within_triangle;
 use crate::ops::pointwise::{Function, PointwiseDescriptor, Program};
@@ -29,12 +29,11 @@ pub(super) fn derive(forward: &TriangularSolveDescriptor, derivation: &mut Deriv
         derivation.push(step, &[("b", arriving), ("x", of_b())]);
         return Ok(());
     }
-    // 1. The solution with the transposed matrix.
-    let is_gradient = derivation.wants("b") && is_one(&fields.alpha);
-    let desc = if is_gradient { beside(&fields.b)? } else { TensorDesc::contiguous(x.dtype(), x.dims())? };
-    let solution = if is_gradient { of_b() } else { derivation.intermediate() };
+    // 1. The solution with the transposed matrix, which a later step reads, so that it is not itself the gradient of b.
+    let desc = TensorDesc::contiguous(x.dtype(), x.dims())?;
+    let solution = derivation.intermediate();
     derivation.push(back(one(), desc)?, &[("b", arriving), ("x", solution.clone())]);
-    if derivation.wants("b") && !is_gradient {
+    if derivation.wants("b") {
         let mut b = Program::builder();
         let value = b.input("solution");
         let db = b.call(Function::Mul, [value, fields.alpha.get().into()]);
