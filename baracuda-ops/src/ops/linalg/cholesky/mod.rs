@@ -104,6 +104,7 @@ pub(crate) struct Factorisation {
 }
 
 impl Factorisation {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     fn has_work(&self, has_info: bool) -> bool {
         !self.batches[FACTOR].is_empty() && (self.n > 0 || has_info)
     }

@@ -115,6 +115,7 @@ pub(crate) struct Solve {
 }
 
 impl Solve {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
     fn has_work(&self) -> bool {
         self.n > 0 && self.columns > 0 && !self.batches[X].is_empty()
     }
