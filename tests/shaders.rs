@@ -50,7 +50,7 @@ static HOLDERS: LazyLock<HashMap<&str, Vec<usize>>> = LazyLock::new(|| {
 });
 
 /// What names and types stand in place of.
-const PLACES: [&str; 4] = ["OPERAND", "BINDING", "ACCESS", "STORED"];
+const PLACES: [&str; 5] = ["OPERAND", "BINDING", "ACCESS", "STORED", "RADIX"];
 
 /// A file between its places.
 fn pieces(file: &str) -> Vec<&str> {
